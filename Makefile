@@ -1,0 +1,56 @@
+# Two commands do all the set-up on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test check lint bench bench-peers clean
+
+help:
+	@echo "make demo    set up, run a small search, and end with a report to open"
+	@echo "make test    set up, then the whole test suite"
+	@echo "make check   linters, types, layers and the fast tests (under two minutes)"
+	@echo "make bench   the benchmarks (peers: make bench-peers first)"
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Fanfold needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "python3 -m venv failed: install it first (Debian, Ubuntu: apt-get install python3-venv)"; exit 1; }
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	@mkdir -p demo
+	$(BIN)/fanfold run functions --executor processes --ledger demo/fanfold.db --report demo/report.html
+	@echo "open demo/report.html in a browser; $(BIN)/fanfold runs --ledger demo/fanfold.db lists the runs"
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint
+	$(BIN)/python -m pytest -m "not slow" -x
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/engine.py --quick
+
+# The peers live in an environment of their own, so that what they need never mixes with what Fanfold needs.
+bench-peers: $(VENV)/bin/python
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	.venv-bench/bin/python benchmarks/engine.py --quick
+
+clean:
+	rm -rf $(VENV) .venv-bench demo benchmarks/results dist build

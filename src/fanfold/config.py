@@ -1,0 +1,200 @@
+"""Settings as frozen dataclasses: built from mappings, TOML files and texts, with errors that name the key and the remedy."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from fanfold.errors import ConfigError, nearest
+
+T = TypeVar("T")
+
+_PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", types.NoneType: "none"}
+
+
+@dataclass(frozen=True, slots=True)
+class FieldHelp:
+    """What a person needs to know to set one field; fields of nested dataclasses have dotted names."""
+
+    name: str
+    kind: Any
+    type: str
+    default: Any
+    required: bool
+    help: str
+
+
+def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str = "the settings", under: str = "") -> T:
+    """A `cls` (a dataclass) made of a mapping.
+
+    Unknown keys, missing keys and values of another type are ConfigErrors that name the key and `where` it stands.
+    Whole numbers are taken for floats and lists for tuples; a nested mapping becomes the nested dataclass.
+    """
+    kinds = _kinds(cls)
+    for key in mapping:
+        if key not in kinds:
+            raise ConfigError(f"{where}: unknown key {under + str(key)!r}{nearest(str(key), kinds)}")
+    values = {key: convert(kinds[key], value, under + key, where) for key, value in mapping.items()}
+    for field in _fields(cls):
+        if field.name not in values and _required(field):
+            raise ConfigError(f"{where}: {under + field.name!r} is missing: give {type_name(kinds[field.name])}")
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def convert(kind: Any, value: Any, key: str, where: str) -> Any:
+    """`value` as the type `kind` asks for, or a ConfigError."""
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        return _convert_union(kind, args, value, key, where)
+    if origin is Literal:
+        if any(value == option and type(value) is type(option) for option in args):
+            return value
+        known = [option for option in args if isinstance(option, str)]
+        hint = nearest(value, known) if isinstance(value, str) else ""
+        raise ConfigError(f"{where}: {key} must be {type_name(kind)}, not {value!r}{hint if 'mean' in hint else ''}")
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if isinstance(value, Mapping):
+            return from_mapping(kind, value, where, f"{key}.")
+    elif origin in (list, tuple, Sequence) or kind in (list, tuple):
+        if isinstance(value, list | tuple):
+            return _convert_items(kind, value, key, where)
+    elif origin in (dict, Mapping) or kind is dict:
+        if isinstance(value, Mapping):
+            of = args[1] if args else Any
+            return {name: convert(of, item, f"{key}.{name}", where) for name, item in value.items()}
+    elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    elif kind is int and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(kind, type) and kind not in (int, float) and isinstance(value, kind):
+        return value
+    raise ConfigError(f"{where}: {key} must be {type_name(kind)}, not {value!r} ({type(value).__name__})")
+
+
+def _convert_union(kind: Any, options: tuple[Any, ...], value: Any, key: str, where: str) -> Any:
+    if isinstance(value, Mapping):  # a typo inside a table should be reported as such, not as a wrong type of the table
+        for option in options:
+            if dataclasses.is_dataclass(option):
+                return convert(option, value, key, where)
+    for option in sorted(options, key=lambda option: option is not type(value)):
+        try:
+            return convert(option, value, key, where)
+        except ConfigError:
+            continue
+    raise ConfigError(f"{where}: {key} must be {type_name(kind)}, not {value!r} ({type(value).__name__})")
+
+
+def _convert_items(kind: Any, values: Sequence[Any], key: str, where: str) -> Any:
+    args = get_args(kind)
+    is_tuple = kind is tuple or get_origin(kind) is tuple
+    if is_tuple and args and args[-1] is not Ellipsis:
+        if len(values) != len(args):
+            raise ConfigError(f"{where}: {key} must have {len(args)} items, not {len(values)}: {list(values)!r}")
+        kinds: Sequence[Any] = args
+    else:
+        kinds = [args[0] if args else Any] * len(values)
+    items = (convert(of, item, f"{key}[{i}]", where) for i, (of, item) in enumerate(zip(kinds, values)))
+    return tuple(items) if is_tuple else list(items)
+
+
+def from_text(kind: Any, text: str, key: str, where: str) -> Any:
+    """The value that a text typed by a person stands for where `kind` is wanted: `true`, `none`, `3`, `a,b,c`."""
+    for reading in _readings(text):
+        try:
+            return convert(kind, reading, key, where)
+        except ConfigError:
+            continue
+    for option in get_args(kind) if get_origin(kind) in (typing.Union, types.UnionType) else (kind,):
+        items = get_args(option)
+        if get_origin(option) in (list, tuple, Sequence) and items:
+            parts = [part.strip() for part in text.split(",") if part.strip()]
+            return convert(option, [from_text(items[0], part, key, where) for part in parts], key, where)
+    return convert(kind, text, key, where)
+
+
+def _readings(text: str) -> Iterator[Any]:
+    word = text.strip().lower()
+    if word in ("none", "null"):
+        yield None
+    if word in ("true", "false", "yes", "no"):
+        yield word in ("true", "yes")
+    for number in (int, float):
+        try:
+            yield number(text)
+        except ValueError:
+            pass
+    yield text
+
+
+def load_toml(path: str | Path) -> dict[str, Any]:
+    """The content of a TOML file; what is wrong with it is a ConfigError with the line."""
+    path = Path(path)
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no file {path}: check the path") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not a text in UTF-8: {error.reason} at byte {error.start}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def describe(cls: type[Any]) -> tuple[FieldHelp, ...]:
+    """Every field of a dataclass, nested ones by dotted names; help comes from `field(metadata={"help": ...})`."""
+    return tuple(_describe(cls, ""))
+
+
+def _describe(cls: type[Any], under: str) -> Iterator[FieldHelp]:
+    kinds = _kinds(cls)
+    for field in _fields(cls):
+        kind = kinds[field.name]
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            yield from _describe(kind, f"{under}{field.name}.")
+            continue
+        default = None if field.default is dataclasses.MISSING else field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        help = str(field.metadata.get("help", ""))
+        yield FieldHelp(under + field.name, kind, type_name(kind), default, _required(field), help)
+
+
+def type_name(kind: Any) -> str:
+    """A type in words, for messages and help."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        names = [repr(option) for option in args]
+    elif origin in (typing.Union, types.UnionType):
+        names = [type_name(option) for option in args]
+    elif origin in (list, tuple, Sequence):
+        names = [f"a list ({', '.join(type_name(option) for option in args if option is not Ellipsis)} each)"]
+    elif dataclasses.is_dataclass(kind):
+        names = ["a table"]
+    else:
+        names = [_PLAIN.get(kind) or getattr(kind, "__name__", str(kind))]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def _fields(cls: type[Any]) -> list[dataclasses.Field[Any]]:
+    return [field for field in dataclasses.fields(cls) if field.init]
+
+
+def _kinds(cls: type[Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in _fields(cls)}
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

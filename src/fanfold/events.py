@@ -1,0 +1,104 @@
+"""Facts for watchers (progress displays, dashboards, logs).  Dropping every event changes no result."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from fanfold.types import Outcome, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run has come.  Counts are of the whole run, earlier parts of a resumed run included."""
+
+    asked: int = 0
+    told: int = 0
+    #: Evaluations of told trials, and cases in a full row: what `MaxEvaluations` plans with.
+    told_evaluations: int = 0
+    cases: int = 1
+    #: Evaluations that have finished, told or not, and how many of them failed.
+    evaluations: int = 0
+    failures: int = 0
+    #: Evaluations answered from the ledger instead of being run.
+    reused: int = 0
+    cost: float = 0.0
+    best: float | None = None
+    #: Trials told since the best last improved.
+    since_best: int = 0
+    elapsed: float = 0.0
+
+    @property
+    def open(self) -> int:
+        return self.asked - self.told
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    run_id: str
+    ledger: str | None
+    executor: str
+    slots: int
+    #: True while recorded trials are being replayed rather than evaluated.
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationFinished:
+    trial: int
+    case: str
+    outcome: Outcome
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTold:
+    result: Result[Any]
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Comes about twice a second while a run works, so that displays need no timer of their own."""
+
+    progress: Progress
+    running: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One sentence the user should read: a window too small for the slots, a worker replaced, a stop begun."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStopped:
+    reason: str
+    progress: Progress
+
+
+Event: TypeAlias = RunStarted | EvaluationFinished | TrialTold | Ticked | Notice | RunStopped
+Watcher: TypeAlias = Callable[[Event], None]
+
+
+def shielded(watch: Watcher | None) -> Watcher | None:
+    """A watcher whose errors stay outside the run: the first one is shown as a warning and ends its watching."""
+    if watch is None:
+        return None
+    broken = False
+
+    def shield(event: Event) -> None:
+        nonlocal broken
+        if broken:
+            return
+        try:
+            watch(event)
+        except Exception as error:
+            broken = True
+            warnings.warn(f"the watcher {watch!r} failed and is left out from now on: {error!r}", stacklevel=2)
+
+    return shield

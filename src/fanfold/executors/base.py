@@ -1,0 +1,118 @@
+"""What an executor is: the place where a call runs; and how a call is made there."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fanfold.errors import ConfigError
+
+if TYPE_CHECKING:
+    import asyncio
+    from types import TracebackType
+    from typing import Self
+
+
+class Executor(ABC):
+    """Where a call runs.  It never retries, limits or remembers.
+
+    A caller keeps at most `slots` calls in flight; whether one more waits or runs is up to the executor.  Use it as an
+    `async with` block, as often as you like but one at a time.  `fanfold.testing.ExecutorConformance` checks all this.
+    """
+
+    #: What people are shown, in the form `make` understands where there is one: "threads:8".
+    name: str
+    #: How many calls may run at once.
+    slots: int
+    #: Whether cancelling `run` really stops the call, rather than only ceasing to wait for it.
+    interruptible: bool = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(  # noqa: B027 - nothing to end is common
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End everything within a second or two, stuck calls included."""
+
+    @abstractmethod
+    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """Call `fn(*args)` here, awaiting it if that gives an awaitable; give its value or raise what it raised.
+
+        Raises WorkerDied if the worker ended without an answer.  Cancelling the awaiting task abandons the call.
+        What would end the loop or pass for a cancellation (SystemExit, a stray CancelledError) comes as a RuntimeError.
+        """
+
+
+def is_coroutine_function(fn: Any) -> bool:
+    """Whether calling `fn` gives a coroutine; looks through `functools.partial` and at an object's `__call__`."""
+    import inspect
+
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))  # noqa: B004
+
+
+def is_awaitable(value: Any) -> bool:
+    return hasattr(type(value), "__await__")
+
+
+def name_of(fn: Any) -> str:
+    """What to call a function in a message."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return str(getattr(fn, "__qualname__", None) or type(fn).__qualname__)
+
+
+def contained(error: BaseException) -> Exception:
+    """`error`, or a RuntimeError in its place where raising it in an event loop would do more than fail one call."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    stand_in = RuntimeError(f"the call raised {error!r}, which is no ordinary error")
+    stand_in.__cause__ = error
+    return stand_in
+
+
+def checked_slots(slots: int, what: str) -> int:
+    if not isinstance(slots, int) or slots < 1:
+        raise ConfigError(f"{what}={slots!r} cannot be used: give a whole number of 1 or more")
+    return slots
+
+
+class Caller:
+    """Calls plain and coroutine functions from one thread.
+
+    Coroutines run on one event loop that is made when first needed and kept, so that clients bound to it live on; a
+    call that leaves tasks behind takes the loop with it, so that they cannot run on into the next call.
+    """
+
+    def __init__(self) -> None:
+        self._runner: asyncio.Runner | None = None
+
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        value = fn(*args)
+        return self._finish(value) if is_awaitable(value) else value
+
+    def close(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.close()
+
+    def _finish(self, awaitable: Any) -> Any:
+        import asyncio  # here, because a worker that only meets plain functions starts much faster without it
+
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        runner = self._runner
+        try:
+            return runner.run(_awaited(awaitable), context=contextvars.copy_context())
+        finally:
+            if asyncio.all_tasks(runner.get_loop()):
+                self.close()
+
+
+async def _awaited(awaitable: Any) -> Any:
+    return await awaitable

@@ -1,0 +1,134 @@
+"""The far end of `Processes`: a process that makes one call after another for its parent, and ends when that does.
+
+Frames in both directions are a header (kind, number of the function, length) and a body.  Imports are kept few because
+every worker pays for them before its first call.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import signal
+import struct
+import sys
+import threading
+from typing import Any, BinaryIO, TypeAlias
+
+from fanfold.executors.base import Caller, contained, name_of
+
+HEADER = struct.Struct("<cIQ")
+PATH, FUNCTION, CALL, VALUE, ERROR = b"p", b"f", b"c", b"v", b"e"
+#: How many functions a worker keeps, oldest dropped first; the parent counts along, so both always agree which.
+FUNCTIONS_KEPT = 64
+
+Frame: TypeAlias = tuple[bytes, int, bytes]
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle; with cloudpickle what a script or a notebook defines, which nobody could find by name elsewhere."""
+    try:
+        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        if b"__main__" not in data:
+            return data
+    except Exception:
+        pass  # cloudpickle can do more, and its error is the better one
+    import cloudpickle
+
+    by_value: bytes = cloudpickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    return by_value
+
+
+def loads(data: bytes | bytearray) -> Any:
+    return pickle.loads(data)  # noqa: S301 - frames come over a private socket pair from our own process tree
+
+
+def main(fd: int) -> None:
+    """Serve the parent at the other end of `fd`, for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends its workers
+    os.set_inheritable(fd, False)
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)  # a worker that is killed should not take its last prints along
+    frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(fd, frames), daemon=True).start()
+    with open(fd, "wb", closefd=False) as replies:
+        _serve(frames, replies)
+
+
+def _serve(frames: queue.SimpleQueue[Frame], replies: BinaryIO) -> None:
+    functions: dict[int, Any] = {}
+    caller = Caller()
+    while True:
+        kind, number, body = frames.get()
+        if kind == PATH:
+            sys.path[:] = loads(body)
+        elif kind == FUNCTION:
+            functions[number] = body  # loaded by its first call, which then can say what went wrong
+            if len(functions) > FUNCTIONS_KEPT:
+                del functions[next(iter(functions))]
+        else:
+            kind, body = _answer(caller, functions, number, body)
+            try:
+                replies.write(HEADER.pack(kind, number, len(body)))
+                replies.write(body)
+                replies.flush()
+            except OSError:
+                os._exit(0)  # nobody is there to be answered
+
+
+def _receive(fd: int, frames: queue.SimpleQueue[Frame]) -> None:
+    """Queue what arrives.  In a thread of its own, so that even a busy worker sees its parent go, and goes too."""
+    try:
+        with open(fd, "rb", closefd=False) as stream:
+            while len(header := stream.read(HEADER.size)) == HEADER.size:
+                kind, number, length = HEADER.unpack(header)
+                frames.put((kind, number, stream.read(length)))
+    finally:
+        os._exit(0)
+
+
+def _answer(caller: Caller, functions: dict[int, Any], number: int, body: bytes) -> tuple[bytes, bytes]:
+    try:
+        fn, args = _load(functions, number, body)
+        value = caller.call(fn, args)
+        try:
+            return VALUE, dumps(value)
+        except Exception as error:
+            raise TypeError(
+                f"the result of {name_of(fn)}, of type {type(value).__qualname__!r}, cannot be sent back from a worker "
+                f"process ({error}): return plain values, or run it on threads"
+            ) from error
+    except BaseException as error:
+        return ERROR, _failure(error)
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):
+                pass  # whoever was reading our output is gone, or the evaluator closed it
+
+
+def _load(functions: dict[int, Any], number: int, body: bytes) -> tuple[Any, tuple[Any, ...]]:
+    try:
+        if isinstance(functions[number], bytes):
+            functions[number] = loads(functions[number])
+        return functions[number], loads(body)
+    except Exception as error:
+        raise RuntimeError(
+            f"a worker process could not load the function or its arguments ({type(error).__name__}: {error}): "
+            f"what they are made of must be importable there"
+        ) from error
+
+
+def _failure(error: BaseException) -> bytes:
+    """The error itself if it survives the journey, and always its text and its traceback."""
+    import traceback
+
+    text = "".join(traceback.format_exception_only(error)).strip()
+    trace = "".join(traceback.format_exception(error))
+    try:
+        itself = dumps(contained(error))
+        loads(itself)  # many exceptions can be pickled but not unpickled
+    except Exception:
+        itself = None
+    return pickle.dumps((itself, text, trace))

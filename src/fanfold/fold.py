@@ -1,0 +1,306 @@
+"""The search side of a run: a pure state machine that asks, collects the outcomes of each row, and tells in order.
+
+It knows nothing of time, executors or files, so the same code serves a live run and the replay of a recorded one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol
+
+from fanfold.encoding import encode
+from fanfold.errors import ConfigError, ReplayDivergence
+from fanfold.events import Progress
+from fanfold.schedule import Plan, Schedule
+from fanfold.stop import Rule
+from fanfold.strategy import Strategy
+from fanfold.types import C, Case, Dropped, Failed, Outcome, Result, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Cell(Generic[C]):
+    """One evaluation to be made: a trial's candidate on one case.  `text` is the candidate's canonical JSON."""
+
+    trial: Trial[C]
+    text: str
+    position: int
+    case: Case
+
+
+class Journal(Protocol):
+    """Where asks and tells are written down as they happen (or checked against what is written already)."""
+
+    def asked(self, number: int, text: str, asked_after: int) -> None: ...
+
+    def told(self, order: int, result: Result[Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a fold needs to know besides the strategy and the schedule."""
+
+    cases: Sequence[Case]
+    window: int
+    in_order: bool
+    stop: Rule
+    fold: Callable[[Sequence[float]], float]
+    failed_score: float | None
+    clock: Callable[[], float]
+
+
+@dataclass(slots=True)
+class _Row(Generic[C]):
+    trial: Trial[C]
+    text: str
+    plan: Plan
+    batch: Sequence[Case] = ()
+    missing: int = 0
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    dropped: Dropped | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """The running counts of a run, and its best result."""
+
+    asked: int = 0
+    told: int = 0
+    told_evaluations: int = 0
+    evaluations: int = 0
+    failures: int = 0
+    reused: int = 0
+    cost: float = 0.0
+    since_best: int = 0
+    best: Result[Any] | None = None
+    trace: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+
+    def count(self, outcome: Outcome) -> None:
+        self.evaluations += 1
+        self.failures += isinstance(outcome, Failed)
+        self.cost += outcome.cost
+
+    def tell(self, result: Result[Any], text: str) -> None:
+        self.told += 1
+        self.told_evaluations += len(result.outcomes)
+        self.since_best += 1
+        self.trace.update(f"{result.number}\t{text}\t{result.score!r}\t{result.dropped}\n".encode())
+        if result.complete and (self.best is None or (result.score or 0.0) > (self.best.score or 0.0)):
+            self.best, self.since_best = result, 0
+
+    def progress(self, cases: int, elapsed: float) -> Progress:
+        return Progress(
+            asked=self.asked,
+            told=self.told,
+            told_evaluations=self.told_evaluations,
+            cases=cases,
+            evaluations=self.evaluations,
+            failures=self.failures,
+            reused=self.reused,
+            cost=self.cost,
+            best=None if self.best is None else self.best.score,
+            since_best=self.since_best,
+            elapsed=elapsed,
+        )
+
+
+class Fold(Generic[C]):
+    """Asks up to the window, plans each row, and tells settled rows: from the head, or as they settle.
+
+    `script` is the order in which an earlier, interrupted part of the same run told its trials; while it lasts it
+    decides what is told next, so a barrier-free run is rebuilt exactly.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy[C],
+        schedule: Schedule,
+        rules: Rules,
+        journal: Journal,
+        script: Iterable[int] = (),
+        tally: Tally | None = None,
+    ) -> None:
+        self.strategy = strategy
+        self.schedule = schedule
+        self.rules = rules
+        self.tally = tally or Tally()
+        self.stopped: str | None = None
+        self.after_told: Callable[[Result[C]], None] = lambda result: None
+        self._journal = journal
+        self._script = deque(script)
+        self._positions = {case.id: position for position, case in enumerate(rules.cases)}
+        self._open: dict[int, _Row[C]] = {}
+        self._settled: dict[int, _Row[C]] = {}
+        self._parked: dict[int, _Row[C]] = {}
+        self._cells: list[Cell[C]] = []
+
+    # -- what the road calls -------------------------------------------------------------------------------------
+
+    def start(self, reopened: Iterable[Trial[C]] = ()) -> list[Cell[C]]:
+        """Reopen what a snapshot left open, ask the first window, and give the cells to run."""
+        for trial in reopened:
+            self._plan(trial, encode(trial.candidate))
+        self._fill()
+        self._tell()
+        if not self._open and self.tally.told == 0 and self.stopped is None:
+            if self.rules.stop.allowance(self.progress) < 1:
+                raise ConfigError(
+                    f"the stopping rule {self.rules.stop!r} allows no trial with {len(self.rules.cases)} case(s): raise it"
+                )
+            raise ConfigError(
+                f"{type(self.strategy).__name__}.ask() gave no candidate at all: nothing to evaluate. "
+                "Give the strategy something to propose"
+            )
+        return self._take()
+
+    def arrive(self, cell: Cell[C], outcome: Outcome) -> list[Cell[C]]:
+        """Take in one outcome; give the cells that can run because of it."""
+        row = self._open[cell.trial.number]
+        row.outcomes[cell.case.id] = outcome
+        self.tally.count(outcome)
+        row.missing -= 1
+        if row.missing == 0:
+            self._advance(row)
+            self._wake()
+            self._tell()
+        return self._take()
+
+    def idle(self) -> list[Cell[C]]:
+        """Nothing runs: let waiting rows go with what there is.  No cells back means the run is over."""
+        if self._parked and self.stopped is None:
+            self.schedule.idle()
+            self._wake()
+            self._tell()
+        if self._parked and not self._cells and self.stopped is None:
+            raise ConfigError(
+                f"{type(self.schedule).__name__} keeps trials {sorted(self._parked)} waiting although nothing else "
+                "runs: its idle() must let them go"
+            )
+        if self._script and not self._cells and self.stopped is None:
+            raise ReplayDivergence(
+                f"the ledger says trial {self._script[0]} was told next, but the strategy and schedule did not get "
+                "that far with the recorded outcomes: they have changed. Undo the change, or start a new run"
+            )
+        return self._take()
+
+    def stop(self, reason: str) -> None:
+        if self.stopped is None:
+            self.stopped = reason
+
+    @property
+    def replaying(self) -> bool:
+        return bool(self._script)
+
+    @property
+    def progress(self) -> Progress:
+        return self.tally.progress(len(self.rules.cases), self.rules.clock())
+
+    def check(self) -> None:
+        """Stop if a rule says so.  Not while replaying: what was told then was told, whatever the rules are now."""
+        if not self._script and self.stopped is None:
+            self.stopped = self.rules.stop.check(self.progress)
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        if self.stopped is not None:
+            return
+        room = min(self.rules.window - len(self._open), self.rules.stop.allowance(self.progress))
+        if room < 1:
+            return
+        candidates = self.strategy.ask(int(room))
+        if len(candidates) > room:
+            raise ConfigError(f"{type(self.strategy).__name__}.ask({int(room)}) gave {len(candidates)} candidates")
+        for candidate in candidates:
+            trial = Trial(self.tally.asked, candidate)
+            text = encode(candidate, f"the candidate of trial {trial.number}")
+            self._journal.asked(trial.number, text, self.tally.told)
+            self.tally.asked += 1
+            self._plan(trial, text)
+
+    def _plan(self, trial: Trial[C], text: str) -> None:
+        row = _Row(trial, text, self.schedule.plan(trial, self.rules.cases))
+        self._open[trial.number] = row
+        self._advance(row, first=True)
+
+    # -- rows ------------------------------------------------------------------------------------------------------
+
+    def _advance(self, row: _Row[C], first: bool = False) -> None:
+        """Let the row's plan take its next step: cells to run, a wait for other rows, or the end."""
+        answer = tuple(row.outcomes[case.id] for case in row.batch)
+        try:
+            batch = next(row.plan) if first else row.plan.send(answer)
+        except StopIteration as end:
+            row.dropped = end.value
+            self._parked.pop(row.trial.number, None)
+            self._settled[row.trial.number] = row
+            return
+        row.batch, row.missing = batch, len(batch)
+        if not batch:
+            self._parked[row.trial.number] = row
+            return
+        self._parked.pop(row.trial.number, None)
+        for case in batch:
+            position = self._positions.get(case.id)
+            if position is None or case.id in row.outcomes:
+                raise ConfigError(
+                    f"{type(self.schedule).__name__} planned case {case.id!r} of trial {row.trial.number} "
+                    f"{'twice' if position is not None else 'which the study does not have'}"
+                )
+            self._cells.append(Cell(row.trial, row.text, position, case))
+
+    def _wake(self) -> None:
+        """Resume waiting rows until none of them moves."""
+        moved = True
+        while moved and self._parked:
+            moved = False
+            for number, row in list(self._parked.items()):
+                self._advance(row)
+                moved = moved or number not in self._parked
+
+    # -- telling -----------------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        while self.stopped is None and (number := self._next()) is not None:
+            row = self._settled.pop(number)
+            del self._open[number]
+            if self._script:
+                self._script.popleft()
+            dropped = None if row.dropped is None else row.dropped.reason
+            result = Result(row.trial, self._score(row), self._in_case_order(row), dropped)
+            self._journal.told(self.tally.told, result)
+            self.tally.tell(result, row.text)
+            self.strategy.tell(result)
+            self.schedule.tell(result)
+            self.after_told(result)
+            self.check()
+            self._fill()
+
+    def _next(self) -> int | None:
+        if self._script:
+            return self._script[0] if self._script[0] in self._settled else None
+        head: Iterable[int] = self._open if self.rules.in_order else self._settled
+        number = next(iter(head), None)
+        return number if number in self._settled else None
+
+    def _in_case_order(self, row: _Row[C]) -> dict[str, Outcome]:
+        return {case: row.outcomes[case] for case in sorted(row.outcomes, key=self._positions.__getitem__)}
+
+    def _score(self, row: _Row[C]) -> float | None:
+        if row.dropped is not None:
+            return row.dropped.score
+        scores = []
+        for outcome in self._in_case_order(row).values():
+            score = self.rules.failed_score if isinstance(outcome, Failed) else outcome.score
+            if score is None:
+                return None
+            scores.append(score)
+        score = float(self.rules.fold(scores)) if scores else None
+        return score if score is not None and math.isfinite(score) else None
+
+    def _take(self) -> list[Cell[C]]:
+        cells, self._cells = self._cells, []
+        return cells

@@ -1,0 +1,140 @@
+"""The tables of a ledger, the steps that bring an older file up to date, and how a file is opened."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from fanfold.errors import LedgerError
+
+#: "fnfd": how `file` and `sqlite3` recognise a ledger.
+APPLICATION_ID = 0x666E6664
+
+#: One entry per schema version, each applied in one transaction.  Never edit an entry: append.
+MIGRATIONS = [
+    """
+    CREATE TABLE run (
+        id INTEGER PRIMARY KEY,
+        name TEXT NOT NULL UNIQUE,
+        created REAL NOT NULL,
+        updated REAL NOT NULL,
+        elapsed REAL NOT NULL DEFAULT 0,     -- seconds of work, all parts of the run together
+        status TEXT NOT NULL,                -- running, stopped, finished, failed
+        reason TEXT,                         -- why it is not running, in words
+        identity TEXT NOT NULL,              -- what must not change for a resume (JSON)
+        meta TEXT NOT NULL                   -- how it was started (JSON)
+    );
+    CREATE TABLE run_case (
+        run INTEGER NOT NULL, position INTEGER NOT NULL, id TEXT NOT NULL, seed INTEGER, data TEXT,
+        PRIMARY KEY (run, position)
+    ) WITHOUT ROWID;
+    CREATE TABLE trial (
+        run INTEGER NOT NULL, number INTEGER NOT NULL,
+        candidate TEXT NOT NULL,             -- canonical JSON
+        asked_after INTEGER NOT NULL,        -- trials told before this one was asked
+        told INTEGER,                        -- its place in the order of telling; NULL while open
+        score REAL, dropped TEXT, evaluations INTEGER, cost REAL,
+        PRIMARY KEY (run, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE evaluation (
+        run INTEGER NOT NULL, trial INTEGER NOT NULL, position INTEGER NOT NULL,
+        key BLOB NOT NULL,                   -- hash of evaluator, candidate and case
+        failure TEXT,                        -- NULL: it succeeded
+        score REAL, data TEXT, message TEXT, detail TEXT,
+        cost REAL NOT NULL, started REAL NOT NULL, seconds REAL NOT NULL, tries INTEGER NOT NULL,
+        reused INTEGER NOT NULL,             -- 1: answered by an earlier evaluation with the same key
+        PRIMARY KEY (run, trial, position)
+    ) WITHOUT ROWID;
+    CREATE INDEX evaluation_key ON evaluation (key) WHERE failure IS NULL AND reused = 0;
+    CREATE TABLE blob (digest TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
+    CREATE TABLE snapshot (
+        run INTEGER PRIMARY KEY, told INTEGER NOT NULL, asked INTEGER NOT NULL, state BLOB NOT NULL
+    );
+    """,
+]
+
+
+def connect(path: Path, *, readonly: bool = False, durable: bool = True) -> sqlite3.Connection:
+    """Open a ledger file, creating or upgrading it unless `readonly`."""
+    if readonly and not path.exists():
+        raise LedgerError(f"there is no ledger at {path}: check the path, or start a run that writes it")
+    if _foreign(path):
+        raise LedgerError(f"{path} is not a ledger (not an SQLite file): give another path with --ledger")
+    try:
+        # The connection crosses threads, one at a time: commits wait for the disk off the event loop.
+        uri = f"{path.absolute().as_uri()}?mode={'ro' if readonly else 'rwc'}"
+        db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=60.0)
+        try:
+            _prepare(db, path, readonly, durable)
+        except BaseException:
+            db.close()
+            raise
+        return db
+    except sqlite3.Error as error:
+        raise explain(error, path) from error
+
+
+def _foreign(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+    except OSError:
+        return False  # absent or unreadable: opening it says what is wrong
+    return bool(head) and head != b"SQLite format 3\0"
+
+
+def _prepare(db: sqlite3.Connection, path: Path, readonly: bool, durable: bool) -> None:
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    owner = db.execute("PRAGMA application_id").fetchone()[0]
+    tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if owner != APPLICATION_ID and (tables or version):
+        raise LedgerError(f"{path} is an SQLite file of another program: give another path with --ledger")
+    if version > len(MIGRATIONS):
+        raise LedgerError(
+            f"{path} was written by a newer Fanfold (schema {version}; this one knows up to {len(MIGRATIONS)}): "
+            "pip install -U fanfold"
+        )
+    if readonly:
+        if version < len(MIGRATIONS):
+            raise LedgerError(
+                f"{path} has an older schema ({version}): the next `fanfold run` on it brings it up to date"
+            )
+        return
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+    if version < len(MIGRATIONS):
+        db.execute("BEGIN IMMEDIATE")
+        version = db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
+        for step, script in enumerate(MIGRATIONS[version:], start=version + 1):
+            for statement in _statements(script):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {step}")
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("COMMIT")
+
+
+def _statements(script: str) -> list[str]:
+    """The single statements of a script (`executescript` would commit between them)."""
+    lines = [line.split("--")[0] for line in script.splitlines()]
+    return [statement for statement in "\n".join(lines).split(";") if statement.strip()]
+
+
+def explain(error: sqlite3.Error, path: Path) -> LedgerError:
+    """What an SQLite error means for the user, and what to do about it."""
+    text = str(error)
+    if "full" in text:
+        return LedgerError(f"the disk under {path} is full: what is finished is kept; free some space, then resume")
+    if "readonly" in text or "unable to open" in text:
+        return LedgerError(f"{path} cannot be written ({text}): make its folder writable, or give another --ledger")
+    if "malformed" in text or "not a database" in text or "encrypted" in text:
+        return LedgerError(
+            f"{path} is damaged ({text}): keep a copy, save what can be read with `sqlite3 {path.name} .recover`, "
+            "and start a new ledger with --ledger"
+        )
+    if "locked" in text or "busy" in text:
+        return LedgerError(f"{path} stayed locked by another program for 60 s: close it, then resume")
+    if "no such" in text:
+        return LedgerError(
+            f"{path} lacks what its version promises ({text}): another program changed it, or it is damaged"
+        )
+    return LedgerError(f"{path}: {text}: what is finished is kept; mend the cause, then resume")

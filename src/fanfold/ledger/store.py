@@ -1,0 +1,191 @@
+"""The run file as its readers see it: which runs there are, their trials, evaluations and blobs."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fanfold.encoding import decode, encode
+from fanfold.errors import LedgerError, nearest
+from fanfold.ledger.schema import connect, explain
+from fanfold.types import Case, Failed, Ok, Outcome, Result, Trial
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """One run of a ledger, as `fanfold runs` lists it."""
+
+    id: int
+    name: str
+    created: float
+    updated: float
+    elapsed: float
+    status: str
+    reason: str | None
+    identity: Mapping[str, Any]
+    meta: Mapping[str, Any]
+    trials: int
+    evaluations: int
+    failures: int
+    cost: float
+    best: float | None
+
+
+_RUNS = """
+    SELECT r.id, r.name, r.created, r.updated, r.elapsed, r.status, r.reason, r.identity, r.meta,
+        (SELECT count(*) FROM trial t WHERE t.run = r.id AND t.told IS NOT NULL),
+        e.n, e.failures, e.cost,
+        (SELECT max(score) FROM trial t WHERE t.run = r.id AND t.told IS NOT NULL AND t.dropped IS NULL)
+    FROM run r LEFT JOIN (
+        SELECT run, count(*) AS n, count(failure) AS failures, sum(cost) AS cost FROM evaluation GROUP BY run
+    ) e ON e.run = r.id
+"""
+
+
+class Ledger:
+    """One SQLite file that many runs share.  Without a path it is a private file that goes away with this object."""
+
+    def __init__(self, path: str | Path | None = None, *, readonly: bool = False) -> None:
+        self._temporary = tempfile.TemporaryDirectory(prefix="fanfold-") if path is None else None
+        self.path = Path(self._temporary.name) / "ledger.db" if self._temporary else Path(path or "")
+        if not readonly and not self.path.parent.is_dir():
+            raise LedgerError(f"the folder of {self.path} does not exist: create it, or give another --ledger")
+        if self.path.is_dir():
+            raise LedgerError(f"{self.path} is a folder: give the path of a file, such as {self.path / 'fanfold.db'}")
+        self._writer = None if readonly else connect(self.path, durable=self._temporary is None)
+        self._reader = connect(self.path, readonly=True)
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for db in (self._reader, self._writer):
+            if db is not None:
+                db.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+    @property
+    def temporary(self) -> bool:
+        return self._temporary is not None
+
+    @property
+    def writer(self) -> sqlite3.Connection:
+        if self._writer is None:
+            raise LedgerError(f"{self.path} was opened for reading only")
+        return self._writer
+
+    def read(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Rows of a query.  Readers never block a run that is writing."""
+        try:
+            yield from self._reader.execute(sql, parameters)
+        except sqlite3.Error as error:
+            raise explain(error, self.path) from error
+
+    def runs(self) -> list[RunInfo]:
+        """Every run, newest first."""
+        rows = self.read(_RUNS + " ORDER BY r.created DESC, r.id DESC")
+        return [_info(row) for row in rows]
+
+    def run(self, name: str) -> RunInfo:
+        """The run of that name (or the only one whose name starts so)."""
+        runs = self.runs()
+        matches = [run for run in runs if run.name == name] or [run for run in runs if run.name.startswith(name)]
+        if len(matches) != 1:
+            problem = "is not one run but several" if matches else "is not in"
+            raise LedgerError(f"{name!r} {problem} {self.path}{nearest(name, [run.name for run in matches or runs])}")
+        return matches[0]
+
+    def cases(self, run: int) -> list[Case]:
+        rows = self.read("SELECT id, data, seed FROM run_case WHERE run = ? ORDER BY position", (run,))
+        return [Case(id, None if data is None else decode(data, self.blob), seed) for id, data, seed in rows]
+
+    def results(self, run: int) -> Iterator[Result[Any]]:
+        """The told trials of a run in the order of telling, candidates as plain JSON-like values."""
+        cases = self.cases(run)
+        told = self.read(
+            "SELECT number, candidate, score, dropped FROM trial WHERE run = ? AND told IS NOT NULL ORDER BY told",
+            (run,),
+        )
+        for number, candidate, score, dropped in list(told):
+            outcomes = {cases[position].id: outcome for position, outcome in self.outcomes(run, number).items()}
+            yield Result(Trial(number, decode(candidate, self.blob)), score, outcomes, dropped)
+
+    def outcomes(self, run: int, trial: int) -> dict[int, Outcome]:
+        """The recorded outcomes of one trial, by the position of the case."""
+        rows = self.read(
+            "SELECT position, failure, score, data, cost, message, detail FROM evaluation "
+            "WHERE run = ? AND trial = ? ORDER BY position",
+            (run, trial),
+        )
+        return {position: self._outcome(*rest) for position, *rest in rows}
+
+    def lookup(self, key: bytes, run: int | None) -> Ok | None:
+        """A finished evaluation with this key, in one run or (None) in any."""
+        clause, parameters = ("", (key,)) if run is None else (" AND run = ?", (key, run))
+        sql = (
+            "SELECT failure, score, data, cost, message, detail FROM evaluation "
+            f"WHERE key = ? AND failure IS NULL AND reused = 0{clause} LIMIT 1"
+        )
+        for row in self.read(sql, parameters):
+            found = self._outcome(*row)
+            return found if isinstance(found, Ok) else None
+        return None
+
+    def blob(self, digest: str) -> bytes:
+        for (data,) in self.read("SELECT data FROM blob WHERE digest = ?", (digest,)):
+            return bytes(data)
+        raise LedgerError(f"{self.path} has no blob {digest}")
+
+    def _outcome(self, failure: str | None, score: Any, data: Any, cost: float, message: str, detail: str) -> Outcome:
+        if failure is None:
+            return Ok(score, None if data is None else decode(data, self.blob), cost)
+        return Failed(failure, message, detail or "", cost)
+
+
+def _info(row: tuple[Any, ...]) -> RunInfo:
+    id, name, created, updated, elapsed, status, reason, identity, meta, trials, evaluations, failures, cost, best = row
+    when = (created, updated, elapsed, status, reason, decode(identity), decode(meta))
+    return RunInfo(id, name, *when, trials, evaluations or 0, failures or 0, cost or 0.0, best)
+
+
+def create_run(
+    ledger: Ledger, name: str, identity: Mapping[str, Any], meta: Mapping[str, Any], cases: Sequence[Case]
+) -> int:
+    """Write down a new run and its cases; gives its id."""
+    now = time.time()
+    db = ledger.writer
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        run = db.execute(
+            "INSERT INTO run (name, created, updated, status, identity, meta) VALUES (?, ?, ?, 'running', ?, ?)",
+            (name, now, now, encode(identity), encode(meta)),
+        ).lastrowid
+        rows = [
+            (run, position, case.id, case.seed, None if case.data is None else encode(case.data, f"case {case.id!r}"))
+            for position, case in enumerate(cases)
+        ]
+        db.executemany("INSERT INTO run_case (run, position, id, seed, data) VALUES (?, ?, ?, ?, ?)", rows)
+        db.execute("COMMIT")
+    except sqlite3.Error as error:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise explain(error, ledger.path) from error
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    assert run is not None
+    return run

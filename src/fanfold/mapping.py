@@ -1,0 +1,67 @@
+"""Call a function on many items at once, on threads, with the results in the order of the items."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from fanfold.errors import ConfigError
+from fanfold.executors.local import Threads
+from fanfold.sync import run_sync
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def map_parallel(fn: Callable[[T], R], items: Sequence[T], max_workers: int | None = None) -> list[R]:
+    """`[fn(item) for item in items]`, several at a time.
+
+    `max_workers=None` means `min(len(items), 4)`.  If a call raises, no further item is started, those running finish,
+    and the exception of the first failing item is raised with a note of its index (also as its `item_index`).
+    """
+    return _call_all(fn, [(item,) for item in items], max_workers)
+
+
+def run_parallel(fn: Callable[..., R], items: Sequence[tuple[Any, ...]], max_workers: int | None = None) -> list[R]:
+    """`[fn(*item) for item in items]`, several at a time; otherwise as `map_parallel`."""
+    return _call_all(fn, items, max_workers)
+
+
+def score_batch_parallel(
+    score_fn: Callable[[str, str, str], float], items: Sequence[tuple[str, str, str]], max_workers: int | None = None
+) -> list[float]:
+    """Score `(system_prompt, query, response)` triples, several at a time; otherwise as `map_parallel`."""
+    return _call_all(score_fn, items, max_workers)
+
+
+def _call_all(fn: Callable[..., R], items: Sequence[Sequence[Any]], max_workers: int | None) -> list[R]:
+    if max_workers is not None and (not isinstance(max_workers, int) or max_workers < 1):
+        raise ConfigError(f"max_workers must be a whole number of at least 1, or None, not {max_workers!r}")
+    if not items:
+        return []
+    return run_sync(lambda: _gather(fn, items, max_workers or min(len(items), 4)))
+
+
+async def _gather(fn: Callable[..., R], items: Sequence[Sequence[Any]], slots: int) -> list[R]:
+    results: dict[int, R] = {}
+    errors: dict[int, BaseException] = {}
+    waiting = iter(enumerate(items))
+
+    async def work(executor: Threads) -> None:
+        for index, item in waiting:
+            try:
+                results[index] = await executor.run(fn, *item)
+            except Exception as error:
+                errors[index] = error
+            if errors:
+                return
+
+    async with Threads(min(slots, len(items))) as executor:
+        await asyncio.gather(*(work(executor) for _ in range(executor.slots)))
+    if errors:
+        index = min(errors)
+        errors[index].add_note(f"raised by item {index} of {len(items)}")
+        errors[index].item_index = index  # type: ignore[attr-defined]
+        raise errors[index]
+    return [results[index] for index in range(len(items))]

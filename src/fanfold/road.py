@@ -1,0 +1,388 @@
+"""The road of an evaluation: from the queue to a slot, through attempt and executor, to the ledger, and to the fold.
+
+One task owns all of it.  An outcome is durable before the fold hears of it; a slot is free as soon as its work is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
+
+from fanfold.attempt import Backoff, attempt
+from fanfold.encoding import decode, digest, encode
+from fanfold.errors import ConfigError, ExecutorBroken, WorkerDied
+from fanfold.events import EvaluationFinished, Event, Ticked, TrialTold, Watcher
+from fanfold.executors import Executor
+from fanfold.executors.base import is_coroutine_function
+from fanfold.fold import Cell, Fold
+from fanfold.ledger import RunJournal
+from fanfold.schedule import Schedule
+from fanfold.strategy import Snapshots, Strategy
+from fanfold.types import Case, Failed, Ok, Outcome, Result
+
+TICK = 0.5
+SNAPSHOT_EVERY = 50
+
+
+def makes_snapshots(strategy: Strategy[Any], schedule: Schedule) -> TypeGuard[Snapshots]:
+    """Whether a run of this strategy can be taken over from a saved state instead of by replaying every tell."""
+    return isinstance(strategy, Snapshots) and not schedule.remembers
+
+
+class EvaluationFailed(Exception):
+    """Carries a failed outcome through `attempt`, which judges exceptions."""
+
+    def __init__(self, outcome: Failed) -> None:
+        super().__init__(outcome.message)
+        self.outcome = outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How cells are evaluated: the evaluator, its limits, and where finished results may be taken from."""
+
+    evaluate: Any
+    fingerprint: str
+    timeout: float | None = None
+    retries: int = 0
+    #: `run`: equal cells of this run are evaluated once; `ledger`: of any run in the file; `never`: each time anew.
+    reuse: str = "run"
+
+    @property
+    def block_size(self) -> int:
+        """How many cells one call may take: 1 unless the evaluator offers `evaluate_block`."""
+        offers = callable(getattr(self.evaluate, "evaluate_block", None))
+        return int(getattr(self.evaluate, "block_size", 64)) if offers else 1
+
+    def key(self, cell: Cell[Any], cases: dict[str, bytes]) -> bytes:
+        return digest(self.fingerprint, cell.text, cases[cell.case.id])
+
+    def again(self, error: Exception, n: int) -> float | None:
+        """A worker that died is given a second try elsewhere; other failures as many as the study allows."""
+        if isinstance(error, ExecutorBroken | ConfigError):
+            return None
+        tries = max(2, self.retries + 1) if isinstance(error, WorkerDied) else self.retries + 1
+        return Backoff(tries)(error, n)
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """Evaluates one cell where it is called, and turns whatever happens into an outcome that can travel."""
+
+    evaluate: Any
+
+    def __call__(self, candidate: Any, case: Case) -> Outcome:
+        try:
+            return outcome_of(self.evaluate(candidate, case))
+        except (Exception, SystemExit) as error:
+            return failure_of(error)
+
+
+@dataclass(frozen=True, slots=True)
+class OneAsync:
+    """`One` for evaluators that are coroutine functions."""
+
+    evaluate: Any
+
+    async def __call__(self, candidate: Any, case: Case) -> Outcome:
+        try:
+            return outcome_of(await self.evaluate(candidate, case))
+        except (Exception, SystemExit) as error:
+            return failure_of(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Evaluates many cells in one call."""
+
+    evaluate_block: Any
+
+    def __call__(self, cells: Sequence[tuple[Any, Case]]) -> list[Outcome]:
+        values = list(self.evaluate_block(cells))
+        if len(values) != len(cells):
+            raise ValueError(f"evaluate_block was given {len(cells)} cells and gave {len(values)} outcomes")
+        return [outcome_of(value) for value in values]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockAsync:
+    """`Block` for evaluators that are coroutine functions."""
+
+    evaluate_block: Any
+
+    async def __call__(self, cells: Sequence[tuple[Any, Case]]) -> list[Outcome]:
+        values = await self.evaluate_block(cells)
+        return Block(lambda cells: values)(cells)
+
+
+def outcome_of(value: Any) -> Outcome:
+    """Read what an evaluator returned: a number or an outcome; anything else is a failure that says so."""
+    if isinstance(value, Failed):
+        return value
+    found = value if isinstance(value, Ok) else Ok(value)
+    score = found.score
+    if not isinstance(score, bool | int | float) and not hasattr(score, "__float__"):
+        return Failed("bad-score", f"the evaluator returned {_brief(score)}: return a finite number or Ok(score, ...)")
+    try:
+        number = float(score)
+    except (TypeError, ValueError) as error:
+        return Failed("bad-score", f"the evaluator returned {_brief(score)}, which is not one number: {error}")
+    if not math.isfinite(number):
+        return Failed("bad-score", f"the evaluator returned the score {number}: return a finite number, or raise")
+    return replace(found, score=number) if number is not score else found
+
+
+def failure_of(error: BaseException) -> Failed:
+    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return Failed("error", message, "".join(traceback.format_exception(error)))
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+
+
+class Road:
+    """Drives a fold to its end on an executor.  All state belongs to the task that awaits `drive`."""
+
+    def __init__(
+        self, fold: Fold[Any], journal: RunJournal, executor: Executor, work: Work, watch: Watcher | None, grace: float
+    ) -> None:
+        self.fold = fold
+        self.journal = journal
+        self.executor = executor
+        self.work = work
+        self._watch = watch
+        self._grace = grace
+        self._queue: list[tuple[int, int, Cell[Any]]] = []
+        self._ready: deque[tuple[Cell[Any], Outcome]] = deque()
+        self._running: set[asyncio.Task[None]] = set()
+        self._sharing: dict[bytes, list[Cell[Any]]] = {}
+        self._unsaved = 0
+        self._wake = asyncio.Event()
+        self._error: BaseException | None = None
+        self._case_keys = {case.id: digest(encode(case, f"case {case.id!r}")) for case in fold.rules.cases}
+        self._call, self._block = _callables(work)
+
+    async def drive(self, reopened: Iterable[Any] = ()) -> str:
+        """Work until the search ends or is stopped; gives the reason.  Everything finished is in the ledger by then."""
+        self.journal.on(self._durable, self._fail)
+        self.fold.after_told = self._told
+        ticker = asyncio.create_task(self._tick())
+        try:
+            self._accept(self.fold.start(reopened))
+            while await self._step():
+                pass
+        finally:
+            ticker.cancel()
+            for task in self._running:
+                task.cancel()
+            await asyncio.gather(ticker, *self._running, return_exceptions=True)
+            await self.journal.flush()
+        if self._error is not None:
+            raise self._error
+        return self.fold.stopped or "the strategy has nothing more to ask"
+
+    def stop(self, reason: str) -> None:
+        """Start nothing more; what runs may finish within the grace period, then it is abandoned."""
+        self.fold.stop(reason)
+        self._wake.set()
+
+    async def _step(self) -> bool:
+        """One turn: take in what is ready, hand out work, wait for something to happen.  False when nothing is left."""
+        await self._absorb()
+        if self._error is not None:
+            return False
+        if self.fold.stopped is not None:
+            await self._drain()
+            return False
+        self._dispatch()
+        if not (self._queue or self._running or self._ready or self._unsaved):
+            more = self.fold.idle()
+            self._accept(more)
+            return bool(more)
+        if not self._ready:
+            await self._wake.wait()
+            self._wake.clear()
+        return True
+
+    async def _drain(self) -> None:
+        """After a stop: running work may finish within the grace period; what does is kept, the rest is abandoned."""
+        self._queue.clear()
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._grace)
+
+    # -- taking in ---------------------------------------------------------------------------------------------------
+
+    def _accept(self, cells: Iterable[Cell[Any]]) -> None:
+        """Queue cells; those the run has recorded are answered at once."""
+        trial, recorded = -1, {}
+        for cell in cells:
+            if cell.trial.number != trial:
+                trial, recorded = cell.trial.number, dict(self.journal.recall(cell.trial.number))
+            if cell.position in recorded:
+                self._ready.append((cell, recorded[cell.position]))
+            else:
+                heapq.heappush(self._queue, (cell.trial.number, cell.position, cell))
+
+    async def _absorb(self) -> None:
+        taken = 0
+        while self._ready and self.fold.stopped is None and self._error is None:
+            cell, outcome = self._ready.popleft()
+            self._accept(self.fold.arrive(cell, outcome))
+            taken += 1
+            if taken % 256 == 0:
+                await asyncio.sleep(0)  # a long replay must not starve timers and Ctrl-C
+
+    def _durable(self, tokens: list[tuple[bytes, Cell[Any], Outcome]]) -> None:
+        self._unsaved -= len(tokens)
+        for key, cell, outcome in tokens:
+            self._ready.append((cell, outcome))
+            for twin in self._sharing.pop(key, ()):
+                self._record(key, twin, outcome, (time.time(), 0.0, 0), reused=True)
+        self._wake.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._error is None:
+            self._error = error
+        self._wake.set()
+
+    # -- handing out -------------------------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        while self._queue and len(self._running) < self.executor.slots:
+            cells = self._next_cells()
+            if cells:
+                task = asyncio.create_task(self._evaluate(cells))
+                self._running.add(task)
+                task.add_done_callback(self._done)
+
+    def _next_cells(self) -> list[tuple[bytes, Cell[Any]]]:
+        """The cells for one slot: one, or a fair share of the queue where the evaluator takes blocks."""
+        free = self.executor.slots - len(self._running)
+        wanted = 1 if self._block is None else min(self.work.block_size, -(-len(self._queue) // free))
+        cells: list[tuple[bytes, Cell[Any]]] = []
+        while self._queue and len(cells) < wanted:
+            cell = heapq.heappop(self._queue)[2]
+            key = self.work.key(cell, self._case_keys)
+            if not self._answered(key, cell):
+                cells.append((key, cell))
+        return cells
+
+    def _answered(self, key: bytes, cell: Cell[Any]) -> bool:
+        """Whether an equal cell has been or is being evaluated; if so this one shares its outcome."""
+        if self.work.reuse == "never":
+            return False
+        if key in self._sharing:
+            self._sharing[key].append(cell)
+            return True
+        self._sharing[key] = []
+        found = self.journal.ledger.lookup(key, self.journal.run if self.work.reuse == "run" else None)
+        if found is None:
+            return False
+        self._record(key, cell, found, (time.time(), 0.0, 0), reused=True)
+        return True
+
+    async def _evaluate(self, cells: list[tuple[bytes, Cell[Any]]]) -> None:
+        started, clock, tries = time.time(), time.perf_counter(), 0
+
+        async def call() -> list[Outcome]:
+            nonlocal tries
+            tries += 1
+            if self._block is not None and len(cells) > 1:
+                pairs = [(cell.trial.candidate, cell.case) for _, cell in cells]
+                return list(await self.executor.run(self._block, pairs))
+            cell = cells[0][1]
+            outcome = await self.executor.run(self._call, cell.trial.candidate, cell.case)
+            if isinstance(outcome, Failed) and outcome.kind == "error" and tries <= self.work.retries:
+                raise EvaluationFailed(outcome)
+            return [outcome]
+
+        again = self.work.again if len(cells) == 1 else None
+        timeout = self.work.timeout and self.work.timeout * len(cells)
+        try:
+            outcomes = await attempt(call, again=again, timeout=timeout)
+        except ExecutorBroken as error:
+            self._fail(error)
+            return
+        except Exception as error:
+            if len(cells) > 1:  # a block that failed as a whole: its cells go one by one, so only the culprit fails
+                for pair in cells:
+                    await self._evaluate([pair])
+                return
+            outcomes = [self._failure(error, tries)]
+        times = (started, time.perf_counter() - clock, tries)
+        for (key, cell), outcome in zip(cells, outcomes, strict=True):
+            self._record(key, cell, outcome, times)
+
+    def _failure(self, error: Exception, tries: int) -> Failed:
+        if isinstance(error, TimeoutError):
+            return Failed("timeout", f"no answer within {self.work.timeout:g} s")
+        if isinstance(error, WorkerDied):
+            return Failed("worker-died", f"{error} (tried {tries} times)")
+        return failure_of(error)
+
+    def _record(
+        self, key: bytes, cell: Cell[Any], outcome: Outcome, times: tuple[float, float, int], reused: bool = False
+    ) -> None:
+        """Write an outcome down.  The fold gets it, as the ledger will give it back, once it is durable."""
+        self._unsaved += 1
+        token = [key, cell, outcome]
+        where = (cell.trial.number, cell.position, key)
+        try:
+            text = self.journal.evaluated(*where, outcome, times, reused, token)
+        except ConfigError as error:
+            outcome = token[2] = Failed("bad-data", str(error), cost=outcome.cost)
+            text = self.journal.evaluated(*where, outcome, times, reused, token)
+        if text is not None and not reused:
+            token[2] = replace(outcome, data=decode(text, self.journal.ledger.blob))
+        self.fold.tally.reused += reused
+        if self._watch is not None:
+            self._emit(EvaluationFinished(cell.trial.number, cell.case.id, outcome, times[1]))
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+        self._wake.set()
+
+    # -- watching ----------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        told = 0
+        while True:
+            await asyncio.sleep(TICK)
+            if self.fold.tally.told > told:  # a run that is killed later still knows how long it has worked
+                told = self.fold.tally.told
+                self.journal.status("running", None, self.fold.rules.clock())
+            if self.fold.stopped is None:
+                self.fold.check()  # rules about time fire also while nothing finishes
+                if self.fold.stopped is not None:
+                    self._wake.set()
+            self._emit(Ticked(self.fold.progress, len(self._running), len(self._queue)))
+
+    def _told(self, result: Result[Any]) -> None:
+        told, fold = self.fold.tally.told, self.fold
+        if told % SNAPSHOT_EVERY == 0 and not fold.replaying and makes_snapshots(fold.strategy, fold.schedule):
+            self.journal.snapshot(told, fold.tally.asked, fold.strategy.save())
+        if self._watch is not None:
+            self._emit(TrialTold(result, self.fold.progress))
+
+    def _emit(self, event: Event) -> None:
+        if self._watch is not None:
+            self._watch(event)
+
+
+def _callables(work: Work) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
+    one = OneAsync(work.evaluate) if is_coroutine_function(work.evaluate) else One(work.evaluate)
+    if work.block_size <= 1:
+        return one, None
+    block = work.evaluate.evaluate_block
+    return one, BlockAsync(block) if is_coroutine_function(block) else Block(block)

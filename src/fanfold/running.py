@@ -1,0 +1,285 @@
+"""How a run is put together, resumed, interrupted, and what comes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import re
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Self
+
+import msgspec
+
+from fanfold import executors
+from fanfold.encoding import decode, derive_seed, fingerprint
+from fanfold.errors import ConfigError, Interrupted, ReplayDivergence
+from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
+from fanfold.fold import Fold, Rules, Tally
+from fanfold.ledger import Ledger, RunJournal, RunLock, create_run
+from fanfold.road import Road, Work, makes_snapshots
+from fanfold.strategy import Strategy
+from fanfold.sync import run_sync
+from fanfold.types import C, Result, Trial
+
+if TYPE_CHECKING:
+    from fanfold.study import Study
+
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class Run(Generic[C]):
+    """What came of a run.  `trace` identifies the whole search: equal traces asked and were told the same."""
+
+    id: str
+    best: Result[C] | None
+    progress: Progress
+    reason: str
+    trace: str
+    ledger: Ledger
+
+    def results(self) -> Iterator[Result[Any]]:
+        """Every told trial in the order of telling, read from the ledger (candidates as plain values)."""
+        return self.ledger.results(self.ledger.run(self.id).id)
+
+    def __repr__(self) -> str:
+        best = "nothing" if self.best is None else f"{self.best.score:.6g} ({self.best.candidate!r})"
+        return f"<Run {self.id}: best {best}, {self.progress.told} trials, stopped because {self.reason}>"
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a study is run: the arguments of `Study.run`."""
+
+    executor: Any
+    ledger: str | Path | None
+    run: str | None
+    reuse: str
+    watch: Watcher | None
+    grace: float
+    accept_changes: bool
+    meta: dict[str, Any]
+
+
+class Start:
+    """A study and how to run it, checked and put together; calling it runs it."""
+
+    def __init__(self, study: Study[Any], how: How) -> None:
+        self.study = study
+        self.how = how
+        self.name = how.run or f"{study.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        self.watch = shielded(how.watch)
+        self.stop: Callable[[bool], None] | None = None
+        if how.reuse not in ("run", "ledger", "never"):
+            raise ConfigError(f"reuse must be 'run', 'ledger' or 'never', not {how.reuse!r}")
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", self.name):
+            raise ConfigError(
+                f"run {self.name!r} cannot be a run's name: use up to 80 letters, digits, dots, dashes and underscores"
+            )
+        self.executor = executors.make(how.executor, study.evaluate)
+        inline = isinstance(self.executor, executors.Inline)
+        if study.timeout is not None and inline and not executors.is_coroutine_function(study.evaluate):
+            raise ConfigError("a timeout cannot stop a plain function that runs inline: use processes:N or threads:N")
+
+    async def __call__(self) -> Run[Any]:
+        ledger = Ledger(self.how.ledger)
+        try:
+            lock = RunLock(ledger.path, self.name)
+            try:
+                return await self._locked(ledger)
+            finally:
+                lock.release()
+        except BaseException:
+            ledger.close()
+            raise
+
+    async def _locked(self, ledger: Ledger) -> Run[Any]:
+        study = self.study
+        journal = RunJournal(ledger, self._find_or_create(ledger))
+        started = asyncio.get_running_loop().time()
+
+        def clock() -> float:
+            return journal.elapsed + asyncio.get_running_loop().time() - started
+
+        status, reason = "failed", "it ended in an error"
+        try:
+            fold, reopened = self._fold(journal, clock)
+            work = Work(study.evaluate, fingerprint(study.evaluate), study.timeout, study.retries, self.how.reuse)
+            async with self.executor as executor:
+                road = Road(fold, journal, executor, work, self.watch, self.how.grace)
+                self.stop = _stopper(road)
+                self._announce(journal)
+                journal.status("running", None, journal.elapsed)
+                reason = await road.drive(reopened)
+            status = "stopped" if reason == INTERRUPTED else "finished"
+        except asyncio.CancelledError:
+            status, reason = "stopped", INTERRUPTED
+            raise
+        except Exception as error:
+            reason = str(error)
+            raise
+        finally:
+            journal.status(status, reason, clock())
+            await journal.flush()
+            journal.close()
+        self._emit(RunStopped(reason, fold.progress))
+        return Run(self.name, fold.tally.best, fold.progress, reason, fold.tally.trace.hexdigest(), ledger)
+
+    def _find_or_create(self, ledger: Ledger) -> int:
+        name, identity = self.name, self.study.identity
+        rows = list(ledger.read("SELECT id, identity FROM run WHERE name = ?", (name,)))
+        if not rows:
+            return create_run(ledger, name, identity, self.how.meta, self.study.seeded_cases)
+        run, recorded = rows[0][0], decode(rows[0][1])
+        changed = [key for key in identity if identity[key] != recorded.get(key)]
+        if self.how.accept_changes and changed == ["evaluate"]:
+            changed = []
+        if changed:
+            differences = "; ".join(f"{key} was {recorded.get(key)!r}, is {identity[key]!r}" for key in changed)
+            raise ReplayDivergence(
+                f"run {name!r} cannot go on, its study has changed: {differences}. Undo the change, or give the new "
+                "study a new run name; where only the evaluator changed and its old results still count, accept the changes "
+                "(accept_changes=True, --accept-changes)"
+            )
+        return int(run)
+
+    def _fold(self, journal: RunJournal, clock: Callable[[], float]) -> tuple[Fold[Any], list[Trial[Any]]]:
+        """A fresh search, or one that takes over from the last snapshot of a strategy that makes them."""
+        study = self.study
+        strategy, schedule = copy.deepcopy(study.strategy), copy.deepcopy(study.schedule)
+        strategy.begin(derive_seed(study.seed, "strategy"))
+        schedule.begin(derive_seed(study.seed, "schedule"))
+        rules = Rules(
+            study.seeded_cases,
+            study.effective_window,
+            study.in_order,
+            copy.deepcopy(study.stop),
+            study.fold,
+            study.failed_score,
+            clock,
+        )
+        snapshot = journal.last_snapshot() if makes_snapshots(strategy, schedule) else None
+        if snapshot is None:
+            return Fold(strategy, schedule, rules, journal, journal.script()), []
+        told, asked, state = snapshot
+        strategy.load(state)  # type: ignore[attr-defined]
+        reopened = [Trial(number, _revive(strategy, text, journal)) for number, text in journal.open_rows(told, asked)]
+        fold = Fold(strategy, schedule, rules, journal, journal.script(told), _tally(journal, rules, told, asked))
+        return fold, reopened
+
+    def _announce(self, journal: RunJournal) -> None:
+        study, slots = self.study, self.executor.slots
+        path = None if journal.ledger.temporary else str(journal.ledger.path)
+        self._emit(RunStarted(self.name, path, self.executor.name, slots, journal.recorded > 0))
+        busy = study.effective_window * len(study.seeded_cases)
+        if busy < slots:
+            window = f"window={study.effective_window} with {len(study.seeded_cases)} case(s)"
+            self._emit(
+                Notice(f"{window} keeps at most {busy} of the {slots} slots busy: give the study a larger window")
+            )
+
+    def _emit(self, event: Any) -> None:
+        if self.watch is not None:
+            self.watch(event)
+
+
+def _stopper(road: Road) -> Callable[[bool], None]:
+    """A function that any thread may call to stop the run, gently or (True) at once."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def stop(now: bool) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
+            if now:
+                loop.call_soon_threadsafe(task.cancel)
+            else:
+                loop.call_soon_threadsafe(road.stop, INTERRUPTED)
+
+    return stop
+
+
+def _revive(strategy: Strategy[Any], text: str, journal: RunJournal) -> Any:
+    """A recorded candidate as the strategy knows it: of its `candidate_type`, if it names one."""
+    value = decode(text, journal.ledger.blob)
+    wanted = getattr(strategy, "candidate_type", None)
+    return value if wanted is None else msgspec.convert(value, wanted)
+
+
+def _tally(journal: RunJournal, rules: Rules, told: int, asked: int) -> Tally:
+    """The counts as they were after `told` tells, and the stopping rules as they had become."""
+    tally = Tally(asked=asked)
+    ledger, cases = journal.ledger, rules.cases
+    for number, text, score, dropped in list(journal.told_rows(told)):
+        outcomes = {cases[position].id: outcome for position, outcome in ledger.outcomes(journal.run, number).items()}
+        for outcome in outcomes.values():
+            tally.count(outcome)
+        tally.tell(Result(Trial(number, decode(text, ledger.blob)), score, outcomes, dropped), text)
+        rules.stop.check(tally.progress(len(cases), 0.0))
+    return tally
+
+
+def run_guarded(start: Start) -> Run[Any]:
+    """Run to the end from synchronous code, with Ctrl-C under control."""
+    with _CtrlC(start) as keys:
+        return keys.interpret(lambda: run_sync(start))
+
+
+class _CtrlC:
+    """The first Ctrl-C stops the run gently; the second, or the end of the grace period, at once."""
+
+    def __init__(self, start: Start) -> None:
+        self._start = start
+        self._presses = 0
+        self._timer: threading.Timer | None = None
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        here = threading.current_thread() is threading.main_thread()
+        if here and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._before = signal.signal(signal.SIGINT, self._pressed)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _pressed(self, number: int, frame: Any) -> None:
+        self._presses += 1
+        stop = self._start.stop
+        if stop is None or self._presses > 2:
+            raise KeyboardInterrupt
+        if self._presses == 2:
+            stop(True)
+            raise KeyboardInterrupt
+        print("stopping: waiting for what is running (Ctrl-C again to stop at once)", file=sys.stderr, flush=True)
+        stop(False)
+        # An evaluation that blocks the event loop itself cannot be ended by a timer of that loop.
+        self._timer = threading.Timer(self._start.how.grace + 1.0, signal.raise_signal, [signal.SIGINT])
+        self._timer.daemon = True
+        self._timer.start()
+
+    def interpret(self, run: Callable[[], Run[Any]]) -> Run[Any]:
+        """The result of `run()`, or `Interrupted` when Ctrl-C ended it."""
+        try:
+            result = run()
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            raise self._interrupted() from None
+        if result.reason == INTERRUPTED:
+            raise self._interrupted()
+        return result
+
+    def _interrupted(self) -> Interrupted:
+        name, ledger = self._start.name, self._start.how.ledger
+        path = None if ledger is None else str(ledger)
+        how = f"everything finished is in {path}; run again with run={name!r} to go on" if path else "it had no ledger"
+        return Interrupted(f"run {name!r} was interrupted: {how}", run_id=name, ledger=path)

@@ -1,0 +1,40 @@
+"""What a schedule is: the decision which cases a trial runs next, and when its row is settled."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
+from typing import Any, TypeAlias
+
+from fanfold.types import Case, Dropped, Outcome, Result, Trial
+
+Plan: TypeAlias = Generator[Sequence[Case], Sequence[Outcome], "Dropped | None"]
+
+
+class Schedule(ABC):
+    """Which cases a trial runs next.  Pure, like a strategy, and ignorant of the domain.
+
+    `plan` is a generator, one per trial, made when the trial is asked: it yields the cases to run now, is sent their
+    outcomes in the same order once all have arrived, and returns None (the row is complete) or `Dropped`.  It may
+    yield an empty sequence to wait for other trials: it is then resumed (with an empty answer) after any other row
+    moved, and after `idle`, which is called when nothing runs, nothing more is being asked, and rows still wait.
+
+    So that a run gives the same result whatever the timing, a plan may use: what was told before it was made, its own
+    outcomes, and, when it waits, the complete outcomes of a fixed group of trials.  Never who arrived first.
+    """
+
+    #: Whether plans depend on what was told or on other trials; a schedule that does not can be taken over mid-run.
+    remembers: bool = True
+
+    def begin(self, seed: int) -> None:  # noqa: B027 - most schedules need no randomness
+        """Called once, before the first plan, with a seed of this run."""
+
+    @abstractmethod
+    def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
+        """The road of one trial through the cases."""
+
+    def tell(self, result: Result[Any]) -> None:  # noqa: B027
+        """Learn from a settled trial, in the order in which the strategy is told."""
+
+    def idle(self) -> None:  # noqa: B027
+        """Nothing can move unless waiting rows are let go: decide with what there is."""

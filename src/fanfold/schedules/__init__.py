@@ -1,0 +1,7 @@
+"""Schedules: which cases a trial runs next, and when its row is settled."""
+
+from fanfold.schedules.all_cases import AllCases
+from fanfold.schedules.halving import Halving, last_rung
+from fanfold.schedules.racing import Racing
+
+__all__ = ["AllCases", "Halving", "Racing", "last_rung"]

@@ -1,0 +1,181 @@
+"""Successive halving: cases are rungs from cheap to dear, and only the best share of the trials climbs to the next."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fanfold.errors import ConfigError
+from fanfold.schedule import Plan, Schedule
+from fanfold.types import Case, Dropped, Failed, Ok, Outcome, Result, Trial
+
+
+def last_rung(scores: Sequence[float]) -> float:
+    """The score on the last case: the `fold` for studies whose cases are rungs."""
+    return scores[-1]
+
+
+@dataclass(eq=False)
+class Halving(Schedule):
+    """Runs the cases in the order given (rungs, cheap to dear) and lets the best 1/eta of the trials go on at each.
+
+    Trials form cohorts in the order of asking.  At each rung a trial waits until its whole cohort has a score there or
+    has failed; then the best 1/eta (at least one; of equal scores the earlier trial) go on, and the others are dropped
+    with their score at that rung.  A cohort has `cohort` members, by default just enough to leave one at the last rung.
+    A cohort that cannot fill is decided with the members it has, so a study's window should hold at least one cohort.
+
+    `asynchronous=True` waits for nobody: a trial goes on if its score is among the best 1/eta of the scores that had
+    been told for that rung when the trial was asked, or if fewer than `eta` had been.
+
+    `first` is the rung of the first decision: so many cases are run before anyone is dropped.  A failed case drops its
+    trial.  Pass `fold=last_rung` to the study if the last rung is the score that counts.
+    """
+
+    eta: int = 3
+    cohort: int | None = None
+    asynchronous: bool = False
+    first: int = 1
+    _filling: _Cohort | None = field(default=None, init=False, repr=False)
+    _open: list[_Cohort] = field(default_factory=list, init=False, repr=False)
+    #: Ascending scores told for each case; only the asynchronous rule needs the past.
+    _told: dict[str, list[float]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("eta", self.eta, 2), ("cohort", self.cohort, 1), ("first", self.first, 1)):
+            if name == "cohort" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"Halving({name}={value!r}): give a whole number, at least {least}")
+        if self.asynchronous and self.cohort is not None:
+            raise ConfigError(
+                f"Halving(cohort={self.cohort}, asynchronous=True): the asynchronous rule has no cohorts; leave out one"
+            )
+
+    def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
+        # Not a generator itself: cohorts and evidence are those of now, when the trial is asked.
+        if self.asynchronous:
+            return self._climb_alone(cases, [self._threshold(case) for case in cases])
+        return self._climb(trial.number, cases, self._join(trial.number, cuts=len(cases) - self.first))
+
+    def tell(self, result: Result[Any]) -> None:
+        if self.asynchronous:
+            for case, outcome in result.outcomes.items():
+                if isinstance(outcome, Ok):
+                    insort(self._told.setdefault(case, []), outcome.score)
+
+    def idle(self) -> None:
+        self._filling = None
+        for cohort in self._open:
+            cohort.decide_with_those_present()
+
+    def _join(self, number: int, cuts: int) -> _Cohort:
+        if self._filling is None:
+            size = self.eta ** max(0, cuts) if self.cohort is None else self.cohort
+            self._filling = _Cohort(size, self.eta)
+            self._open = [cohort for cohort in self._open if cohort.live and cohort.decided < cuts]
+            self._open.append(self._filling)
+        cohort = self._filling
+        cohort.join(number)
+        if not cohort.filling:
+            self._filling = None
+        return cohort
+
+    def _climb(self, number: int, cases: Sequence[Case], cohort: _Cohort) -> Plan:
+        try:
+            for cut, (rung, chunk) in enumerate(_rungs(cases, self.first)):
+                score = _reached(chunk, (yield chunk))
+                if isinstance(score, Dropped):
+                    return score
+                if rung == len(cases):
+                    return None
+                cohort.arrive(number, score)
+                while cohort.decided == cut:
+                    yield ()
+                if number not in cohort.live:
+                    return self._dropped(score, rung, len(cases))
+            return None
+        finally:
+            cohort.leave(number)
+
+    def _climb_alone(self, cases: Sequence[Case], thresholds: Sequence[float | None]) -> Plan:
+        for rung, chunk in _rungs(cases, self.first):
+            score = _reached(chunk, (yield chunk))
+            if isinstance(score, Dropped):
+                return score
+            threshold = thresholds[rung - 1]
+            if rung < len(cases) and threshold is not None and score < threshold:
+                return self._dropped(score, rung, len(cases))
+        return None
+
+    def _threshold(self, case: Case) -> float | None:
+        told = self._told.get(case.id, ())
+        return told[-(len(told) // self.eta)] if len(told) >= self.eta else None
+
+    def _dropped(self, score: float, rung: int, rungs: int) -> Dropped:
+        share = {2: "half", 3: "third", 4: "quarter"}.get(self.eta, f"1/{self.eta}")
+        return Dropped(f"below the best {share} at rung {rung} of {rungs}", score)
+
+
+def _rungs(cases: Sequence[Case], first: int) -> list[tuple[int, Sequence[Case]]]:
+    """The cases to run up to each decision, and the rung (from 1) that they reach."""
+    chunks = [(min(first, len(cases)), cases[:first])]
+    return chunks + [(rung + 1, cases[rung : rung + 1]) for rung in range(first, len(cases))]
+
+
+def _reached(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> float | Dropped:
+    """The score at the last of these cases, or why the trial ends here."""
+    score = 0.0
+    for case, outcome in zip(cases, outcomes):
+        if isinstance(outcome, Failed):
+            return Dropped(f"case {case.id} failed: {outcome.kind}")
+        score = outcome.score
+    return score
+
+
+class _Cohort:
+    """Trials that climb together: `live` are still climbing, `decided` counts the decisions taken so far."""
+
+    def __init__(self, size: int, eta: int) -> None:
+        self.live: set[int] = set()
+        self.decided = 0
+        self._places = size
+        self._eta = eta
+        self._entered = 0
+        self._scores: dict[int, float] = {}
+
+    @property
+    def filling(self) -> bool:
+        return self._places > 0
+
+    def join(self, number: int) -> None:
+        self._places -= 1
+        self._entered += 1
+        self.live.add(number)
+
+    def arrive(self, number: int, score: float) -> None:
+        self._scores[number] = score
+        self._decide_if_all_arrived()
+
+    def leave(self, number: int) -> None:
+        """Forget a trial that is settled; the others no longer wait for it."""
+        if number in self.live:
+            self.live.remove(number)
+            self._scores.pop(number, None)
+            self._decide_if_all_arrived()
+
+    def decide_with_those_present(self) -> None:
+        """Take no more members, and wait for nobody who has not arrived."""
+        self._places = 0
+        self.live.intersection_update(self._scores)
+        self._decide_if_all_arrived()
+
+    def _decide_if_all_arrived(self) -> None:
+        if self.filling or not self._scores or len(self._scores) < len(self.live):
+            return
+        ranked = sorted(self._scores, key=lambda number: (-self._scores[number], number))
+        self.live = set(ranked[: max(1, self._entered // self._eta)])
+        self._entered = len(self.live)
+        self._scores = {}
+        self.decided += 1

@@ -1,0 +1,235 @@
+"""Stopping rules: when a run has had enough, written as `MaxTrials(500) | MaxCost(5.0) | Plateau(20)`."""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from fanfold.errors import ConfigError
+from fanfold.events import Progress
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Rule(ABC):
+    """Says when to stop.  A study copies its rules for each run and checks them after every told trial, in order.
+
+    `a | b` stops as soon as one of them does; `a & b` only when both say so at the same moment.
+    """
+
+    @abstractmethod
+    def check(self, progress: Progress) -> str | None:
+        """The reason to stop now, or None to go on."""
+
+    def allowance(self, progress: Progress) -> float:
+        """How many more trials may be asked for before results are known: what keeps a budget from being overrun."""
+        return math.inf
+
+    def __or__(self, other: Rule) -> Rule:
+        return Either(*_parts(self, Either), *_parts(other, Either)) if isinstance(other, Rule) else NotImplemented
+
+    def __and__(self, other: Rule) -> Rule:
+        return Both(*_parts(self, Both), *_parts(other, Both)) if isinstance(other, Rule) else NotImplemented
+
+
+class Either(Rule):
+    """Stops as soon as one of its rules does (`|`), and asks for no more than the tightest of them allows."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self.rules = rules
+
+    def check(self, progress: Progress) -> str | None:
+        reasons = [rule.check(progress) for rule in self.rules]  # all of them: a rule may count what it is shown
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def allowance(self, progress: Progress) -> float:
+        return min(rule.allowance(progress) for rule in self.rules)
+
+    def __repr__(self) -> str:
+        return " | ".join(map(repr, self.rules))
+
+
+class Both(Rule):
+    """Stops only when all of its rules say so at the same moment (`&`).
+
+    `MaxTrials(100) & Plateau(20)` means "at least 100 trials, and then until nothing improves".  For the same reason a
+    budget inside `&` is a minimum, not a limit: the run goes on past it until the other rules agree.  A budget that
+    must hold belongs outside: `(MaxTrials(100) & Plateau(20)) | MaxEvaluations(5000)`.
+    """
+
+    def __init__(self, *rules: Rule) -> None:
+        self.rules = rules
+
+    def check(self, progress: Progress) -> str | None:
+        reasons = [rule.check(progress) for rule in self.rules]
+        stated = [reason for reason in reasons if reason is not None]
+        return " and ".join(stated) if len(stated) == len(reasons) else None
+
+    def allowance(self, progress: Progress) -> float:
+        return max(rule.allowance(progress) for rule in self.rules)
+
+    def __repr__(self) -> str:
+        return " & ".join(f"({rule!r})" if isinstance(rule, Either) else repr(rule) for rule in self.rules)
+
+
+def _parts(rule: Rule, kind: type[Either] | type[Both]) -> tuple[Rule, ...]:
+    return rule.rules if isinstance(rule, kind) else (rule,)
+
+
+class Never(Rule):
+    """Leaves the end to the strategy."""
+
+    def check(self, progress: Progress) -> str | None:
+        return None
+
+    def __repr__(self) -> str:
+        return "Never()"
+
+
+@dataclass(frozen=True, repr=False)
+class MaxTrials(Rule):
+    """Stops after `n` trials; not one more is asked for."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        _require_count("MaxTrials", self.n)
+
+    def check(self, progress: Progress) -> str | None:
+        return _plural(self.n, "trial") if progress.told >= self.n else None
+
+    def allowance(self, progress: Progress) -> float:
+        return max(0, self.n - progress.asked)
+
+    def __repr__(self) -> str:
+        return f"MaxTrials({self.n})"
+
+
+@dataclass(frozen=True, repr=False)
+class MaxEvaluations(Rule):
+    """Stops when no further full row of cases fits into `n` evaluations, which are never exceeded.
+
+    Each open trial is taken to need all its cases; what a schedule saves by dropping it is given out again afterwards.
+    """
+
+    n: int
+
+    def __post_init__(self) -> None:
+        _require_count("MaxEvaluations", self.n)
+
+    def check(self, progress: Progress) -> str | None:
+        # The open rows fit by construction, so this can only hold once none is open.  Inside `&`, where others may keep
+        # rows open for ever, it must hold all the same: hence no look at them here.
+        return _plural(self.n, "evaluation") if progress.told_evaluations + progress.cases > self.n else None
+
+    def allowance(self, progress: Progress) -> float:
+        return max(0, (self.n - progress.told_evaluations - progress.open * progress.cases) // progress.cases)
+
+    def __repr__(self) -> str:
+        return f"MaxEvaluations({self.n})"
+
+
+class MaxTime(Rule):
+    """Stops once the run has taken so many seconds, or "90s", "15m", "2h"; time before a resume counts."""
+
+    def __init__(self, seconds: float | str) -> None:
+        self._given = seconds
+        self.seconds = _parse_seconds(seconds)
+
+    def check(self, progress: Progress) -> str | None:
+        if progress.elapsed < self.seconds:
+            return None
+        return f"time limit of {self._given if isinstance(self._given, str) else f'{self._given:g}s'}"
+
+    def __repr__(self) -> str:
+        return f"MaxTime({self._given!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class MaxCost(Rule):
+    """Stops once the evaluations have cost `amount`; those already open may still add to it."""
+
+    amount: float
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.amount) or self.amount <= 0:
+            raise ConfigError(f"MaxCost({self.amount!r}): give an amount above 0, in the unit of Ok.cost")
+
+    def check(self, progress: Progress) -> str | None:
+        return f"cost limit of {self.amount:g}" if progress.cost >= self.amount else None
+
+    def __repr__(self) -> str:
+        return f"MaxCost({self.amount!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class Target(Rule):
+    """Stops once a complete trial scores at least `score`."""
+
+    score: float
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.score):
+            raise ConfigError(f"Target({self.score!r}): give a finite score")
+
+    def check(self, progress: Progress) -> str | None:
+        return (
+            f"target of {self.score:g} reached" if progress.best is not None and progress.best >= self.score else None
+        )
+
+    def __repr__(self) -> str:
+        return f"Target({self.score!r})"
+
+
+class Plateau(Rule):
+    """Stops when the best has not risen by more than `min_delta` over the last `trials` told.
+
+    Small steps add up: the best is compared with what it was when it last rose enough, not with the trial before.
+    Trials without a score count as trials that did not improve.
+    """
+
+    def __init__(self, trials: int, min_delta: float = 0.0) -> None:
+        _require_count("Plateau", trials)
+        if not _is_number(min_delta) or min_delta < 0:
+            raise ConfigError(f"Plateau({trials}, min_delta={min_delta!r}): give a finite number, at least 0")
+        self.trials = trials
+        self.min_delta = min_delta
+        self._reference: float | None = None
+        self._since = 0
+
+    def check(self, progress: Progress) -> str | None:
+        best = progress.best
+        if best is not None and (self._reference is None or best > self._reference + self.min_delta):
+            self._reference, self._since = best, progress.told
+        if progress.told - self._since < self.trials:
+            return None
+        return f"no improvement in {_plural(self.trials, 'trial')}"
+
+    def __repr__(self) -> str:
+        return f"Plateau({self.trials}{f', min_delta={self.min_delta!r}' if self.min_delta else ''})"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _require_count(rule: str, n: object) -> None:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ConfigError(f"{rule}({n!r}): give a whole number, at least 1")
+
+
+def _parse_seconds(given: float | str) -> float:
+    if isinstance(given, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", given)
+        seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    else:
+        seconds = float(given) if _is_number(given) else 0.0
+    if not 0.0 < seconds < math.inf:
+        raise ConfigError(f'MaxTime({given!r}): give seconds above 0, or a text such as "90s", "15m" or "2h"')
+    return seconds
+
+
+def _plural(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -1,0 +1,320 @@
+"""A genetic search: tournament selection, crossover and mutation, in generations or in a steady state."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from fanfold.encoding import encode
+from fanfold.errors import ConfigError
+from fanfold.space import Space
+from fanfold.strategy import Strategy
+from fanfold.types import Result
+
+Sample: TypeAlias = Callable[[random.Random], Any]
+Mutate: TypeAlias = Callable[[Any, random.Random, float], Any]
+Crossover: TypeAlias = Callable[[Any, Any, random.Random], Any]
+
+#: How often a child that already exists is mutated again before it is accepted: then the space is that small.
+_ATTEMPTS = 16
+
+
+class Genetic(Strategy[Any]):
+    """Breeds candidates from the better ones told so far.
+
+    Searches a `Space`, or anything given by functions that return new candidates and leave their arguments alone:
+    `sample(rng)`, `mutate(candidate, rng, rate)` and `crossover(a, b, rng)` (without it, children are mutations only).
+
+    In generations (the default), a population is asked, and the next one is bred when all of it has been told, so the
+    order of telling does not matter.  The best `elites` complete results stay in the population with their score and
+    are not asked again: each later generation asks for the rest.  Steady (`steady=True`), the first `population`
+    candidates are samples, and from then on each ask breeds from the best `population` told so far, waiting for nobody.
+
+    Parents win a tournament by score.  A failed result never becomes a parent; a dropped one competes with the score it
+    was given but never becomes an elite; with no parents, candidates are sampled.  A child equal to a member or to
+    another child is mutated again, up to 16 times.
+
+    With `adaptive=True` the mutation rate moves between a tenth and five times `mutation_rate` (at most 1), once per
+    generation (steady: per `population` children told).  The share of these children that beat their better parent
+    is compared with one fifth: above it, steps can be bolder and the rate grows; below, they must be finer and it
+    shrinks: `rate *= exp((share - 0.2) / 1.6)`.  When diversity is lost (more than a quarter of the children bred were
+    duplicates at first, or all members that could be parents score the same), the rate grows by half instead.
+
+    `seeds` are candidates of the user that open the first generation; `generations=N` ends the search after N of them
+    (steady: after N * `population` candidates).  Memory is bounded by the population and the open trials.
+    """
+
+    def __init__(
+        self,
+        space: Space | None = None,
+        *,
+        sample: Sample | None = None,
+        mutate: Mutate | None = None,
+        crossover: Crossover | None = None,
+        population: int = 32,
+        elites: int = 2,
+        tournament: int = 3,
+        crossover_rate: float = 0.8,
+        mutation_rate: float = 0.2,
+        adaptive: bool = True,
+        steady: bool = False,
+        seeds: Iterable[Any] = (),
+        generations: int | None = None,
+    ) -> None:
+        seeds = tuple(seeds)
+        _check_whole("population", population, 2)
+        _check_whole("elites", elites, 0, population - 1)
+        _check_whole("tournament", tournament, 1)
+        _check_share("crossover_rate", crossover_rate)
+        _check_share("mutation_rate", mutation_rate)
+        if mutation_rate == 0:
+            raise ConfigError("Genetic: mutation_rate must be more than 0, or children would copy their parents")
+        if generations is not None:
+            _check_whole("generations", generations, 1)
+        if len(seeds) > population:
+            raise ConfigError(f"Genetic: {len(seeds)} seeds do not fit a population of {population}; raise population")
+        self._breeder = _Breeder(*_operators(space, sample, mutate, crossover), tournament, crossover_rate)
+        for seed in seeds:
+            if space is not None:
+                space.check(seed)
+        self._population = population
+        self._elites = elites
+        self._steady = steady
+        self._seeds = seeds
+        self._generations = generations
+        self._rate = _MutationRate(mutation_rate, adaptive)
+        self._members: list[_Member] = []
+        self._queue: deque[_Child] = deque()
+        self._open: dict[str, deque[_Child]] = {}
+        self._asked = 0
+        self._generation = 0
+        self.window = max(2, population // 2) if steady else population
+
+    @property
+    def generation(self) -> int:
+        """The generation being asked or evaluated, counted from 1; 0 before the first ask."""
+        return self._generation
+
+    @property
+    def rate(self) -> float:
+        """The mutation rate in use."""
+        return self._rate.value
+
+    def ask(self, n: int) -> list[Any]:
+        candidates: list[Any] = []
+        while len(candidates) < n:
+            if not self._queue and not self._breed():
+                break
+            child = self._queue.popleft()
+            self._open.setdefault(child.key, deque()).append(child)
+            candidates.append(child.candidate)
+        return candidates
+
+    def tell(self, result: Result[Any]) -> None:
+        child = self._take(result.candidate)
+        # Our own candidate, not the result's: one read back from a ledger may have lost its type.
+        member = _Member(child.key, child.candidate, child.born, result.score, result.complete)
+        if child.bar is not None:
+            self._rate.count(success=member.score is not None and member.score > child.bar)
+        self._members.append(member)
+        if self._steady:
+            self._members = self._fittest()
+            if self._rate.children >= self._population:
+                self._rate.adapt(self._members)
+
+    def _breed(self) -> bool:
+        """Put what can be asked next into the queue; False when the next candidate must wait or the search is over."""
+        if self._steady:
+            return self._breed_one()
+        if self._open or self._generation == self._generations:
+            return False
+        self._members.sort(key=lambda member: member.born)
+        elites = _best(self._members, self._elites)
+        parents = _parents(self._members)
+        if self._generation > 0:
+            self._rate.adapt(parents)
+        taken = {member.key for member in self._members}
+        for _ in range(self._population - len(elites)):
+            self._queue.append(self._child(parents, taken))
+            taken.add(self._queue[-1].key)
+        self._members = elites
+        self._generation += 1
+        return True
+
+    def _breed_one(self) -> bool:
+        if self._generations is not None and self._asked == self._generations * self._population:
+            return False
+        parents = self._members if self._asked >= self._population else []
+        self._queue.append(self._child(parents, {member.key for member in self._members} | self._open.keys()))
+        self._generation = -(-self._asked // self._population)
+        return True
+
+    def _child(self, parents: Sequence[_Member], taken: set[str]) -> _Child:
+        born = self._asked
+        self._asked += 1
+        if born < len(self._seeds):
+            return _Child(encode(self._seeds[born], "a seed of Genetic"), self._seeds[born], born, None)
+        candidate, bar = self._breeder.propose(parents, self.rng, self.rate)
+        key = encode(candidate, "a candidate of Genetic")
+        self._rate.bred(duplicate=key in taken, counts=bar is not None)
+        for _ in range(_ATTEMPTS):
+            if key not in taken:
+                break
+            candidate = self._breeder.mutate(candidate, self.rng, self.rate)
+            key = encode(candidate, "a candidate of Genetic")
+        return _Child(key, candidate, born, bar)
+
+    def _take(self, candidate: Any) -> _Child:
+        waiting = self._open.get(encode(candidate, "a told candidate"))
+        if not waiting:
+            raise ConfigError(f"Genetic was told {candidate!r}, which is not open: was it changed after the ask?")
+        child = waiting.popleft()
+        if not waiting:
+            del self._open[child.key]
+        return child
+
+    def _fittest(self) -> list[_Member]:
+        """The pool of the steady state: the elites, then the best of the others, each candidate once."""
+        elites = _best(self._members, self._elites)
+        kept = {member.key: member for member in elites}
+        for member in sorted(_parents(self._members), key=_rank):
+            if len(kept) == self._population:
+                break
+            kept.setdefault(member.key, member)
+        return list(kept.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A candidate that waits to be asked or told; `bar` is the score of its better parent, None for a sample."""
+
+    key: str
+    candidate: Any
+    born: int
+    bar: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A told candidate of the population."""
+
+    key: str
+    candidate: Any
+    born: int
+    score: float | None
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Breeder:
+    """How a candidate comes about: a child of the winners of tournaments, or a sample where there are no parents."""
+
+    sample: Sample
+    mutate: Mutate
+    crossover: Crossover | None
+    tournament: int
+    crossover_rate: float
+
+    def propose(self, parents: Sequence[_Member], rng: random.Random, rate: float) -> tuple[Any, float | None]:
+        """A candidate and the score it has to beat."""
+        if not parents:
+            return self.sample(rng), None
+        mother = self._winner(parents, rng)
+        candidate, bar = mother.candidate, mother.score
+        if self.crossover is not None and len(parents) > 1 and rng.random() < self.crossover_rate:
+            father = self._winner([member for member in parents if member is not mother], rng)
+            candidate = self.crossover(mother.candidate, father.candidate, rng)
+            bar = max(_score(mother), _score(father))
+        return self.mutate(candidate, rng, rate), bar
+
+    def _winner(self, members: Sequence[_Member], rng: random.Random) -> _Member:
+        return max(rng.sample(members, min(self.tournament, len(members))), key=_score)
+
+
+class _MutationRate:
+    """The mutation rate and the evidence it adapts to; the rule is in the docstring of `Genetic`."""
+
+    def __init__(self, start: float, adaptive: bool) -> None:
+        self.value = start
+        self.children = 0
+        self._adaptive = adaptive
+        self._low, self._high = start / 10, min(1.0, start * 5)
+        self._forget()
+
+    def _forget(self) -> None:
+        self.children = self._successes = self._bred = self._duplicates = 0
+
+    def count(self, success: bool) -> None:
+        """One child was told."""
+        self.children += 1
+        self._successes += success
+
+    def bred(self, duplicate: bool, counts: bool) -> None:
+        """One child was made, at first equal to a known one or not; samples do not count."""
+        self._bred += counts
+        self._duplicates += duplicate and counts
+
+    def adapt(self, parents: Sequence[_Member]) -> None:
+        """Move the rate by what was counted since the last time."""
+        if self._adaptive and self.children:
+            alike = len(parents) > 1 and len({member.score for member in parents}) == 1
+            if alike or self._duplicates > self._bred / 4:
+                factor = 1.5
+            else:
+                factor = math.exp((self._successes / self.children - 0.2) / 1.6)
+            self.value = min(max(self.value * factor, self._low), self._high)
+        self._forget()
+
+
+def _operators(
+    space: Space | None, sample: Sample | None, mutate: Mutate | None, crossover: Crossover | None
+) -> tuple[Sample, Mutate, Crossover | None]:
+    if space is not None:
+        if not isinstance(space, Space):
+            raise ConfigError(f"Genetic needs a Space, or the functions sample=, mutate= and crossover=, not {space!r}")
+        if sample is not None or mutate is not None or crossover is not None:
+            raise ConfigError("Genetic takes a Space or the functions sample=, mutate= and crossover=, not both")
+        return space.sample, space.mutate, space.crossover
+    for name, function in (("sample", sample), ("mutate", mutate), ("crossover", crossover)):
+        if function is None and name != "crossover":
+            raise ConfigError(f"Genetic without a Space needs the function {name}=")
+        if function is not None and not callable(function):
+            raise ConfigError(f"Genetic: {name} must be a function, not {function!r}")
+    assert sample is not None and mutate is not None
+    return sample, mutate, crossover
+
+
+def _check_whole(name: str, value: Any, low: int, high: int | None = None) -> None:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):
+        limit = f"at least {low}" if high is None else f"between {low} and {high}"
+        raise ConfigError(f"Genetic: {name} must be a whole number {limit}, not {value!r}")
+
+
+def _check_share(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ConfigError(f"Genetic: {name} must be between 0 and 1, not {value!r}")
+
+
+def _score(member: _Member) -> float:
+    return -math.inf if member.score is None else member.score
+
+
+def _rank(member: _Member) -> tuple[float, int]:
+    return -_score(member), member.born
+
+
+def _parents(members: Iterable[_Member]) -> list[_Member]:
+    return [member for member in members if member.score is not None]
+
+
+def _best(members: Iterable[_Member], count: int) -> list[_Member]:
+    """The best complete members, no candidate twice; of equals, the older."""
+    unique: dict[str, _Member] = {}
+    for member in sorted((member for member in members if member.complete), key=_rank):
+        unique.setdefault(member.key, member)
+    return list(unique.values())[:count]

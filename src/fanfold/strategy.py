@@ -1,0 +1,51 @@
+"""What a strategy is: the half of an optimisation that proposes candidates and learns from their results."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, Protocol, runtime_checkable
+
+from fanfold.types import C, Result
+
+
+class Strategy(ABC, Generic[C]):
+    """Proposes candidates and is told their results.  Pure: no I/O, no clock, no threads, no global randomness.
+
+    The contract, checked by `fanfold.testing.StrategyConformance`:
+
+    - `ask(a)` then `ask(b)` gives the same candidates as `ask(a + b)`;
+    - everything is a function of the seed, the asks and the tells;
+    - `ask` may give fewer than asked for; an empty answer while nothing is in flight ends the study;
+    - a result whose `score` is None failed, and is worse than every score.
+
+    A study copies the strategy it was given before each run, so one instance can serve many runs.
+    """
+
+    #: How many trials may be open at once unless the study says otherwise: an ask knows all but so many results.
+    window: int = 64
+    #: Set by `begin`; the strategy's only source of randomness.
+    rng: random.Random
+
+    def begin(self, seed: int) -> None:
+        """Called once, before the first ask, with the seed of this run."""
+        self.rng = random.Random(seed)
+
+    @abstractmethod
+    def ask(self, n: int) -> Sequence[C]:
+        """Up to `n` candidates to evaluate next."""
+
+    def tell(self, result: Result[C]) -> None:
+        """Learn from one finished trial."""
+
+
+@runtime_checkable
+class Snapshots(Protocol):
+    """A strategy whose replay is dear (a learner) offers these two, and a resume starts from its last save."""
+
+    def save(self) -> bytes:
+        """All state needed to go on, as bytes that `load` understands (never a pickle)."""
+
+    def load(self, state: bytes) -> None:
+        """Take over a saved state, after `begin`."""

@@ -1,0 +1,121 @@
+"""A real but cheap problem to try the engine on: a genetic search over classic continuous test functions.
+
+A candidate is a point; its cases are copies of the function, each moved by a small seeded shift, so that its score is a
+mean no single copy can be overfitted to.  The score is minus the function's value: the best possible is a little below
+0, because no point sits in every copy's optimum.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fanfold.encoding import derive_seed
+from fanfold.errors import ConfigError, nearest
+from fanfold.space import Float, Space
+from fanfold.stop import MaxTrials
+from fanfold.strategies import Genetic
+from fanfold.study import Study
+from fanfold.types import Case
+
+#: How far a copy may be moved in each dimension, as a share of the width of the space.
+SHIFT = 0.002
+
+
+def sphere(x: Sequence[float]) -> float:
+    return sum(v * v for v in x)
+
+
+def rastrigin(x: Sequence[float]) -> float:
+    return sum(v * v - 10.0 * math.cos(2.0 * math.pi * v) + 10.0 for v in x)
+
+
+def ackley(x: Sequence[float]) -> float:
+    spread = math.exp(-0.2 * math.sqrt(sphere(x) / len(x)))
+    waves = math.exp(sum(math.cos(2.0 * math.pi * v) for v in x) / len(x))
+    return 20.0 - 20.0 * spread + math.e - waves
+
+
+def rosenbrock(x: Sequence[float]) -> float:
+    return sum(100.0 * (b - a * a) ** 2 + (1.0 - a) ** 2 for a, b in zip(x, x[1:]))
+
+
+def griewank(x: Sequence[float]) -> float:
+    return 1.0 + sphere(x) / 4000.0 - math.prod(math.cos(v / math.sqrt(i)) for i, v in enumerate(x, start=1))
+
+
+#: Each function and the half width of the cube it is searched in.
+FUNCTIONS: dict[str, tuple[Callable[[Sequence[float]], float], float]] = {
+    "sphere": (sphere, 5.12),
+    "rastrigin": (rastrigin, 5.12),
+    "ackley": (ackley, 32.0),
+    "rosenbrock": (rosenbrock, 2.048),
+    "griewank": (griewank, 600.0),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Which function is minimised, and how long."""
+
+    function: Literal["sphere", "rastrigin", "ackley", "rosenbrock", "griewank"] = field(
+        default="rastrigin", metadata={"help": "the function to minimise"}
+    )
+    dimensions: int = field(default=5, metadata={"help": "how many numbers a candidate has"})
+    trials: int = field(default=600, metadata={"help": "how many candidates are evaluated"})
+    population: int = field(default=40, metadata={"help": "how many candidates a generation has"})
+    shifts: int = field(
+        default=3, metadata={"help": "how many shifted copies of the function a candidate is scored on"}
+    )
+    delay: float = field(default=0.0, metadata={"help": "seconds each evaluation sleeps, to imitate an expensive one"})
+    seed: int = field(default=0, metadata={"help": "the seed of the shifts and of the search"})
+
+    def __post_init__(self) -> None:
+        if self.function not in FUNCTIONS:
+            raise ConfigError(f"there is no function {self.function!r}{nearest(self.function, FUNCTIONS)}")
+        least = {"dimensions": 2 if self.function == "rosenbrock" else 1, "trials": 1, "population": 4, "shifts": 1}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)!r}")
+        if not 0 <= self.delay < math.inf:
+            raise ConfigError(f"delay must be a number of seconds of at least 0, not {self.delay!r}")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Minus the value of the function at the candidate, as moved by the case."""
+
+    function: str
+    delay: float = 0.0
+
+    @property
+    def fingerprint(self) -> str:
+        return f"fanfold.functions.{self.function}/1"  # the delay changes no result
+
+    def __call__(self, candidate: Mapping[str, float], case: Case) -> float:
+        if self.delay:
+            time.sleep(self.delay)
+        return -FUNCTIONS[self.function][0]([candidate[f"x{i}"] - moved for i, moved in enumerate(case.data)])
+
+
+def study(config: Config) -> Study[Any]:
+    """The search that a config describes."""
+    half = FUNCTIONS[config.function][1]
+    space = Space({f"x{i}": Float(-half, half) for i in range(config.dimensions)})
+    cases = []
+    for number in range(config.shifts):
+        rng = random.Random(derive_seed(config.seed, "shift", number))
+        shift = [rng.uniform(-1.0, 1.0) * SHIFT * 2 * half for _ in range(config.dimensions)]
+        cases.append(Case(f"shift-{number}", shift))
+    return Study(
+        Genetic(space, population=config.population),
+        Evaluate(config.function, config.delay),
+        cases,
+        stop=MaxTrials(config.trials),
+        seed=config.seed,
+        name="functions",
+    )

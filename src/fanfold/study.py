@@ -1,0 +1,146 @@
+"""What is searched, how it is scored and on what."""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor as PoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Literal
+
+from fanfold.encoding import derive_seed, digest, encode, fingerprint
+from fanfold.errors import ConfigError
+from fanfold.events import Watcher
+from fanfold.executors import Executor
+from fanfold.running import How, Run, Start, run_guarded
+from fanfold.schedule import Schedule
+from fanfold.schedules import AllCases
+from fanfold.stop import Never, Rule
+from fanfold.strategy import Strategy
+from fanfold.types import C, Case
+
+
+@dataclass(frozen=True)
+class Study(Generic[C]):
+    """What is searched, how it is scored, on what, and when it is enough.
+
+    `evaluate(candidate, case)` gives a number (higher is better) or `Ok(score, data, cost)`; it may be a coroutine
+    function, and may raise: that candidate's evaluation is then `Failed` and the search goes on.  `cases` are `Case`s
+    or plain values (each becomes the `data` of a case); without them a candidate is evaluated once.  An evaluator with
+    an attribute `evaluate_block(cells)` is given up to `block_size` (candidate, case) pairs at once.
+
+    A trial's score is `fold` of its cases' scores; a trial with a failed case has none, unless `failed_score` says what
+    a failed case counts.  `window` is how many trials may be open at once: an ask knows all but the last `window`
+    results, which makes the search the same on every executor.  With `in_order=False` results are told as they come
+    (no waiting for stragglers); the order is recorded, so such a run still resumes exactly.
+    """
+
+    strategy: Strategy[C]
+    evaluate: Callable[[C, Case], Any]
+    cases: Iterable[Any] | None = None
+    schedule: Schedule = field(default_factory=AllCases)
+    stop: Rule = field(default_factory=Never)
+    seed: int = 0
+    window: int | None = None
+    in_order: bool = True
+    fold: Callable[[Sequence[float]], float] = statistics.fmean
+    failed_score: float | None = None
+    timeout: float | None = None
+    retries: int = 0
+    name: str = "study"
+
+    def __post_init__(self) -> None:
+        if not callable(getattr(self.strategy, "ask", None)) or not callable(getattr(self.strategy, "tell", None)):
+            raise ConfigError(f"strategy must have ask() and tell(), and {self.strategy!r} has not")
+        if not callable(self.evaluate):
+            raise ConfigError(f"evaluate must be a function of (candidate, case), not {self.evaluate!r}")
+        for name, value, least in (("window", self.window, 1), ("retries", self.retries, 0)):
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise ConfigError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        if self.timeout is not None and not self.timeout > 0:
+            raise ConfigError(f"timeout must be a positive number of seconds or None, not {self.timeout!r}")
+        if self.failed_score is not None and not math.isfinite(self.failed_score):
+            raise ConfigError(f"failed_score must be a finite number or None, not {self.failed_score!r}")
+        len(self.seeded_cases)  # cases that cannot be used are refused here, not in the middle of a run
+
+    def run(
+        self,
+        executor: str | Executor | PoolExecutor = "inline",
+        *,
+        ledger: str | Path | None = None,
+        run: str | None = None,
+        reuse: Literal["run", "ledger", "never"] = "run",
+        watch: Watcher | None = None,
+        grace: float = 5.0,
+        accept_changes: bool = False,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Run[C]:
+        """Run the search to its end and give what came of it.
+
+        `executor` says where evaluations run (`fanfold.executors.make` lists the words).  `ledger` is the file that
+        keeps everything; without one, nothing outlives this process.  `run` names the run: a name the ledger knows
+        is continued where it stopped, with nothing evaluated again.  `reuse` says whose finished evaluations may
+        answer an equal one.  Ctrl-C stops asking, gives what runs `grace` seconds, saves, and raises `Interrupted`;
+        a second Ctrl-C stops at once.  Works inside a running event loop too (a notebook).
+        """
+        how = How(executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {}))
+        return run_guarded(Start(self, how))
+
+    async def run_async(
+        self,
+        executor: str | Executor | PoolExecutor = "inline",
+        *,
+        ledger: str | Path | None = None,
+        run: str | None = None,
+        reuse: Literal["run", "ledger", "never"] = "run",
+        watch: Watcher | None = None,
+        grace: float = 5.0,
+        accept_changes: bool = False,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Run[C]:
+        """`run` for code that is itself asynchronous; cancelling it stops the run and keeps what is finished."""
+        return await Start(self, How(executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {})))()
+
+    @functools.cached_property
+    def seeded_cases(self) -> tuple[Case, ...]:
+        """The cases as evaluations see them: each with an id and a seed."""
+        return tuple(_cases(self.cases, self.seed))
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What must stay the same for a run to be resumed."""
+        return {
+            "strategy": type(self.strategy).__qualname__,
+            "schedule": type(self.schedule).__qualname__,
+            "evaluate": fingerprint(self.evaluate),
+            "fold": fingerprint(self.fold),
+            "cases": digest(encode(self.seeded_cases, "the cases")).hex(),
+            "seed": self.seed,
+            "window": self.effective_window,
+            "in_order": self.in_order,
+            "failed_score": self.failed_score,
+        }
+
+    @property
+    def effective_window(self) -> int:
+        return self.window if self.window is not None else self.strategy.window
+
+
+def _cases(cases: Iterable[Any] | None, seed: int) -> Iterator[Case]:
+    """Cases with ids and seeds: given ones keep theirs, plain values get their position as id."""
+    if isinstance(cases, str | bytes | Mapping):
+        raise ConfigError(f"cases must be a list of cases, not one {type(cases).__name__}: {cases!r:.80}")
+    given = [Case("0")] if cases is None else list(cases)
+    if not given:
+        raise ConfigError("cases is empty: there is nothing to score candidates on. Give at least one case, or None")
+    seen: set[str] = set()
+    for position, value in enumerate(given):
+        case = value if isinstance(value, Case) else Case(str(position), value)
+        if case.id in seen:
+            raise ConfigError(f"two cases have the id {case.id!r}: ids must be unique, results are kept by them")
+        seen.add(case.id)
+        own = derive_seed(seed, "case", case.id) if case.seed is None else case.seed
+        yield Case(case.id, case.data, own)
