@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses: built from mappings, TOML files and texts, with errors that name the key and the remedy."""
+"""Settings as frozen dataclasses, built from mappings, TOML files and texts; errors name the key and the remedy."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def type_name(kind: Any) -> str:
     elif dataclasses.is_dataclass(kind):
         names = ["a table"]
     else:
-        names = [_PLAIN.get(kind) or getattr(kind, "__name__", str(kind))]
+        names = [_PLAIN.get(kind) or str(getattr(kind, "__name__", kind))]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 

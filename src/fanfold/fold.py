@@ -34,7 +34,7 @@ class Cell(Generic[C]):
 class Journal(Protocol):
     """Where asks and tells are written down as they happen (or checked against what is written already)."""
 
-    def asked(self, number: int, text: str, asked_after: int) -> None: ...
+    def asked(self, trial: Trial[Any], text: str, asked_after: int) -> None: ...
 
     def told(self, order: int, result: Result[Any]) -> None: ...
 
@@ -217,7 +217,7 @@ class Fold(Generic[C]):
         for candidate in candidates:
             trial = Trial(self.tally.asked, candidate)
             text = encode(candidate, f"the candidate of trial {trial.number}")
-            self._journal.asked(trial.number, text, self.tally.told)
+            self._journal.asked(trial, text, self.tally.told)
             self.tally.asked += 1
             self._plan(trial, text)
 

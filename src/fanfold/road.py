@@ -309,7 +309,7 @@ class Road:
         timeout = self.work.timeout and self.work.timeout * len(cells)
         try:
             outcomes = await attempt(call, again=again, timeout=timeout)
-        except ExecutorBroken as error:
+        except (ExecutorBroken, ConfigError) as error:  # no evaluation can run here, this one's candidate is not to blame
             self._fail(error)
             return
         except Exception as error:

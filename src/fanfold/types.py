@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 C = TypeVar("C")
@@ -107,7 +107,6 @@ class Result(Generic[C]):
         return {case: outcome for case, outcome in self.outcomes.items() if isinstance(outcome, Failed)}
 
 
-@dataclass(frozen=True, slots=True)
 class Blob:
     """A reference to bytes too big for a row (weights, images), kept once in the ledger under their hash.
 
@@ -115,25 +114,27 @@ class Blob:
     `Ok.data`.  Sending one to another process sends its bytes along.
     """
 
-    digest: str
-    load: Callable[[str], bytes] = field(repr=False, compare=False)
+    __slots__ = ("_load", "digest")
+
+    def __init__(self, digest: str, load: Callable[[str], bytes]) -> None:
+        self.digest = digest
+        self._load = load
 
     @classmethod
     def of(cls, data: bytes) -> Blob:
-        return cls(hashlib.blake2b(data, digest_size=20).hexdigest(), _Held(data))
+        return cls(hashlib.blake2b(data, digest_size=20).hexdigest(), lambda digest: data)
 
     def read(self) -> bytes:
-        return self.load(self.digest)
+        return self._load(self.digest)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Blob.of, (self.read(),)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Blob) and other.digest == self.digest
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """The loader of a blob whose bytes are in memory."""
+    def __hash__(self) -> int:
+        return hash(self.digest)
 
-    data: bytes
-
-    def __call__(self, digest: str) -> bytes:
-        return self.data
+    def __repr__(self) -> str:
+        return f"Blob({self.digest!r})"

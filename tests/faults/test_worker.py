@@ -40,6 +40,14 @@ def is_gone(pid: int) -> bool:
     return False
 
 
+def has_ended(pid: int) -> bool:
+    """Gone, or a zombie that is not ours to reap: containers may have no init that does."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return is_gone(pid)
+
+
 def wait_until(condition: Callable[[], bool]) -> bool:
     give_up = time.monotonic() + PATIENCE
     while not condition() and time.monotonic() < give_up:
@@ -102,15 +110,20 @@ def test_a_worker_that_ends_says_how_and_is_replaced(fn: Callable[[], None], wor
     on(1, check)
 
 
-def test_a_worker_that_dies_is_noticed_even_if_its_own_children_live_on() -> None:
+def test_what_a_worker_forked_neither_hides_its_death_nor_outlives_it(tmp_path: Path) -> None:
     def fork_and_die() -> None:
         if os.fork() == 0:
+            announce(tmp_path / "child")
             time.sleep(1000)  # holds the dead worker's end of the socket
+        while not (tmp_path / "child").exists():
+            time.sleep(0.005)
         os._exit(1)
 
     async def check(executor: Processes) -> None:
-        with pytest.raises(WorkerDied):
+        with pytest.raises(WorkerDied, match="code 1"):
             await executor.run(fork_and_die)
+        child = int((tmp_path / "child").read_text())
+        assert await asyncio.to_thread(wait_until, lambda: has_ended(child))
 
     on(1, check)
 
@@ -150,17 +163,9 @@ def test_cancelling_kills_the_worker_of_that_call_and_no_other(tmp_path: Path) -
         (tmp_path / "go").touch()
         assert await other == spared
         child = int((tmp_path / "child").read_text())
-        assert await asyncio.to_thread(wait_until, lambda: _ended(child)), "what the worker had started lives on"
+        assert await asyncio.to_thread(wait_until, lambda: has_ended(child)), "what the worker had started lives on"
 
     on(2, check)
-
-
-def _ended(pid: int) -> bool:
-    """Gone, or a zombie that waits for an init which may not exist in a container."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return is_gone(pid)
 
 
 def test_no_worker_is_left_when_the_executor_closes_not_even_as_a_zombie(tmp_path: Path) -> None:
@@ -177,14 +182,12 @@ def test_no_worker_is_left_when_the_executor_closes_not_even_as_a_zombie(tmp_pat
     assert all(is_gone(pid) for pid in pids)
 
 
-def test_a_worker_that_will_not_listen_is_killed_on_closing(tmp_path: Path) -> None:
-    def stop(path: Path) -> None:
-        announce(path)
-        os.kill(os.getpid(), signal.SIGSTOP)
-
+def test_a_worker_that_will_not_listen_is_killed_on_closing() -> None:
     async def check(executor: Processes) -> int:
-        asyncio.create_task(executor.run(stop, tmp_path / "pid")).add_done_callback(lambda t: t.exception())
-        return int(await text_of(tmp_path / "pid"))
+        pid: int = await executor.run(os.getpid)
+        os.kill(pid, signal.SIGSTOP)
+        await asyncio.sleep(0.1)  # until it has stopped
+        return pid
 
     pid = on(1, check)
     assert wait_until(lambda: is_gone(pid))
@@ -213,11 +216,12 @@ def test_no_worker_outlives_a_killed_parent_not_even_a_busy_one(tmp_path: Path) 
     command = script(
         tmp_path,
         """
-        import asyncio, os, time
+        import asyncio, os, subprocess, time
         from fanfold.executors import Processes
 
         def busy(how):
-            print(os.getpid(), flush=True)
+            child = subprocess.Popen(["sleep", "1000"])
+            print(os.getpid(), child.pid, flush=True)
             while how == "spin":
                 pass
             while how == "sleep":
@@ -232,10 +236,11 @@ def test_no_worker_outlives_a_killed_parent_not_even_a_busy_one(tmp_path: Path) 
     )
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        pids = [int(parent.stdout.readline()) for _ in range(3)]
-        assert not _ended(pids[0])
+        pids = [int(pid) for _ in range(3) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 6
+        assert not has_ended(pids[0])
         parent.kill()
-    assert wait_until(lambda: all(_ended(pid) for pid in pids))
+    assert wait_until(lambda: all(has_ended(pid) for pid in pids))
 
 
 def test_control_c_reaches_the_parent_but_no_worker(tmp_path: Path) -> None:
@@ -380,20 +385,25 @@ def test_prints_in_a_worker_reach_the_output_of_the_parent(tmp_path: Path) -> No
             print("last words")
             os._exit(1)
 
+        def mutter():
+            print("no end of line", end="")
+
         async def main():
             async with Processes(1) as executor:
                 print([await executor.run(chatter, n) for n in range(3)], flush=True)
                 try:
                     await executor.run(last_words)
                 except Exception as error:
-                    print(error)
+                    print(error, flush=True)
+                await executor.run(mutter)
 
         asyncio.run(main())
         """,
     )
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE, env=environment)
     assert done.stdout.count("x") >= 300_000
-    for expected in ("line 0", "line 2", "[0, 1, 2]", "last words", "exited with code 1"):
+    for expected in ("line 0", "line 2", "[0, 1, 2]", "last words", "exited with code 1", "no end of line"):
         assert expected in done.stdout
     assert done.stderr.count("complaint") == 3
 

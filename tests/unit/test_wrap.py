@@ -42,26 +42,28 @@ def search(strategy: Strategy[Any], trials: int, fails: float = float("inf")) ->
 
 
 class TestOptunaConforms(StrategyConformance):
-    trials = 24
+    trials = 16
 
     def make(self) -> Strategy[Any]:
         return Optuna(MIXED)
 
 
 class TestCmaesConforms(StrategyConformance):
+    trials = 32
+
     def make(self) -> Strategy[Any]:
         return Cmaes(NUMBERS)
 
 
 class TestCmaesOfOneWholeNumberConforms(StrategyConformance):
-    trials = 40
+    trials = 20
 
     def make(self) -> Strategy[Any]:
         return Cmaes(Space(n=Int(0, 3)), population=5)
 
 
 class TestNevergradConforms(StrategyConformance):
-    trials = 20
+    trials = 14
 
     def make(self) -> Strategy[Any]:
         return Nevergrad(MIXED, "DE")
@@ -127,7 +129,7 @@ def test_cmaes_waits_for_a_generation_and_forgets_the_order_of_telling() -> None
         assert len(generation) == 6
         for candidate in generation[::order]:
             assert strategy.ask(1) == []
-            tell(strategy, candidate, height(candidate))
+            tell(strategy, candidate, float(candidate["x"] > 0))  # ties, where the order could matter
         return strategy.ask(6)
 
     assert second_generation(1) == second_generation(-1)
@@ -137,7 +139,7 @@ def test_cmaes_starts_again_when_it_has_converged() -> None:
     strategy = Cmaes(Space(x=Float(0, 1)), sigma=0.1, population=4)
     strategy.begin(1)
     optimizer = strategy._optimizer
-    for _ in range(200):
+    for _ in range(80):
         for candidate in strategy.ask(4):
             tell(strategy, candidate, 1.0)
     assert strategy._optimizer is not optimizer

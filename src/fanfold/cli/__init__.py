@@ -1,0 +1,76 @@
+"""The command line: `fanfold run`, `resume`, `runs`, `show`, `export`, `report`, `doctor` and `completion`.
+
+Command modules import only click; what a command needs it imports when it runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from fanfold import __version__
+from fanfold.cli.doctor import completion, doctor
+from fanfold.cli.export import export
+from fanfold.cli.output import machine_readable, print_error, print_json
+from fanfold.cli.run import resume, run
+from fanfold.cli.show import report, runs, show
+from fanfold.errors import ConfigError, FanfoldError, Interrupted, LedgerError, ReplayDivergence
+
+_EPILOG = """\b
+Exit codes:
+  0    done
+  1    the run ended without any complete result, or another failure
+  2    bad usage or configuration
+  3    a problem with the ledger (the run file)
+  4    a resumed study is not the one that was recorded
+  130  interrupted; `fanfold resume` goes on from there
+
+\b
+Examples:
+  fanfold run functions --dimensions 10 --executor processes
+  fanfold run my_study.py --max-time 15m
+  fanfold resume last
+  fanfold show last
+"""
+
+
+class Commands(click.Group):
+    """The commands, with one place that turns errors into a message and an exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Interrupted as error:
+            print_error(str(error), label="interrupted")
+            ctx.exit(130)
+        except FanfoldError as error:
+            print_error(str(error))
+            if machine_readable(ctx):
+                print_json({"error": {"type": type(error).__name__, "message": str(error)}})
+            ctx.exit(exit_code(error))
+        except KeyboardInterrupt:
+            print_error("nothing was running that could be lost", label="interrupted")
+            ctx.exit(130)
+
+
+def exit_code(error: FanfoldError) -> int:
+    for kind, code in ((ConfigError, 2), (LedgerError, 3), (ReplayDivergence, 4)):
+        if isinstance(error, kind):
+            return code
+    return 1
+
+
+@click.group(cls=Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fanfold")
+def cli() -> None:
+    """Evaluate populations of expensive candidates, and never pay twice for a finished evaluation."""
+
+
+for _command in (run, resume, runs, show, export, report, doctor, completion):
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """The console entry point."""
+    cli(prog_name="fanfold")

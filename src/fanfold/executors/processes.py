@@ -42,7 +42,7 @@ class Processes(Executor):
 
     Workers are fresh interpreters: functions and arguments travel by pickle (what a script or notebook defines, by
     value), a function once per worker and as it was at its first call.  A worker that dies fails its own call with
-    WorkerDied and is replaced; cancelling a call kills its worker, with all processes that started there.  Numerical
+    WorkerDied and is replaced; cancelling a call kills its worker.  What a worker had started ends with it.  Numerical
     libraries use `threads_per_worker` threads in each, so that workers do not fight over the cores.
     """
 
@@ -186,18 +186,17 @@ class _Worker:
 
     def kill(self) -> None:
         if not self.exit_code.done():
-            try:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                self._process.kill()
+            _kill_group(self._process.pid)
 
     def close(self) -> None:
         self.hang_up()
         self._socket.close()
 
     def _reap(self) -> None:
-        """Wait for the end.  A process forked by the evaluator may hold the far end open, so hang up on its behalf."""
-        self.exit_code.set_result(self._process.wait())
+        """Wait for the end, and end what the worker had started; one of those may even hold the far end open."""
+        code = self._process.wait()
+        _kill_group(self._process.pid)
+        self.exit_code.set_result(code)
         self.hang_up()
 
     async def _receive(self) -> tuple[bytes, bytes | bytearray]:
@@ -220,6 +219,13 @@ class _Worker:
                 raise ConnectionResetError
             start += count
         return kind, body
+
+
+def _kill_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # nobody left in it, or (on macOS) nobody but a zombie
 
 
 def _frame(kind: bytes, number: int, body: bytes) -> bytes:
@@ -257,7 +263,7 @@ def _value(kind: bytes, reply: bytes | bytearray, fn: Callable[..., Any]) -> Any
     itself, text, trace = loads(reply)
     try:
         failure = loads(itself) if itself is not None else RuntimeError(text)
-    except Exception:
+    except Exception:  # many exceptions can be pickled but not unpickled
         failure = RuntimeError(text)
     failure.add_note(f"In the worker process:\n{trace}")
     raise failure

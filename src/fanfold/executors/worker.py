@@ -84,6 +84,8 @@ def _receive(fd: int, frames: queue.SimpleQueue[Frame]) -> None:
                 kind, number, length = HEADER.unpack(header)
                 frames.put((kind, number, stream.read(length)))
     finally:
+        if os.getpgrp() == os.getpid():  # the group is ours: whatever was started in it goes with us
+            os.killpg(0, signal.SIGKILL)
         os._exit(0)
 
 
@@ -121,14 +123,13 @@ def _load(functions: dict[int, Any], number: int, body: bytes) -> tuple[Any, tup
 
 
 def _failure(error: BaseException) -> bytes:
-    """The error itself if it survives the journey, and always its text and its traceback."""
+    """The error itself if it can be pickled, and always its text and its traceback."""
     import traceback
 
     text = "".join(traceback.format_exception_only(error)).strip()
     trace = "".join(traceback.format_exception(error))
     try:
         itself = dumps(contained(error))
-        loads(itself)  # many exceptions can be pickled but not unpickled
     except Exception:
         itself = None
     return pickle.dumps((itself, text, trace))

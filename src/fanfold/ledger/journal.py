@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from fanfold.encoding import blobs_in, encode
+from fanfold.encoding import BLOB_KEY, blobs_in, encode
 from fanfold.errors import ReplayDivergence
 from fanfold.ledger.schema import explain
 from fanfold.ledger.store import Ledger
-from fanfold.types import Failed, Outcome, Result
+from fanfold.types import Failed, Outcome, Result, Trial
 
 # In the order in which they are executed within one commit.
 _BLOB = "INSERT OR IGNORE INTO blob (digest, data) VALUES (?, ?)"
@@ -54,11 +54,12 @@ class RunJournal:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    def asked(self, number: int, text: str, asked_after: int) -> None:
-        if number < self.recorded:
-            self._check_asked(number, text)
+    def asked(self, trial: Trial[Any], text: str, asked_after: int) -> None:
+        if trial.number < self.recorded:
+            self._check_asked(trial.number, text)
         else:
-            self._put(_ASKED, (self.run, number, text, asked_after))
+            self._keep_blobs(trial.candidate, text)
+            self._put(_ASKED, (self.run, trial.number, text, asked_after))
 
     def told(self, order: int, result: Result[Any]) -> None:
         if order < self.recorded_told:
@@ -88,9 +89,7 @@ class RunJournal:
             score = outcome.score
             if outcome.data is not None:
                 data = encode(outcome.data, f"the data returned for trial {trial}")
-                if '"$blob"' in data:
-                    for blob in blobs_in(outcome.data):
-                        self._put(_BLOB, (blob.digest, blob.read()))
+                self._keep_blobs(outcome.data, data)
         head = (self.run, trial, position, key, failure, score, data, message, detail)
         self._tokens.append(token)
         self._put(_EVALUATION, (*head, 0.0 if reused else outcome.cost, *times, int(reused)))
@@ -109,6 +108,11 @@ class RunJournal:
 
     def close(self) -> None:
         self._thread.shutdown()
+
+    def _keep_blobs(self, value: Any, text: str) -> None:
+        if f'"{BLOB_KEY}"' in text:
+            for blob in blobs_in(value):
+                self._put(_BLOB, (blob.digest, blob.read()))
 
     def _put(self, sql: str, row: tuple[Any, ...]) -> None:
         self._rows[sql].append(row)

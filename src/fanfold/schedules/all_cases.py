@@ -14,6 +14,8 @@ from fanfold.types import Case, Trial
 class AllCases(Schedule):
     """Runs all cases of a trial at once and never drops one, so every row is complete."""
 
+    remembers = False
+
     def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
         yield cases
         return None

@@ -7,6 +7,7 @@ mean no single copy can be overfitted to.  The score is minus the function's val
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import time
@@ -41,7 +42,7 @@ def ackley(x: Sequence[float]) -> float:
 
 
 def rosenbrock(x: Sequence[float]) -> float:
-    return sum(100.0 * (b - a * a) ** 2 + (1.0 - a) ** 2 for a, b in zip(x, x[1:]))
+    return sum(100.0 * (b - a * a) ** 2 + (1.0 - a) ** 2 for a, b in itertools.pairwise(x))
 
 
 def griewank(x: Sequence[float]) -> float:

@@ -1,0 +1,128 @@
+"""What the commands print: results on stdout, everything else on stderr, as text or as JSON."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_JSON = "fanfold.json"
+_QUIET = "fanfold.quiet"
+
+
+def output_options(command: F) -> F:
+    """The options every command has; they are read with `machine_readable` and `quiet`."""
+
+    def keep(key: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+        def callback(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+            ctx.meta[key] = value
+
+        return callback
+
+    def colour(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value or os.environ.get("NO_COLOR"):
+            ctx.color = False
+
+    flags = (
+        ("--json", keep(_JSON), "Print the result as JSON on stdout."),
+        ("--quiet", keep(_QUIET), "Print errors only, and the result if --json asks for it."),
+        ("--no-color", colour, "No colours; the environment variable NO_COLOR does the same."),
+    )
+    for name, callback, help in reversed(flags):
+        command = click.option(name, is_flag=True, expose_value=False, is_eager=True, callback=callback, help=help)(command)
+    return command
+
+
+def ledger_option(command: F) -> F:
+    """`--ledger FILE`, by default the environment variable or a file in the current folder."""
+    return click.option(
+        "--ledger",
+        envvar="FANFOLD_LEDGER",
+        default="fanfold.db",
+        show_default="$FANFOLD_LEDGER or fanfold.db",
+        metavar="FILE",
+        help="The file that keeps all runs.",
+    )(command)
+
+
+def run_argument(command: F) -> F:
+    """RUN: a name, the beginning of one, or `last`."""
+    return click.argument("name", metavar="RUN", shell_complete=_complete_run)(command)
+
+
+def _complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from fanfold.ledger import Ledger
+
+    try:
+        with Ledger(ctx.params.get("ledger") or os.environ.get("FANFOLD_LEDGER", "fanfold.db"), readonly=True) as ledger:
+            names = ["last", *(run.name for run in ledger.runs())]
+    except Exception:
+        return []  # a completion that fails must not disturb the person who types
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def machine_readable(ctx: click.Context | None = None) -> bool:
+    return bool((ctx or click.get_current_context()).meta.get(_JSON))
+
+
+def quiet() -> bool:
+    return bool(click.get_current_context().meta.get(_QUIET))
+
+
+def colourless() -> bool:
+    return click.get_current_context().color is False
+
+
+def say(text: str = "") -> None:
+    """One line of a result for people; silent where JSON or nothing was asked for."""
+    if not machine_readable() and not quiet():
+        click.echo(text)
+
+
+def print_json(value: Any) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def print_error(message: str, label: str = "error") -> None:
+    click.echo(f"{click.style(f'{label}:', fg='red', bold=True)} {message}", err=True)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
+    """Columns of text; those named in `right` are aligned to the right."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = []
+    for row in [head, *rows]:
+        cells = (text.rjust(w) if name in right else text.ljust(w) for text, w, name in zip(row, widths, head))
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the form a person reads fastest: 0.4s, 12s, 3m05s, 2h07m."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
+
+
+def first_line(text: str, width: int = 100) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= width else f"{line[: width - 3]}..."
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

@@ -1,0 +1,191 @@
+"""What `fanfold run TARGET` means: a Python file, a TOML file or the name of an installed study."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fanfold.config import FieldHelp, describe, from_mapping, from_text, load_toml
+from fanfold.errors import ConfigError, FanfoldError, nearest
+
+if TYPE_CHECKING:
+    from fanfold.study import Study
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A study, and what a later resume needs to make it again; `options` is the file's [run] table."""
+
+    study: Study[Any]
+    target: str
+    fields: Mapping[str, Any]
+    options: Mapping[str, Any]
+
+
+def load(target: str, flags: Sequence[str], seed: int | None, known: Sequence[str]) -> Loaded:
+    """The study that a target and the flags behind it describe; `known` are the command's own flags, for typos."""
+    path, _, attribute = target.partition(":")
+    if path.endswith(".py"):
+        if flags:
+            raise ConfigError(_unknown(flags[0], known, f"a Python file takes no fields of its own: {target}"))
+        study = _from_python(Path(path).resolve(), attribute or "study")
+        study = study if seed is None else dataclasses.replace(study, seed=seed)
+        return Loaded(study, f"{Path(path).resolve()}:{attribute or 'study'}", {}, {})
+    if target.endswith(".toml"):
+        given = load_toml(target)
+        options, name = given.pop("run", {}), given.pop("study", None)
+        if not isinstance(name, str):
+            raise ConfigError(f'{target}: say which study it is for, as in study = "functions"')
+        if not isinstance(options, dict):
+            raise ConfigError(f"{target}: run must be a table, [run], not {options!r}")
+    else:
+        if Path(target).exists():
+            raise ConfigError(f"{target} is neither a .py nor a .toml file: give one of these, or the name of a study")
+        given, options, name = {}, {}, target
+    return _from_name(name, given, flags, seed, known, target, options)
+
+
+def reload(target: str, fields: Mapping[str, Any], seed: int | None) -> Study[Any]:
+    """The study of a recorded run: its target and all its fields as they were."""
+    path, _, attribute = target.rpartition(":")
+    if path.endswith(".py"):
+        study = _from_python(Path(path), attribute)
+        return study if seed is None else dataclasses.replace(study, seed=seed)
+    return _from_name(target, dict(fields), (), seed, (), "the recorded run", {}).study
+
+
+def fields_of(name: str) -> tuple[FieldHelp, ...]:
+    """The fields of a study's config, for help texts; empty where there is no such study."""
+    from fanfold.plugins import find_study, studies
+
+    return describe(find_study(name).Config) if name in studies() else ()
+
+
+def _from_name(
+    name: str,
+    given: dict[str, Any],
+    flags: Sequence[str],
+    seed: int | None,
+    known: Sequence[str],
+    where: str,
+    options: Mapping[str, Any],
+) -> Loaded:
+    from fanfold.plugins import find_study
+
+    module = find_study(name)
+    fields = describe(module.Config)
+    given = _merged(given, _read_flags(fields, flags, known))
+    own_seed = any(field.name == "seed" for field in fields)
+    if seed is not None and own_seed:
+        given["seed"] = seed
+    config = from_mapping(module.Config, given, where)
+    study = _users_code(f"the study {name!r}", None, lambda: module.study(config))
+    if seed is not None and not own_seed:
+        study = dataclasses.replace(study, seed=seed)
+    return Loaded(study, name, dataclasses.asdict(config), options)
+
+
+def _read_flags(fields: Sequence[FieldHelp], flags: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
+    """`--field value`, `--field=value`, and `--field` or `--no-field` for those that are true or false."""
+    by_flag = {f"--{field.name.replace('_', '-')}": field for field in fields}
+    found: dict[str, Any] = {}
+    rest = [flag for flag in flags if flag != "--"]
+    while rest:
+        flag, equals, text = rest.pop(0).partition("=")
+        flag = flag.replace("_", "-")
+        if flag.startswith("--no-") and flag not in by_flag and (field := by_flag.get(f"--{flag[5:]}")) is not None:
+            found[field.name] = False
+            continue
+        if flag not in by_flag:
+            raise ConfigError(_unknown(flag, [*known, *by_flag]))
+        field = by_flag[flag]
+        if not equals and field.kind is bool and (not rest or rest[0].lower() not in ("true", "false", "yes", "no")):
+            found[field.name] = True
+            continue
+        if not equals:
+            if not rest:
+                raise ConfigError(f"{flag} needs a value: {field.type}")
+            text = rest.pop(0)
+        found[field.name] = from_text(field.kind, text, flag, "the command line")
+    return found
+
+
+def _unknown(flag: str, known: Sequence[str], otherwise: str = "") -> str:
+    if not flag.startswith("-"):
+        return f"unexpected argument {flag!r}: fields are written --name value"
+    hint = nearest(flag, known)
+    return f"unknown option {flag}{hint if 'mean' in hint else f'; {otherwise}' if otherwise else hint}"
+
+
+def _merged(given: dict[str, Any], dotted: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` with the flags laid over it; dotted names reach into tables."""
+    for name, value in dotted.items():
+        *tables, last = name.split(".")
+        place = given
+        for table in tables:
+            inner = place.get(table)
+            place[table] = dict(inner) if isinstance(inner, Mapping) else {}
+            place = place[table]
+        place[last] = value
+    return given
+
+
+def _from_python(path: Path, attribute: str) -> Study[Any]:
+    from fanfold.study import Study
+
+    module = _imported(path)
+    found = getattr(module, attribute, None)
+    if found is None:
+        studies = [name for name, value in vars(module).items() if isinstance(value, Study)]
+        raise ConfigError(f"{path.name} has no {attribute!r}: name your Study so, or give {path.name}:NAME{nearest(attribute, studies)}")
+    if not isinstance(found, Study) and callable(found):
+        if any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in inspect.signature(found).parameters.values()):
+            raise ConfigError(f"{path.name}:{attribute} needs arguments: give a Study, or a function without required arguments")
+        found = _users_code(f"{path.name}:{attribute}", path, found)
+    if not isinstance(found, Study):
+        raise ConfigError(f"{path.name}:{attribute} is {type(found).__name__}, not a Study: give a Study, or a function that returns one")
+    return found
+
+
+def _imported(path: Path) -> Any:
+    """The module of a file, under its own name and with its folder on the path, so that worker processes find it too."""
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}: check the path")
+    name = path.stem
+    taken = sys.modules.get(name)
+    if name in sys.stdlib_module_names or "." in name or (taken is not None and getattr(taken, "__file__", None) != str(path)):
+        raise ConfigError(f"{path.name} cannot be imported: {name!r} is another module's name, or has a dot; rename the file")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    loader = spec.loader
+    try:
+        _users_code(path.name, path, lambda: loader.exec_module(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _users_code(what: str, path: Path | None, call: Callable[[], Any]) -> Any:
+    """The result of code that is not ours; its errors are shown with its traceback, without our part of it."""
+    try:
+        return call()
+    except FanfoldError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename != str(path):
+            frames = frames.tb_next
+        text = "".join(traceback.format_exception(error.with_traceback(frames or error.__traceback__)))
+        raise ConfigError(f"{what} could not be loaded:\n{text.rstrip()}") from None

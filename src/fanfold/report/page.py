@@ -1,0 +1,176 @@
+"""A run as one self-contained HTML file: no scripts, nothing loaded from elsewhere, every value escaped."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from fanfold.errors import ConfigError
+from fanfold.ledger import Ledger
+from fanfold.report.chart import score_chart
+from fanfold.report.facts import RunFacts, TrialRow, facts, find_run
+from fanfold.types import Case, Failed, Outcome
+
+TOP = 30
+MOST_CASES = 60
+MOST_TEXT = 4000
+
+_STYLE = """
+:root { color-scheme: light dark; --bg: #fbfbfa; --card: #fff; --ink: #1d2127; --soft: #626b76; --line: #dfe2e6;
+  --accent: #0b6bcb; --dot: #9aa4b1; --bad: #c2303a; }
+@media (prefers-color-scheme: dark) { :root { --bg: #14171b; --card: #1c2026; --ink: #e6e9ed; --soft: #98a2ae;
+  --line: #30363e; --accent: #6cb2ff; --dot: #5d6875; --bad: #ff7b84; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 70rem; background: var(--bg); color: var(--ink);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.05rem; margin: 2.2rem 0 .6rem; }
+p { margin: .25rem 0; color: var(--soft); }
+.numbers { display: grid; grid-template-columns: repeat(auto-fit, minmax(8rem, 1fr)); gap: .75rem; margin: 1.25rem 0; }
+.numbers div, pre, .box { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; }
+.numbers div { padding: .6rem .8rem; }
+.numbers b { display: block; font-size: 1.2rem; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+.numbers span, small { color: var(--soft); font-size: .82rem; }
+pre { padding: .8rem 1rem; margin: 0; font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+.box { overflow-x: auto; }
+svg { display: block; width: 100%; height: auto; min-width: 34rem; }
+svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
+svg .grid { stroke: var(--line); } svg .dot { fill: var(--dot); opacity: .6; }
+svg .best { fill: none; stroke: var(--accent); stroke-width: 2; stroke-linejoin: round; }
+table { border-collapse: collapse; width: 100%; font-size: .85rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
+td { overflow-wrap: anywhere; } th { color: var(--soft); font-weight: 600; white-space: nowrap; }
+.heat td, .heat th { text-align: right; white-space: nowrap; } tr:last-child td { border-bottom: 0; }
+.heat td.cell { color: #10151b; } .heat td.failed { color: var(--bad); } .heat td.none { color: var(--soft); }
+"""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def write_report(ledger: Ledger | str | Path, run_name: str, path: str | Path) -> Path:
+    """Write the report of a run to `path` and give the path back."""
+    path = Path(path)
+    if not isinstance(ledger, Ledger):
+        with Ledger(ledger, readonly=True) as opened:
+            return write_report(opened, run_name, path)
+    text = page(ledger, facts(ledger, find_run(ledger, run_name), TOP))
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"the report cannot be written to {path}: {error.strerror}; give another file") from error
+    return path
+
+
+def page(ledger: Ledger, run: RunFacts) -> str:
+    """The whole document."""
+    name = escape(run.info.name)
+    parts = [
+        "<!doctype html>",
+        f'<html lang="en"><head><meta charset="utf-8"><title>{name} · Fanfold</title>',
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<style>{_STYLE}</style></head><body>",
+        f"<h1>{name}</h1>",
+        f"<p>{escape(run.status)}{escape(f': {run.info.reason}') if run.info.reason else ''}</p>",
+        _numbers(run),
+        *_best(run.best),
+        "<h2>Scores in the order of telling</h2>",
+        f'<div class="box">{score_chart(ledger, run.info.id, run.info.trials)}</div>',
+        *_heat(run),
+        *_failures(run),
+        "<h2>Settings</h2>",
+        f"<pre>{_pretty({'identity': dict(run.info.identity), 'started as': dict(run.info.meta)})}</pre>",
+        "</body></html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _numbers(run: RunFacts) -> str:
+    info = run.info
+    shown = {
+        "best score": _number(info.best),
+        "trials": f"{info.trials:,}",
+        "evaluations": f"{info.evaluations:,}",
+        "failures": f"{info.failures:,}",
+        "dropped early": f"{run.dropped:,}",
+        "reused": f"{run.reused:,}",
+        "cost": _number(info.cost),
+        "time": f"{info.elapsed:,.1f} s",
+        "evaluations a second": f"{run.per_second:,.1f}",
+        "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(info.created)),
+    }
+    cells = (f"<div><span>{escape(key)}</span><b>{escape(value)}</b></div>" for key, value in shown.items())
+    return f'<div class="numbers">{"".join(cells)}</div>'
+
+
+def _best(best: TrialRow | None) -> list[str]:
+    if best is None:
+        return ["<h2>Best candidate</h2>", "<p>No trial has finished completely.</p>"]
+    return [f"<h2>Best candidate <small>trial {best.number}</small></h2>", f"<pre>{_pretty(best.candidate)}</pre>"]
+
+
+def _heat(run: RunFacts) -> list[str]:
+    """Candidates by cases, coloured within each case from its lowest to its highest score."""
+    if not run.top:
+        return []
+    cases = run.cases[:MOST_CASES]
+    scales = {case.id: _scale(row.outcomes.get(case.id) for row in run.top) for case in cases}
+    head = "".join(f"<th>{escape(case.id)}</th>" for case in cases)
+    rows = (_heat_row(row, cases, scales) for row in run.top)
+    more = f"<p>The first {MOST_CASES} of {len(run.cases)} cases.</p>" if len(run.cases) > MOST_CASES else ""
+    return [
+        f"<h2>The best {len(run.top)} trials by case</h2>{more}",
+        f'<div class="box"><table class="heat"><tr><th>trial</th><th>score</th>{head}</tr>',
+        *rows,
+        "</table></div>",
+    ]
+
+
+def _heat_row(row: TrialRow, cases: Sequence[Case], scales: dict[str, tuple[float, float]]) -> str:
+    cells = "".join(_heat_cell(row.outcomes.get(case.id), scales[case.id]) for case in cases)
+    return f"<tr><td>{row.number}</td><td>{_number(row.score)}</td>{cells}</tr>"
+
+
+def _heat_cell(outcome: Outcome | None, scale: tuple[float, float]) -> str:
+    if outcome is None:
+        return '<td class="none">–</td>'
+    if isinstance(outcome, Failed):
+        return f'<td class="failed">{escape(outcome.kind)}</td>'
+    low, high = scale
+    # Halves, because the difference of two scores may be more than a float can hold.
+    share = (outcome.score / 2 - low / 2) / (high / 2 - low / 2) if high / 2 > low / 2 else 0.5
+    red, green, blue = (round(a + (b - a) * share) for a, b in ((244, 120), (233, 190), (205, 245)))
+    return f'<td class="cell" style="background:rgb({red},{green},{blue})">{_number(outcome.score)}</td>'
+
+
+def _scale(outcomes: Iterable[Outcome | None]) -> tuple[float, float]:
+    scores = [outcome.score for outcome in outcomes if outcome is not None and not isinstance(outcome, Failed)]
+    return (min(scores), max(scores)) if scores else (0.0, 0.0)
+
+
+def _failures(run: RunFacts) -> list[str]:
+    if not run.failures:
+        return []
+    rows = (
+        f"<tr><td>{escape(kind.kind)}</td><td>{kind.count}</td><td>trial {kind.trial}, {escape(kind.case)}</td>"
+        f"<td>{escape(_short(kind.message))}</td></tr>"
+        for kind in run.failures
+    )
+    head = "<tr><th>kind</th><th>count</th><th>first</th><th>its message</th></tr>"
+    return ["<h2>Failures</h2>", f'<div class="box"><table>{head}', *rows, "</table></div>"]
+
+
+def _pretty(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return escape(_short(text))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} … ({len(text):,} characters)"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.5g}"

@@ -1,0 +1,112 @@
+"""Values as text: canonical, hashable, reversible; and what counts as a change of code."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fanfold import Blob, Case, ConfigError
+from fanfold.encoding import blobs_in, decode, derive_seed, digest, encode, fingerprint
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(plain)
+def test_what_is_encoded_comes_back(value: Any) -> None:
+    assert decode(encode(value)) == value
+
+
+@given(st.dictionaries(st.text(), st.integers(-100, 100), max_size=8))
+def test_equal_dicts_have_equal_text(value: dict[str, int]) -> None:
+    assert encode(value) == encode(dict(reversed(value.items())))
+
+
+@dataclass(frozen=True)
+class Genome:
+    layers: tuple[int, ...]
+    rate: float
+
+
+def test_dataclasses_and_arrays_can_be_kept() -> None:
+    numpy = pytest.importorskip("numpy")
+    assert encode(Genome((1, 2), 0.5)) == '{"layers":[1,2],"rate":0.5}'
+    assert encode({"w": numpy.arange(3), "x": numpy.float32(0.5)}) == '{"w":[0,1,2],"x":0.5}'
+
+
+def test_what_cannot_be_kept_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"the candidate of trial 3 .* 'object'"):
+        encode({"a": object()}, "the candidate of trial 3")
+
+
+def test_blobs_are_references_with_bytes_behind_them() -> None:
+    blob = Blob.of(b"weights" * 1000)
+    text = encode({"weights": blob, "more": [blob]})
+    assert len(text) < 200 and [found.digest for found in blobs_in({"a": [blob]})] == [blob.digest]
+    back = decode(text, {blob.digest: blob.read()}.__getitem__)
+    assert back["weights"] == blob and back["more"][0].read() == blob.read()
+    assert pickle.loads(pickle.dumps(back["weights"])).read() == blob.read()
+
+
+@given(st.lists(st.binary(), min_size=2, max_size=4))
+def test_digests_tell_how_parts_are_split(parts: list[bytes]) -> None:
+    joined = [parts[0] + parts[1], *parts[2:]]
+    assert digest(*parts) != digest(*joined)
+
+
+def test_seeds_are_stable_across_processes_and_differ_by_identity() -> None:
+    code = "from fanfold.encoding import derive_seed; print(derive_seed(7, 'case', 'a'))"
+    other = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert other == derive_seed(7, "case", "a") == 4520851765539659935
+    assert len({derive_seed(seed, "case", str(n)) for seed in range(10) for n in range(10)}) == 100
+    assert Case("a", seed=5).rng().random() == Case("b", seed=5).rng().random()
+    with pytest.raises(ValueError, match="no seed yet"):
+        Case("a").rng()
+
+
+def _module(tmp_path: Path, name: str, source: str) -> Any:
+    path = tmp_path / f"{name}.py"
+    path.write_text(source)
+    namespace: dict[str, Any] = {"__name__": "m"}
+    exec(compile(source, str(path), "exec"), namespace)
+    import linecache
+
+    linecache.checkcache(str(path))
+    return namespace["f"]
+
+
+def test_a_fingerprint_changes_with_code_but_not_with_comments(tmp_path: Path) -> None:
+    first = _module(tmp_path, "a", "def f(c, case):\n    return c + 1\n")
+    commented = _module(tmp_path, "b", 'def f(c, case):\n    """Doc."""\n\n    # why\n    return (c +\n            1)\n')
+    changed = _module(tmp_path, "c", "def f(c, case):\n    return c + 2\n")
+    assert fingerprint(first) == fingerprint(commented) != fingerprint(changed)
+
+
+def test_a_fingerprint_covers_settings_and_can_be_given() -> None:
+    def base(c: int, case: Case, k: int = 0) -> float:
+        return c * k
+
+    assert fingerprint(functools.partial(base, k=1)) != fingerprint(functools.partial(base, k=2))
+
+    @dataclass(frozen=True)
+    class Evaluator:
+        scale: float
+
+        def __call__(self, c: int, case: Case) -> float:
+            return c * self.scale
+
+    assert fingerprint(Evaluator(1.0)) == fingerprint(Evaluator(1.0)) != fingerprint(Evaluator(2.0))
+    base.fingerprint = "v1"  # type: ignore[attr-defined]
+    assert fingerprint(base) == "v1"
