@@ -148,7 +148,7 @@ class Fold(Generic[C]):
         if not self._open and self.tally.told == 0 and self.stopped is None:
             if self.rules.stop.allowance(self.progress) < 1:
                 raise ConfigError(
-                    f"the stopping rule {self.rules.stop!r} allows no trial with {len(self.rules.cases)} case(s): raise it"
+                    f"the stopping rule {self.rules.stop!r} allows no trial of {len(self.rules.cases)} case(s): raise it"
                 )
             raise ConfigError(
                 f"{type(self.strategy).__name__}.ask() gave no candidate at all: nothing to evaluate. "

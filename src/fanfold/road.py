@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import math
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from fanfold.attempt import Backoff, attempt
 from fanfold.encoding import decode, digest, encode
 from fanfold.errors import ConfigError, ExecutorBroken, WorkerDied
+from fanfold.evaluation import block_size, failure_of, for_blocks, for_one
 from fanfold.events import EvaluationFinished, Event, Ticked, TrialTold, Watcher
 from fanfold.executors import Executor
-from fanfold.executors.base import is_coroutine_function
 from fanfold.fold import Cell, Fold
 from fanfold.ledger import RunJournal
 from fanfold.schedule import Schedule
 from fanfold.strategy import Snapshots, Strategy
-from fanfold.types import Case, Failed, Ok, Outcome, Result
+from fanfold.types import Failed, Outcome, Result
 
 TICK = 0.5
 SNAPSHOT_EVERY = 50
@@ -55,12 +53,6 @@ class Work:
     #: `run`: equal cells of this run are evaluated once; `ledger`: of any run in the file; `never`: each time anew.
     reuse: str = "run"
 
-    @property
-    def block_size(self) -> int:
-        """How many cells one call may take: 1 unless the evaluator offers `evaluate_block`."""
-        offers = callable(getattr(self.evaluate, "evaluate_block", None))
-        return int(getattr(self.evaluate, "block_size", 64)) if offers else 1
-
     def key(self, cell: Cell[Any], cases: dict[str, bytes]) -> bytes:
         return digest(self.fingerprint, cell.text, cases[cell.case.id])
 
@@ -70,83 +62,6 @@ class Work:
             return None
         tries = max(2, self.retries + 1) if isinstance(error, WorkerDied) else self.retries + 1
         return Backoff(tries)(error, n)
-
-
-@dataclass(frozen=True, slots=True)
-class One:
-    """Evaluates one cell where it is called, and turns whatever happens into an outcome that can travel."""
-
-    evaluate: Any
-
-    def __call__(self, candidate: Any, case: Case) -> Outcome:
-        try:
-            return outcome_of(self.evaluate(candidate, case))
-        except (Exception, SystemExit) as error:
-            return failure_of(error)
-
-
-@dataclass(frozen=True, slots=True)
-class OneAsync:
-    """`One` for evaluators that are coroutine functions."""
-
-    evaluate: Any
-
-    async def __call__(self, candidate: Any, case: Case) -> Outcome:
-        try:
-            return outcome_of(await self.evaluate(candidate, case))
-        except (Exception, SystemExit) as error:
-            return failure_of(error)
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Evaluates many cells in one call."""
-
-    evaluate_block: Any
-
-    def __call__(self, cells: Sequence[tuple[Any, Case]]) -> list[Outcome]:
-        values = list(self.evaluate_block(cells))
-        if len(values) != len(cells):
-            raise ValueError(f"evaluate_block was given {len(cells)} cells and gave {len(values)} outcomes")
-        return [outcome_of(value) for value in values]
-
-
-@dataclass(frozen=True, slots=True)
-class BlockAsync:
-    """`Block` for evaluators that are coroutine functions."""
-
-    evaluate_block: Any
-
-    async def __call__(self, cells: Sequence[tuple[Any, Case]]) -> list[Outcome]:
-        values = await self.evaluate_block(cells)
-        return Block(lambda cells: values)(cells)
-
-
-def outcome_of(value: Any) -> Outcome:
-    """Read what an evaluator returned: a number or an outcome; anything else is a failure that says so."""
-    if isinstance(value, Failed):
-        return value
-    found = value if isinstance(value, Ok) else Ok(value)
-    score = found.score
-    if not isinstance(score, bool | int | float) and not hasattr(score, "__float__"):
-        return Failed("bad-score", f"the evaluator returned {_brief(score)}: return a finite number or Ok(score, ...)")
-    try:
-        number = float(score)
-    except (TypeError, ValueError) as error:
-        return Failed("bad-score", f"the evaluator returned {_brief(score)}, which is not one number: {error}")
-    if not math.isfinite(number):
-        return Failed("bad-score", f"the evaluator returned the score {number}: return a finite number, or raise")
-    return replace(found, score=number) if number is not score else found
-
-
-def failure_of(error: BaseException) -> Failed:
-    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return Failed("error", message, "".join(traceback.format_exception(error)))
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 
 class Road:
@@ -169,7 +84,7 @@ class Road:
         self._wake = asyncio.Event()
         self._error: BaseException | None = None
         self._case_keys = {case.id: digest(encode(case, f"case {case.id!r}")) for case in fold.rules.cases}
-        self._call, self._block = _callables(work)
+        self._call, self._block = for_one(work.evaluate), for_blocks(work.evaluate)
 
     async def drive(self, reopened: Iterable[Any] = ()) -> str:
         """Work until the search ends or is stopped; gives the reason.  Everything finished is in the ledger by then."""
@@ -267,7 +182,7 @@ class Road:
     def _next_cells(self) -> list[tuple[bytes, Cell[Any]]]:
         """The cells for one slot: one, or a fair share of the queue where the evaluator takes blocks."""
         free = self.executor.slots - len(self._running)
-        wanted = 1 if self._block is None else min(self.work.block_size, -(-len(self._queue) // free))
+        wanted = 1 if self._block is None else min(block_size(self.work.evaluate), -(-len(self._queue) // free))
         cells: list[tuple[bytes, Cell[Any]]] = []
         while self._queue and len(cells) < wanted:
             cell = heapq.heappop(self._queue)[2]
@@ -309,7 +224,10 @@ class Road:
         timeout = self.work.timeout and self.work.timeout * len(cells)
         try:
             outcomes = await attempt(call, again=again, timeout=timeout)
-        except (ExecutorBroken, ConfigError) as error:  # no evaluation can run here, this one's candidate is not to blame
+        except (
+            ExecutorBroken,
+            ConfigError,
+        ) as error:  # no evaluation can run here, this one's candidate is not to blame
             self._fail(error)
             return
         except Exception as error:
@@ -334,6 +252,8 @@ class Road:
     ) -> None:
         """Write an outcome down.  The fold gets it, as the ledger will give it back, once it is durable."""
         self._unsaved += 1
+        if reused:
+            outcome = replace(outcome, cost=0.0)  # paid for where it was evaluated
         token = [key, cell, outcome]
         where = (cell.trial.number, cell.position, key)
         try:
@@ -378,11 +298,3 @@ class Road:
     def _emit(self, event: Event) -> None:
         if self._watch is not None:
             self._watch(event)
-
-
-def _callables(work: Work) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    one = OneAsync(work.evaluate) if is_coroutine_function(work.evaluate) else One(work.evaluate)
-    if work.block_size <= 1:
-        return one, None
-    block = work.evaluate.evaluate_block
-    return one, BlockAsync(block) if is_coroutine_function(block) else Block(block)

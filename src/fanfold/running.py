@@ -146,7 +146,7 @@ class Start:
             differences = "; ".join(f"{key} was {recorded.get(key)!r}, is {identity[key]!r}" for key in changed)
             raise ReplayDivergence(
                 f"run {name!r} cannot go on, its study has changed: {differences}. Undo the change, or give the new "
-                "study a new run name; where only the evaluator changed and its old results still count, accept the changes "
+                "study a new run name; where only the evaluator changed and its old results still count, accept that "
                 "(accept_changes=True, --accept-changes)"
             )
         return int(run)
@@ -172,7 +172,9 @@ class Start:
         told, asked, state = snapshot
         strategy.load(state)  # type: ignore[attr-defined]
         reopened = [Trial(number, _revive(strategy, text, journal)) for number, text in journal.open_rows(told, asked)]
-        fold = Fold(strategy, schedule, rules, journal, journal.script(told), _tally(journal, rules, told, asked))
+        fold = Fold(
+            strategy, schedule, rules, journal, journal.script(told), _tally(strategy, journal, rules, told, asked)
+        )
         return fold, reopened
 
     def _announce(self, journal: RunJournal) -> None:
@@ -213,7 +215,7 @@ def _revive(strategy: Strategy[Any], text: str, journal: RunJournal) -> Any:
     return value if wanted is None else msgspec.convert(value, wanted)
 
 
-def _tally(journal: RunJournal, rules: Rules, told: int, asked: int) -> Tally:
+def _tally(strategy: Strategy[Any], journal: RunJournal, rules: Rules, told: int, asked: int) -> Tally:
     """The counts as they were after `told` tells, and the stopping rules as they had become."""
     tally = Tally(asked=asked)
     ledger, cases = journal.ledger, rules.cases
@@ -221,7 +223,7 @@ def _tally(journal: RunJournal, rules: Rules, told: int, asked: int) -> Tally:
         outcomes = {cases[position].id: outcome for position, outcome in ledger.outcomes(journal.run, number).items()}
         for outcome in outcomes.values():
             tally.count(outcome)
-        tally.tell(Result(Trial(number, decode(text, ledger.blob)), score, outcomes, dropped), text)
+        tally.tell(Result(Trial(number, _revive(strategy, text, journal)), score, outcomes, dropped), text)
         rules.stop.check(tally.progress(len(cases), 0.0))
     return tally
 

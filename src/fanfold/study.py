@@ -139,6 +139,8 @@ def _cases(cases: Iterable[Any] | None, seed: int) -> Iterator[Case]:
     seen: set[str] = set()
     for position, value in enumerate(given):
         case = value if isinstance(value, Case) else Case(str(position), value)
+        if not isinstance(case.id, str) or not case.id:
+            raise ConfigError(f"the id of a case must be a text, not {case.id!r}")
         if case.id in seen:
             raise ConfigError(f"two cases have the id {case.id!r}: ids must be unique, results are kept by them")
         seen.add(case.id)

@@ -64,7 +64,9 @@ def sweep(evaluate: Any, candidates: Any = range(10), **options: Any) -> Study[A
 # -- the same everywhere -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("schedule", [None, Racing(bounds=(-80, 1), step=1), Halving(eta=2)], ids=["all", "racing", "halving"])
+@pytest.mark.parametrize(
+    "schedule", [None, Racing(bounds=(-80, 1), step=1), Halving(eta=2)], ids=["all", "racing", "halving"]
+)
 def test_the_same_study_gives_the_same_search_on_every_executor(schedule: Any) -> None:
     study = genetic(**({} if schedule is None else {"schedule": schedule, "fold": last_rung}))
     with ThreadPoolExecutor(3) as pool:
@@ -209,7 +211,9 @@ def test_an_exception_fails_its_own_evaluation_and_says_where(tmp_path: Any) -> 
 
 def test_data_that_cannot_be_kept_fails_its_own_evaluation() -> None:
     for where in ("inline", "processes:2"):
-        run = sweep(lambda candidate, case: Ok(1.0, data=threading.Lock if candidate == 1 else {"n": candidate})).run(where)
+        run = sweep(lambda candidate, case: Ok(1.0, data=threading.Lock if candidate == 1 else {"n": candidate})).run(
+            where
+        )
         results = list(run.results())
         assert [result.score is None for result in results] == [number == 1 for number in range(10)]
         assert results[1].failures["0"].kind in ("bad-data", "error")

@@ -33,7 +33,9 @@ def output_options(command: F) -> F:
         ("--no-color", colour, "No colours; the environment variable NO_COLOR does the same."),
     )
     for name, callback, help in reversed(flags):
-        command = click.option(name, is_flag=True, expose_value=False, is_eager=True, callback=callback, help=help)(command)
+        command = click.option(name, is_flag=True, expose_value=False, is_eager=True, callback=callback, help=help)(
+            command
+        )
     return command
 
 
@@ -58,7 +60,9 @@ def _complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: st
     from fanfold.ledger import Ledger
 
     try:
-        with Ledger(ctx.params.get("ledger") or os.environ.get("FANFOLD_LEDGER", "fanfold.db"), readonly=True) as ledger:
+        with Ledger(
+            ctx.params.get("ledger") or os.environ.get("FANFOLD_LEDGER", "fanfold.db"), readonly=True
+        ) as ledger:
             names = ["last", *(run.name for run in ledger.runs())]
     except Exception:
         return []  # a completion that fails must not disturb the person who types

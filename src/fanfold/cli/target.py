@@ -142,26 +142,37 @@ def _from_python(path: Path, attribute: str) -> Study[Any]:
 
     module = _imported(path)
     found = getattr(module, attribute, None)
+    label, wanted = (
+        f"{path.name}:{attribute}",
+        "give a Study, or a function without required arguments that returns one",
+    )
     if found is None:
         studies = [name for name, value in vars(module).items() if isinstance(value, Study)]
-        raise ConfigError(f"{path.name} has no {attribute!r}: name your Study so, or give {path.name}:NAME{nearest(attribute, studies)}")
+        raise ConfigError(f"{path.name} has no {attribute!r}, write {path.name}:NAME{nearest(attribute, studies)}")
     if not isinstance(found, Study) and callable(found):
-        if any(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in inspect.signature(found).parameters.values()):
-            raise ConfigError(f"{path.name}:{attribute} needs arguments: give a Study, or a function without required arguments")
-        found = _users_code(f"{path.name}:{attribute}", path, found)
+        if _needs_arguments(found):
+            raise ConfigError(f"{label} needs arguments: {wanted}")
+        found = _users_code(label, path, found)
     if not isinstance(found, Study):
-        raise ConfigError(f"{path.name}:{attribute} is {type(found).__name__}, not a Study: give a Study, or a function that returns one")
+        raise ConfigError(f"{label} is a {type(found).__name__}: {wanted}")
     return found
 
 
+def _needs_arguments(function: Callable[..., Any]) -> bool:
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return any(each.default is each.empty and each.kind not in optional for each in parameters)
+
+
 def _imported(path: Path) -> Any:
-    """The module of a file, under its own name and with its folder on the path, so that worker processes find it too."""
+    """The module of a file, under its own name and with its folder on the path: worker processes find it so too."""
     if not path.is_file():
         raise ConfigError(f"there is no file {path}: check the path")
     name = path.stem
-    taken = sys.modules.get(name)
-    if name in sys.stdlib_module_names or "." in name or (taken is not None and getattr(taken, "__file__", None) != str(path)):
-        raise ConfigError(f"{path.name} cannot be imported: {name!r} is another module's name, or has a dot; rename the file")
+    taken = name in sys.modules and getattr(sys.modules[name], "__file__", None) != str(path)
+    if taken or name in sys.stdlib_module_names or "." in name:
+        problem = "has a dot" if "." in name else "is the name of another module"
+        raise ConfigError(f"{path} cannot be imported: {name!r} {problem}; rename the file")
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
@@ -184,8 +195,8 @@ def _users_code(what: str, path: Path | None, call: Callable[[], Any]) -> Any:
     except FanfoldError:
         raise
     except (Exception, SystemExit) as error:
-        frames = error.__traceback__
-        while frames is not None and frames.tb_frame.f_code.co_filename != str(path):
+        frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
+        while frames is not None and path is not None and frames.tb_frame.f_code.co_filename != str(path):
             frames = frames.tb_next
-        text = "".join(traceback.format_exception(error.with_traceback(frames or error.__traceback__)))
+        text = "".join(traceback.format_exception(error.with_traceback(frames)))
         raise ConfigError(f"{what} could not be loaded:\n{text.rstrip()}") from None

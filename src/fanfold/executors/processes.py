@@ -185,8 +185,7 @@ class _Worker:
             pass  # closed or hung up before
 
     def kill(self) -> None:
-        if not self.exit_code.done():
-            _kill_group(self._process.pid)
+        self._process.kill()
 
     def close(self) -> None:
         self.hang_up()

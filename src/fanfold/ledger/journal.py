@@ -92,7 +92,7 @@ class RunJournal:
                 self._keep_blobs(outcome.data, data)
         head = (self.run, trial, position, key, failure, score, data, message, detail)
         self._tokens.append(token)
-        self._put(_EVALUATION, (*head, 0.0 if reused else outcome.cost, *times, int(reused)))
+        self._put(_EVALUATION, (*head, outcome.cost, *times, int(reused)))
         return data
 
     def snapshot(self, told: int, asked: int, state: bytes) -> None:

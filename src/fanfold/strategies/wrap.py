@@ -149,12 +149,12 @@ class Nevergrad(Strategy[Candidate]):
     so far, and waits for the first score where there is none yet.  Optimisers that allow only one open trial are
     refused.  Determinism is as good as the optimiser's: its own randomness is seeded, but those that fit metamodels,
     which NGOpt chooses for a few numbers without choices, also use unseeded randomness and a clock, so that a run of
-    theirs may refuse to resume.  'DE' keeps the contract.  Nevergrad keeps an archive of what it was told.
+    theirs may refuse to resume; the default, differential evolution, does not.  Nevergrad archives what it was told.
     """
 
     window = 16
 
-    def __init__(self, space: Space, optimizer: str = "NGOpt", budget: int = 1000) -> None:
+    def __init__(self, space: Space, optimizer: str = "DE", budget: int = 1000) -> None:
         self._space = _checked("Nevergrad", space)
         if not isinstance(optimizer, str):
             raise ConfigError(f"Nevergrad: optimizer must be a name from Nevergrad's registry, not {optimizer!r}")
@@ -174,7 +174,7 @@ class Nevergrad(Strategy[Candidate]):
         if self._name not in registry:
             raise ConfigError(f"Nevergrad has no optimizer {self._name!r}{_hint(self._name, registry)}")
         if registry[self._name].no_parallelization:
-            raise ConfigError(f"Nevergrad's {self._name!r} allows only one open trial; use another, such as 'NGOpt'")
+            raise ConfigError(f"Nevergrad's {self._name!r} allows only one open trial; use another, such as 'DE'")
         parameters = nevergrad.p.Tuple(*(_parameter(nevergrad, dim) for dim in self._space.dimensions.values()))
         parameters.random_state = numpy.random.RandomState(self.rng.getrandbits(32))
         self._optimizer = registry[self._name](parameters, budget=self._left, num_workers=self.window)

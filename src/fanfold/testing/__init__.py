@@ -1,15 +1,17 @@
 """A kit for those who test what they plug into Fanfold: a virtual clock, faults on demand, conformance suites."""
 
 from fanfold.testing.clock import VirtualLoop, run_virtual
-from fanfold.testing.executors import ExecutorConformance, FaultyExecutor
+from fanfold.testing.executors import ExecutorConformance, Fault, FaultyExecutor, seeded_faults
 from fanfold.testing.schedules import ScheduleConformance
 from fanfold.testing.strategies import StrategyConformance
 
 __all__ = [
     "ExecutorConformance",
+    "Fault",
     "FaultyExecutor",
     "ScheduleConformance",
     "StrategyConformance",
     "VirtualLoop",
     "run_virtual",
+    "seeded_faults",
 ]

@@ -1,0 +1,133 @@
+"""`fanfold doctor`, which says what this machine offers, and `fanfold completion`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import click
+
+from fanfold.cli.output import examples, ledger_option, machine_readable, output_options, print_json, say, table
+
+#: Each optional package: what it is imported for, and the extra that installs it.
+_PACKAGES = {
+    "optuna": ("optuna", "strategies.Optuna"),
+    "cmaes": ("cmaes", "strategies.Cmaes"),
+    "nevergrad": ("nevergrad", "strategies.Nevergrad"),
+    "pyarrow": ("parquet", "fanfold export --format parquet"),
+}
+_REQUIRED = ("click", "rich", "msgspec", "cloudpickle")
+_PROGRAMS = {"redis-server": "tests of limits shared between processes", "chromium": "looking at reports in tests"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at; only a `required` thing that is not `ok` makes the doctor complain."""
+
+    name: str
+    ok: bool
+    found: str
+    note: str = ""
+    required: bool = False
+
+
+@click.command(epilog=examples("fanfold doctor", "fanfold doctor --json"))
+@ledger_option
+@output_options
+@click.pass_context
+def doctor(ctx: click.Context, ledger: str) -> None:
+    """Say what this machine offers and what is missing."""
+    checks = [*_machine(), *_sqlite(), *_packages(), *_programs(), _folder(ledger)]
+    healthy = all(check.ok or not check.required for check in checks)
+    if machine_readable():
+        print_json({"ok": healthy, "checks": [asdict(check) for check in checks]})
+    marks = {(True, True): "ok", (True, False): "ok", (False, True): "MISSING", (False, False): "-"}
+    rows = [[marks[check.ok, check.required], check.name, check.found, check.note] for check in checks]
+    say(table(["", "what", "found", "note"], rows))
+    say("everything required is here" if healthy else "something required is missing: see the lines marked MISSING")
+    if not healthy:
+        ctx.exit(1)
+
+
+def _machine() -> Iterator[Check]:
+    import os
+    import platform
+    import sys
+
+    from fanfold.executors import usable_cores
+
+    enough = sys.version_info >= (3, 11)
+    yield Check("Python", enough, platform.python_version(), "" if enough else "Fanfold needs 3.11 or newer", True)
+    yield Check("cores", True, str(usable_cores()), "usable by this process")
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        yield Check("memory", True, f"{memory:.1f} GiB", "of the machine; a container may allow less")
+    except (ValueError, OSError):
+        yield Check("memory", False, "unknown")
+
+
+def _sqlite() -> Iterator[Check]:
+    import sqlite3
+
+    new_enough = sqlite3.sqlite_version_info >= (3, 35)
+    yield Check("SQLite", new_enough, sqlite3.sqlite_version, "" if new_enough else "needs 3.35 or newer", True)
+    safe = sqlite3.threadsafety > 0
+    yield Check("SQLite threads", safe, "yes" if safe else "no", "commits are made by a thread of their own", True)
+
+
+def _packages() -> Iterator[Check]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    for name in (*_REQUIRED, *_PACKAGES):
+        required = name in _REQUIRED
+        extra, purpose = _PACKAGES.get(name, ("", ""))
+        try:
+            yield Check(name, True, version(name), purpose, required)
+        except PackageNotFoundError:
+            remedy = "pip install fanfold" if required else f"for {purpose}: pip install 'fanfold[{extra}]'"
+            yield Check(name, False, "not installed", remedy, required)
+
+
+def _programs() -> Iterator[Check]:
+    import shutil
+
+    for name, purpose in _PROGRAMS.items():
+        path = shutil.which(name)
+        yield Check(name, path is not None, path or "not found", f"for {purpose}")
+
+
+def _folder(ledger: str) -> Check:
+    import os
+    from pathlib import Path
+
+    folder = Path(ledger).absolute().parent
+    writable = folder.is_dir() and os.access(folder, os.W_OK)
+    note = "" if writable else "create it or make it writable, or give another file with --ledger"
+    return Check("ledger folder", writable, str(folder), note, True)
+
+
+_LINES = {
+    "bash": ('eval "$(fanfold completion bash)"', "~/.bashrc"),
+    "zsh": ('eval "$(fanfold completion zsh)"', "~/.zshrc"),
+    "fish": ("fanfold completion fish | source", "~/.config/fish/config.fish"),
+}
+
+
+@click.command(
+    short_help="Print a shell's completion script.",
+    epilog=examples('eval "$(fanfold completion bash)"', "fanfold completion fish | source"),
+)
+@click.argument("shell", type=click.Choice(list(_LINES)))
+@output_options
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script for a shell; its first line says what to add to which file."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    assert found is not None
+    line, file = _LINES[shell]
+    script = found(ctx.find_root().command, {}, "fanfold", "_FANFOLD_COMPLETE").source()
+    if machine_readable():
+        print_json({"shell": shell, "line": line, "file": file, "script": script})
+    say(f"# Add this line to {file}:  {line}\n{script}")

@@ -1,0 +1,226 @@
+"""How a run is shown while it works: a live block on a terminal, single lines elsewhere, always on stderr."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from fanfold.cli.output import duration, first_line, number
+from fanfold.events import (
+    EvaluationFinished,
+    Event,
+    Notice,
+    Progress,
+    RunStarted,
+    RunStopped,
+    Ticked,
+    TrialTold,
+    Watcher,
+)
+from fanfold.stop import Either, MaxTime, Rule
+from fanfold.types import Failed
+
+if TYPE_CHECKING:
+    from fanfold.study import Study
+
+#: Seconds over which speed is measured, and between two lines where there is no terminal.
+SPAN = 10.0
+
+
+@contextmanager
+def progress(study: Study[Any], *, silent: bool, colourless: bool) -> Iterator[Watcher | None]:
+    """A watcher for one run.  Whatever goes wrong in it ends the display, never the run."""
+    if silent:
+        yield None
+        return
+    view = Live(study.stop, colourless) if _at_a_terminal() else Lines(study.stop)
+    broken = False
+
+    def watch(event: Event) -> None:
+        nonlocal broken
+        if not broken:
+            try:
+                view.see(event)
+            except Exception:
+                broken = True
+                _quietly(view.close)
+
+    try:
+        yield watch
+    finally:
+        _quietly(view.close)
+
+
+def _quietly(call: Callable[[], None]) -> None:
+    try:
+        call()
+    except Exception:
+        pass  # a display that cannot be closed must not hide what became of the run
+
+
+def _at_a_terminal() -> bool:
+    import os
+
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class State:
+    """What the events said so far."""
+
+    def __init__(self, stop: Rule, clock: Callable[[], float] = time.monotonic) -> None:
+        self.stop = stop
+        self.clock = clock
+        self.started: RunStarted | None = None
+        self.progress = Progress()
+        self.running = 0
+        self.fresh = False
+        self.over = False
+        self.last_failure = ""
+        self._finished: deque[float] = deque(maxlen=100_000)
+        self._since = clock()
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self.started, self._since = event, self.clock()
+        elif isinstance(event, EvaluationFinished):
+            self.fresh = True
+            self._finished.append(self.clock())
+            if isinstance(event.outcome, Failed):
+                self.last_failure = f"{event.outcome.kind}: {first_line(event.outcome.message)}"
+        elif isinstance(event, TrialTold | RunStopped):
+            self.progress, self.over = event.progress, isinstance(event, RunStopped)
+        elif isinstance(event, Ticked):
+            self.progress, self.running = event.progress, event.running
+            self.fresh = self.fresh or event.running > 0
+
+    @property
+    def replaying(self) -> bool:
+        """Recorded trials are being told again: the run was resumed, and nothing new has begun."""
+        return self.started is not None and self.started.resumed and not self.fresh and not self.over
+
+    @property
+    def per_second(self) -> float:
+        now = self.clock()
+        while self._finished and self._finished[0] < now - SPAN:
+            self._finished.popleft()
+        return len(self._finished) / max(min(SPAN, now - self._since), 0.5)
+
+    @property
+    def total(self) -> int | None:
+        """How many trials there will be, if the stopping rules know."""
+        allowed = self.stop.allowance(self.progress)
+        return None if math.isinf(allowed) else self.progress.asked + int(allowed)
+
+    @property
+    def share(self) -> float | None:
+        """How much of the run is done, by the rule that will end it first."""
+        shares = []
+        if self.total:
+            shares.append(self.progress.told / self.total)
+        if (limit := _time_limit(self.stop)) is not None:
+            shares.append(self.progress.elapsed / limit)
+        return min(1.0, max(shares)) if shares else None
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the run ends, if that can be told."""
+        ends = []
+        if self.total and (rate := self.per_second) > 0:
+            ends.append((self.total - self.progress.told) * self.progress.cases / rate)
+        if (limit := _time_limit(self.stop)) is not None:
+            ends.append(max(0.0, limit - self.progress.elapsed))
+        return min(ends) if ends else None
+
+    def counts(self) -> str:
+        now = self.progress
+        total = f"/{self.total}" if self.total else ""
+        parts = [f"{now.told}{total} trials", f"{now.evaluations} evaluations"]
+        if not self.over and not self.replaying:
+            parts.append(f"{self.per_second:.1f}/s")
+        if now.best is not None:
+            parts.append(f"best {number(now.best)}")
+        if now.cost:
+            parts.append(f"cost {number(now.cost)}")
+        if self.remaining is not None and not self.over and not self.replaying:
+            parts.append(f"eta {duration(self.remaining)}")
+        return ("replaying, " if self.replaying else "") + ", ".join(parts)
+
+    def failures(self) -> str:
+        return f"{self.progress.failures} failures, last {self.last_failure or 'in an earlier part of the run'}"
+
+
+def _time_limit(rule: Rule) -> float | None:
+    rules = rule.rules if isinstance(rule, Either) else (rule,)
+    return min((each.seconds for each in rules if isinstance(each, MaxTime)), default=None)
+
+
+class Lines:
+    """A line at the start, at most one every ten seconds, and one at the end."""
+
+    def __init__(self, stop: Rule, clock: Callable[[], float] = time.monotonic) -> None:
+        self.state = State(stop, clock)
+        self._next = 0.0
+
+    def see(self, event: Event) -> None:
+        state = self.state
+        state.take(event)
+        if isinstance(event, RunStarted):
+            self._next = state.clock() + SPAN
+            going = "replaying and continuing" if event.resumed else "running"
+            self._print(f"{going} {event.run_id} on {event.executor}, ledger {event.ledger or 'none'}")
+        elif isinstance(event, Notice):
+            self._print(f"note: {event.message}")
+        elif isinstance(event, RunStopped) or (isinstance(event, Ticked) and state.clock() >= self._next):
+            self._next = state.clock() + SPAN
+            self._print(state.counts() + (f", {state.failures()}" if state.progress.failures else ""))
+
+    def close(self) -> None:
+        pass
+
+    def _print(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+
+class Live:
+    """One block that is drawn anew about twice a second."""
+
+    def __init__(self, stop: Rule, colourless: bool) -> None:
+        from rich.console import Console
+        from rich.live import Live as Display
+
+        self.state = State(stop)
+        console = Console(stderr=True, no_color=True if colourless else None)
+        self._display = Display(console=console, auto_refresh=False, redirect_stdout=False)
+
+    def see(self, event: Event) -> None:
+        self.state.take(event)
+        if isinstance(event, RunStarted):
+            self._display.start()
+        elif isinstance(event, Notice):
+            self._display.console.print(f"note: {event.message}", markup=False, highlight=False)
+        if isinstance(event, RunStarted | Ticked | RunStopped):
+            self._display.update(self._block(), refresh=True)
+
+    def close(self) -> None:
+        self._display.stop()
+
+    def _block(self) -> Any:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.text import Text
+
+        state, started = self.state, self.state.started
+        assert started is not None
+        head = Text.assemble((started.run_id, "bold"), f"  {state.running}/{started.slots} on {started.executor}")
+        lines: list[Any] = [head]
+        if state.share is not None:
+            lines.append(ProgressBar(total=1.0, completed=state.share, width=60))
+        lines.append(Text(state.counts(), overflow="ellipsis"))
+        if state.progress.failures:
+            lines.append(Text(state.failures(), style="red", overflow="ellipsis", no_wrap=True))
+        return Group(*lines)

@@ -1,0 +1,233 @@
+"""`fanfold run` and `fanfold resume`: do a search, with progress, and say what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fanfold.cli.options import RunOptions, from_flags, how_options
+from fanfold.cli.output import (
+    colourless,
+    duration,
+    examples,
+    ledger_option,
+    machine_readable,
+    number,
+    output_options,
+    print_json,
+    quiet,
+    run_argument,
+    say,
+)
+from fanfold.errors import ConfigError, Interrupted, LedgerError
+
+if TYPE_CHECKING:
+    from fanfold.running import Run
+    from fanfold.study import Study
+
+
+class RunCommand(click.Command):
+    """`run`, whose help also lists the fields of the study it was asked about."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["fanfold.arguments"] = list(args)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        from fanfold.cli.target import fields_of
+
+        for argument in ctx.meta.get("fanfold.arguments", ()):
+            fields = () if argument.startswith("-") else fields_of(argument)
+            if fields:
+                with formatter.section(f"Fields of {argument}"):
+                    formatter.write_dl([(_flag(field.name), _field_help(field)) for field in fields])
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _field_help(field: Any) -> str:
+    default = "required" if field.required else f"default: {field.default}"
+    return f"{field.help or field.name} ({field.type}; {default})"
+
+
+@click.command(
+    cls=RunCommand,
+    short_help="Run a search.",
+    context_settings={"ignore_unknown_options": True},
+    epilog=examples(
+        "fanfold run functions --dimensions 10 --function ackley",
+        "fanfold run my_study.py --executor processes:8 --max-time 15m",
+        "fanfold run search.toml --run first-try --report first-try.html",
+        "fanfold run functions --help            (with the study's own fields)",
+    ),
+)
+@click.argument("target_", metavar="TARGET")
+@click.argument("flags", metavar="[FIELDS]...", nargs=-1, type=click.UNPROCESSED)
+@how_options
+@click.option(
+    "--ledger", metavar="FILE", help="The file that keeps all runs.  [default: $FANFOLD_LEDGER or fanfold.db]"
+)
+@click.option("--run", metavar="NAME", help="The run's name; a name the ledger knows is continued.")
+@click.option(
+    "--reuse", type=click.Choice(["run", "ledger", "never"]), help="Whose finished evaluations may be reused."
+)
+@click.option("--seed", type=int, metavar="N", help="The seed of the search.")
+@output_options
+@click.pass_context
+def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], accept_changes: bool, **values: Any) -> None:
+    """Run a search: TARGET is a file.py, a file.py:name, a file.toml, or the name of an installed study.
+
+    A Python file holds a Study called `study` (or a function of that name that returns one). A TOML file says
+    study = "NAME", the study's fields, and options in a table [run]; flags beat the file. Stopping rules given here
+    replace the study's own.
+    """
+    from fanfold import __version__
+    from fanfold.cli.target import load
+    from fanfold.config import from_mapping
+
+    own = [name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")]
+    given = from_flags(values)
+    loaded = load(target_, flags, given.seed, own)
+    options = given.over(from_mapping(RunOptions, loaded.options, f"{target_} [run]"))
+    if given.seed is None and options.seed is not None:
+        loaded = load(target_, flags, options.seed, own)
+    fields = dict(loaded.fields)
+    meta = {"target": loaded.target, "fields": fields, "options": options.given(), "version": __version__}
+    _do(ctx, loaded.study, options, accept_changes, meta)
+
+
+@click.command(
+    short_help="Go on with a run where it stopped.",
+    epilog=examples(
+        "fanfold resume last",
+        "fanfold resume functions-2026 --max-trials 2000",
+        "fanfold resume first-try --ledger runs.db --executor processes:8",
+    ),
+)
+@run_argument
+@how_options
+@ledger_option
+@output_options
+@click.pass_context
+def resume(ctx: click.Context, /, name: str, ledger: str, accept_changes: bool, **values: Any) -> None:
+    """Go on with RUN where it stopped; nothing finished is evaluated again.
+
+    RUN is a run's name, the beginning of one, or `last`. Stopping rules given here replace those it was started with.
+    """
+    from fanfold.cli.target import reload
+    from fanfold.config import from_mapping
+    from fanfold.ledger import Ledger
+    from fanfold.report import find_run
+
+    with Ledger(ledger, readonly=True) as opened:
+        info = find_run(opened, name)
+    target = info.meta.get("target")
+    if not isinstance(target, str):
+        raise ConfigError(
+            f"run {info.name!r} was started from Python code, which cannot be found from here: call "
+            f"study.run(run={info.name!r}, ledger={ledger!r}) there again"
+        )
+    recorded = from_mapping(RunOptions, dict(info.meta.get("options", {})), f"run {info.name!r}")
+    options = from_flags({**values, "ledger": ledger, "run": info.name}).over(recorded)
+    study = reload(target, info.meta.get("fields", {}), recorded.seed)
+    _do(ctx, study, options, accept_changes, dict(info.meta))
+
+
+def _do(ctx: click.Context, study: Study[Any], options: RunOptions, accept_changes: bool, meta: dict[str, Any]) -> None:
+    """Run the study, report, and leave with the right exit code."""
+    from fanfold.cli.progress import progress
+
+    stop = options.stop()
+    if stop is not None:
+        study = dataclasses.replace(study, stop=stop)
+    ledger = options.ledger or _default_ledger()
+    try:
+        with progress(study, silent=quiet(), colourless=colourless()) as watch:
+            done = study.run(
+                options.executor or "auto",
+                ledger=ledger,
+                run=options.run,
+                reuse=options.reuse or "run",
+                watch=watch,
+                accept_changes=accept_changes,
+                meta=meta,
+            )
+    except Interrupted as error:
+        _interrupted(error, ledger, options.report)
+        raise Interrupted(_kept(error, ledger), run_id=error.run_id, ledger=ledger) from None
+    try:
+        _conclude(done, ledger, options.report)
+    finally:
+        done.ledger.close()
+    if done.best is None:
+        ctx.exit(1)
+
+
+def _default_ledger() -> str:
+    import os
+
+    return os.environ.get("FANFOLD_LEDGER") or "fanfold.db"
+
+
+def _conclude(done: Run[Any], ledger: str, report: str | None) -> None:
+    from fanfold.encoding import decode, encode
+
+    progress, best = done.progress, done.best
+    candidate = None if best is None else decode(encode(best.candidate))
+    if machine_readable():
+        result = None if best is None else {"score": best.score, "trial": best.number, "candidate": candidate}
+        counts = {name: getattr(progress, name) for name in ("evaluations", "failures", "reused", "cost", "elapsed")}
+        head = {"run": done.id, "ledger": ledger, "reason": done.reason, "best": result, "trials": progress.told}
+        print_json({**head, **counts, "trace": done.trace})
+    from fanfold.cli.show import pretty
+
+    say(f"{done.id} stopped: {done.reason}")
+    if best is None:
+        say("no candidate has a complete result; the failures are in `fanfold show`")
+    else:
+        say(f"best {number(best.score)}, trial {best.number}")
+        say(pretty(candidate))
+    cost = f", cost {number(progress.cost)}" if progress.cost else ""
+    say(
+        f"{progress.told} trials, {progress.evaluations} evaluations ({progress.reused} reused), "
+        f"{progress.failures} failures{cost}, {duration(progress.elapsed)}"
+    )
+    say(f"more: fanfold show {done.id} --ledger {shlex.quote(ledger)}")
+    if report:
+        from fanfold.report import write_report
+
+        say(f"report: {write_report(done.ledger, done.id, report)}")
+
+
+def _interrupted(error: Interrupted, ledger: str, report: str | None) -> None:
+    if report and Path(ledger).exists():
+        from fanfold.report import write_report
+
+        try:
+            write_report(ledger, error.run_id, report)
+        except (LedgerError, ConfigError):
+            pass  # the run may have been stopped before it was written down
+
+
+def _kept(error: Interrupted, ledger: str) -> str:
+    """What is safe after Ctrl-C, and the command that goes on from there."""
+    from fanfold.ledger import Ledger
+
+    try:
+        with Ledger(ledger, readonly=True) as opened:
+            info = opened.run(error.run_id)
+    except LedgerError:
+        return "the run had not begun, there is nothing to go on from"
+    if machine_readable():
+        print_json({"run": info.name, "ledger": ledger, "reason": "interrupted", "trials": info.trials})
+    return (
+        f"{info.trials} trials and {info.evaluations} evaluations of run {info.name!r} are kept. Go on with\n"
+        f"  fanfold resume {info.name} --ledger {shlex.quote(ledger)}"
+    )
