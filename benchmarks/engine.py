@@ -1,7 +1,7 @@
 """Measures the engine: overhead, slot utilisation, replay, memory, and other libraries on the same work.
 
-    python benchmarks/engine.py --quick
-    python benchmarks/engine.py --only overhead,replay --json overhead.json
+python benchmarks/engine.py --quick
+python benchmarks/engine.py --only overhead,replay --json overhead.json
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,11 @@ import overhead
 import peers
 import replay
 import utilisation
-from fanfold.errors import nearest
 from measure import FULL, QUICK, Sizes, Table, machine
 
-SECTIONS: dict[str, Callable[[Sizes], list[Table]]] = {
+from fanfold.errors import nearest
+
+SECTIONS: dict[str, Callable[[Sizes], Iterator[Table]]] = {
     "overhead": overhead.measure,
     "utilisation": utilisation.measure,
     "replay": replay.measure,
@@ -38,8 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = measure(options.only, QUICK if options.quick else FULL)
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(report, indent=1) + "\n")
-    missed = [line["name"] for section in report["sections"] for table in section["tables"] for line in table["lines"]
-              if line.get("met") is False]
+    missed = [
+        line["name"]
+        for section in report["sections"]
+        for table in section["tables"]
+        for line in table["lines"]
+        if line.get("met") is False
+    ]
     print(f"{len(missed)} target(s) MISSED: {'; '.join(missed)}" if missed else "every target met")
     print(f"written to {options.json}")
     return 1 if missed and options.strict else 0
@@ -52,10 +58,13 @@ def measure(names: Sequence[str], sizes: Sizes) -> dict[str, Any]:
     sections = []
     for name in names:
         started = time.perf_counter()
-        tables = SECTIONS[name](sizes)
+        tables = []
+        for table in SECTIONS[name](sizes):
+            print(f"\n{table}", flush=True)
+            tables.append(table.json())
         seconds = time.perf_counter() - started
-        print(*(f"\n{table}" for table in tables), f"\n[{name}: {seconds:.0f} s]\n", sep="\n", flush=True)
-        sections.append({"name": name, "seconds": seconds, "tables": [table.json() for table in tables]})
+        print(f"\n[{name}: {seconds:.0f} s]", flush=True)
+        sections.append({"name": name, "seconds": seconds, "tables": tables})
     return {"machine": where, "sizes": vars(sizes), "sections": sections}
 
 

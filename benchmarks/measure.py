@@ -1,4 +1,4 @@
-"""What the benchmarks share: samples with their median and spread, targets, tables as text and JSON, and the machine."""
+"""What the benchmarks share: samples, targets, tables as text and JSON, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 PACKAGES = ("fanfold", "msgspec", "cloudpickle", "optuna", "joblib", "dask", "distributed", "ray")
@@ -24,8 +25,10 @@ class Sizes:
     #: Evaluations per run: the overhead in this process, and with worker processes.
     local: int
     processes: int
-    #: Trials and mean seconds of a sleeping evaluation; the same for one that keeps a core busy.
+    #: Trials and mean seconds of a sleeping evaluation (more trials where there is a target: the tail at the end of a
+    #: run, when slots idle for want of work, must not decide); the same for one that keeps a core busy.
     sleeps: int
+    sleeps_with_target: int
     sleep: float
     spins: int
     spin: float
@@ -34,9 +37,9 @@ class Sizes:
     peer_evaluations: int
 
 
-FULL = Sizes(7, 20_000, 5_000, 3_000, 0.040, 600, 0.010, 100_000, 1_000_000, 400)
-QUICK = Sizes(3, 5_000, 2_000, 1_000, 0.032, 200, 0.010, 100_000, 200_000, 400)
-TINY = Sizes(1, 60, 20, 40, 0.002, 8, 0.002, 300, 1_000, 8)
+FULL = Sizes(7, 20_000, 5_000, 2_000, 4_000, 0.040, 600, 0.010, 100_000, 1_000_000, 400)
+QUICK = Sizes(3, 5_000, 2_000, 400, 1_200, 0.040, 200, 0.010, 100_000, 200_000, 400)
+TINY = Sizes(1, 60, 20, 40, 40, 0.002, 8, 0.002, 300, 1_000, 8)
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,7 @@ def machine() -> dict[str, Any]:
 
 def _processor() -> str:
     try:
-        with open("/proc/cpuinfo") as lines:
+        with Path("/proc/cpuinfo").open() as lines:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor()

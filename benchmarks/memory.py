@@ -1,4 +1,4 @@
-"""What a long run keeps in memory: the growth of the resident memory per finished evaluation, in a process of its own."""
+"""What a long run keeps in memory: the growth of its process per finished evaluation."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fanfold import Case, Float, MaxTrials, Random, Space, Study
 from measure import Line, Sizes, Table, Target, sampled
 
+from fanfold import Case, Float, MaxTrials, Random, Space, Study
 
-def measure(sizes: Sizes) -> list[Table]:
+
+def measure(sizes: Sizes) -> Iterator[Table]:
     samples = []
     for _ in range(1 if sizes.remembered >= 100_000 else sizes.repeats):
         command = [sys.executable, str(Path(__file__)), str(sizes.remembered)]
         answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         early, late = (int(word) for word in answer.split())
-        grown = late - early
-        samples.append(
-            {"bytes per evaluation": grown / (0.9 * sizes.remembered), "at 10 % MB": early / 1e6, "at 100 % MB": late / 1e6}
-        )
+        grown = (late - early) / (0.9 * sizes.remembered)
+        samples.append({"bytes per evaluation": grown, "at 10 % MB": early / 1e6, "at 100 % MB": late / 1e6})
     line = Line("Random on async:64", sampled(samples), Target("bytes per evaluation", 200.0))
-    return [Table(f"Resident memory over {sizes.remembered} evaluations", [line])]
+    yield Table(f"Resident memory over {sizes.remembered} evaluations", [line])
 
 
 def resident() -> int:

@@ -1,16 +1,17 @@
-"""What one evaluation costs beyond itself: a no-op evaluator on every executor, with a file ledger and a temporary one."""
+"""What one evaluation costs beyond itself: a no-op on every executor, with a file ledger and with a temporary one."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanfold import Case, Float, MaxTrials, Random, Space, Study
 from measure import Line, Sizes, Table, Target, sampled, stopwatch
+
+from fanfold import Case, Float, MaxTrials, Random, Space, Study
 
 SPACE = Space(x=Float(0, 1))
 POOL = "ThreadPoolExecutor(8)"
@@ -35,7 +36,7 @@ PLACES = (
 )
 
 
-def measure(sizes: Sizes) -> list[Table]:
+def measure(sizes: Sizes) -> Iterator[Table]:
     """Places take turns within each repeat, so that a noisy minute falls on all of them."""
     found: dict[tuple[Place, bool], list[dict[str, float]]] = {
         (place, kept): [] for place in PLACES for kept in (True, False)
@@ -48,7 +49,7 @@ def measure(sizes: Sizes) -> list[Table]:
     for (place, kept), samples in found.items():
         target = None if place.limit_ms is None else Target("wall ms", place.limit_ms)
         lines.append(Line(f"{place.executor}, {'file' if kept else 'temporary'} ledger", sampled(samples), target))
-    return [Table("Overhead per evaluation of a no-op (start and end of the run included)", lines)]
+    yield Table("Overhead per evaluation of a no-op (start and end of the run included)", lines)
 
 
 def _cost(place: Place, kept: bool, count: int) -> dict[str, float]:

@@ -17,13 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fanfold import Case, Study, Sweep
 from measure import Line, Sampled, Sizes, Table, sampled
+
+from fanfold import Case, Study, Sweep
 
 WORKERS = 2
 UNIT = 0.005
@@ -33,7 +35,7 @@ TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a contender: evaluations 0 to `evaluations` - 1; with `kills`, the middle one kills its worker once."""
+    """One run of a contender: so many evaluations; with `kills`, the middle one kills its worker, once."""
 
     evaluations: int
     iterations: int
@@ -42,13 +44,20 @@ class Job:
 
     def evaluate(self, index: int) -> float:
         """Compute for a while; gives the CPU seconds that took."""
+        if self.kills:
+            self._count()
+            if index == self.evaluations // 2:
+                self._die_once()
         started = time.thread_time()
-        with (Path(self.folder) / "executions").open("ab", buffering=0) as tally:
-            tally.write(b".")
-        if self.kills and index == self.evaluations // 2:
-            self._die_once()
         compute(self.iterations)
         return time.thread_time() - started
+
+    def evaluate_case(self, candidate: int, case: Case) -> float:
+        return self.evaluate(candidate)
+
+    def _count(self) -> None:
+        with (Path(self.folder) / "executions").open("ab", buffering=0) as tally:
+            tally.write(b".")
 
     def _die_once(self) -> None:
         try:
@@ -58,113 +67,128 @@ class Job:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-#: What a contender does: get the pool up, call `ready`, and add results to `got` as the library hands them out.
-Contender = Callable[[Job, Callable[[], None], list[float]], None]
+#: Does the job once and adds the results to the list as the library hands them out.
+Work = Callable[[Job, list[float]], None]
 
 
-def with_fanfold(job: Job, ready: Callable[[], None], got: list[float]) -> None:
-    def evaluate(candidate: int, case: Case) -> float:
-        return job.evaluate(candidate)
+@contextmanager
+def fanfold_processes() -> Iterator[Work]:
+    def work(job: Job, got: list[float]) -> None:
+        study = Study(Sweep(range(job.evaluations)), job.evaluate_case)
+        run = study.run(f"processes:{WORKERS}", ledger=Path(job.folder) / "ledger.db")
+        got.extend(result.score for result in run.results() if result.score is not None)
+        run.ledger.close()
 
-    ready()  # its workers start within the run, on our time
-    study = Study(Sweep(range(job.evaluations)), evaluate)
-    run = study.run(f"processes:{WORKERS}", ledger=Path(job.folder) / "ledger.db")
-    got.extend(result.score for result in run.results() if result.score is not None)
+    yield work  # its workers start within each run, on our time
 
 
-def with_pool(job: Job, ready: Callable[[], None], got: list[float]) -> None:
+@contextmanager
+def process_pool() -> Iterator[Work]:
     with concurrent.futures.ProcessPoolExecutor(WORKERS) as pool:
-        list(pool.map(compute, [1] * WORKERS))
-        ready()
-        futures = [pool.submit(job.evaluate, index) for index in range(job.evaluations)]
-        for future in concurrent.futures.as_completed(futures):
-            got.append(future.result())
+
+        def work(job: Job, got: list[float]) -> None:
+            futures = [pool.submit(job.evaluate, index) for index in range(job.evaluations)]
+            got.extend(future.result() for future in concurrent.futures.as_completed(futures))
+
+        yield work
 
 
-def with_joblib(job: Job, ready: Callable[[], None], got: list[float]) -> None:
+@contextmanager
+def joblib_loky() -> Iterator[Work]:
     joblib = importlib.import_module("joblib")
     with joblib.Parallel(n_jobs=WORKERS, backend="loky") as parallel:
-        parallel(joblib.delayed(compute)(1) for _ in range(WORKERS))
-        ready()
-        got.extend(parallel(joblib.delayed(job.evaluate)(index) for index in range(job.evaluations)))
+
+        def work(job: Job, got: list[float]) -> None:
+            got.extend(parallel(joblib.delayed(job.evaluate)(index) for index in range(job.evaluations)))
+
+        yield work
 
 
-def with_ray(job: Job, ready: Callable[[], None], got: list[float]) -> None:
-    ray = importlib.import_module("ray")
-    ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    try:
-        ray.get([ray.remote(compute).remote(1) for _ in range(WORKERS)])
-        evaluate = ray.remote(lambda index: job.evaluate(index))
-        ready()
-        got.extend(ray.get([evaluate.remote(index) for index in range(job.evaluations)]))
-    finally:
-        ray.shutdown()
-
-
-def with_dask(job: Job, ready: Callable[[], None], got: list[float]) -> None:
+@contextmanager
+def dask_cluster() -> Iterator[Work]:
     distributed = importlib.import_module("distributed")
     cluster = distributed.LocalCluster(
         n_workers=WORKERS, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs="CRITICAL"
     )
     with cluster, distributed.Client(cluster) as client:
-        client.gather(client.map(compute, range(WORKERS)))
-        ready()
-        got.extend(client.gather(client.map(job.evaluate, range(job.evaluations), pure=False)))
+
+        def work(job: Job, got: list[float]) -> None:
+            got.extend(client.gather(client.map(job.evaluate, range(job.evaluations), pure=False)))
+
+        yield work
 
 
-def with_optuna(job: Job, ready: Callable[[], None], got: list[float]) -> None:
+@contextmanager
+def ray_tasks() -> Iterator[Work]:
+    ray = importlib.import_module("ray")
+    ray.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    evaluate = ray.remote(Job.evaluate)
+
+    def work(job: Job, got: list[float]) -> None:
+        got.extend(ray.get([evaluate.remote(job, index) for index in range(job.evaluations)]))
+
+    try:
+        yield work
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def optuna_threads() -> Iterator[Work]:
     optuna = importlib.import_module("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0))
-    ready()
-    study.optimize(lambda trial: job.evaluate(trial.number), n_trials=job.evaluations, n_jobs=WORKERS)
-    got.extend(trial.value for trial in study.trials if trial.value is not None)
+
+    def work(job: Job, got: list[float]) -> None:
+        study = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0))
+        study.optimize(lambda trial: job.evaluate(trial.number), n_trials=job.evaluations, n_jobs=WORKERS)
+        got.extend(trial.value for trial in study.trials if trial.value is not None)
+
+    yield work
 
 
-#: Name, the package it needs, and how it does the work.
-CONTENDERS: dict[str, tuple[str, Contender]] = {
-    "Fanfold processes:2, file ledger": ("fanfold", with_fanfold),
-    "ProcessPoolExecutor(2)": ("concurrent", with_pool),
-    "joblib, loky, 2 workers": ("joblib", with_joblib),
-    "Dask LocalCluster, 2 processes": ("distributed", with_dask),
-    "Ray tasks, 2 CPUs": ("ray", with_ray),
-    "Optuna n_jobs=2 (threads)": ("optuna", with_optuna),
+#: The package each needs, and how it does the work.
+CONTENDERS: dict[str, tuple[str, Callable[[], AbstractContextManager[Work]]]] = {
+    "Fanfold processes:2, file ledger": ("fanfold", fanfold_processes),
+    "ProcessPoolExecutor(2)": ("concurrent", process_pool),
+    "joblib, loky, 2 workers": ("joblib", joblib_loky),
+    "Dask LocalCluster, 2 processes": ("distributed", dask_cluster),
+    "Ray tasks, 2 CPUs": ("ray", ray_tasks),
+    "Optuna n_jobs=2 (threads)": ("optuna", optuna_threads),
 }
 
 
-def measure(sizes: Sizes) -> list[Table]:
-    iterations = iterations_for(UNIT)
-    speed, death = [], []
+def measure(sizes: Sizes) -> Iterator[Table]:
+    iterations, speed, death = iterations_for(UNIT), [], []
     for name, (package, _) in CONTENDERS.items():
         if importlib.util.find_spec(package) is None:
             speed.append(Line(name, note=INSTALL))
             continue
-        answers = [in_subprocess(name, sizes.peer_evaluations, iterations, False) for _ in range(sizes.repeats)]
-        speed.append(_speed(name, answers, sizes.peer_evaluations))
-        death.append(_death(name, in_subprocess(name, sizes.peer_evaluations, iterations, True)))
+        speed.append(_speed(name, in_subprocess(name, sizes.peer_evaluations, iterations, rounds=sizes.repeats)))
+        death.append(_death(name, in_subprocess(name, sizes.peer_evaluations, iterations, rounds=0)))
     count = f"{sizes.peer_evaluations} evaluations of about {UNIT * 1e3:g} ms CPU on {WORKERS} workers"
-    return [Table(f"Peers: {count}", speed), Table(f"Peers: {count}, one worker killed by SIGKILL", death)]
+    yield Table(f"Peers: {count}", speed)
+    yield Table(f"Peers: {count}, one worker killed by SIGKILL", death)
 
 
-def _speed(name: str, answers: list[dict[str, Any]], evaluations: int) -> Line:
-    failed = [answer["error"] for answer in answers if answer["error"] or answer["got"] != evaluations]
-    if failed:
-        return Line(name, note=f"failed: {failed[0]}")
-    columns = ("time over ideal", "run s", "start s")
-    return Line(name, sampled([{column: answer[column] for column in columns} for answer in answers]))
+def _speed(name: str, answer: dict[str, Any]) -> Line:
+    if answer["error"]:
+        return Line(name, note=f"failed: {answer['error']}")
+    return Line(name, {**sampled(answer["rounds"]), "start s": Sampled((answer["start s"],))})
 
 
 def _death(name: str, answer: dict[str, Any]) -> Line:
-    executed = Sampled((float(answer["executions"]),))
-    note = f"the run died: {answer['error']}" if answer["error"] else "the run went on"
-    return Line(name, {"results delivered": Sampled((float(answer["got"]),)), "executions": executed}, note=note)
+    counts = {"results delivered": Sampled((answer["got"],)), "executions": Sampled((answer["executions"],))}
+    return Line(name, counts, note=f"the run died: {answer['error']}" if answer["error"] else "the run went on")
 
 
-def in_subprocess(name: str, evaluations: int, iterations: int, kills: bool) -> dict[str, Any]:
-    """One run of a contender; whatever happens to its process, an answer that says what came of it."""
+def in_subprocess(name: str, evaluations: int, iterations: int, rounds: int) -> dict[str, Any]:
+    """Some timed rounds of a contender, or with none, one in which a worker is killed.
+
+    Whatever happens to its process, there is an answer that says what came of it.
+    """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        job = Job(evaluations, iterations, folder, kills)
-        command = [sys.executable, str(Path(__file__)), name, json.dumps(asdict(job))]
+        job = Job(evaluations, iterations, folder, kills=rounds == 0)
+        command = [sys.executable, str(Path(__file__)), name, json.dumps(asdict(job)), str(rounds)]
         process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
@@ -186,24 +210,28 @@ def _answer(folder: Path, code: int | None) -> dict[str, Any]:
     return {**found, "error": ended}
 
 
-def main(name: str, job: Job) -> None:
+def main(name: str, job: Job, rounds: int) -> None:
     """Run one contender here and write what came of it into the job's folder."""
     got: list[float] = []
-    begun = time.perf_counter()
-    started = begun
-
-    def ready() -> None:
-        nonlocal started
-        started = time.perf_counter()
-
-    error = ""
+    times: list[dict[str, float]] = []
+    start, error = 0.0, ""
     try:
-        CONTENDERS[name][1](job, ready, got)
+        begun = time.perf_counter()
+        with CONTENDERS[name][1]() as work:
+            work(replace(job, evaluations=WORKERS, kills=False), [])  # the workers are up and have their imports
+            start = time.perf_counter() - begun
+            for _ in range(rounds or 1):
+                got.clear()
+                begun = time.perf_counter()
+                work(job, got)
+                seconds = time.perf_counter() - begun
+                times.append({"time over ideal": seconds / (sum(got) / WORKERS), "run s": seconds})
     except Exception as failure:
         error = type(failure).__name__
-    seconds = time.perf_counter() - started
-    times = {"run s": seconds, "start s": started - begun, "time over ideal": seconds / max(sum(got) / WORKERS, 1e-9)}
-    (Path(job.folder) / "answer.json").write_text(json.dumps({"got": len(got), "error": error, **times}))
+    if not error and len(got) != job.evaluations:
+        error = f"{len(got)} of {job.evaluations} results"
+    answer = {"got": len(got), "error": error, "start s": start, "rounds": times}
+    (Path(job.folder) / "answer.json").write_text(json.dumps(answer))
 
 
 def compute(iterations: int) -> int:
@@ -225,4 +253,4 @@ def iterations_for(seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Job(**json.loads(sys.argv[2])))
+    main(sys.argv[1], Job(**json.loads(sys.argv[2])), int(sys.argv[3]))

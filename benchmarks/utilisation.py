@@ -6,6 +6,7 @@ Utilisation is the ideal makespan, max(sum of durations / slots, longest duratio
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 import multiprocessing
 import random
@@ -17,11 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanfold import Case, Float, Genetic, MaxTrials, Random, Space, Strategy, Study, Sweep
 from measure import Line, Sampled, Sizes, Table, Target
+
+from fanfold import Case, Float, Genetic, MaxTrials, Random, Space, Strategy, Study, Sweep
 
 SLOTS = 8
 CORES = 2
+GATHER = "asyncio.gather, no search"
+MAP = "ProcessPoolExecutor.map"
+COMPUTED = "computed, no overhead at all"
 GENERATION = 32
 SPACE = Space(x=Float(0, 1), y=Float(0, 1))
 #: No evaluation takes longer than so many times the mean: the heavy tail would otherwise be one straggler's story.
@@ -86,7 +91,7 @@ SLEEPERS: dict[str, Callable[[Sequence[float]], float]] = {
     "Random, barrier-free": Search(in_order=False),
     "Genetic steady, barrier-free": Search(steady=True, in_order=False),
     f"generation barrier of {GENERATION}": generations,
-    "asyncio.gather, no search": gather,
+    GATHER: gather,
 }
 TARGETS = {
     ("Random, in order (window 256)", "lognormal 0.6"): Target("utilisation", 0.95, at_most=False),
@@ -125,33 +130,35 @@ def spinning_generations(durations: Sequence[float]) -> float:
 
 SPINNERS: dict[str, Callable[[Sequence[float]], float]] = {
     f"Sweep on processes:{CORES}, file ledger": spinning_study,
-    "ProcessPoolExecutor.map, one by one": spinning_map,
+    MAP: spinning_map,
     "ProcessPoolExecutor.map, 4 chunks per worker": spinning_chunks,
     f"ProcessPoolExecutor, generations of {GENERATION}": spinning_generations,
 }
 
 
-def measure(sizes: Sizes) -> list[Table]:
+def measure(sizes: Sizes) -> Iterator[Table]:
     """Sleeping contenders run side by side (they need next to no CPU), so that all see the same noise."""
-    tables = []
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(len(SLEEPERS), mp_context=context) as pool:
         list(pool.map(time.sleep, [0.2] * len(SLEEPERS)))  # every worker is up and has its imports
         for shape in SHAPES:
-            samples: dict[str, list[float]] = {name: [] for name in SLEEPERS}
+            samples: dict[str, list[float]] = {name: [] for name in (*SLEEPERS, COMPUTED)}
+            count = sizes.sleeps_with_target if any(shape in key for key in TARGETS) else sizes.sleeps
             for repeat in range(sizes.repeats):
-                durations = durations_of(shape, sizes.sleeps, sizes.sleep, repeat)
+                durations = durations_of(shape, count, sizes.sleep, repeat)
                 running = {name: pool.submit(sleeper, durations) for name, sleeper in SLEEPERS.items()}
                 for name, future in running.items():
                     samples[name].append(ideal(durations, SLOTS) / future.result())
-            tables.append(_table(f"Slot utilisation, async:{SLOTS}, {shape} durations", samples, shape))
+                samples[COMPUTED].append(ideal(durations, SLOTS) / greedy(durations, SLOTS))
+            title = f"Slot utilisation, async:{SLOTS}, {count} evaluations, {shape}, mean {sizes.sleep * 1e3:g} ms"
+            yield _table(title, samples, GATHER, shape)
     spun: dict[str, list[float]] = {name: [] for name in SPINNERS}
     for repeat in range(sizes.repeats):
         durations = durations_of("lognormal 1.0", sizes.spins, sizes.spin, repeat)
         for name, spinner in SPINNERS.items():
             spun[name].append(ideal(durations, CORES) / spinner(durations))
-    tables.append(_table(f"Slot utilisation, {CORES} processes kept busy, lognormal 1.0 durations", spun, ""))
-    return tables
+    title = f"Slot utilisation, {CORES} busy processes, {sizes.spins} evaluations, lognormal 1.0, starts included"
+    yield _table(title, spun, MAP)
 
 
 def durations_of(shape: str, count: int, mean: float, seed: int) -> list[float]:
@@ -164,6 +171,14 @@ def durations_of(shape: str, count: int, mean: float, seed: int) -> list[float]:
 
 def ideal(durations: Sequence[float], slots: int) -> float:
     return max(sum(durations) / slots, max(durations))
+
+
+def greedy(durations: Sequence[float], slots: int) -> float:
+    """The makespan when each evaluation starts in the first slot that is free, and nothing else takes any time."""
+    ends = [0.0] * slots
+    for seconds in durations:
+        heapq.heapreplace(ends, ends[0] + seconds)
+    return max(ends)
 
 
 def spin(seconds: float) -> float:
@@ -201,9 +216,11 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _table(title: str, samples: dict[str, list[float]], shape: str) -> Table:
-    def lines() -> Iterator[Line]:
-        for name, values in samples.items():
-            yield Line(name, {"utilisation": Sampled(tuple(values))}, TARGETS.get((name, shape)))
-
-    return Table(title, list(lines()))
+def _table(title: str, samples: dict[str, list[float]], reference: str, shape: str = "") -> Table:
+    """Beside the utilisation, its ratio to the reference in the same repeat: what clock and tail cost everyone."""
+    lines = []
+    for name, values in samples.items():
+        ratios = tuple(value / other for value, other in zip(values, samples[reference], strict=True))
+        columns = {"utilisation": Sampled(tuple(values)), f"over {reference}": Sampled(ratios)}
+        lines.append(Line(name, columns, TARGETS.get((name, shape))))
+    return Table(title, lines)

@@ -41,6 +41,32 @@ class ExecutorBroken(FanfoldError):
     """The place where work runs is unusable from now on (a broken pool); nothing more can be evaluated there."""
 
 
+class CallFailed(FanfoldError):
+    """A model call that gave no usable reply.
+
+    `kind` says why: `auth`, `billing`, `bad-request` and `not-found` will fail again; `rate-limit`, `overloaded`,
+    `server`, `timeout` and `network` may pass; `malformed` and `too-large` are replies that cannot be used; `offline`
+    is a call the ledger does not hold; `budget` one there is no money left for.
+    """
+
+    def __init__(self, kind: str, message: str, *, retry_after: float | None = None, sent: bool = True) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retry_after = retry_after
+        #: Whether the request may have reached the provider.
+        self.sent = sent
+
+    @property
+    def passing(self) -> bool:
+        """Whether the same call may succeed a little later."""
+        return self.kind in ("rate-limit", "overloaded", "server", "timeout", "network")
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether every further call would fail the same way, so that a run should stop."""
+        return self.kind in ("auth", "billing", "budget")
+
+
 class Interrupted(FanfoldError, KeyboardInterrupt):
     """Ctrl-C ended the run; `run_id` and `ledger` say where it can be continued from."""
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fanfold.errors import CallFailed
 from fanfold.executors.base import is_coroutine_function
 from fanfold.types import Case, Failed, Ok, Outcome
 
@@ -102,7 +103,8 @@ def failure_of(error: BaseException) -> Failed:
     message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     import traceback  # only where something failed
 
-    return Failed("error", message, "".join(traceback.format_exception(error)))
+    kind = error.kind if isinstance(error, CallFailed) else "error"
+    return Failed(kind, message, "".join(traceback.format_exception(error)))
 
 
 def _brief(value: Any) -> str:

@@ -111,7 +111,7 @@ class Fold(Generic[C]):
     """Asks up to the window, plans each row, and tells settled rows: from the head, or as they settle.
 
     `script` is the order in which an earlier, interrupted part of the same run told its trials; while it lasts it
-    decides what is told next, so a barrier-free run is rebuilt exactly.
+    decides what is told next, so a barrier-free run is rebuilt exactly.  `recorded` is how many trials it had asked.
     """
 
     def __init__(
@@ -121,6 +121,7 @@ class Fold(Generic[C]):
         rules: Rules,
         journal: Journal,
         script: Iterable[int] = (),
+        recorded: int = 0,
         tally: Tally | None = None,
     ) -> None:
         self.strategy = strategy
@@ -131,6 +132,7 @@ class Fold(Generic[C]):
         self.after_told: Callable[[Result[C]], None] = lambda result: None
         self._journal = journal
         self._script = deque(script)
+        self._recorded = recorded
         self._positions = {case.id: position for position, case in enumerate(rules.cases)}
         self._open: dict[int, _Row[C]] = {}
         self._settled: dict[int, _Row[C]] = {}
@@ -148,7 +150,7 @@ class Fold(Generic[C]):
         if not self._open and self.tally.told == 0 and self.stopped is None:
             if self.rules.stop.allowance(self.progress) < 1:
                 raise ConfigError(
-                    f"the stopping rule {self.rules.stop!r} allows no trial of {len(self.rules.cases)} case(s): raise it"
+                    f"the stopping rule {self.rules.stop!r} allows no trial of {len(self.rules.cases)} cases: raise it"
                 )
             raise ConfigError(
                 f"{type(self.strategy).__name__}.ask() gave no candidate at all: nothing to evaluate. "
@@ -208,7 +210,9 @@ class Fold(Generic[C]):
     def _fill(self) -> None:
         if self.stopped is not None:
             return
-        room = min(self.rules.window - len(self._open), self.rules.stop.allowance(self.progress))
+        # What the run already holds may be asked again even if the rules have become tighter since.
+        allowance = max(self.rules.stop.allowance(self.progress), self._recorded - self.tally.asked)
+        room = min(self.rules.window - len(self._open), allowance)
         if room < 1:
             return
         candidates = self.strategy.ask(int(room))

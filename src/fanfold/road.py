@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from fanfold.attempt import Backoff, attempt
+from fanfold.calls import METER, Meter
 from fanfold.encoding import decode, digest, encode
-from fanfold.errors import ConfigError, ExecutorBroken, WorkerDied
+from fanfold.errors import CallFailed, ConfigError, ExecutorBroken, WorkerDied
 from fanfold.evaluation import block_size, failure_of, for_blocks, for_one
 from fanfold.events import EvaluationFinished, Event, Ticked, TrialTold, Watcher
 from fanfold.executors import Executor
@@ -23,7 +24,7 @@ from fanfold.fold import Cell, Fold
 from fanfold.ledger import RunJournal
 from fanfold.schedule import Schedule
 from fanfold.strategy import Snapshots, Strategy
-from fanfold.types import Failed, Outcome, Result
+from fanfold.types import Failed, Ok, Outcome, Result
 
 TICK = 0.5
 SNAPSHOT_EVERY = 50
@@ -88,7 +89,6 @@ class Road:
 
     async def drive(self, reopened: Iterable[Any] = ()) -> str:
         """Work until the search ends or is stopped; gives the reason.  Everything finished is in the ledger by then."""
-        self.journal.on(self._durable, self._fail)
         self.fold.after_told = self._told
         ticker = asyncio.create_task(self._tick())
         try:
@@ -100,7 +100,7 @@ class Road:
             for task in self._running:
                 task.cancel()
             await asyncio.gather(ticker, *self._running, return_exceptions=True)
-            await self.journal.flush()
+            await self.journal.commits.flush()
         if self._error is not None:
             raise self._error
         return self.fold.stopped or "the strategy has nothing more to ask"
@@ -109,6 +109,13 @@ class Road:
         """Start nothing more; what runs may finish within the grace period, then it is abandoned."""
         self.fold.stop(reason)
         self._wake.set()
+
+    def halt(self, error: CallFailed) -> None:
+        """No further model call can succeed: an empty budget stops the run like a rule, anything else fails it."""
+        if error.kind == "budget":
+            self.stop(str(error))
+        else:
+            self._fail(error)
 
     async def _step(self) -> bool:
         """One turn: take in what is ready, hand out work, wait for something to happen.  False when nothing is left."""
@@ -156,12 +163,15 @@ class Road:
             if taken % 256 == 0:
                 await asyncio.sleep(0)  # a long replay must not starve timers and Ctrl-C
 
-    def _durable(self, tokens: list[tuple[bytes, Cell[Any], Outcome]]) -> None:
-        self._unsaved -= len(tokens)
-        for key, cell, outcome in tokens:
-            self._ready.append((cell, outcome))
-            for twin in self._sharing.pop(key, ()):
-                self._record(key, twin, outcome, (time.time(), 0.0, 0), reused=True)
+    def _landed(self, key: bytes, cell: Cell[Any], outcome: Outcome, error: BaseException | None) -> None:
+        """An outcome is on disk: the fold may have it, and so may cells that waited for the same."""
+        self._unsaved -= 1
+        if error is not None:
+            self._fail(error)
+            return
+        self._ready.append((cell, outcome))
+        for twin in self._sharing.pop(key, ()):
+            self._record(key, twin, outcome, (time.time(), 0.0, 0), reused=True)
         self._wake.set()
 
     def _fail(self, error: BaseException) -> None:
@@ -207,6 +217,8 @@ class Road:
 
     async def _evaluate(self, cells: list[tuple[bytes, Cell[Any]]]) -> None:
         started, clock, tries = time.time(), time.perf_counter(), 0
+        meter = Meter()
+        METER.set(meter)  # this task's own: what its model calls cost is added to what the evaluator says
 
         async def call() -> list[Outcome]:
             nonlocal tries
@@ -237,8 +249,9 @@ class Road:
                 return
             outcomes = [self._failure(error, tries)]
         times = (started, time.perf_counter() - clock, tries)
+        share = meter.cost / len(cells)
         for (key, cell), outcome in zip(cells, outcomes, strict=True):
-            self._record(key, cell, outcome, times)
+            self._record(key, cell, replace(outcome, cost=outcome.cost + share) if share else outcome, times)
 
     def _failure(self, error: Exception, tries: int) -> Failed:
         if isinstance(error, TimeoutError):
@@ -254,15 +267,18 @@ class Road:
         self._unsaved += 1
         if reused:
             outcome = replace(outcome, cost=0.0)  # paid for where it was evaluated
-        token = [key, cell, outcome]
+
+        def landed(error: BaseException | None) -> None:
+            self._landed(key, cell, outcome, error)
+
         where = (cell.trial.number, cell.position, key)
         try:
-            text = self.journal.evaluated(*where, outcome, times, reused, token)
+            text = self.journal.evaluated(*where, outcome, times, reused, landed)
         except ConfigError as error:
-            outcome = token[2] = Failed("bad-data", str(error), cost=outcome.cost)
-            text = self.journal.evaluated(*where, outcome, times, reused, token)
-        if text is not None and not reused:
-            token[2] = replace(outcome, data=decode(text, self.journal.ledger.blob))
+            outcome = Failed("bad-data", str(error), cost=outcome.cost)
+            text = self.journal.evaluated(*where, outcome, times, reused, landed)
+        if text is not None and not reused and isinstance(outcome, Ok):
+            outcome = replace(outcome, data=decode(text, self.journal.ledger.blob))
         self.fold.tally.reused += reused
         if self._watch is not None:
             self._emit(EvaluationFinished(cell.trial.number, cell.case.id, outcome, times[1]))

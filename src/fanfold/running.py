@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 import msgspec
 
 from fanfold import executors
+from fanfold.calls import DESK, Budget, Cache, Desk, Spending
 from fanfold.encoding import decode, derive_seed, fingerprint
 from fanfold.errors import ConfigError, Interrupted, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
 from fanfold.fold import Fold, Rules, Tally
-from fanfold.ledger import Ledger, RunJournal, RunLock, create_run
+from fanfold.ledger import Commits, Ledger, RunJournal, RunLock, create_run
 from fanfold.road import Road, Work, makes_snapshots
 from fanfold.strategy import Strategy
 from fanfold.sync import run_sync
@@ -67,6 +68,7 @@ class How:
     grace: float
     accept_changes: bool
     meta: dict[str, Any]
+    cache: Cache
 
 
 class Start:
@@ -103,7 +105,8 @@ class Start:
 
     async def _locked(self, ledger: Ledger) -> Run[Any]:
         study = self.study
-        journal = RunJournal(ledger, self._find_or_create(ledger))
+        commits = Commits(ledger)
+        journal = RunJournal(ledger, self._find_or_create(ledger), commits)
         started = asyncio.get_running_loop().time()
 
         def clock() -> float:
@@ -118,7 +121,7 @@ class Start:
                 self.stop = _stopper(road)
                 self._announce(journal)
                 journal.status("running", None, journal.elapsed)
-                reason = await road.drive(reopened)
+                reason = await self._with_desk(road, journal, commits, reopened)
             status = "stopped" if reason == INTERRUPTED else "finished"
         except asyncio.CancelledError:
             status, reason = "stopped", INTERRUPTED
@@ -128,10 +131,25 @@ class Start:
             raise
         finally:
             journal.status(status, reason, clock())
-            await journal.flush()
-            journal.close()
+            await commits.flush()
+            commits.close()
         self._emit(RunStopped(reason, fold.progress))
         return Run(self.name, fold.tally.best, fold.progress, reason, fold.tally.trace.hexdigest(), ledger)
+
+    async def _with_desk(self, road: Road, journal: RunJournal, commits: Commits, reopened: list[Trial[Any]]) -> str:
+        """Drive the run with a desk for the model calls of its evaluations."""
+        ledger, run = journal.ledger, journal.run
+        budget = Budget(self.study.stop.cost_limit(), Spending.of(ledger, run).cost)
+        desk = Desk(ledger, commits, run=run, cache=self.how.cache, budget=budget, halt=road.halt)
+        before = DESK.set(desk)
+        grace = self.how.grace
+        try:
+            reason = await road.drive(reopened)
+            grace = 0.0  # what was to be waited for has been waited for
+            return reason
+        finally:
+            DESK.reset(before)
+            await desk.close(grace)
 
     def _find_or_create(self, ledger: Ledger) -> int:
         name, identity = self.name, self.study.identity
@@ -168,13 +186,12 @@ class Start:
         )
         snapshot = journal.last_snapshot() if makes_snapshots(strategy, schedule) else None
         if snapshot is None:
-            return Fold(strategy, schedule, rules, journal, journal.script()), []
+            return Fold(strategy, schedule, rules, journal, journal.script(), journal.recorded), []
         told, asked, state = snapshot
         strategy.load(state)  # type: ignore[attr-defined]
         reopened = [Trial(number, _revive(strategy, text, journal)) for number, text in journal.open_rows(told, asked)]
-        fold = Fold(
-            strategy, schedule, rules, journal, journal.script(told), _tally(strategy, journal, rules, told, asked)
-        )
+        tally = _tally(strategy, journal, rules, told, asked)
+        fold = Fold(strategy, schedule, rules, journal, journal.script(told), journal.recorded, tally)
         return fold, reopened
 
     def _announce(self, journal: RunJournal) -> None:

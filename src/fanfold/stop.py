@@ -23,6 +23,10 @@ class Rule(ABC):
     def check(self, progress: Progress) -> str | None:
         """The reason to stop now, or None to go on."""
 
+    def cost_limit(self) -> float:
+        """The most that may be spent on model calls, which reserve their worst case against it before they are sent."""
+        return math.inf
+
     def allowance(self, progress: Progress) -> float:
         """How many more trials may be asked for before results are known: what keeps a budget from being overrun."""
         return math.inf
@@ -43,6 +47,9 @@ class Either(Rule):
     def check(self, progress: Progress) -> str | None:
         reasons = [rule.check(progress) for rule in self.rules]  # all of them: a rule may count what it is shown
         return next((reason for reason in reasons if reason is not None), None)
+
+    def cost_limit(self) -> float:
+        return min(rule.cost_limit() for rule in self.rules)
 
     def allowance(self, progress: Progress) -> float:
         return min(rule.allowance(progress) for rule in self.rules)
@@ -66,6 +73,9 @@ class Both(Rule):
         reasons = [rule.check(progress) for rule in self.rules]
         stated = [reason for reason in reasons if reason is not None]
         return " and ".join(stated) if len(stated) == len(reasons) else None
+
+    def cost_limit(self) -> float:
+        return max(rule.cost_limit() for rule in self.rules)
 
     def allowance(self, progress: Progress) -> float:
         return max(rule.allowance(progress) for rule in self.rules)
@@ -160,6 +170,9 @@ class MaxCost(Rule):
     def check(self, progress: Progress) -> str | None:
         return f"cost limit of {self.amount:g}" if progress.cost >= self.amount else None
 
+    def cost_limit(self) -> float:
+        return self.amount
+
     def __repr__(self) -> str:
         return f"MaxCost({self.amount!r})"
 
@@ -209,6 +222,13 @@ class Plateau(Rule):
 
     def __repr__(self) -> str:
         return f"Plateau({self.trials}{f', min_delta={self.min_delta!r}' if self.min_delta else ''})"
+
+
+def limited(rule: Rule, limit: Rule) -> Rule:
+    """`rule | limit`, with `limit` in place of those of its kind that `rule` has as alternatives."""
+    parts = rule.rules if isinstance(rule, Either) else (rule,)
+    kept = [part for part in parts if type(part) is not type(limit) and not isinstance(part, Never)]
+    return Either(*kept, limit) if kept else limit
 
 
 def _is_number(value: object) -> bool:

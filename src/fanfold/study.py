@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal
 
+from fanfold.calls import Cache
 from fanfold.encoding import derive_seed, digest, encode, fingerprint
 from fanfold.errors import ConfigError
 from fanfold.events import Watcher
@@ -77,16 +78,19 @@ class Study(Generic[C]):
         grace: float = 5.0,
         accept_changes: bool = False,
         meta: Mapping[str, Any] | None = None,
+        cache: Cache = "on",
     ) -> Run[C]:
         """Run the search to its end and give what came of it.
 
         `executor` says where evaluations run (`fanfold.executors.make` lists the words).  `ledger` is the file that
         keeps everything; without one, nothing outlives this process.  `run` names the run: a name the ledger knows
         is continued where it stopped, with nothing evaluated again.  `reuse` says whose finished evaluations may
-        answer an equal one.  Ctrl-C stops asking, gives what runs `grace` seconds, saves, and raises `Interrupted`;
-        a second Ctrl-C stops at once.  Works inside a running event loop too (a notebook).
+        answer an equal one, `cache` the same for model calls (`on`, `off`, `refresh`, `offline`).
+
+        Ctrl-C stops asking, gives what runs `grace` seconds, saves, and raises `Interrupted`; a second Ctrl-C stops at
+        once.  Works inside a running event loop too (a notebook).
         """
-        how = How(executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {}))
+        how = How(executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {}), cache)
         return run_guarded(Start(self, how))
 
     async def run_async(
@@ -100,9 +104,12 @@ class Study(Generic[C]):
         grace: float = 5.0,
         accept_changes: bool = False,
         meta: Mapping[str, Any] | None = None,
+        cache: Cache = "on",
     ) -> Run[C]:
         """`run` for code that is itself asynchronous; cancelling it stops the run and keeps what is finished."""
-        return await Start(self, How(executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {})))()
+        return await Start(
+            self, How(executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {}), cache)
+        )()
 
     @functools.cached_property
     def seeded_cases(self) -> tuple[Case, ...]:

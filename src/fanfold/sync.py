@@ -27,3 +27,24 @@ def run_sync(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     threading.Thread(target=work, name="fanfold", daemon=True).start()
     return outcome.result()
+
+
+class _Beside:
+    """One daemon thread with an event loop that lives as long as the process."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, name="fanfold-beside", daemon=True).start()
+
+
+_lock = threading.Lock()
+_beside: _Beside | None = None
+
+
+def run_beside(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """The result of `main()` on one shared background loop, where connections and limits live on between calls."""
+    global _beside
+    with _lock:
+        if _beside is None:
+            _beside = _Beside()
+    return asyncio.run_coroutine_threadsafe(main(), _beside.loop).result()

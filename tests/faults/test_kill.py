@@ -61,8 +61,8 @@ def test_a_killed_run_resumes_and_repeats_no_recorded_evaluation(
         account.runs += 1
     with capsys.disabled():
         print(
-            f"\n  {strategy}/{schedule} {order} on {executor}, seed {SEED}: {account.kills} kills in {account.runs} run(s) "
-            f"at {account.spread} recorded evaluations; repeated {account.in_flight} that were in flight",
+            f"\n  {strategy}/{schedule} {order} on {executor}, seed {SEED}: {account.kills} kills in {account.runs} "
+            f"run(s) at {account.spread} recorded evaluations; repeated {account.in_flight} that were in flight",
             end="",
         )
 

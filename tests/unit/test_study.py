@@ -428,3 +428,16 @@ def test_bad_input_is_named_with_its_remedy(make: Any, words: str) -> None:
 
 def test_interrupted_is_a_keyboard_interrupt() -> None:
     assert issubclass(Interrupted, KeyboardInterrupt)
+
+
+# -- going on under other rules -----------------------------------------------------------------------------------------
+
+
+def test_a_run_can_be_extended_and_a_tighter_rule_does_not_lose_what_it_has(tmp_path: Any) -> None:
+    ledger = tmp_path / "runs.db"
+    whole = genetic(stop=MaxTrials(60)).run()
+    genetic(stop=MaxTrials(30)).run(ledger=ledger, run="a")
+    tighter = genetic(stop=MaxTrials(5)).run(ledger=ledger, run="a")
+    assert tighter.progress.told == 30, "what was told stays told"
+    longer = genetic(stop=MaxTrials(60)).run(ledger=ledger, run="a")
+    assert longer.trace == whole.trace

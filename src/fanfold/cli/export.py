@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -97,7 +98,7 @@ def _guess(output: str) -> str:
 def _opened(output: str) -> Iterator[IO[bytes]]:
     """The place to write to.  A file appears under its name only when it is whole."""
     if output == "-":
-        stream = click.get_binary_stream("stdout")
+        stream = sys.stdout.buffer
         yield stream
         stream.flush()
         return

@@ -31,26 +31,21 @@ class RunOptions:
     report: str | None = None
 
     def over(self, other: RunOptions) -> RunOptions:
-        """These options, and `other` where these say nothing; stop rules are taken together from one of the two."""
-        values = {name: mine if mine is not None else getattr(other, name) for name, mine in asdict(self).items()}
-        if any(getattr(self, name) is not None for name in _STOPS):
-            values.update({name: getattr(self, name) for name in _STOPS})
-        return RunOptions(**values)
+        """These options, and `other` where these say nothing."""
+        return RunOptions(**{**asdict(other), **self.given()})
 
     def given(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-    def stop(self) -> Rule | None:
-        """The stopping rules that were given, joined by `|`; None if there are none."""
+    def stop(self, own: Rule) -> Rule:
+        """The study's own stopping rule, with the limits given here in place of its own of the same kind."""
         from fanfold import stop
 
-        kinds = {name: getattr(stop, kind) for name, kind in _STOPS.items()}
-        rule: Rule | None = None
-        for name, kind in kinds.items():
+        for name, kind in _STOPS.items():
             value = getattr(self, name)
             if value is not None:
-                rule = kind(_seconds(value)) if rule is None else rule | kind(_seconds(value))
-        return rule
+                own = stop.limited(own, getattr(stop, kind)(_seconds(value)))
+        return own
 
 
 _STOPS = {

@@ -25,7 +25,7 @@ def output_options(command: F) -> F:
 
     def colour(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
         if value or os.environ.get("NO_COLOR"):
-            ctx.color = False
+            ctx.color = ctx.find_root().color = False  # errors are printed by the root
 
     flags = (
         ("--json", keep(_JSON), "Print the result as JSON on stdout."),

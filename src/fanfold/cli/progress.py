@@ -211,7 +211,6 @@ class Live:
 
     def _block(self) -> Any:
         from rich.console import Group
-        from rich.progress_bar import ProgressBar
         from rich.text import Text
 
         state, started = self.state, self.state.started
@@ -219,8 +218,9 @@ class Live:
         head = Text.assemble((started.run_id, "bold"), f"  {state.running}/{started.slots} on {started.executor}")
         lines: list[Any] = [head]
         if state.share is not None:
-            lines.append(ProgressBar(total=1.0, completed=state.share, width=60))
-        lines.append(Text(state.counts(), overflow="ellipsis"))
+            full = int(50 * state.share)
+            lines.append(Text.assemble("[", ("#" * full, "green"), "." * (50 - full), f"] {100 * state.share:.0f}%"))
+        lines.append(Text(state.counts(), overflow="ellipsis", no_wrap=True))
         if state.progress.failures:
             lines.append(Text(state.failures(), style="red", overflow="ellipsis", no_wrap=True))
         return Group(*lines)

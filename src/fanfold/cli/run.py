@@ -85,8 +85,8 @@ def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], accept_chan
     """Run a search: TARGET is a file.py, a file.py:name, a file.toml, or the name of an installed study.
 
     A Python file holds a Study called `study` (or a function of that name that returns one). A TOML file says
-    study = "NAME", the study's fields, and options in a table [run]; flags beat the file. Stopping rules given here
-    replace the study's own.
+    study = "NAME", the study's fields, and options in a table [run]; flags beat the file. A stopping
+    rule given here takes the place of the study's own of the same kind, and joins the others.
     """
     from fanfold import __version__
     from fanfold.cli.target import load
@@ -144,9 +144,7 @@ def _do(ctx: click.Context, study: Study[Any], options: RunOptions, accept_chang
     """Run the study, report, and leave with the right exit code."""
     from fanfold.cli.progress import progress
 
-    stop = options.stop()
-    if stop is not None:
-        study = dataclasses.replace(study, stop=stop)
+    study = dataclasses.replace(study, stop=options.stop(study.stop))
     ledger = options.ledger or _default_ledger()
     try:
         with progress(study, silent=quiet(), colourless=colourless()) as watch:

@@ -1,8 +1,7 @@
 """A real but cheap problem to try the engine on: a genetic search over classic continuous test functions.
 
-A candidate is a point; its cases are copies of the function, each moved by a small seeded shift, so that its score is a
-mean no single copy can be overfitted to.  The score is minus the function's value: the best possible is a little below
-0, because no point sits in every copy's optimum.
+A candidate is a point; its cases are copies of the function, each moved by a small seeded shift.  Its score is minus
+the mean of their values: the best possible is a little below 0, because no point sits in every copy's optimum.
 """
 
 from __future__ import annotations
@@ -105,9 +104,8 @@ class Evaluate:
 
 def study(config: Config) -> Study[Any]:
     """The search that a config describes."""
-    half = FUNCTIONS[config.function][1]
+    half, cases = FUNCTIONS[config.function][1], []
     space = Space({f"x{i}": Float(-half, half) for i in range(config.dimensions)})
-    cases = []
     for number in range(config.shifts):
         rng = random.Random(derive_seed(config.seed, "shift", number))
         shift = [rng.uniform(-1.0, 1.0) * SHIFT * 2 * half for _ in range(config.dimensions)]

@@ -14,7 +14,9 @@ from fanfold import FanfoldError
 
 
 def main(run: str, ledger: str, side: str, *conditions: str) -> None:
-    search("genetic", "all", Plain(None), trials=1).run("async:8").ledger.close()  # import everything while that is still allowed
+    search("genetic", "all", Plain(None), trials=1).run(
+        "async:8"
+    ).ledger.close()  # import everything while that is still allowed
     for condition in conditions:
         name, _, value = condition.partition("=")
         CONDITIONS[name](int(value))

@@ -67,8 +67,8 @@ def main(what: str, where: str, executor: str, ledger: str, side: str, grace: st
     async def run_inside() -> str:
         return run()
 
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         trace = asyncio.run(run_inside()) if where == "inside" else run()
     except KeyboardInterrupt as error:
         print(type(error).__name__, flush=True)

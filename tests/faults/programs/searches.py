@@ -1,4 +1,4 @@
-"""Small searches whose evaluator leaves a trace of its own: one line per finished evaluation, in a file beside the ledger."""
+"""Small searches whose evaluator leaves a trace of its own: one line per finished one, in a file."""
 
 from __future__ import annotations
 

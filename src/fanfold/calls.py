@@ -1,0 +1,263 @@
+"""Where model calls are made: a desk that remembers replies, lets equal calls share a request, and minds the money."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from fanfold.encoding import digest
+from fanfold.errors import CallFailed, ConfigError
+from fanfold.ledger import Commits, Insert, Ledger
+
+Cache: TypeAlias = Literal["on", "off", "refresh", "offline"]
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model answered.
+
+    `finish` is `stop`, `length` (truncated by max_tokens), `refusal`, `filter` or `tool`.  A refusal's words are in
+    `refusal`, never in `text`, so they cannot slip into a dialogue.  `cost` is None when the price is not known, and 0
+    for what was not paid now (`cached`).
+    """
+
+    text: str
+    finish: str = "stop"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    model: str = ""
+    refusal: str | None = None
+    cost: float | None = None
+    seconds: float = 0.0
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to a model, ready to be sent; equal calls have equal keys."""
+
+    model: str
+    endpoint: str
+    body: str
+    sample: int
+    #: Estimates for the limiter, and the most it can cost (None: the price is not known).
+    input_tokens: int
+    output_tokens: int
+    worst: float | None
+
+    @property
+    def key(self) -> bytes:
+        return digest(self.model, self.endpoint, self.body, str(self.sample))
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A reply and how it was come by."""
+
+    reply: Reply
+    tries: int = 1
+    batch: str | None = None
+
+
+Send: TypeAlias = Callable[[Call], Awaitable[Sent]]
+
+
+@dataclass(slots=True)
+class Meter:
+    """What the model calls of one evaluation cost."""
+
+    cost: float = 0.0
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Counts of one desk since it opened."""
+
+    calls: int = 0
+    cached: int = 0
+    shared: int = 0
+    failed: int = 0
+    retries: int = 0
+    refused: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
+    latencies: list[float] = field(default_factory=list)
+
+    def add(self, sent: Sent) -> None:
+        reply = sent.reply
+        self.calls += 1
+        self.retries += max(0, sent.tries - 1)
+        self.input_tokens += reply.input_tokens
+        self.output_tokens += reply.output_tokens
+        self.cost += reply.cost or 0.0
+        self.unpriced += reply.cost is None
+        if len(self.latencies) < 10_000:
+            self.latencies.append(reply.seconds)
+        else:  # a ring of the last ten thousand is plenty for percentiles
+            self.latencies[self.calls % 10_000] = reply.seconds
+
+
+class Budget:
+    """Money for model calls: the worst case is reserved before sending, so the limit holds whatever is in flight."""
+
+    def __init__(self, limit: float = math.inf, spent: float = 0.0) -> None:
+        self.limit = limit
+        self.spent = spent
+        self._reserved = 0.0
+        self._changed = asyncio.Event()
+
+    async def reserve(self, call: Call) -> float:
+        """Set the call's worst case aside, waiting for calls in flight to settle where that can help."""
+        if self.limit == math.inf:
+            return 0.0
+        if call.worst is None:
+            raise CallFailed(
+                "budget",
+                f"the price of {call.model} is not known, so a cost limit cannot be kept: give model(..., price=)",
+            )
+        while self.spent + self._reserved + call.worst > self.limit:
+            if self._reserved == 0.0:
+                raise CallFailed(
+                    "budget",
+                    f"{self.spent:.4f} of {self.limit:g} is spent, and one more call to {call.model} may cost up to "
+                    f"{call.worst:.4f}: raise MaxCost, or lower max_tokens",
+                )
+            self._changed.clear()
+            await self._changed.wait()
+        self._reserved += call.worst
+        return call.worst
+
+    def settle(self, reserved: float, cost: float | None) -> None:
+        self._reserved = max(0.0, self._reserved - reserved)
+        self.spent += cost or 0.0
+        self._changed.set()
+
+
+class Desk:
+    """Answers calls from the ledger, from an equal call in flight, or by sending; replies are durable before given.
+
+    A desk belongs to one event loop.  A call once sent is carried through even when the one who asked gives up, because
+    it is paid for.  `halt(error)` is called when no further call can succeed (no credit, wrong key, no budget).
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger | None = None,
+        commits: Commits | None = None,
+        *,
+        run: int | None = None,
+        cache: Cache = "on",
+        budget: Budget | None = None,
+        halt: Callable[[CallFailed], None] | None = None,
+    ) -> None:
+        if cache not in ("on", "off", "refresh", "offline"):
+            raise ConfigError(f"cache must be 'on', 'off', 'refresh' or 'offline', not {cache!r}")
+        self.loop = asyncio.get_running_loop()
+        self.metrics = Metrics()
+        self.budget = budget or Budget()
+        self.closers: list[Callable[[], Awaitable[None]]] = []
+        self._ledger, self._commits, self._run = ledger, commits, run
+        self._cache = cache
+        self._halt = halt
+        self._flights: dict[bytes, asyncio.Task[Reply]] = {}
+
+    async def answer(self, call: Call, send: Send) -> Reply:
+        key = call.key
+        flight = self._flights.get(key) if self._cache != "off" else None
+        if flight is not None:
+            self.metrics.shared += 1
+            return msgspec.structs.replace(await asyncio.shield(flight), cost=0.0, cached=True)
+        if self._cache in ("on", "offline") and (held := self._held(key)) is not None:
+            self.metrics.cached += 1
+            return held
+        if self._cache == "offline":
+            raise CallFailed(
+                "offline", f"the ledger holds no reply of {call.model} to this request, and cache='offline'"
+            )
+        flight = asyncio.create_task(self._fetch(key, call, send))
+        self._flights[key] = flight
+        flight.add_done_callback(lambda done: self._over(key, done))
+        reply = await asyncio.shield(flight)
+        meter = METER.get()
+        if meter is not None:
+            meter.cost += reply.cost or 0.0
+        return reply
+
+    async def close(self, grace: float = 0.0) -> None:
+        """Give calls in flight, which are paid for, `grace` seconds to end; then let go of everything."""
+        if self._flights and grace > 0:
+            await asyncio.wait(self._flights.values(), timeout=grace)
+        for flight in list(self._flights.values()):
+            flight.cancel()
+        await asyncio.gather(*self._flights.values(), return_exceptions=True)
+        for closer in self.closers:
+            await closer()
+
+    async def _fetch(self, key: bytes, call: Call, send: Send) -> Reply:
+        try:
+            reserved = await self.budget.reserve(call)
+            cost: float | None = 0.0
+            try:
+                started = time.time()
+                sent = await send(call)
+                cost = sent.reply.cost
+            finally:
+                self.budget.settle(reserved, cost)
+        except CallFailed as error:
+            self.metrics.failed += 1
+            if error.hopeless and self._halt is not None:
+                self._halt(error)
+                await asyncio.get_running_loop().create_future()  # until the run, which is stopping, cancels us
+            raise
+        self.metrics.add(sent)
+        if self._commits is not None:
+            await self._commits.safe(Insert.CALL, self._row(key, call, sent, started))
+        return sent.reply
+
+    def _row(self, key: bytes, call: Call, sent: Sent, started: float) -> tuple[Any, ...]:
+        reply = sent.reply
+        text = msgspec.json.encode(reply).decode()
+        usage = (reply.input_tokens, reply.output_tokens, reply.cost)
+        return (key, self._run, call.model, call.body, text, *usage, started, reply.seconds, sent.tries, sent.batch)
+
+    def _held(self, key: bytes) -> Reply | None:
+        if self._ledger is None:
+            return None
+        for (text,) in self._ledger.read("SELECT reply FROM call WHERE key = ?", (key,)):
+            return msgspec.structs.replace(msgspec.json.decode(text, type=Reply), cost=0.0, cached=True)
+        return None
+
+    def _over(self, key: bytes, flight: asyncio.Task[Reply]) -> None:
+        self._flights.pop(key, None)
+        if not flight.cancelled():
+            flight.exception()  # seen: whoever asked may have left
+
+
+#: The desk of the run this code belongs to, and the meter of the evaluation.
+DESK: contextvars.ContextVar[Desk | None] = contextvars.ContextVar("fanfold_desk", default=None)
+METER: contextvars.ContextVar[Meter | None] = contextvars.ContextVar("fanfold_meter", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What a run has paid for model calls, from the ledger."""
+
+    calls: int
+    cost: float
+
+    @classmethod
+    def of(cls, ledger: Ledger, run: int) -> Spending:
+        row = next(ledger.read("SELECT count(*), coalesce(sum(cost), 0) FROM call WHERE run = ?", (run,)))
+        return cls(int(row[0]), float(row[1]))
+
+
+__all__ = ["DESK", "METER", "Budget", "Call", "Desk", "Meter", "Metrics", "Reply", "Send", "Sent", "Spending"]

@@ -1,0 +1,7 @@
+"""Named model endpoints: `model("openai/...")`, `model("local/smollm2")`, any OpenAI-compatible server."""
+
+from fanfold.calls import Reply
+from fanfold.models.model import Model, model
+from fanfold.models.pricing import Price
+
+__all__ = ["Model", "Price", "Reply", "model"]

@@ -1,0 +1,350 @@
+"""A lean HTTP/1.1 client for JSON APIs: pooled connections, one deadline per call, bounded answers, no redirects."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import re
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from fanfold.errors import ConfigError, FanfoldError
+from fanfold.models.http1 import Broken, Connection, Exchange, Response, Sink
+from fanfold.models.http_route import Dialler, Origin, Proxies, Route, route, shown
+
+__all__ = ["Http", "HttpError", "Response"]
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OURS = frozenset(
+    {"accept-encoding", "connection", "content-length", "expect", "host", "te", "transfer-encoding", "upgrade"}
+)
+_WITH_BODY = frozenset({"PATCH", "POST", "PUT"})
+_ROUTES_KEPT = 1024
+
+
+class HttpError(FanfoldError):
+    """A call that brought no answer.
+
+    `kind` is dns, connect, tls, proxy, timeout, disconnected, too-large or protocol.  `sent` says whether the server
+    may have seen the request; when it is False, sending it again cannot do anything twice.
+    """
+
+    def __init__(self, message: str, kind: str = "protocol", sent: bool = True) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.sent = sent
+
+
+class Http:
+    """An HTTP/1.1 client that belongs to the event loop it is first used in.
+
+    At most `connections` are open at once; further calls wait for one in the order they came.  A free connection is
+    reused, the most recently used first, and closed after `idle` seconds.  A body beyond `max_bytes`, as sent or
+    unpacked, fails the call.  Every status is an answer, 3xx too: redirects are not followed, as keys must not travel.
+
+    `verify` replaces the default TLS context; `proxies` replaces the environment, in which HTTPS_PROXY, HTTP_PROXY and
+    NO_PROXY are read (an empty mapping means no proxy).
+    """
+
+    def __init__(
+        self,
+        *,
+        connections: int = 4096,
+        idle: float = 60.0,
+        max_bytes: int = 64 << 20,
+        verify: ssl.SSLContext | None = None,
+        proxies: Mapping[str, str] | None = None,
+    ) -> None:
+        if connections < 1:
+            raise ConfigError(f"connections must be at least 1, not {connections}")
+        self._max_bytes = max_bytes
+        self._proxies = Proxies(os.environ if proxies is None else proxies)
+        self._routes: dict[str, Route] = {}
+        self._dialler = Dialler(verify)
+        self._pool = _Pool(self._dialler, connections, idle)
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        deadline: float | None = None,
+        max_bytes: int | None = None,
+        replay: bool = True,
+    ) -> Response:
+        """Send a request and give the whole answer, or raise HttpError.
+
+        `deadline` is in seconds, for everything from waiting for a connection to the last byte.  A server may close a
+        kept connection just when a request goes out on it: that request is sent once more on a new connection, unless
+        anything came back or `replay` is False (for what must never happen twice; the error then has `sent` True).
+        """
+        limit = self._max_bytes if max_bytes is None else max_bytes
+        way = self._route(url)
+        head = _head(method, way, headers, body)
+        exchange = Exchange(head, body or b"", limit=limit, bodiless=method == "HEAD")
+        await self._call(method, url, way, exchange, deadline, replay)
+        return exchange.response()
+
+    async def download(
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        sink: Sink,
+        *,
+        deadline: float | None = None,
+        max_bytes: int = 4 << 30,
+    ) -> Response:
+        """GET a body of up to `max_bytes` into `sink`, piece by piece.
+
+        Only the body of a 200 goes there (the response then has none); that of any other status is in the response, and
+        is bounded like that of a request.  When the call fails, `sink` may hold a part.
+        """
+        way = self._route(url)
+        exchange = Exchange(_head("GET", way, headers, None), limit=self._max_bytes, sink=sink, sink_limit=max_bytes)
+        await self._call("GET", url, way, exchange, deadline, True)
+        return exchange.response()
+
+    async def close(self) -> None:
+        """Close all connections; calls that are under way fail as disconnected, and later ones are refused."""
+        await self._pool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _route(self, url: str) -> Route:
+        way = self._routes.get(url)
+        if way is None:
+            if len(self._routes) >= _ROUTES_KEPT:
+                self._routes.clear()
+            way = self._routes[url] = route(url, self._proxies)
+        return way
+
+    async def _call(
+        self, method: str, url: str, way: Route, exchange: Exchange, deadline: float | None, replay: bool
+    ) -> None:
+        try:
+            async with asyncio.timeout(deadline) as scope:
+                await self._pool.carry(way, exchange, replay)
+        except Broken as why:
+            raise HttpError(f"{method} {shown(url)}: {why}", why.kind, exchange.sent) from None
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            what = "no complete answer" if exchange.sent else "no connection"
+            raise HttpError(f"{method} {shown(url)}: {what} within {deadline:g} s", "timeout", exchange.sent) from None
+
+
+def _head(method: str, way: Route, headers: Mapping[str, str], body: bytes | None) -> bytes:
+    """The request line and headers; refuses whatever could end a header early and begin another."""
+    for name in headers:
+        _check_name(name)
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    count = len(headers)
+    if lines.count("\n") != count or lines.count("\r") != count or "\0" in lines or not lines.isascii():
+        _blame(headers)
+    if body is not None:
+        length = f"content-length: {len(body)}\r\n"
+    else:
+        length = "content-length: 0\r\n" if method in _WITH_BODY else ""
+    return f"{_check_method(method)}{way.start}{lines}{length}\r\n".encode("latin-1")
+
+
+@functools.lru_cache(256)
+def _check_name(name: str) -> None:
+    if not _TOKEN.fullmatch(name):
+        raise ConfigError(f"{name!r} is not a valid header name")
+    if name.lower() in _OURS:
+        raise ConfigError(f"the header {name!r} is set by the client itself; leave it out")
+
+
+@functools.lru_cache(64)
+def _check_method(method: str) -> str:
+    if not _TOKEN.fullmatch(method) or method != method.upper() or method == "CONNECT":
+        raise ConfigError(f"{method!r} is not a usable HTTP method; expected one like 'GET' or 'POST'")
+    return method
+
+
+def _blame(headers: Mapping[str, str]) -> None:
+    """Name the header whose value cannot be sent, and never the value, which may be a key."""
+    for name, value in headers.items():
+        if re.search(r"[\r\n\0]", str(value)):
+            raise ConfigError(f"the value of header {name!r} holds a line break; strip it (a key read from a file?)")
+        try:
+            str(value).encode("latin-1")
+        except UnicodeEncodeError:
+            raise ConfigError(f"the value of header {name!r} holds characters that HTTP cannot carry") from None
+
+
+class _Pool:
+    """Connections: at most `places` of them, each busy, idle in its origin's shelf, or promised to the first waiter.
+
+    Nothing is idle while anyone waits: what becomes free goes to the first waiter, as it is when it leads to the right
+    origin, as an empty place otherwise.
+    """
+
+    def __init__(self, dialler: Dialler, places: int, idle: float) -> None:
+        self._dialler = dialler
+        self._places = places
+        self._idle_limit = idle
+        self._idle: dict[Origin, dict[Connection, None]] = {}  # Oldest first.
+        self._origins: dict[Connection, Origin] = {}
+        self._waiters: deque[tuple[Origin, asyncio.Future[Connection | None]]] = deque()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    async def carry(self, way: Route, exchange: Exchange, replay: bool) -> None:
+        """Complete an exchange on a connection that is free, becomes free, or is opened for it."""
+        self._check_loop()
+        connection, reused = await self._take(way)
+        try:
+            try:
+                await connection.carry(exchange)
+            except Broken as why:
+                stale = reused and why.kind == "disconnected" and not exchange.touched
+                if not stale or self._closed or (exchange.sent and not replay):
+                    raise
+                connection.abort()
+                exchange.again()
+                connection = await self._open(way)
+                await connection.carry(exchange)
+        except BaseException:
+            connection.abort()
+            self._vacate()
+            raise
+        if exchange.keep:
+            self._put_back(way.origin, connection)
+        else:
+            connection.abort()
+            self._vacate()
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        while self._waiters:
+            waiter = self._waiters.popleft()[1]
+            if not waiter.done():
+                waiter.set_exception(Broken("disconnected", "the client was closed"))
+        for connection in list(self._origins):
+            connection.abort()
+        while self._origins:
+            await asyncio.sleep(0)
+
+    def _check_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise ConfigError("this Http belongs to another event loop; make one for each loop")
+            self._loop = loop
+        if self._closed:
+            raise ConfigError("this Http was closed; make a new one")
+
+    async def _take(self, way: Route) -> tuple[Connection, bool]:
+        shelf = self._idle.get(way.origin)
+        if shelf:
+            return shelf.popitem()[0], True
+        if not self._places:
+            self._evict()
+        if self._places:
+            self._places -= 1
+        else:
+            connection = await self._wait(way.origin)
+            if connection is not None:
+                return connection, True
+        try:
+            return await self._open(way), False
+        except BaseException:
+            self._vacate()
+            raise
+
+    async def _open(self, way: Route) -> Connection:
+        connection = await self._dialler.dial(way.origin, way.proxy, self._lost)
+        if self._closed:
+            connection.abort()
+        if not connection.closed:
+            self._origins[connection] = way.origin
+        return connection
+
+    async def _wait(self, origin: Origin) -> Connection | None:
+        waiter: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((origin, waiter))
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                given = waiter.result()
+                if given is None:
+                    self._vacate()
+                else:
+                    self._put_back(origin, given)
+            raise
+
+    def _next_waiter(self) -> tuple[Origin, asyncio.Future[Connection | None]] | None:
+        while self._waiters and self._waiters[0][1].done():
+            self._waiters.popleft()
+        return self._waiters[0] if self._waiters else None
+
+    def _put_back(self, origin: Origin, connection: Connection) -> None:
+        waiter = self._next_waiter()
+        if connection.closed or (waiter is not None and waiter[0] != origin):
+            connection.abort()
+            self._vacate()
+        elif waiter is not None:
+            self._waiters.popleft()[1].set_result(connection)
+        else:
+            loop = asyncio.get_running_loop()
+            connection.idle_since = loop.time()
+            self._idle.setdefault(origin, {})[connection] = None
+            if self._sweeping is None:
+                self._sweeping = loop.call_later(self._idle_limit, self._sweep)
+
+    def _vacate(self) -> None:
+        if self._next_waiter() is None:
+            self._places += 1
+        else:
+            self._waiters.popleft()[1].set_result(None)
+
+    def _evict(self) -> None:
+        """Give up an idle connection to some other origin, if there is one."""
+        for shelf in self._idle.values():
+            if shelf:
+                connection = next(iter(shelf))
+                del shelf[connection]
+                connection.abort()
+                self._vacate()
+                return
+
+    def _sweep(self) -> None:
+        """Close what has been idle for too long, and come back when the next one will have been."""
+        now = asyncio.get_running_loop().time()
+        oldest = now + self._idle_limit
+        for shelf in self._idle.values():
+            for connection in list(shelf):
+                due = connection.idle_since + self._idle_limit
+                if due > now:
+                    oldest = min(oldest, due)
+                    break
+                del shelf[connection]
+                connection.abort()
+                self._vacate()
+        left = any(self._idle.values())
+        self._sweeping = asyncio.get_running_loop().call_at(oldest, self._sweep) if left else None
+
+    def _lost(self, connection: Connection) -> None:
+        origin = self._origins.pop(connection, None)
+        shelf = self._idle.get(origin) if origin is not None else None
+        if shelf is not None and connection in shelf:
+            del shelf[connection]
+            self._vacate()

@@ -1,0 +1,308 @@
+"""A named model endpoint: its wire writes requests, its limiter paces them, attempt retries, the desk keeps replies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from fanfold.attempt import attempt
+from fanfold.calls import DESK, Call, Desk, Reply, Sent
+from fanfold.encoding import encode
+from fanfold.errors import CallFailed, ConfigError, nearest
+from fanfold.limits import Limiter, Limits, limits_of
+from fanfold.models.anthropic import Anthropic
+from fanfold.models.http import Http, HttpError, Response
+from fanfold.models.openai import Compatible, OpenAI
+from fanfold.models.pricing import FREE, Price, price_of
+from fanfold.models.wire import Messages, Wire
+from fanfold.sync import run_beside
+
+#: Tokens assumed for a reply of unknown length, until the model has shown how long its replies are.
+OUTPUT_GUESS = 256
+
+
+class Transport(Protocol):
+    """What carries a request to a provider and its response back: a socket, a model in this process, a simulator."""
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        deadline: float | None = None,
+    ) -> Response: ...
+
+    async def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Line:
+    """A model's transport and limiter on one event loop."""
+
+    transport: Transport
+    limiter: Limiter
+    failures: int = 0
+    #: Running mean of output tokens.
+    output: float = OUTPUT_GUESS
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """When a failed try is repeated: passing failures, after growing random pauses, for at most `tries` tries.
+
+    A rate limit is the provider's ordinary way to say "later": the limiter paces what follows, so such tries are
+    counted apart and generously.
+    """
+
+    tries: int = 6
+    refusals: int = 40
+    cap: float = 60.0
+
+    def __call__(self, error: Exception, n: int) -> float | None:
+        if not isinstance(error, CallFailed) or not error.passing:
+            return None
+        if n >= (self.refusals if error.kind == "rate-limit" else self.tries):
+            return None
+        if error.retry_after is not None:
+            return min(error.retry_after, self.cap) * random.uniform(1.0, 1.1)
+        return random.uniform(0.0, min(self.cap, 0.5 * 2.0 ** min(n - 1, 20)))
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model one can ask.  Make one with `model("openai/...")`; it may be shared by everything in the process."""
+
+    name: str
+    wire: Wire
+    url: str
+    limits: Limits
+    price: Price | None
+    timeout: float = 120.0
+    raw: bool = False
+    again: Callable[[Exception, int], float | None] = field(default_factory=Again)
+    connect: Callable[[], Transport] = Http
+    key: str | None = field(default=None, repr=False)
+    _lines: weakref.WeakKeyDictionary[Any, Line] = field(
+        default_factory=weakref.WeakKeyDictionary, repr=False, compare=False
+    )
+
+    @property
+    def id(self) -> str:
+        return f"{self.wire.name}/{self.name}"
+
+    @property
+    def fingerprint(self) -> str:
+        """What counts as the same model when a run is resumed."""
+        return f"{self.id}@{self.url}"
+
+    async def generate(
+        self, messages: Messages, *, system: str | None = None, sample: int = 0, **parameters: Any
+    ) -> Reply:
+        """Ask the model.
+
+        `messages` is a text or a dialogue; parameters are the provider's (`temperature`, `max_tokens`, `stop`, ...),
+        and an unknown one is an error.  Equal requests are asked once and answered from the ledger afterwards; ask for
+        another answer to the same request with another `sample`.  Raises CallFailed.
+        """
+        call = self.call(messages, system=system, sample=sample, **parameters)
+        return await desk().answer(call, self.send)
+
+    def generate_sync(self, messages: Messages, **parameters: Any) -> Reply:
+        """`generate` for synchronous code, from any thread."""
+        here = DESK.get()
+        if here is not None:
+            return asyncio.run_coroutine_threadsafe(self.generate(messages, **parameters), here.loop).result()
+        return run_beside(lambda: self.generate(messages, **parameters))
+
+    def call(self, messages: Messages, *, system: str | None = None, sample: int = 0, **parameters: Any) -> Call:
+        """The request as it will be sent."""
+        raw = self.raw and isinstance(messages, str) and system is None
+        path, body = self.wire.request(self.name, messages, {"system": system, "raw": raw, **parameters})
+        text = encode(body, "the request")
+        limit = parameters.get("max_tokens")
+        tokens = len(text) // 4 + 8
+        most = int(limit) if limit is not None else 4096
+        worst = None if self.price is None else self.price.cost(len(text), most)  # a token is at least one character
+        return Call(self.id, self.url + path, text, sample, tokens, min(most, OUTPUT_GUESS), worst)
+
+    async def send(self, call: Call) -> Sent:
+        """Send a call now, as often as it takes and makes sense."""
+        line = self.line()
+        tries = 0
+
+        async def once() -> Reply:
+            nonlocal tries
+            tries += 1
+            return await self._once(call, line)
+
+        return Sent(await attempt(once, again=self.again), tries)
+
+    def line(self) -> Line:
+        """This model's line on the running event loop, opened when first needed and closed with the desk."""
+        loop = asyncio.get_running_loop()
+        line = self._lines.get(loop)
+        if line is None:
+            line = self._lines[loop] = Line(self.connect(), Limiter(self.limits))
+            desk().closers.append(line.transport.close)
+        return line
+
+    async def _once(self, call: Call, line: Line) -> Reply:
+        clock = asyncio.get_running_loop().time
+        permit = await line.limiter.acquire(call.input_tokens, min(call.output_tokens, round(line.output)))
+        started = clock()
+        try:
+            headers = {"content-type": "application/json", **self.wire.headers(self.key)}
+            response = await line.transport.request(
+                "POST", call.endpoint, headers, call.body.encode(), deadline=self.timeout
+            )
+        except HttpError as error:
+            permit.done(False, overloaded=error.kind in ("timeout", "disconnected", "connect"))
+            raise _network_failure(error, self.wire.name, self.timeout) from error
+        except BaseException:
+            permit.done(False)
+            raise
+        quota = self.wire.quota(response.headers)
+        try:
+            reply = self.read(response)
+        except CallFailed as error:
+            refused = error.kind == "rate-limit"
+            overloaded = error.kind in ("overloaded", "server")
+            permit.done(False, refused=refused, overloaded=overloaded, retry_after=error.retry_after, quota=quota)
+            desk().metrics.refused += refused
+            raise
+        permit.done(True, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens, quota=quota)
+        line.output += 0.05 * (reply.output_tokens - line.output)
+        return msgspec.structs.replace(reply, seconds=clock() - started)
+
+    def read(self, response: Response, *, batch: bool = False) -> Reply:
+        """The reply in a response, with its cost; CallFailed if there is none."""
+        try:
+            body = msgspec.json.decode(response.body)
+        except msgspec.DecodeError as error:
+            if response.status >= 400:
+                raise self.wire.failure(response.status, response.headers, None) from error
+            raise CallFailed("malformed", f"{self.wire.name} sent a reply that is not JSON: {error}") from error
+        if response.status >= 400:
+            raise self.wire.failure(response.status, response.headers, body)
+        reply = self.wire.reply(body)
+        cost = None
+        if self.price is not None:
+            cost = self.price.cost(reply.input_tokens, reply.output_tokens, reply.cached_tokens, batch=batch)
+        return msgspec.structs.replace(reply, cost=cost)
+
+
+def _network_failure(error: HttpError, provider: str, timeout: float) -> CallFailed:
+    if error.kind == "timeout":
+        return CallFailed("timeout", f"{provider} gave no full answer within {timeout:g} s")
+    if error.kind == "too-large":
+        return CallFailed("too-large", f"{provider}: {error}")
+    kind = "auth" if error.kind == "tls" else "network"
+    return CallFailed(kind, f"{provider} cannot be reached: {error}", sent=error.sent)
+
+
+_LOOSE: weakref.WeakKeyDictionary[Any, Desk] = weakref.WeakKeyDictionary()
+
+
+def desk() -> Desk:
+    """The desk of the run this code belongs to; outside a run, one per event loop that remembers nothing."""
+    here = DESK.get()
+    loop = asyncio.get_running_loop()
+    if here is not None and here.loop is loop:
+        return here
+    if loop not in _LOOSE:
+        _LOOSE[loop] = Desk(cache="off")
+    return _LOOSE[loop]
+
+
+def model(
+    name: str,
+    *,
+    base_url: str | None = None,
+    key: str | None = None,
+    limits: str | Limits | None = None,
+    price: Price | tuple[float, float] | None = None,
+    timeout: float = 120.0,
+    **options: Any,
+) -> Model:
+    """A model by name: `openai/gpt-...`, `anthropic/claude-...`, `local/smollm2`, `local/path.gguf`, `simulated/...`.
+
+    With `base_url`, any server that speaks OpenAI's protocol (the name is then passed on as it is, after an optional
+    `openai/`).  Keys and URLs come from the provider's usual environment variables, or from `.env` in the current
+    folder.  `limits` is a preset (`adaptive`, `conservative`, `balanced`, `aggressive`) or a `Limits`; `price` is
+    (input, output) in US dollars per million tokens.
+    """
+    provider, slash, rest = name.partition("/")
+    given = Price(*price) if isinstance(price, tuple) else price
+    if provider == "local" and slash:
+        return _local(rest, given, timeout, options)
+    if provider == "simulated" and slash:
+        return _simulated(rest, given, limits, timeout, options)
+    if options:
+        raise ConfigError(f"model({name!r}) has no option {sorted(options)[0]!r}")
+    if provider == "anthropic" and slash:
+        wire: Wire = Anthropic()
+    elif provider == "openai" and slash:
+        wire = Compatible() if base_url else OpenAI()
+    elif base_url:
+        wire, rest = Compatible(), name
+    else:
+        known = ("openai", "anthropic", "local", "simulated")
+        raise ConfigError(f"model {name!r} names no known provider{nearest(provider, known)} (or give base_url=)")
+    if not rest:
+        raise ConfigError(f"model {name!r} lacks the model's name after the slash")
+    url = (base_url or _setting(wire.url_variable) or wire.default_url).rstrip("/")
+    key = key or _setting(wire.key_variable)
+    if key is None and url == wire.default_url:
+        raise ConfigError(f"{name} needs an API key: set {wire.key_variable}, or use local/smollm2, which needs none")
+    found = given or price_of(rest) if wire.name != "openai-compatible" else given
+    return Model(rest, wire, url, limits_of(limits), found, timeout, key=key)
+
+
+def _local(name: str, price: Price | None, timeout: float, options: Mapping[str, Any]) -> Model:
+    from fanfold.models.local import LocalTransport
+
+    transport = LocalTransport.of(name, **options)
+    limits = Limits(in_flight=transport.slots, adaptive=False)
+    return Model(
+        name, Compatible(), "local:", limits, price or FREE, max(timeout, 600.0), raw=True, connect=lambda: transport
+    )
+
+
+def _simulated(
+    name: str, price: Price | None, limits: str | Limits | None, timeout: float, options: Mapping[str, Any]
+) -> Model:
+    from fanfold.models.simulated import SimulatedTransport
+
+    wire: Wire = Anthropic() if "claude" in name else OpenAI()
+    transport = SimulatedTransport.of(name, **options)
+    found = price or price_of(name)
+    return Model(
+        name, wire, "http://simulated/v1", limits_of(limits), found, timeout, connect=lambda: transport, key="sim"
+    )
+
+
+def _setting(name: str) -> str | None:
+    """An environment variable, or its line in `.env` of the current folder."""
+    if value := os.environ.get(name):
+        return value
+    try:
+        lines = Path(".env").read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    for line in lines:
+        variable, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and variable.strip() == name and value.strip():
+            value = value.strip()
+            return json.loads(value) if value[0] == value[-1] == '"' else value.strip("'")
+    return None

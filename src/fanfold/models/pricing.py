@@ -1,0 +1,63 @@
+"""What model calls cost: a small dated table, overrides, and `unknown` where nobody knows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+#: When the table below was last checked.
+AS_OF = "2026-11-01"
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens; provider batches cost `batch` times as much."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    batch: float = 0.5
+
+    def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0, *, batch: bool = False) -> float:
+        cached = self.input if self.cached is None else self.cached
+        fresh = max(0, input_tokens - cached_tokens)
+        full = (fresh * self.input + cached_tokens * cached + output_tokens * self.output) / 1e6
+        return full * self.batch if batch else full
+
+
+FREE = Price(0.0, 0.0)
+
+TABLE = {
+    "gpt-6-luna": Price(0.1, 0.5),
+    "gpt-6.1-sol": Price(2.0, 10.0),
+    "gpt-6-sol": Price(2.0, 10.0),
+    "gpt-6-astra": Price(10.0, 50.0),
+    "gpt-5.4-mini": Price(0.75, 4.5),
+    "gpt-4o-mini": Price(0.15, 0.6),
+    "claude-haiku-5-5": Price(0.1, 0.5),
+    "claude-haiku-4-5": Price(1.0, 5.0),
+    "claude-sonnet-5-5": Price(2.0, 10.0),
+    "claude-opus-5-5": Price(4.0, 20.0),
+    "claude-fable-5-1": Price(10.0, 50.0),
+}
+
+
+def price_of(name: str) -> Price | None:
+    """The price of a model by its name, dated versions included; None where it is not known.
+
+    Beyond our own short table, the package genai-prices is asked where it is installed.
+    """
+    bare = re.sub(r"-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$", "", name)
+    return TABLE.get(name) or TABLE.get(bare) or _from_package(name)
+
+
+def _from_package(name: str) -> Price | None:
+    try:
+        from genai_prices import Usage, calc_price  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return None
+    try:
+        price = calc_price(Usage(input_tokens=1_000_000, output_tokens=1_000_000), model_ref=name)
+    except LookupError:
+        return None
+    return Price(float(price.input_price), float(price.output_price))

@@ -1,0 +1,138 @@
+"""What a provider's protocol is: how a request is written, and how replies, refusals and limits are read."""
+
+from __future__ import annotations
+
+import email.utils
+import math
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+from fanfold.calls import Reply
+from fanfold.errors import CallFailed, ConfigError, nearest
+from fanfold.limits import Quota
+
+#: A text, or a dialogue: `{"role": "system" | "user" | "assistant", "content": ...}` each.
+Messages: TypeAlias = str | Sequence[Mapping[str, Any]]
+
+MAX_RETRY_AFTER = 300.0
+
+
+class Wire(ABC):
+    """One provider's protocol.  Pure: no I/O, no state."""
+
+    name: ClassVar[str]
+    default_url: ClassVar[str]
+    key_variable: ClassVar[str]
+    url_variable: ClassVar[str]
+    #: Sampling parameters the provider has, and what they are called there.
+    parameters: ClassVar[Mapping[str, str]]
+
+    @abstractmethod
+    def request(self, model: str, messages: Messages, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Path and body of a request."""
+
+    @abstractmethod
+    def headers(self, key: str | None) -> dict[str, str]:
+        """The headers of every request, the key among them."""
+
+    @abstractmethod
+    def reply(self, body: Mapping[str, Any]) -> Reply:
+        """What a successful body says; CallFailed("malformed") if it does not say it properly."""
+
+    @abstractmethod
+    def error_kind(self, status: int, error: Mapping[str, Any]) -> str:
+        """The kind of a failure, from the provider's own codes rather than its prose."""
+
+    @abstractmethod
+    def quota(self, headers: Mapping[str, str]) -> Quota | None:
+        """What the headers say about limits; None if nothing."""
+
+    def translated(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters under the provider's names; one it does not have is an error, not silently dropped."""
+        body: dict[str, Any] = {}
+        for name, value in parameters.items():
+            if value is None:
+                continue
+            if name not in self.parameters:
+                raise ConfigError(f"{self.name} has no parameter {name!r}{nearest(name, self.parameters)}")
+            body[self.parameters[name]] = list(value) if isinstance(value, tuple) else value
+        return body
+
+    def failure(self, status: int, headers: Mapping[str, str], body: Any) -> CallFailed:
+        """The failure that a response with an error status stands for."""
+        error = body.get("error") if isinstance(body, Mapping) else None
+        error = error if isinstance(error, Mapping) else {}
+        kind = self.error_kind(status, error)
+        said = str(error.get("message") or f"status {status}")
+        remedy = _REMEDIES.get(kind, "")
+        return CallFailed(kind, f"{self.name}: {said}{remedy and f' ({remedy})'}", retry_after=retry_after(headers))
+
+
+_REMEDIES = {
+    "auth": "check the API key",
+    "billing": "check credit and spending limits at the provider",
+    "not-found": "check the model's name and the base URL",
+}
+
+
+def as_dialogue(messages: Messages) -> list[dict[str, Any]]:
+    """Messages as a list, checked."""
+    if isinstance(messages, str):
+        return [{"role": "user", "content": messages}]
+    dialogue = [dict(message) for message in messages]
+    if not dialogue:
+        raise ConfigError("a model cannot be asked without any message")
+    for number, message in enumerate(dialogue):
+        if message.get("role") not in ("system", "user", "assistant", "tool", "developer") or "content" not in message:
+            raise ConfigError(
+                f"message {number} needs a role (system, user or assistant) and content: {message!r:.100}"
+            )
+    return dialogue
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait, from `retry-after-ms` or `retry-after` (seconds or a date), capped; nonsense is None."""
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "").strip()
+        if not text:
+            continue
+        try:
+            seconds = float(text) * scale
+        except ValueError:
+            try:
+                seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
+            except (ValueError, TypeError, OverflowError):
+                continue
+        if math.isnan(seconds):
+            continue
+        return min(max(seconds, 0.0), MAX_RETRY_AFTER)
+    return None
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def duration(text: str | None) -> float | None:
+    """Seconds of a text such as "8.64s", "4ms", "1m30s"."""
+    if not text:
+        return None
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text)
+    if not parts or "".join(number + unit for number, unit in parts) != text.strip():
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def number(text: str | None) -> float | None:
+    """A finite, non-negative number, or None."""
+    try:
+        value = float(text) if text else math.nan
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def malformed(provider: str, what: str) -> CallFailed:
+    return CallFailed("malformed", f"{provider} sent a reply that cannot be read: {what}")

@@ -1,0 +1,135 @@
+"""What the simulated models say: seeded words by default, cut and counted as a provider would."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fanfold.encoding import derive_seed
+from fanfold.simulator.config import Answer, AnswerFunction, SimulatorConfig
+
+CHARACTERS_PER_TOKEN = 4
+TOKENS_PER_MESSAGE = 3
+#: An image, a file or a sound counts as this much.
+TOKENS_PER_ATTACHMENT = 85
+
+_WORDS = (
+    "the a one this that each every some most first second next last good better best clear short long small large "
+    "answer question reason result value number step case rule plan test sample model measure change effect cause "
+    "is was gives takes makes shows needs finds keeps follows depends leads remains becomes holds means "
+    "and but because so then while when if unless therefore however also only often rarely always never about above "
+    "below between within after before with without into from over under"
+).split()
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request as every dialect has it."""
+
+    model: str
+    messages: Sequence[Mapping[str, Any]]
+    input_tokens: int
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    samples: int = 1
+    json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An answer as it leaves the model: cut at a stop sequence (`stop`) or at the token limit, and counted."""
+
+    text: str
+    finish: str
+    tokens: int
+    stop: str | None = None
+
+
+def count_tokens(text: str) -> int:
+    """One token for every four characters begun, the simulator's only rule for text."""
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def content_tokens(content: Any) -> int:
+    """Tokens in a message's content: a text, or a list of parts."""
+    if isinstance(content, str):
+        return count_tokens(content)
+    total = 0
+    for part in content or ():
+        if isinstance(part, str):
+            total += count_tokens(part)
+        elif isinstance(part, Mapping):
+            text = part.get("text", part.get("content"))
+            total += content_tokens(text) if isinstance(text, str | list) else TOKENS_PER_ATTACHMENT
+    return total
+
+
+class Author:
+    """Writes the answers of one simulator: the same request and sample always get the same answer."""
+
+    def __init__(self, config: SimulatorConfig) -> None:
+        self._seed = config.seed
+        self._answer = config.answer
+        self._upstream = config.upstream
+
+    async def write(self, prompt: Prompt, body: Mapping[str, Any], key: str, sample: str) -> list[Written]:
+        """All the samples a request asks for; `key` and `sample` seed them."""
+        written: list[Written] = []
+        for index in range(prompt.samples):
+            rng = random.Random(derive_seed(self._seed, key, sample, index))
+            if self._answer is None and self._upstream is None:
+                answer = Answer(_words(rng, prompt.json))
+            else:
+                answer = await self._ask(prompt, body, rng)
+            written.append(finish(answer, prompt))
+        return written
+
+    async def _ask(self, prompt: Prompt, body: Mapping[str, Any], rng: random.Random) -> Answer:
+        function: AnswerFunction | None = self._answer or self._upstream
+        assert function is not None
+        said: Any
+        if self._upstream is not None and not inspect.iscoroutinefunction(function):
+            loop = asyncio.get_running_loop()
+            said = await loop.run_in_executor(None, function, prompt.model, prompt.messages, body, rng)
+        else:
+            said = function(prompt.model, prompt.messages, body, rng)
+        if inspect.isawaitable(said):
+            said = await said
+        if isinstance(said, str):
+            return Answer(said)
+        if not isinstance(said, Answer):
+            raise TypeError(f"the answer function gave {type(said).__name__}: return a text or an Answer")
+        return said
+
+
+def finish(answer: Answer, prompt: Prompt) -> Written:
+    """Cut an answer where the request says it ends."""
+    text, reason, stop = answer.text, answer.finish, None
+    for sequence in prompt.stop:
+        at = text.find(sequence)
+        if at >= 0:
+            text, reason, stop = text[:at], "stop", sequence
+    tokens = count_tokens(text) if answer.output_tokens is None or stop else answer.output_tokens
+    if prompt.max_tokens is not None and tokens > prompt.max_tokens:
+        text, reason, stop = text[: prompt.max_tokens * CHARACTERS_PER_TOKEN], "length", None
+        tokens = prompt.max_tokens
+    return Written(text, reason, tokens, stop)
+
+
+def _words(rng: random.Random, json: bool) -> str:
+    text = " ".join(rng.choices(_WORDS, k=rng.randint(5, 60))).capitalize() + "."
+    return f'{{"answer": "{text}"}}' if json else text
+
+
+def spoil(written: Written, kind: str) -> Written:
+    """An answer struck by one of the answer faults."""
+    if kind == "refusal":
+        return Written("I can't help with that.", "refusal", 6)
+    if kind == "content_filter":
+        return Written("", "content_filter", 0)
+    text = written.text[: max(1, len(written.text) // 2)]
+    return Written(text, "length", max(1, count_tokens(text)))

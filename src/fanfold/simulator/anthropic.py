@@ -1,0 +1,208 @@
+"""Anthropic's protocol at its edge: what a request must look like, what a reply and an error look like."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Prompt, Written, content_tokens
+from fanfold.simulator.dialect import Stamp, rfc3339
+from fanfold.simulator.limits import Account, Refused
+from fanfold.simulator.wire import ApiError, Json, Request, Response, reply
+
+MESSAGES = "/v1/messages"
+COUNT = "/v1/messages/count_tokens"
+
+_KNOWN = frozenset(
+    "cache_control container context_management diagnostics inference_geo max_tokens mcp_servers messages metadata "
+    "model output_config output_format service_tier speed stop_sequences stream system temperature thinking "
+    "tool_choice tools top_k top_p user_profile_id workspace_id".split()
+)
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_FINISH = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+_VERSION = re.compile(r"20\d\d-\d\d-\d\d")
+
+
+class Anthropic:
+    """The dialect of the Messages API."""
+
+    name = "anthropic"
+
+    def key_of(self, request: Request) -> str:
+        key = request.headers.get("x-api-key") or request.headers.get("authorization", "").partition(" ")[2]
+        if not key.strip():
+            raise ApiError(401, "x-api-key header is required")
+        version = request.headers.get("anthropic-version")
+        if version is None:
+            raise ApiError(400, "anthropic-version: header is required")
+        if not _VERSION.fullmatch(version):
+            raise ApiError(400, f'anthropic-version: "{version}" is not a valid version')
+        return key.strip()
+
+    def failure(self, error: ApiError, serial: str) -> Response:
+        detail: Json = {"type": _TYPES.get(error.status, "api_error"), "message": error.message}
+        if error.code is not None:
+            detail["details"] = {"error_code": error.code}
+        body = {"type": "error", "error": detail, "request_id": f"req_{serial}"}
+        return reply(body, error.status, {**self.headers(serial), **error.headers})
+
+    def headers(self, serial: str) -> dict[str, str]:
+        return {"request-id": f"req_{serial}", "anthropic-organization-id": "simulated"}
+
+    def limit_headers(self, account: Account, wall: float) -> dict[str, str]:
+        headers = {}
+        for name, bucket in account.buckets.items():
+            prefix = f"anthropic-ratelimit-{name}"
+            headers[f"{prefix}-limit"] = f"{bucket.limit:.0f}"
+            headers[f"{prefix}-remaining"] = str(bucket.remaining)
+            headers[f"{prefix}-reset"] = rfc3339(wall + bucket.reset, up=True)
+        return headers
+
+    def too_fast(self, model: str, refused: Refused) -> ApiError:
+        unit = refused.bucket.name.replace("-", " ")
+        remedy = "reduce the size of the request" if math.isinf(refused.wait) else "slow down"
+        return ApiError(
+            429,
+            f"This request would exceed your organization's rate limit of {refused.bucket.limit:.0f} {unit} per minute "
+            f"(model: {model}). Please {remedy}.",
+        )
+
+    def no_such_model(self, model: str) -> ApiError:
+        return ApiError(404, f"model: {model}")
+
+    def model_of(self, body: Json) -> str:
+        model = body.get("model")
+        if model is None:
+            raise ApiError(400, "model: Field required")
+        if not isinstance(model, str):
+            raise ApiError(400, "model: Input should be a valid string")
+        if not model:
+            raise ApiError(400, "model: String should have at least 1 character")
+        return model
+
+    def read(self, endpoint: str, body: Json) -> Prompt:
+        for name in body:
+            if name not in _KNOWN:
+                raise ApiError(400, f"{name}: Extra inputs are not permitted")
+        if body.get("stream"):
+            raise ApiError(400, "stream: this simulator does not stream; leave it out or set it to false")
+        if endpoint == MESSAGES:
+            _number(body, "max_tokens", 1, None, whole=True, required=True)
+        _number(body, "temperature", 0, 1)
+        _number(body, "top_p", 0, 1)
+        _number(body, "top_k", 0, None, whole=True)
+        stops = body.get("stop_sequences") or []
+        if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
+            raise ApiError(400, "stop_sequences: Input should be a valid list of strings")
+        if any(not text.strip() for text in stops):
+            raise ApiError(400, "stop_sequences: each stop sequence must contain non-whitespace")
+        metadata = body.get("metadata")
+        if metadata is not None and (not isinstance(metadata, dict) or set(metadata) - {"user_id"}):
+            raise ApiError(400, "metadata: Extra inputs are not permitted")
+        messages = _messages(body)
+        return Prompt(body["model"], messages, _tokens(body, messages), body.get("max_tokens"), tuple(stops))
+
+    def render(self, endpoint: str, body: Json, prompt: Prompt, written: list[Written], stamp: Stamp) -> Json:
+        answer = written[0]
+        stopped = answer.stop is not None
+        content = [{"type": "text", "text": answer.text}] if answer.text else []
+        return {
+            "id": f"msg_{stamp.serial}",
+            "type": "message",
+            "role": "assistant",
+            "model": prompt.model,
+            "content": content,
+            "stop_reason": "stop_sequence" if stopped else _FINISH.get(answer.finish, answer.finish),
+            "stop_sequence": answer.stop,
+            "usage": {
+                "input_tokens": prompt.input_tokens,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": 0,
+                "output_tokens": answer.tokens,
+                "service_tier": "batch" if stamp.batch else "standard",
+            },
+        }
+
+
+def _messages(body: Json) -> list[Mapping[str, Any]]:
+    messages = body.get("messages")
+    if messages is None:
+        raise ApiError(400, "messages: Field required")
+    if not isinstance(messages, list):
+        raise ApiError(400, "messages: Input should be a valid list")
+    if not messages:
+        raise ApiError(400, "messages: at least one message is required")
+    for index, message in enumerate(messages):
+        where = f"messages.{index}"
+        if not isinstance(message, dict):
+            raise ApiError(400, f"{where}: Input should be a valid dictionary")
+        for name in message:
+            if name not in ("role", "content"):
+                raise ApiError(400, f"{where}.{name}: Extra inputs are not permitted")
+        if message.get("role") == "system":
+            raise ApiError(
+                400,
+                'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter, not '
+                '"system" as an input message role.',
+            )
+        if message.get("role") not in ("user", "assistant"):
+            raise ApiError(400, f"{where}.role: Input should be 'user' or 'assistant'")
+        _content(where, message, last=index == len(messages) - 1)
+    return messages
+
+
+def _content(where: str, message: Json, *, last: bool) -> None:
+    content = message.get("content")
+    if content is None:
+        raise ApiError(400, f"{where}.content: Field required")
+    if not isinstance(content, str | list):
+        raise ApiError(400, f"{where}.content: Input should be a valid string or list")
+    if not content and not (last and message["role"] == "assistant"):
+        text = "all messages must have non-empty content except for the optional final assistant message"
+        raise ApiError(400, f"{where}: {text}")
+    if isinstance(content, list):
+        for number, block in enumerate(content):
+            if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+                raise ApiError(400, f"{where}.content.{number}.type: Field required")
+            if block["type"] == "text" and not block.get("text"):
+                raise ApiError(400, "messages: text content blocks must be non-empty")
+    elif last and message["role"] == "assistant" and content != content.rstrip():
+        raise ApiError(400, "messages: final assistant content cannot end with trailing whitespace")
+
+
+def _tokens(body: Json, messages: list[Mapping[str, Any]]) -> int:
+    system = body.get("system")
+    if system is not None and not isinstance(system, str | list):
+        raise ApiError(400, "system: Input should be a valid string or list")
+    total = TOKENS_PER_MESSAGE + content_tokens(system)
+    for message in messages:
+        total += TOKENS_PER_MESSAGE + content_tokens(message["content"])
+    return total
+
+
+def _number(
+    body: Json, name: str, low: float, high: float | None, *, whole: bool = False, required: bool = False
+) -> None:
+    value = body.get(name)
+    if value is None:
+        if required:
+            raise ApiError(400, f"{name}: Field required")
+        return
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        raise ApiError(400, f"{name}: Input should be a valid {'integer' if whole else 'number'}")
+    if value < low:
+        raise ApiError(400, f"{name}: Input should be greater than or equal to {low}")
+    if high is not None and value > high:
+        raise ApiError(400, f"{name}: Input should be less than or equal to {high}")

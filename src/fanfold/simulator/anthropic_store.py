@@ -1,0 +1,190 @@
+"""Anthropic's message batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from fanfold.encoding import digest, encode
+from fanfold.simulator.anthropic import MESSAGES, Anthropic
+from fanfold.simulator.dialect import rfc3339
+from fanfold.simulator.engine import Engine
+from fanfold.simulator.jobs import Job, LineResult, disturb, make_lines
+from fanfold.simulator.wire import ApiError, Json, Request, Response, read_json, reply
+
+MAX_REQUESTS = 100_000
+MAX_BYTES = 256 * 2**20
+BATCHES = "/v1/messages/batches"
+
+
+class AnthropicStore:
+    """All message batches of all keys; each key sees its own."""
+
+    def __init__(self, engine: Engine, dialect: Anthropic) -> None:
+        self._engine = engine
+        self._dialect = dialect
+        self._jobs: dict[str, Job] = {}
+        self._results: dict[str, bytes] = {}
+
+    def create(self, request: Request, owner: str) -> Response:
+        if len(request.body) > MAX_BYTES:
+            raise ApiError(413, f"Request exceeds the maximum size of {MAX_BYTES:,} bytes.")
+        requests = _read_requests(read_json(request.body))
+        tag = requests[0][0].rpartition("-")[0] or requests[0][0]
+        id = f"msgbatch_{self._engine.serial()}"
+        job = Job(self._engine, self._dialect, MESSAGES, owner, id, tag)
+        tokens: dict[str, int] = {}
+        for _, params in requests:
+            model = str(params.get("model"))
+            tokens[model] = tokens.get(model, 0) + self._tokens(params)
+        for model, count in tokens.items():
+            job.enqueue(model, count)
+        job.lines = make_lines(requests)
+        job.status = "in_progress"  # there is no validation to wait for
+        job.register(len(requests), digest(*(encode(list(item)) for item in requests)).hex())
+        self._jobs[id] = job
+        self._engine.start(job.run(lambda: True, self._deliver))
+        return reply(self._view(job, request))
+
+    def get(self, request: Request, id: str, owner: str) -> Response:
+        job = self._job(id, owner)
+        return reply(self._view(job, request), headers=None if job.ended else {"retry-after": "10"})
+
+    def list(self, request: Request, owner: str) -> Response:
+        query = request.query
+        limit = query.get("limit", "20")
+        if not limit.isdigit() or not 1 <= int(limit) <= 1000:
+            raise ApiError(400, "limit: Input should be a valid integer between 1 and 1000")
+        if "after_id" in query and "before_id" in query:
+            raise ApiError(400, "after_id and before_id cannot be used together")
+        jobs = [job for job in reversed(self._jobs.values()) if job.owner == owner]
+        page, more = _page(jobs, query, int(limit))
+        return reply(
+            {
+                "data": [self._view(job, request) for job in page],
+                "has_more": more,
+                "first_id": page[0].id if page else None,
+                "last_id": page[-1].id if page else None,
+            }
+        )
+
+    def cancel(self, request: Request, id: str, owner: str) -> Response:
+        job = self._job(id, owner)
+        if job.ended:
+            raise ApiError(409, f"Batch {id} has already ended and cannot be canceled.")
+        job.cancel()
+        return reply(self._view(job, request))
+
+    def delete(self, id: str, owner: str) -> Response:
+        if not self._job(id, owner).ended:
+            raise ApiError(400, f"Batch {id} cannot be deleted while it is being processed: cancel it first.")
+        del self._jobs[id]
+        self._results.pop(id, None)
+        return reply({"id": id, "type": "message_batch_deleted"})
+
+    def results(self, id: str, owner: str) -> Response:
+        if not self._job(id, owner).ended:
+            raise ApiError(404, f"Batch {id} has no results yet: its processing has not ended.")
+        return Response(200, {"content-type": "application/x-jsonl"}, self._results[id])
+
+    def _deliver(self, job: Job) -> None:
+        rng = self._engine.stream("results", job.tag, str(len(job.results)))
+        items = disturb([(line.custom_id, line) for line in job.results], job.faults, rng)
+        lines = [msgspec.json.encode({"custom_id": id, "result": self._result(line)}) for id, line in items]
+        self._results[job.id] = b"\n".join(lines) + b"\n"
+
+    def _result(self, line: LineResult) -> Json:
+        if line.error is not None:
+            return {"type": "errored", "error": self._dialect.failure(line.error, self._engine.serial()).json()}
+        return {"type": line.kind, "message": line.body} if line.body is not None else {"type": line.kind}
+
+    def _tokens(self, params: Json) -> int:
+        try:
+            return self._dialect.read(MESSAGES, params).input_tokens
+        except (ApiError, KeyError):
+            return 0  # it will be errored when its turn comes
+
+    def _job(self, id: str, owner: str) -> Job:
+        job = self._jobs.get(id)
+        if job is None or job.owner != owner:
+            raise ApiError(404, f"Batch {id} not found.")
+        return job
+
+    def _view(self, job: Job, request: Request) -> Json:
+        status = "ended" if job.ended else "canceling" if job.status == "cancelling" else "in_progress"
+        if "batch_status" in job.faults and status == "in_progress":
+            status = str(job.faults["batch_status"].value or "paused")
+        kinds = ("succeeded", "errored", "canceled", "expired")
+        # As the provider does it: no progress is shown until everything has ended.
+        counts = {kind: job.count(kind) if job.ended else 0 for kind in kinds}
+        ended = next((job.times[name] for name in ("completed", "expired", "cancelled") if name in job.times), None)
+        host = request.headers.get("host", "simulator.invalid")
+        if "results_elsewhere" in job.faults:
+            host = str(job.faults["results_elsewhere"].value or "another.example")
+        return {
+            "id": job.id,
+            "type": "message_batch",
+            "processing_status": status,
+            "request_counts": {"processing": 0 if job.ended else len(job.lines), **counts},
+            "created_at": self._time(job.times["created"]),
+            "expires_at": self._time(job.expires),
+            "ended_at": self._time(ended),
+            "cancel_initiated_at": self._time(job.times.get("cancelling")),
+            "archived_at": None,
+            "results_url": f"http://{host}{BATCHES}/{job.id}/results" if job.ended else None,
+        }
+
+    def _time(self, at: float | None) -> str | None:
+        return None if at is None else rfc3339(self._engine.wall(at))
+
+
+def _read_requests(body: Json) -> list[tuple[str, Json]]:
+    for name in body:
+        if name != "requests":
+            raise ApiError(400, f"{name}: Extra inputs are not permitted")
+    requests: Any = body.get("requests")
+    if requests is None:
+        raise ApiError(400, "requests: Field required")
+    if not isinstance(requests, list):
+        raise ApiError(400, "requests: Input should be a valid list")
+    if not requests:
+        raise ApiError(400, "requests: List should have at least 1 item after validation, not 0")
+    if len(requests) > MAX_REQUESTS:
+        many = f"not {len(requests)}"
+        raise ApiError(400, f"requests: List should have at most {MAX_REQUESTS} items after validation, {many}")
+    seen: set[str] = set()
+    read: list[tuple[str, Json]] = []
+    for index, item in enumerate(requests):
+        where = f"requests.{index}"
+        if not isinstance(item, dict):
+            raise ApiError(400, f"{where}: Input should be a valid dictionary")
+        for name in item:
+            if name not in ("custom_id", "params"):
+                raise ApiError(400, f"{where}.{name}: Extra inputs are not permitted")
+        custom_id, params = item.get("custom_id"), item.get("params")
+        if not isinstance(custom_id, str) or not custom_id:
+            raise ApiError(400, f"{where}.custom_id: Field required")
+        if len(custom_id) > 64:
+            raise ApiError(400, f"{where}.custom_id: String should have at most 64 characters")
+        if custom_id in seen:
+            raise ApiError(400, f"{where}.custom_id: duplicate custom_id {custom_id!r}")
+        if not isinstance(params, dict):
+            raise ApiError(400, f"{where}.params: Field required")
+        seen.add(custom_id)
+        read.append((custom_id, params))
+    return read
+
+
+def _page(jobs: list[Job], query: Mapping[str, str], limit: int) -> tuple[list[Job], bool]:
+    """Some of the jobs, newest first, and whether there are more in the direction asked for."""
+    ids = [job.id for job in jobs]
+    for name in ("after_id", "before_id"):
+        if name in query and query[name] not in ids:
+            raise ApiError(400, f"{name}: there is no batch {query[name]}")
+    if "before_id" in query:
+        newer = jobs[: ids.index(query["before_id"])]
+        return newer[-limit:], len(newer) > limit
+    older = jobs[ids.index(query["after_id"]) + 1 :] if "after_id" in query else jobs
+    return older[:limit], len(older) > limit

@@ -1,0 +1,229 @@
+"""A batch on its way from creation to its end, the same for both providers: validation, progress, expiry, cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fanfold.simulator.books import CreatedBatch
+from fanfold.simulator.dialect import Dialect
+from fanfold.simulator.engine import Engine, Origin, body_key
+from fanfold.simulator.faults import BATCH, Fault
+from fanfold.simulator.wire import ApiError, Json
+
+#: Progress is made in this many steps between the start and the end of a batch.
+STEPS = 20
+#: Lines answered at once, so that a big batch does not keep everyone else waiting.
+CHUNK = 100
+#: The share of the turnaround that goes into validation, and as much again into finalizing.
+EDGE = 0.05
+
+Status = Literal["validating", "in_progress", "cancelling", "finalizing", "completed", "failed", "expired", "cancelled"]
+ENDED = ("completed", "failed", "expired", "cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One request in a batch; `sample` says how many earlier lines of the batch ask the same.
+
+    Repeated sampling within a batch is wanted, so it must not look like a double charge.
+    """
+
+    custom_id: str
+    body: Json
+    sample: str
+
+
+def make_lines(requests: Iterable[tuple[str, Json]]) -> list[Line]:
+    """Lines from (custom_id, body)."""
+    seen: Counter[str] = Counter()
+    lines = []
+    for custom_id, body in requests:
+        key = body_key(body)
+        lines.append(Line(custom_id, body, str(seen[key])))
+        seen[key] += 1
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class LineResult:
+    """What became of a line: a body for `succeeded`, an error for `errored`, neither for `expired` and `canceled`."""
+
+    custom_id: str
+    kind: Literal["succeeded", "errored", "expired", "canceled"]
+    body: Json | None = None
+    error: ApiError | None = None
+
+
+class Job:
+    """One batch: its lines, what it has come to, and the times of every change (of the loop), in `times`.
+
+    `run()` takes it from the start to the end; `cancel()` asks it to end early.  Results are complete once it has
+    ended: every line then has one, unless a fault says otherwise.
+    """
+
+    def __init__(self, engine: Engine, dialect: Dialect, endpoint: str, owner: str, id: str, tag: str) -> None:
+        self.id = id
+        self.owner = owner
+        self.endpoint = endpoint
+        self.tag = tag
+        self.lines: Sequence[Line] = ()
+        self.results: list[LineResult] = []
+        self.status: Status = "validating"
+        self.times: dict[str, float] = {"created": engine.now()}
+        self.faults: Mapping[str, Fault] = engine.plan.draw_all(BATCH, "create", engine.now())
+        self._engine = engine
+        self._dialect = dialect
+        self._cancelled = asyncio.Event()
+        self._enqueued: list[tuple[str, int]] = []
+
+    @property
+    def expires(self) -> float:
+        return self.times["created"] + self._engine.config.expires_after
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+    def count(self, kind: str) -> int:
+        return sum(result.kind == kind for result in self.results)
+
+    def register(self, requests: int, payload: str) -> None:
+        """Put the batch into the books: from here on it exists and will be charged."""
+        book = CreatedBatch(self.id, self._dialect.name, self.tag, requests, payload, self._engine.wall())
+        self._engine.books.batches.append(book)
+
+    def enqueue(self, model: str, tokens: int) -> None:
+        """Count waiting tokens against the limit of a model, or raise an ApiError with the code of the excess."""
+        account = self._engine.account(self.owner, model)
+        limit = account.limits.enqueued_tokens
+        if limit is not None and account.enqueued + tokens > limit:
+            raise ApiError(
+                429,
+                f"Enqueued token limit reached for {model} in organization simulated. Limit: {limit:,} enqueued "
+                "tokens. Please try again once some in_progress batches have been completed.",
+                code="token_limit_exceeded",
+            )
+        account.enqueued += tokens
+        self._enqueued.append((model, tokens))
+
+    def cancel(self) -> None:
+        if not self.ended and self.status != "cancelling":
+            self._turn("cancelling")
+            self._cancelled.set()
+
+    async def run(self, validate: Callable[[], bool], deliver: Callable[[Job], None]) -> None:
+        """Live through the batch: `validate` says whether it may start, `deliver` publishes results at the end."""
+        total = self._engine.draw_time(self._engine.config.turnaround)
+        started = self.times["created"]
+        ending: Status = await self._wait(started + EDGE * total) or "completed"
+        if ending == "completed" and not validate():
+            ending = "failed"
+        if ending == "completed":
+            self._turn("in_progress")
+            ending = await self._progress(started + EDGE * total, (1 - 2 * EDGE) * total)
+        if ending == "completed":
+            self._turn("finalizing")
+            ending = await self._wait(started + total) or ending
+        if ending == "cancelled" and self.status == "cancelling":
+            await asyncio.sleep(self._engine.config.cancel_seconds)
+        if ending != "failed":
+            rest: Literal["expired", "canceled"] = "expired" if ending == "expired" else "canceled"
+            self.results += [LineResult(line.custom_id, rest) for line in self.lines[len(self.results) :]]
+        for model, tokens in self._enqueued:
+            self._engine.account(self.owner, model).enqueued -= tokens
+        deliver(self)
+        self._turn(ending)
+
+    async def _progress(self, start: float, length: float) -> Status:
+        end: Status = "completed"
+        allowed = len(self.lines)
+        for kind, status in (("batch_expired", "expired"), ("batch_cancelled", "cancelled"), ("batch_stuck", "")):
+            if kind in self.faults:
+                allowed = min(allowed, math.ceil(len(self.lines) * self.faults[kind].number(0.5)))
+                end = status or end  # type: ignore[assignment]
+        for step in range(1, STEPS + 1):
+            stopped = await self._wait(start + length * step / STEPS)
+            if stopped:
+                return stopped
+            await self._advance(min(allowed, len(self.lines) * step // STEPS))
+        if "batch_stuck" in self.faults:
+            return await self._wait(self.expires) or "expired"
+        return end
+
+    async def _advance(self, upto: int) -> None:
+        while len(self.results) < upto:
+            done = len(self.results)
+            chunk = range(done, min(upto, done + CHUNK))
+            self.results += await asyncio.gather(*(self._line(number) for number in chunk))
+            await asyncio.sleep(0)
+
+    async def _line(self, number: int) -> LineResult:
+        line = self.lines[number]
+        try:
+            self._strike(number)
+            self._engine.check_model(self._dialect, line.body)
+            prompt = self._dialect.read(self.endpoint, line.body)
+            origin = Origin(self.owner, line.sample, self.id, line.custom_id)
+            body, _ = await self._engine.generate(self._dialect, self.endpoint, line.body, prompt, origin)
+        except ApiError as error:
+            return LineResult(line.custom_id, "errored", error=error)
+        return LineResult(line.custom_id, "succeeded", body)
+
+    def _strike(self, number: int) -> None:
+        if "batch_billing" in self.faults:
+            if self._dialect.name == "anthropic":
+                # As really recorded: no money looks like a bad request.
+                raise ApiError(400, NO_CREDIT)
+            raise ApiError(429, QUOTA, type="insufficient_quota", code="insufficient_quota")
+        if "batch_failed" in self.faults:
+            raise ApiError(400, "The request was rejected by the simulator as it was told to.")
+        if "batch_errors" in self.faults:
+            rng = self._engine.stream("errors", self.lines[number].custom_id)
+            if rng.random() < self.faults["batch_errors"].number(0.5):
+                raise ApiError(400, "Invalid value for 'content': expected a string, got null.", code="invalid_type")
+
+    async def _wait(self, until: float) -> Literal["", "cancelled", "expired"]:
+        """Wait, unless the batch is cancelled or expires before that."""
+        deadline = min(until, self.expires)
+        if self._engine.now() < deadline:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._cancelled.wait()
+            except TimeoutError:
+                pass
+        if self._cancelled.is_set():
+            return "cancelled"
+        return "expired" if self._engine.now() >= self.expires else ""
+
+    def _turn(self, status: Status) -> None:
+        self.status = status
+        self.times[status] = self._engine.now()
+
+
+NO_CREDIT = (
+    "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase "
+    "credits."
+)
+QUOTA = "You exceeded your current quota, please check your plan and billing details."
+
+
+def disturb(items: list[tuple[str, Any]], faults: Mapping[str, Fault], rng: random.Random) -> list[tuple[str, Any]]:
+    """Results as (custom_id, rest), with the disorder that the faults of a batch ask for."""
+    items = list(items)
+    some = max(1, len(items) // 5)
+    if "batch_missing" in faults and items:
+        gone = set(rng.sample(range(len(items)), some))
+        items = [item for index, item in enumerate(items) if index not in gone]
+    if "batch_duplicates" in faults and items:
+        items += rng.sample(items, min(some, len(items)))
+    if "batch_unknown" in faults and items:
+        items += [(f"unknown-{number}", items[number][1]) for number in range(min(some, len(items)))]
+    if "batch_shuffled" in faults:
+        rng.shuffle(items)
+    return items

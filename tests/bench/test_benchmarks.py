@@ -1,0 +1,128 @@
+"""That every section of the engine's benchmark runs on tiny sizes and gives numbers that can be true."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_the_path() -> Iterator[None]:
+    """As for the script itself, whose folder is where its modules are found, also by worker processes."""
+    before = list(sys.path)
+    sys.path.insert(0, str(BENCHMARKS))
+    yield
+    sys.path[:] = before
+
+
+def module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def tables_of(section: str) -> list[Any]:
+    return list(module(section).measure(module("measure").TINY))
+
+
+def medians(table: Any, column: str) -> dict[str, float]:
+    return {line.name: line.values[column].median for line in table.lines if column in line.values}
+
+
+def test_the_overhead_of_every_executor_is_measured_with_both_ledgers() -> None:
+    (table,) = tables_of("overhead")
+    wall, cpu = medians(table, "wall ms"), medians(table, "parent CPU ms")
+    assert len(wall) == 2 * len(module("overhead").PLACES)
+    assert all(value > 0 for value in [*wall.values(), *cpu.values()])
+
+
+def test_no_contender_is_busier_than_the_ideal() -> None:
+    utilisation = module("utilisation")
+    *asleep, busy = tables_of("utilisation")
+    assert [len(table.lines) for table in asleep] == [len(utilisation.SLEEPERS) + 1] * len(utilisation.SHAPES)
+    assert len(busy.lines) == len(utilisation.SPINNERS)
+    for table in [*asleep, busy]:
+        assert all(0 < value <= 1 for value in medians(table, "utilisation").values())
+
+
+def test_every_target_of_the_utilisation_names_a_contender_and_a_shape() -> None:
+    utilisation = module("utilisation")
+    assert all(name in utilisation.SLEEPERS and shape in utilisation.SHAPES for name, shape in utilisation.TARGETS)
+
+
+def test_every_contender_gets_the_same_durations_with_the_mean_that_was_asked_for() -> None:
+    utilisation = module("utilisation")
+    for shape in utilisation.SHAPES:
+        durations = utilisation.durations_of(shape, 500, 0.04, seed=1)
+        assert durations == utilisation.durations_of(shape, 500, 0.04, seed=1)
+        assert 0.02 < sum(durations) / 500 <= 0.04 * (1 + 1e-9)
+
+
+@given(st.lists(st.floats(0.001, 10), min_size=1, max_size=50), st.integers(1, 16))
+def test_the_ideal_is_a_bound_that_one_slot_reaches(durations: list[float], slots: int) -> None:
+    ideal, greedy = module("utilisation").ideal, module("utilisation").greedy
+    assert max(durations) <= ideal(durations, slots) <= greedy(durations, slots) * (1 + 1e-9)
+    assert math.isclose(ideal(durations, 1), greedy(durations, 1))
+
+
+def test_a_replay_is_timed_until_the_first_new_evaluation() -> None:
+    (table,) = tables_of("replay")
+    assert all(value > 0 for value in medians(table, "replay s").values())
+
+
+def test_memory_is_read_from_a_process_of_its_own() -> None:
+    (table,) = tables_of("memory")
+    assert 1 < medians(table, "at 10 % MB")["Random on async:64"] < 1_000
+
+
+def test_fanfold_loses_nothing_when_a_worker_is_killed_and_a_standard_pool_breaks() -> None:
+    peers = module("peers")
+    names = ["Fanfold processes:2, file ledger", "ProcessPoolExecutor(2)"]
+    ours, pool = (peers.in_subprocess(name, 8, 100, rounds=0) for name in names)
+    assert (ours["got"], ours["executions"], ours["error"]) == (8, 9, "")
+    assert pool["got"] < 8 and pool["error"] == "BrokenProcessPool"
+
+
+def test_the_speed_of_a_peer_is_a_ratio_above_one() -> None:
+    answer = module("peers").in_subprocess("Fanfold processes:2, file ledger", 8, 1_000, rounds=2)
+    assert answer["error"] == ""
+    assert [round_["time over ideal"] > 1 for round_ in answer["rounds"]] == [True, True]
+
+
+def test_a_peer_that_is_missing_is_skipped_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = module("peers")
+    monkeypatch.setattr(peers, "CONTENDERS", {"nobody": ("no_such_package", None)})
+    speed, death = tables_of("peers")
+    assert "pip install 'fanfold[bench]'" in str(speed) and not death.lines
+
+
+def test_a_missed_target_is_printed_and_fails_only_a_strict_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine, measure = module("engine"), module("measure")
+    slow = measure.Line("slow", {"s": measure.Sampled((1.0, 3.0, 2.0))}, measure.Target("s", 1.5))
+    fast = measure.Line("fast", {"s": measure.Sampled((1.0,))}, measure.Target("s", 1.5))
+    monkeypatch.setattr(engine, "SECTIONS", {"made-up": lambda sizes: iter([measure.Table("made up", [slow, fast])])})
+    file = tmp_path / "folder" / "engine.json"
+    arguments = ["--quick", "--only", "made-up", "--json", str(file)]
+    assert engine.main(arguments) == 0
+    assert engine.main([*arguments, "--strict"]) == 1
+    assert "1 target(s) MISSED: slow" in capsys.readouterr().out
+    saved = json.loads(file.read_text())
+    assert saved["sections"][0]["tables"][0]["lines"][0]["values"]["s"]["samples"] == [1.0, 3.0, 2.0]
+    assert saved["machine"]["cores"] >= 1
+
+
+def test_a_section_that_does_not_exist_is_refused_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        module("engine").main(["--only", "memroy"])
+    assert "did you mean 'memory'" in capsys.readouterr().err

@@ -1,0 +1,179 @@
+"""`fanfold runs`, `show`, `export`, `report`, `doctor`, `completion`, and help."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from fanfold import Blob, Ok, Study, Sweep
+from fanfold.cli import cli
+
+Fanfold = Callable[..., Result]
+Json = Callable[..., Any]
+
+
+@pytest.fixture
+def mixed(folder: Path) -> None:
+    """A run whose candidates are unlike each other and of which some fail."""
+    candidates: list[Any] = [
+        {"x": 1, "deep": {"y": 2.5}, "name": 'a "quoted", text'},
+        {"x": 2.5, "tags": ["p", "q"]},
+        {"x": 3, "on": True, "big": 2**70, "either": 1},
+        {"x": 9, "either": "word", "weights": Blob.of(b"abc")},
+    ]
+
+    def evaluate(candidate: Any, case: Any) -> Ok:
+        if candidate["x"] == 9:
+            raise ValueError(f"too large\n{case.data}")
+        return Ok(candidate["x"] * case.data, {"seen": [case.data]}, cost=0.25)
+
+    Study(Sweep(candidates), evaluate, cases=[1, 2]).run(ledger="fanfold.db", run="mixed").ledger.close()
+
+
+def test_runs_are_listed_newest_first(fanfold: Fanfold, as_json: Json, mixed: None) -> None:
+    fanfold("run", "functions", "--trials", "4", "--run", "second", "--executor", "inline")
+    lines = fanfold("runs").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["name", "second", "mixed"]
+    assert "finished" in lines[2]
+    listed = as_json("runs")[1]
+    assert (listed["trials"], listed["evaluations"], listed["failures"], listed["best"]) == (4, 8, 2, 4.5)
+
+
+def test_a_killed_run_is_listed_as_interrupted(fanfold: Fanfold, as_json: Json, mixed: None) -> None:
+    import sqlite3
+
+    with sqlite3.connect("fanfold.db") as db:
+        db.execute("UPDATE run SET status = 'running', reason = NULL")
+    db.close()
+    assert as_json("runs")[0]["status"] == "interrupted"
+    assert "interrupted" in fanfold("show", "mixed").stdout
+
+
+def test_show_says_what_was_found_and_what_failed(fanfold: Fanfold, as_json: Json, mixed: None) -> None:
+    shown = fanfold("show", "mix", "--trials", "2").stdout
+    for words in ("Best: 4.5, trial 2", "ValueError: too large 1", "The 2 best trials", "fanfold resume mixed"):
+        assert words in shown
+    facts = as_json("show", "last")
+    assert facts["best_trial"]["cases"] == {"0": {"score": 3.0}, "1": {"score": 6.0}}
+    assert facts["failures_by_kind"][0]["count"] == 2
+
+
+def test_trials_are_exported_as_csv_with_a_column_for_each_key(fanfold: Fanfold, folder: Path, mixed: None) -> None:
+    fanfold("export", "mixed", "-o", "out.csv")
+    rows = list(csv.DictReader(io.StringIO((folder / "out.csv").read_text())))
+    assert [row["score"] for row in rows] == ["1.5", "3.75", "4.5", ""]
+    assert rows[0]["candidate.deep.y"] == "2.5" and rows[0]["candidate.name"] == 'a "quoted", text'
+    assert rows[1]["candidate.tags"] == '["p","q"]' and rows[2]["candidate.on"] == "true"
+    assert [row["failures"] for row in rows] == ["0", "0", "0", "2"]
+    assert not list(folder.glob("*.part"))
+
+
+def test_trials_are_exported_as_parquet_with_fitting_types(fanfold: Fanfold, as_json: Json, mixed: None) -> None:
+    from pyarrow import parquet
+
+    assert as_json("export", "mixed", "-o", "out.parquet")["rows"] == 4
+    table = parquet.read_table("out.parquet")
+    types = {field.name: str(field.type) for field in table.schema}
+    assert types["candidate.x"] == "double" and types["candidate.on"] == "bool" and types["number"] == "int64"
+    assert table["candidate.x"].to_pylist() == [1.0, 2.5, 3.0, 9.0]
+    assert table["candidate.either"].to_pylist() == [None, None, "1", "word"]
+    assert table["candidate.big"].to_pylist()[2] == str(2**70)
+
+
+def test_json_lines_keep_candidates_as_they_are(fanfold: Fanfold, mixed: None) -> None:
+    rows = [json.loads(line) for line in fanfold("export", "mixed").stdout.splitlines()]
+    assert [row["order"] for row in rows] == [0, 1, 2, 3]
+    assert rows[1]["candidate"] == {"x": 2.5, "tags": ["p", "q"]}
+    assert rows[0]["cost"] == 0.5 and rows[3]["score"] is None
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_every_evaluation_can_be_exported(fanfold: Fanfold, folder: Path, mixed: None, kind: str) -> None:
+    fanfold("export", "mixed", "--evaluations", "--format", kind, "-o", "out")
+    if kind == "parquet":
+        from pyarrow import parquet
+
+        rows = parquet.read_table("out").to_pylist()
+    elif kind == "csv":
+        rows = list(csv.DictReader(io.StringIO((folder / "out").read_text())))
+    else:
+        rows = [json.loads(line) for line in (folder / "out").read_text().splitlines()]
+    assert [str(row["case"]) for row in rows] == ["0", "1"] * 4
+    assert rows[1]["data"] == {"seen": [2]} if kind == "jsonl" else rows[1]["data"] == '{"seen":[2]}'
+    assert rows[6]["failure"] == "error" and rows[6]["message"].startswith("ValueError: too large")
+
+
+def test_an_export_that_cannot_be_written_leaves_nothing_behind(fanfold: Fanfold, folder: Path, mixed: None) -> None:
+    assert "names no format" in fanfold("export", "mixed", "-o", "out.xyz", code=2).stderr
+    assert "cannot be written" in fanfold("export", "mixed", "-o", "nowhere/out.csv", code=2).stderr
+    assert not list(folder.glob("out*"))
+
+
+def test_a_missing_optional_package_is_named_with_the_command_that_installs_it(
+    fanfold: Fanfold, mixed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "pip install 'fanfold[parquet]'" in fanfold("export", "mixed", "-o", "out.parquet", code=1).stderr
+
+
+def test_a_report_is_written_under_the_runs_name(fanfold: Fanfold, folder: Path, mixed: None) -> None:
+    fanfold("report", "last")
+    assert "mixed" in (folder / "mixed.html").read_text()
+
+
+@pytest.mark.parametrize("command", [["runs"], ["show", "x"], ["export", "x"], ["report", "x"], ["resume", "x"]])
+def test_a_missing_or_foreign_ledger_exits_with_3(fanfold: Fanfold, folder: Path, command: list[str]) -> None:
+    assert "there is no ledger" in fanfold(*command, code=3).stderr
+    (folder / "fanfold.db").write_text("not a database, but a letter")
+    assert "is not a ledger" in fanfold(*command, code=3).stderr
+
+
+def test_an_unknown_run_is_answered_with_the_nearest_name(fanfold: Fanfold, mixed: None) -> None:
+    assert "did you mean 'mixed'" in fanfold("show", "mixde", code=3).stderr
+
+
+def test_an_empty_ledger_says_what_to_do(fanfold: Fanfold, as_json: Json) -> None:
+    assert "start one with" in fanfold("runs", "--upgrade").stdout
+    assert as_json("runs") == []
+
+
+def test_the_doctor_is_content_here_and_not_without_a_folder_to_write_to(fanfold: Fanfold, as_json: Json) -> None:
+    checks = {check["name"]: check for check in as_json("doctor")["checks"]}
+    assert checks["SQLite"]["ok"] and checks["click"]["required"] and not checks["redis-server"]["required"]
+    assert "MISSING" in fanfold("doctor", "--ledger", "nowhere/fanfold.db", code=1).stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_begins_with_the_line_to_add(fanfold: Fanfold, shell: str) -> None:
+    script = fanfold("completion", shell).stdout
+    assert script.startswith("# Add this line to ") and "_FANFOLD_COMPLETE" in script
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in cli.commands)])
+def test_every_help_ends_with_examples(fanfold: Fanfold, command: list[str]) -> None:
+    shown = fanfold(*command, "--help").stdout
+    assert shown.rstrip().rpartition("Examples:")[2].strip().splitlines()
+
+
+def test_the_help_of_a_study_lists_its_fields(fanfold: Fanfold) -> None:
+    shown = fanfold("run", "functions", "--help").stdout
+    assert "Fields of functions" in shown and "--dimensions" in shown
+
+
+def test_unknown_commands_and_options_suggest_the_nearest(fanfold: Fanfold) -> None:
+    assert "--ledger" in fanfold("runs", "--leger", "x", code=2).stderr
+    fanfold("rnus", code=2)
+
+
+@pytest.mark.parametrize("command", list(cli.commands))
+def test_every_command_has_the_common_options(fanfold: Fanfold, command: str) -> None:
+    shown = fanfold(command, "--help").stdout
+    assert all(option in shown for option in ("--json", "--quiet", "--no-color"))

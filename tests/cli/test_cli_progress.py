@@ -1,0 +1,98 @@
+"""Progress: what is shown, how often, and that it can never disturb a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from fanfold import MaxTime, MaxTrials, Study, Sweep
+from fanfold.cli.progress import Lines, Live, State, progress
+from fanfold.events import EvaluationFinished, Event, Notice, Progress, RunStarted, RunStopped, Ticked
+from fanfold.types import Failed, Ok
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+STARTED = RunStarted("it", "runs.db", "threads:2", 2, resumed=False)
+RESUMED = RunStarted("it", "runs.db", "threads:2", 2, resumed=True)
+
+
+def ticked(told: int, **more: float) -> Ticked:
+    return Ticked(Progress(asked=told + 2, told=told, evaluations=told, **more), running=2, queued=0)  # type: ignore[arg-type]
+
+
+def test_lines_come_at_the_start_every_ten_seconds_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = Lines(MaxTrials(100), clock)
+    lines.see(STARTED)
+    for told in range(1, 51):
+        clock.now += 0.5
+        lines.see(EvaluationFinished(told, "0", Ok(1.0), 0.5))
+        lines.see(ticked(told, best=1.5))
+    lines.see(RunStopped("100 trials", Progress(asked=100, told=100, evaluations=100, best=2.0)))
+    out, err = capsys.readouterr()
+    shown = err.splitlines()
+    assert out == "" and len(shown) == 4
+    assert shown[0] == "running it on threads:2, ledger runs.db"
+    assert "20/100 trials" in shown[1] and "2.0/s" in shown[1] and "best 1.5" in shown[1] and "eta 40s" in shown[1]
+    assert "100/100 trials" in shown[3] and "eta" not in shown[3]
+
+
+def test_failures_are_counted_and_the_last_one_is_quoted() -> None:
+    state = State(MaxTrials(9), Clock())
+    state.take(STARTED)
+    state.take(EvaluationFinished(0, "0", Failed("error", "ValueError: no\nreally"), 0.1))
+    state.take(ticked(1, failures=1))
+    assert state.failures() == "1 failures, last error: ValueError: no really"
+
+
+def test_a_resumed_run_is_replaying_until_something_new_begins() -> None:
+    state = State(MaxTrials(9), Clock())
+    state.take(RESUMED)
+    state.take(Ticked(Progress(asked=4, told=4, evaluations=4), running=0, queued=0))
+    assert state.replaying and state.counts().startswith("replaying") and state.per_second == 0
+    state.take(EvaluationFinished(4, "0", Ok(1.0), 0.1))
+    assert not state.replaying
+
+
+def test_the_rule_that_ends_first_decides_how_much_is_left() -> None:
+    state = State(MaxTrials(100) | MaxTime(60), Clock())
+    state.take(STARTED)
+    state.take(ticked(10, elapsed=30.0))
+    assert state.share == 0.5 and state.remaining == 30.0
+
+
+def test_without_a_rule_no_total_is_promised() -> None:
+    study = Study(Sweep([1]), lambda candidate, case: 1.0)
+    state = State(study.stop, Clock())
+    state.take(ticked(3))
+    assert state.total is None and state.share is None and "3 trials" in state.counts()
+
+
+def test_a_display_that_fails_never_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Event] = []
+
+    def fail(self: Lines, event: Event) -> None:
+        seen.append(event)
+        raise OSError("the terminal is gone")
+
+    monkeypatch.setattr(Lines, "see", fail)
+    study = Study(Sweep(range(5)), lambda candidate, case: 1.0)
+    with progress(study, silent=False, colourless=False) as watch:
+        run = study.run(watch=watch)
+    assert run.progress.told == 5 and len(seen) == 1
+
+
+@pytest.mark.parametrize("text", ["[red]not markup[/nope]", "[/]"])
+def test_the_live_block_shows_texts_as_they_are(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    live = Live(MaxTrials(10), colourless=True)
+    live.see(STARTED)
+    live.see(Notice(text))
+    live.see(EvaluationFinished(0, "0", Failed("error", text), 0.1))
+    live.see(ticked(5, failures=1, cost=2.5))
+    live.close()
+    assert text in capsys.readouterr().err
