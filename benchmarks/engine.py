@@ -70,7 +70,7 @@ def measure(names: Sequence[str], sizes: Sizes) -> dict[str, Any]:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="smaller sizes: under four minutes on two cores")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes: a few minutes on two cores")
     parser.add_argument("--only", type=_names, default=list(SECTIONS), help=f"a list from {','.join(SECTIONS)}")
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the samples are written")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")

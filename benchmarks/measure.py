@@ -22,9 +22,9 @@ class Sizes:
     """How much work each section does."""
 
     repeats: int
-    #: Evaluations per run: the overhead in this process, and with worker processes.
-    local: int
-    processes: int
+    #: Evaluations per run where the overhead is measured: of coroutine functions, and of the others.
+    coroutines: int
+    calls: int
     #: Trials and mean seconds of a sleeping evaluation (more trials where there is a target: the tail at the end of a
     #: run, when slots idle for want of work, must not decide); the same for one that keeps a core busy.
     sleeps: int
@@ -37,8 +37,8 @@ class Sizes:
     peer_evaluations: int
 
 
-FULL = Sizes(7, 20_000, 5_000, 2_000, 4_000, 0.040, 600, 0.010, 100_000, 1_000_000, 400)
-QUICK = Sizes(3, 5_000, 2_000, 400, 1_200, 0.040, 200, 0.010, 100_000, 200_000, 400)
+FULL = Sizes(7, 20_000, 5_000, 2_000, 4_000, 0.050, 600, 0.010, 100_000, 1_000_000, 400)
+QUICK = Sizes(3, 5_000, 2_000, 240, 1_200, 0.050, 200, 0.010, 100_000, 200_000, 400)
 TINY = Sizes(1, 60, 20, 40, 40, 0.002, 8, 0.002, 300, 1_000, 8)
 
 

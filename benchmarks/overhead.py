@@ -43,7 +43,7 @@ def measure(sizes: Sizes) -> Iterator[Table]:
     }
     for _ in range(sizes.repeats):
         for (place, kept), samples in found.items():
-            count = sizes.processes if place.executor.startswith("processes") else sizes.local
+            count = sizes.coroutines if place.coroutine else sizes.calls
             samples.append(_cost(place, kept, count))
     lines = []
     for (place, kept), samples in found.items():

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -165,7 +165,7 @@ class Desk:
         self.metrics = Metrics()
         self.budget = budget or Budget()
         self.closers: list[Callable[[], Awaitable[None]]] = []
-        self._ledger, self._commits, self._run = ledger, commits, run
+        self.ledger, self.commits, self.run = ledger, commits, run
         self._cache = cache
         self._halt = halt
         self._flights: dict[bytes, asyncio.Task[Reply]] = {}
@@ -219,20 +219,20 @@ class Desk:
                 await asyncio.get_running_loop().create_future()  # until the run, which is stopping, cancels us
             raise
         self.metrics.add(sent)
-        if self._commits is not None:
-            await self._commits.safe(Insert.CALL, self._row(key, call, sent, started))
+        if self.commits is not None:
+            await self.commits.safe(Insert.CALL, self._row(key, call, sent, started))
         return sent.reply
 
     def _row(self, key: bytes, call: Call, sent: Sent, started: float) -> tuple[Any, ...]:
         reply = sent.reply
         text = msgspec.json.encode(reply).decode()
         usage = (reply.input_tokens, reply.output_tokens, reply.cost)
-        return (key, self._run, call.model, call.body, text, *usage, started, reply.seconds, sent.tries, sent.batch)
+        return (key, self.run, call.model, call.body, text, *usage, started, reply.seconds, sent.tries, sent.batch)
 
     def _held(self, key: bytes) -> Reply | None:
-        if self._ledger is None:
+        if self.ledger is None:
             return None
-        for (text,) in self._ledger.read("SELECT reply FROM call WHERE key = ?", (key,)):
+        for (text,) in self.ledger.read("SELECT reply FROM call WHERE key = ?", (key,)):
             return msgspec.structs.replace(msgspec.json.decode(text, type=Reply), cost=0.0, cached=True)
         return None
 
@@ -242,9 +242,22 @@ class Desk:
             flight.exception()  # seen: whoever asked may have left
 
 
-#: The desk of the run this code belongs to, and the meter of the evaluation.
+class Route(Protocol):
+    """Another way for an evaluation's calls than sending each at once."""
+
+    def takes(self, model: Any) -> bool:
+        """Whether calls to this model go this way."""
+        ...
+
+    async def answer(self, desk: Desk, model: Any, call: Call) -> Reply:
+        """What the desk answers to the call, sent this way where it has to be sent."""
+        ...
+
+
+#: The desk of the run this code belongs to, the meter of the evaluation, and the way its calls go.
 DESK: contextvars.ContextVar[Desk | None] = contextvars.ContextVar("fanfold_desk", default=None)
 METER: contextvars.ContextVar[Meter | None] = contextvars.ContextVar("fanfold_meter", default=None)
+ROUTE: contextvars.ContextVar[Route | None] = contextvars.ContextVar("fanfold_route", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +269,22 @@ class Spending:
 
     @classmethod
     def of(cls, ledger: Ledger, run: int) -> Spending:
-        row = next(ledger.read("SELECT count(*), coalesce(sum(cost), 0) FROM call WHERE run = ?", (run,)))
+        row = ledger.one("SELECT count(*), coalesce(sum(cost), 0) FROM call WHERE run = ?", (run,))
         return cls(int(row[0]), float(row[1]))
 
 
-__all__ = ["DESK", "METER", "Budget", "Call", "Desk", "Meter", "Metrics", "Reply", "Send", "Sent", "Spending"]
+__all__ = [
+    "DESK",
+    "METER",
+    "ROUTE",
+    "Budget",
+    "Call",
+    "Desk",
+    "Meter",
+    "Metrics",
+    "Reply",
+    "Route",
+    "Send",
+    "Sent",
+    "Spending",
+]

@@ -201,9 +201,13 @@ class Fold(Generic[C]):
         return self.tally.progress(len(self.rules.cases), self.rules.clock())
 
     def check(self) -> None:
-        """Stop if a rule says so.  Not while replaying: what was told then was told, whatever the rules are now."""
+        """Stop if a rule says so.
+
+        Rules see every tell, also in replay, because some count; but what was told was told, whatever they say now.
+        """
+        reason = self.rules.stop.check(self.progress)
         if not self._script and self.stopped is None:
-            self.stopped = self.rules.stop.check(self.progress)
+            self.stopped = reason
 
     # -- asking ---------------------------------------------------------------------------------------------------
 

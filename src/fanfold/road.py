@@ -90,6 +90,7 @@ class Road:
     async def drive(self, reopened: Iterable[Any] = ()) -> str:
         """Work until the search ends or is stopped; gives the reason.  Everything finished is in the ledger by then."""
         self.fold.after_told = self._told
+        self.journal.commits.failed = self._fail
         ticker = asyncio.create_task(self._tick())
         try:
             self._accept(self.fold.start(reopened))

@@ -20,7 +20,7 @@ import msgspec
 
 from fanfold import executors
 from fanfold.calls import DESK, Budget, Cache, Desk, Spending
-from fanfold.encoding import decode, derive_seed, fingerprint
+from fanfold.encoding import derive_seed, fingerprint
 from fanfold.errors import ConfigError, Interrupted, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
 from fanfold.fold import Fold, Rules, Tally
@@ -156,7 +156,7 @@ class Start:
         rows = list(ledger.read("SELECT id, identity FROM run WHERE name = ?", (name,)))
         if not rows:
             return create_run(ledger, name, identity, self.how.meta, self.study.seeded_cases)
-        run, recorded = rows[0][0], decode(rows[0][1])
+        run, recorded = rows[0][0], ledger.value(rows[0][1])
         changed = [key for key in identity if identity[key] != recorded.get(key)]
         if self.how.accept_changes and changed == ["evaluate"]:
             changed = []
@@ -186,7 +186,8 @@ class Start:
         )
         snapshot = journal.last_snapshot() if makes_snapshots(strategy, schedule) else None
         if snapshot is None:
-            return Fold(strategy, schedule, rules, journal, journal.script(), journal.recorded), []
+            tally = Tally(reused=journal.reused)
+            return Fold(strategy, schedule, rules, journal, journal.script(), journal.recorded, tally), []
         told, asked, state = snapshot
         strategy.load(state)  # type: ignore[attr-defined]
         reopened = [Trial(number, _revive(strategy, text, journal)) for number, text in journal.open_rows(told, asked)]
@@ -227,14 +228,14 @@ def _stopper(road: Road) -> Callable[[bool], None]:
 
 def _revive(strategy: Strategy[Any], text: str, journal: RunJournal) -> Any:
     """A recorded candidate as the strategy knows it: of its `candidate_type`, if it names one."""
-    value = decode(text, journal.ledger.blob)
+    value = journal.ledger.value(text)
     wanted = getattr(strategy, "candidate_type", None)
     return value if wanted is None else msgspec.convert(value, wanted)
 
 
 def _tally(strategy: Strategy[Any], journal: RunJournal, rules: Rules, told: int, asked: int) -> Tally:
     """The counts as they were after `told` tells, and the stopping rules as they had become."""
-    tally = Tally(asked=asked)
+    tally = Tally(asked=asked, reused=journal.reused)
     ledger, cases = journal.ledger, rules.cases
     for number, text, score, dropped in list(journal.told_rows(told)):
         outcomes = {cases[position].id: outcome for position, outcome in ledger.outcomes(journal.run, number).items()}
@@ -262,7 +263,7 @@ class _CtrlC:
 
     def __enter__(self) -> Self:
         here = threading.current_thread() is threading.main_thread()
-        if here and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        if here and callable(signal.getsignal(signal.SIGINT)):  # neither ignored nor left to the system
             self._before = signal.signal(signal.SIGINT, self._pressed)
         return self
 
@@ -283,7 +284,8 @@ class _CtrlC:
         print("stopping: waiting for what is running (Ctrl-C again to stop at once)", file=sys.stderr, flush=True)
         stop(False)
         # An evaluation that blocks the event loop itself cannot be ended by a timer of that loop.
-        self._timer = threading.Timer(self._start.how.grace + 1.0, signal.raise_signal, [signal.SIGINT])
+        main = threading.main_thread().ident
+        self._timer = threading.Timer(self._start.how.grace + 1.0, signal.pthread_kill, [main, signal.SIGINT])
         self._timer.daemon = True
         self._timer.start()
 

@@ -25,8 +25,13 @@ def run_sync(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         except BaseException as error:
             outcome.set_exception(error)
 
-    threading.Thread(target=work, name="fanfold", daemon=True).start()
-    return outcome.result()
+    thread = threading.Thread(target=work, name="fanfold", daemon=True)
+    thread.start()
+    try:
+        return outcome.result()
+    except KeyboardInterrupt:
+        thread.join(5.0)  # it is being stopped too: let it save what it has
+        raise
 
 
 class _Beside:

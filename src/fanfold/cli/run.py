@@ -119,7 +119,8 @@ def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], accept_chan
 def resume(ctx: click.Context, /, name: str, ledger: str, accept_changes: bool, **values: Any) -> None:
     """Go on with RUN where it stopped; nothing finished is evaluated again.
 
-    RUN is a run's name, the beginning of one, or `last`. Stopping rules given here replace those it was started with.
+    RUN is a run's name, the beginning of one, or `last`. A stopping rule given here takes the place of the one of its
+    kind that it was started with.
     """
     from fanfold.cli.target import reload
     from fanfold.config import from_mapping

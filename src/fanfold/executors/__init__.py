@@ -46,8 +46,8 @@ def make(spec: str | Executor | concurrent.futures.Executor = "auto", fn: Callab
     - `processes:8`: in worker processes, for functions that compute; one per usable core unless said;
     - `auto`: `async:64` if `fn` is a coroutine function; anything else is taken to compute, and gets `processes` with
       one worker per usable core, or `inline` where there is only one core;
-    - any other name that an installed package offers in the entry point group `fanfold.executors`, as a callable that
-      takes the number (or None) and gives an Executor;
+    - any other name that is offered in the entry point group `fanfold.executors` (`batch:openai` is one), as a
+      callable that takes what follows the colon (a number as int, anything else as text, or None) and gives an Executor;
     - an Executor, taken as it is, or any `concurrent.futures.Executor`, whose owner shuts it down.
     """
     from concurrent.futures import Executor as Pool
@@ -68,8 +68,10 @@ def make(spec: str | Executor | concurrent.futures.Executor = "auto", fn: Callab
         if fn is not None and is_coroutine_function(fn):
             return make("async")
         return make("processes" if usable_cores() > 1 else "inline")
-    name, colon, number = spec.partition(":")
-    return _named(name, _slots(spec, number) if colon else None, spec)
+    name, colon, rest = spec.partition(":")
+    if name in ("inline", "async", "threads", "processes", "auto"):
+        return _named(name, _slots(spec, rest) if colon else None, spec)
+    return _plugged_in(name, (int(rest) if rest.isascii() and rest.isdecimal() else rest) if colon else None, spec)
 
 
 def usable_cores() -> int:
@@ -100,12 +102,10 @@ def _named(name: str, slots: int | None, spec: str) -> Executor:
         return Async(slots or 64)
     if name == "threads":
         return Threads(slots or 8)
-    if name == "processes":
-        return Processes(slots or usable_cores())
-    return _plugged_in(name, slots, spec)
+    return Processes(slots or usable_cores())
 
 
-def _plugged_in(name: str, slots: int | None, spec: str) -> Executor:
+def _plugged_in(name: str, option: int | str | None, spec: str) -> Executor:
     from importlib.metadata import entry_points
 
     from fanfold.executors.base import Executor
@@ -114,7 +114,7 @@ def _plugged_in(name: str, slots: int | None, spec: str) -> Executor:
     if name not in offered:
         known = ["inline", "async", "threads", "processes", "auto", *offered]
         raise ConfigError(f"executor={spec!r}: there is no executor {name!r}{nearest(name, known)}")
-    made = offered[name].load()(slots)
+    made = offered[name].load()(option)
     if not isinstance(made, Executor):
         raise ConfigError(
             f"executor={spec!r}: the plugin {offered[name].value!r} gave {made!r}, which is no fanfold Executor; "

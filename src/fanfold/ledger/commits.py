@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import Any, TypeAlias
 
-from fanfold.ledger.schema import explain
+from fanfold.ledger.schema import UNREADABLE, explain
 from fanfold.ledger.store import Ledger
 
 #: Called in the loop's thread once a row is safe (None), or with what kept it from being written.
@@ -33,12 +32,14 @@ class Insert(Enum):
 class Commits:
     """Writes rows in groups, so that each commit is as large as the disk is slow.
 
-    One thread commits; everything else belongs to the event loop that puts.  A commit that fails fails all its rows,
-    and none of them is tried again.
+    One thread commits; everything else belongs to the event loop that puts.  The first commit that fails is the last:
+    its rows and all later ones fail with its error, so that the file never has a gap, and `failed` is called once.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self.failed: Callable[[BaseException], None] = lambda error: None
+        self._error: BaseException | None = None
         self._rows: dict[Insert, list[tuple[Any, ...]]] = {}
         self._then: list[Then] = []
         self._commit: asyncio.Future[None] | None = None
@@ -47,6 +48,10 @@ class Commits:
 
     def put(self, statement: Insert, row: tuple[Any, ...], then: Then | None = None) -> None:
         """Write a row with the next commit; `then` is called when that is over."""
+        if self._error is not None:
+            if then is not None:
+                asyncio.get_running_loop().call_soon(then, self._error)
+            return
         self._rows.setdefault(statement, []).append(row)
         if then is not None:
             self._then.append(then)
@@ -82,11 +87,14 @@ class Commits:
 
     def _committed(self, commit: asyncio.Future[None], then: list[Then]) -> None:
         self._commit = None
-        error = asyncio.CancelledError() if commit.cancelled() else commit.exception()
-        if self._rows:
+        self._error = asyncio.CancelledError() if commit.cancelled() else commit.exception()
+        if self._error is not None:
+            then, self._then, self._rows = then + self._then, [], {}
+            self.failed(self._error)
+        elif self._rows:
             self._start()
         for callback in then:
-            callback(error)
+            callback(self._error)
 
     def _write(self, rows: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         db = self.ledger.writer
@@ -95,7 +103,7 @@ class Commits:
             for sql, batch in rows:
                 db.executemany(sql, batch)
             db.execute("COMMIT")
-        except sqlite3.Error as error:
+        except UNREADABLE as error:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise explain(error, self.ledger.path) from error

@@ -26,7 +26,8 @@ class RunJournal:
         self.commits = commits
         self.recorded = self._count("SELECT count(*) FROM trial WHERE run = ?")
         self.recorded_told = self._count("SELECT count(*) FROM trial WHERE run = ? AND told IS NOT NULL")
-        self.elapsed = float(next(ledger.read("SELECT elapsed FROM run WHERE id = ?", (run,)))[0])
+        self.reused = self._count("SELECT count(*) FROM evaluation WHERE run = ? AND reused = 1")
+        self.elapsed = float(ledger.one("SELECT elapsed FROM run WHERE id = ?", (run,))[0])
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
@@ -111,7 +112,7 @@ class RunJournal:
 
     def _check_asked(self, number: int, text: str) -> None:
         sql = "SELECT candidate FROM trial WHERE run = ? AND number = ?"
-        recorded = next(self.ledger.read(sql, (self.run, number)))[0]
+        recorded = self.ledger.one(sql, (self.run, number))[0]
         if recorded != text:
             raise ReplayDivergence(
                 f"trial {number} of this run was {_short(recorded)}, but the strategy now asks {_short(text)}: its "
@@ -120,7 +121,7 @@ class RunJournal:
 
     def _check_told(self, order: int, result: Result[Any]) -> None:
         sql = "SELECT score, dropped FROM trial WHERE run = ? AND number = ?"
-        score, dropped = next(self.ledger.read(sql, (self.run, result.number)))
+        score, dropped = self.ledger.one(sql, (self.run, result.number))
         if (score, dropped) != (result.score, result.dropped):
             raise ReplayDivergence(
                 f"trial {result.number} of this run scored {score} ({dropped or 'complete'}), but now {result.score} "
@@ -129,7 +130,7 @@ class RunJournal:
             )
 
     def _count(self, sql: str) -> int:
-        return int(next(self.ledger.read(sql, (self.run,)))[0])
+        return int(self.ledger.one(sql, (self.run,))[0])
 
 
 def _short(text: str) -> str:

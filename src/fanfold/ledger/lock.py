@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -13,6 +14,7 @@ class RunLock:
     """Holds `<ledger>.<run>.lock` until released.  A second holder, in this process or another, is refused."""
 
     def __init__(self, ledger: Path, run: str) -> None:
+        ledger = ledger.resolve()  # one file, one lock, by whatever way it was reached
         self._path = ledger.with_name(f"{ledger.name}.{run}.lock")
         self._file = -1
         while True:
@@ -30,8 +32,9 @@ class RunLock:
             if self._path.exists() and self._path.stat().st_ino == os.fstat(self._file).st_ino:
                 break
             os.close(self._file)
-        os.truncate(self._file, 0)
-        os.pwrite(self._file, str(os.getpid()).encode(), 0)
+        with contextlib.suppress(OSError):  # the number is for people; a full disk must not keep a run from resuming
+            os.truncate(self._file, 0)
+            os.pwrite(self._file, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
         if self._file >= 0:

@@ -10,6 +10,9 @@ from fanfold.errors import LedgerError
 #: "fnfd": how `file` and `sqlite3` recognise a ledger.
 APPLICATION_ID = 0x666E6664
 
+#: What reading or writing a damaged file may raise; sqlite3 cannot decode some of its own messages about one.
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
+
 #: One entry per schema version, each applied in one transaction.  Never edit an entry: append.
 MIGRATIONS = [
     """
@@ -94,7 +97,7 @@ def connect(path: Path, *, readonly: bool = False, durable: bool = True) -> sqli
             db.close()
             raise
         return db
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         raise explain(error, path) from error
 
 
@@ -108,9 +111,10 @@ def _foreign(path: Path) -> bool:
 
 
 def _prepare(db: sqlite3.Connection, path: Path, readonly: bool, durable: bool) -> None:
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    owner = db.execute("PRAGMA application_id").fetchone()[0]
     tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    # Last, because another process may be creating the file: whose tables we have seen, its mark we see too.
+    owner = db.execute("PRAGMA application_id").fetchone()[0]
     if owner != APPLICATION_ID and (tables or version):
         raise LedgerError(f"{path} is an SQLite file of another program: give another path with --ledger")
     if version > len(MIGRATIONS):
@@ -143,9 +147,9 @@ def _statements(script: str) -> list[str]:
     return [statement for statement in "\n".join(lines).split(";") if statement.strip()]
 
 
-def explain(error: sqlite3.Error, path: Path) -> LedgerError:
-    """What an SQLite error means for the user, and what to do about it."""
-    text = str(error)
+def explain(error: Exception, path: Path) -> LedgerError:
+    """What an SQLite error, or content that cannot be read, means for the user, and what to do about it."""
+    text = str(error) if isinstance(error, sqlite3.Error) else f"malformed content: {error}"
     if "full" in text:
         return LedgerError(f"the disk under {path} is full: what is finished is kept; free some space, then resume")
     if "readonly" in text or "unable to open" in text:

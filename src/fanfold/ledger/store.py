@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanfold.encoding import decode, encode
+import msgspec
+
+from fanfold.encoding import blobs_in, decode, encode
 from fanfold.errors import LedgerError, nearest
-from fanfold.ledger.schema import connect, explain
+from fanfold.ledger.schema import UNREADABLE, connect, explain
 from fanfold.types import Case, Failed, Ok, Outcome, Result, Trial
 
 
@@ -91,14 +93,29 @@ class Ledger:
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows of a query.  Readers never block a run that is writing."""
         try:
-            yield from self._reader.execute(sql, parameters)
-        except sqlite3.Error as error:
+            # Not `yield from`: that would close an abandoned cursor, which fails once the file is closed.
+            for row in self._reader.execute(sql, parameters):  # noqa: UP028
+                yield row
+        except UNREADABLE as error:
+            raise explain(error, self.path) from error
+
+    def one(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
+        """The row that must be there."""
+        for row in self.read(sql, parameters):
+            return row
+        raise explain(LookupError("a row is missing"), self.path)
+
+    def value(self, text: Any) -> Any:
+        """The value of a JSON text of this file."""
+        try:
+            return decode(text, self.blob)
+        except (msgspec.DecodeError, TypeError, UnicodeDecodeError) as error:
             raise explain(error, self.path) from error
 
     def runs(self) -> list[RunInfo]:
         """Every run, newest first."""
         rows = self.read(_RUNS + " ORDER BY r.created DESC, r.id DESC")
-        return [_info(row) for row in rows]
+        return [self._info(row) for row in rows]
 
     def run(self, name: str) -> RunInfo:
         """The run of that name (or the only one whose name starts so)."""
@@ -109,9 +126,29 @@ class Ledger:
             raise LedgerError(f"{name!r} {problem} {self.path}{nearest(name, [run.name for run in matches or runs])}")
         return matches[0]
 
+    def _info(self, row: tuple[Any, ...]) -> RunInfo:
+        (
+            id,
+            name,
+            created,
+            updated,
+            elapsed,
+            status,
+            reason,
+            identity,
+            meta,
+            trials,
+            evaluations,
+            failures,
+            cost,
+            best,
+        ) = row
+        when = (created, updated, elapsed, status, reason, self.value(identity), self.value(meta))
+        return RunInfo(id, name, *when, trials, evaluations or 0, failures or 0, cost or 0.0, best)
+
     def cases(self, run: int) -> list[Case]:
         rows = self.read("SELECT id, data, seed FROM run_case WHERE run = ? ORDER BY position", (run,))
-        return [Case(id, None if data is None else decode(data, self.blob), seed) for id, data, seed in rows]
+        return [Case(id, None if data is None else self.value(data), seed) for id, data, seed in rows]
 
     def results(self, run: int) -> Iterator[Result[Any]]:
         """The told trials of a run in the order of telling, candidates as plain JSON-like values."""
@@ -122,7 +159,7 @@ class Ledger:
         )
         for number, candidate, score, dropped in list(told):
             outcomes = {cases[position].id: outcome for position, outcome in self.outcomes(run, number).items()}
-            yield Result(Trial(number, decode(candidate, self.blob)), score, outcomes, dropped)
+            yield Result(Trial(number, self.value(candidate)), score, outcomes, dropped)
 
     def outcomes(self, run: int, trial: int) -> dict[int, Outcome]:
         """The recorded outcomes of one trial, by the position of the case."""
@@ -152,14 +189,8 @@ class Ledger:
 
     def _outcome(self, failure: str | None, score: Any, data: Any, cost: float, message: str, detail: str) -> Outcome:
         if failure is None:
-            return Ok(score, None if data is None else decode(data, self.blob), cost)
+            return Ok(score, None if data is None else self.value(data), cost)
         return Failed(failure, message, detail or "", cost)
-
-
-def _info(row: tuple[Any, ...]) -> RunInfo:
-    id, name, created, updated, elapsed, status, reason, identity, meta, trials, evaluations, failures, cost, best = row
-    when = (created, updated, elapsed, status, reason, decode(identity), decode(meta))
-    return RunInfo(id, name, *when, trials, evaluations or 0, failures or 0, cost or 0.0, best)
 
 
 def create_run(
@@ -178,9 +209,11 @@ def create_run(
             (run, position, case.id, case.seed, None if case.data is None else encode(case.data, f"case {case.id!r}"))
             for position, case in enumerate(cases)
         ]
+        blobs = {blob.digest: blob for case in cases for blob in blobs_in(case.data)}
+        db.executemany("INSERT OR IGNORE INTO blob VALUES (?, ?)", [(key, blob.read()) for key, blob in blobs.items()])
         db.executemany("INSERT INTO run_case (run, position, id, seed, data) VALUES (?, ?, ?, ?, ?)", rows)
         db.execute("COMMIT")
-    except sqlite3.Error as error:
+    except UNREADABLE as error:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise explain(error, ledger.path) from error

@@ -67,7 +67,7 @@ class Permit:
         elif overloaded:
             limiter._was_overloaded(self, retry_after, now)
         elif ok and limiter.limits.adaptive:
-            limiter._window.ok(self.number, limiter.granted, now)
+            limiter._window.ok(self.number, limiter.granted, self.sent_at, now)
         limiter._leave(now)
 
     def release(self) -> None:
@@ -173,10 +173,7 @@ class Limiter:
 
     def _free_at(self, cost: Cost | None, now: float) -> float:
         """When a call may go, as far as can be told now; infinite when it waits for another call to end."""
-        if self.in_flight and self.in_flight + 1 > self._window.size:
-            self._window.full()
-            return math.inf
-        ready = self._gate
+        ready = max(self._gate, self._window.ready_at(self.in_flight))
         if cost is not None:
             ready = max(ready, self._paces.ready_at(cost, now))
         if self._found_pace is not None:
@@ -194,6 +191,7 @@ class Limiter:
         if self._found_pace is not None:
             self._found_pace.take(1.0, now)
         self._admitted.add(1.0, now)
+        self._window.take(now)
         self.in_flight += 1
         self.granted += 1
         return Permit(self, self.granted, input_tokens, output_tokens, cost, now)
@@ -245,7 +243,7 @@ class Limiter:
         if not self.limits.adaptive:
             self._close_gate(wait or 0.0, now)
             return
-        self._close_gate(self._found.refused(permit.number, self.granted, wait, now), now)
+        self._close_gate(self._found.refused(permit.number, self.granted, permit.sent_at, wait, now), now)
         if self._found_pace is None:
             self._found_pace = Pace(self._found.rate(now), self.limits.burst)
         self._found_pace.leave(0.0, self._gate)

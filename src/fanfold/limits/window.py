@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-FIRST = 16.0
+FIRST = 20.0
+#: While doubling, a window's worth of calls is spread over this part of a round trip, and this part of it goes at once.
+SPREAD, AT_ONCE = 0.8, 0.1
 #: What stays of the calls in flight when the server is overloaded.
 CUT = 0.7
 #: Rounds without growth in throughput that end the slow start, and rounds to wait after a step that did not help.
@@ -19,7 +21,20 @@ class Window:
     which the window was what held calls back are judged.  A round ends when a call returns that left after it began.
     """
 
-    __slots__ = ("_cap", "_done", "_flat", "_full", "_round_call", "_round_start", "_step", "_target", "_usual", "size")
+    __slots__ = (
+        "_cap",
+        "_done",
+        "_flat",
+        "_full",
+        "_next",
+        "_round_call",
+        "_round_start",
+        "_round_trip",
+        "_step",
+        "_target",
+        "_usual",
+        "size",
+    )
 
     def __init__(self, size: float, cap: float) -> None:
         self._cap = cap
@@ -35,19 +50,31 @@ class Window:
         self._round_start = -math.inf
         self._done = 0
         self._full = False
+        #: While doubling: how long a call takes, and when the next may go.
+        self._round_trip = 0.0
+        self._next = -math.inf
 
     def open(self) -> None:
         """Something else holds the calls back from now on, unless overload has been seen."""
         if self._target == math.inf:
             self.size = self._cap
 
-    def full(self) -> None:
-        """A call had to wait for the window."""
-        self._full = True
+    def ready_at(self, in_flight: int) -> float:
+        """When one more may go; infinite if another has to end first."""
+        if in_flight and in_flight + 1 > self.size:
+            self._full = True
+            return math.inf
+        return self._next - AT_ONCE * self._round_trip
 
-    def ok(self, call: int, calls: int, now: float) -> None:
+    def take(self, now: float) -> None:
+        # Calls that end together would start together, twice as many each time, and overrun a server by as much.
+        if self._round_trip and self._full and self.size < self._target:
+            self._next = max(self._next, now) + SPREAD * self._round_trip / self.size
+
+    def ok(self, call: int, calls: int, sent_at: float, now: float) -> None:
         """Call number `call` of `calls` so far came back well."""
         self._done += 1
+        self._round_trip += (now - sent_at - self._round_trip) / (8 if self._round_trip else 1)
         if self._full and self.size < self._target:
             self.size = min(self.size + 1, self._target, self._cap)
         if call >= self._round_call:
@@ -67,6 +94,7 @@ class Window:
         self._next_round(calls, now)
 
     def shift(self, seconds: float) -> None:
+        self._next += seconds
         self._round_start += seconds
 
     def _next_round(self, calls: int, now: float) -> None:

@@ -92,7 +92,7 @@ def _parse(url: str, ports: Mapping[str, int]) -> tuple[SplitResult, str, int]:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
-        if ":" in host:
+        if "[" in parts.netloc:
             host = str(ipaddress.IPv6Address(host))
         elif not _HOST_NAME.fullmatch(host):
             raise ValueError("no valid host")

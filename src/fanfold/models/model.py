@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fanfold.attempt import attempt
-from fanfold.calls import DESK, Call, Desk, Reply, Sent
+from fanfold.calls import DESK, ROUTE, Call, Desk, Reply, Sent
 from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError, nearest
 from fanfold.limits import Limiter, Limits, limits_of
@@ -116,6 +116,8 @@ class Model:
         another answer to the same request with another `sample`.  Raises CallFailed.
         """
         call = self.call(messages, system=system, sample=sample, **parameters)
+        if (route := ROUTE.get()) is not None and route.takes(self):
+            return await route.answer(desk(), self, call)
         return await desk().answer(call, self.send)
 
     def generate_sync(self, messages: Messages, **parameters: Any) -> Reply:

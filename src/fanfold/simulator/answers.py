@@ -17,13 +17,14 @@ TOKENS_PER_MESSAGE = 3
 #: An image, a file or a sound counts as this much.
 TOKENS_PER_ATTACHMENT = 85
 
-_WORDS = (
+_VOCABULARY = (
     "the a one this that each every some most first second next last good better best clear short long small large "
     "answer question reason result value number step case rule plan test sample model measure change effect cause "
     "is was gives takes makes shows needs finds keeps follows depends leads remains becomes holds means "
     "and but because so then while when if unless therefore however also only often rarely always never about above "
     "below between within after before with without into from over under"
-).split()
+)
+_WORDS = _VOCABULARY.split()
 
 
 @dataclass(frozen=True, slots=True)

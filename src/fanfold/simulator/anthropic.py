@@ -15,11 +15,12 @@ from fanfold.simulator.wire import ApiError, Json, Request, Response, reply
 MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
 
-_KNOWN = frozenset(
+_PARAMETERS = (
     "cache_control container context_management diagnostics inference_geo max_tokens mcp_servers messages metadata "
     "model output_config output_format service_tier speed stop_sequences stream system temperature thinking "
-    "tool_choice tools top_k top_p user_profile_id workspace_id".split()
+    "tool_choice tools top_k top_p user_profile_id workspace_id"
 )
+_KNOWN = frozenset(_PARAMETERS.split())
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",

@@ -52,7 +52,7 @@ class AnthropicStore:
         job = self._job(id, owner)
         return reply(self._view(job, request), headers=None if job.ended else {"retry-after": "10"})
 
-    def list(self, request: Request, owner: str) -> Response:
+    def list_batches(self, request: Request, owner: str) -> Response:
         query = request.query
         limit = query.get("limit", "20")
         if not limit.isdigit() or not 1 <= int(limit) <= 1000:

@@ -1,4 +1,4 @@
-"""A batch on its way from creation to its end, the same for both providers: validation, progress, expiry, cancelling."""
+"""A batch from its creation to its end, the same for both providers: validation, progress, expiry, cancelling."""
 
 from __future__ import annotations
 

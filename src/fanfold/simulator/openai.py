@@ -28,7 +28,7 @@ _KNOWN = {
         "tools top_logprobs verbosity web_search_options".split()
     ),
     COMPLETIONS: frozenset(f"{_SAMPLING} temperature top_p user best_of echo prompt suffix".split()),
-    EMBEDDINGS: frozenset("dimensions encoding_format input model user".split()),
+    EMBEDDINGS: frozenset({"dimensions", "encoding_format", "input", "model", "user"}),
 }
 _ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 _FINISH = {"refusal": "stop"}

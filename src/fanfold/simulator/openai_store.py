@@ -142,7 +142,7 @@ class OpenAIStore:
     def get(self, id: str, owner: str) -> Response:
         return reply(self._view(self._batch(id, owner)))
 
-    def list(self, query: Mapping[str, str], owner: str) -> Response:
+    def list_batches(self, query: Mapping[str, str], owner: str) -> Response:
         batches = [batch for batch in self._batches.values() if batch.job.owner == owner]
         return _page([self._view(batch) for batch in reversed(batches)], query, default=20, most=100)
 
@@ -348,5 +348,3 @@ def _page(views: list[Json], query: Mapping[str, str], *, default: int, most: in
             "has_more": start + len(data) < len(views),
         }
     )
-
-

@@ -1,0 +1,218 @@
+"""The simulator on real sockets: a lean HTTP/1.1 server that can also misbehave as told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote
+
+from fanfold.errors import ConfigError, MissingExtra
+from fanfold.simulator.core import Simulator
+from fanfold.simulator.wire import Broken, Request, Response, reply
+
+if TYPE_CHECKING:
+    import httptools
+
+MAX_BODY = 600 * 2**20
+#: Requests waiting on one connection before it is not read any further.
+MAX_WAITING = 16
+
+_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+
+
+@asynccontextmanager
+async def serve(simulator: Simulator, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+    """Answer on a port (0: any free one) as long as the context lasts; gives the URL.
+
+    OpenAI clients add `/v1` to the URL, Anthropic clients take it as it is.  Leaving the context closes every
+    connection and ends the batches still running.
+    """
+    try:
+        import httptools  # noqa: F401
+    except ImportError:
+        raise MissingExtra("httptools", "simulator", "the simulator's server") from None
+    floor = _Floor(simulator)
+    loop = asyncio.get_running_loop()
+    try:
+        server = await loop.create_server(lambda: _Connection(floor), host, port, backlog=4096)
+    except OSError as error:
+        text = f"the simulator cannot listen on {host}:{port}: {error.strerror}; choose another --port, or 0 for any"
+        raise ConfigError(text) from error
+    try:
+        yield f"http://{host}:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await floor.close()
+        await server.wait_closed()
+
+
+class _Floor:
+    """What all connections share: the simulator, each other, the work under way, and the date of the second."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self.simulator = simulator
+        self.connections: set[_Connection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._second = -1
+        self._date = ""
+
+    def date(self) -> str:
+        now = self.simulator.wall()
+        if int(now) != self._second:
+            self._second = int(now)
+            self._date = f"date: {formatdate(now, usegmt=True)}\r\nserver: simulator\r\n"
+        return self._date
+
+    async def close(self) -> None:
+        for connection in list(self.connections):
+            connection.abort()
+        tasks = list(self.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.simulator.close()
+
+
+class _Connection(asyncio.Protocol):
+    """One client: reads requests, answers them one after the other.
+
+    Work goes on when the client leaves, as it does at a provider.
+    """
+
+    _transport: asyncio.Transport
+
+    def __init__(self, floor: _Floor) -> None:
+        import httptools
+
+        self._floor = floor
+        self._parser: httptools.HttpRequestParser = httptools.HttpRequestParser(self)
+        self._waiting: deque[tuple[Request, bool]] = deque()
+        self._busy = False
+        self._paused = False
+        self._gone = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._url = b""
+        self._headers: dict[str, str] = {}
+        self._chunks: list[bytes] = []
+        self._size = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._floor.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone = True
+        self._floor.connections.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        import httptools
+
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            # Also what a too large body ends in: nothing further can be read from this client.
+            if not self._gone:
+                self._write(reply({"error": {"message": f"this is not HTTP/1.1: {error}"}}, 400), keep=False)
+
+    def on_message_begin(self) -> None:
+        self._begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        if self._headers.get("expect", "").lower() == "100-continue":
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        self._size += len(body)
+        if self._size > MAX_BODY:
+            self._chunks.clear()
+        else:
+            self._chunks.append(body)
+
+    def on_message_complete(self) -> None:
+        keep = self._parser.should_keep_alive()
+        if self._size > MAX_BODY:
+            self._write(reply({"error": {"message": f"the body is above {MAX_BODY} bytes"}}, 413), keep=False)
+            return
+        path, _, query = self._url.decode("latin-1").partition("?")
+        request = Request(
+            self._parser.get_method().decode(),
+            unquote(path) if "%" in path else path,
+            dict(parse_qsl(query)) if query else {},
+            self._headers,
+            self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks),
+        )
+        self._waiting.append((request, keep))
+        if not self._busy:
+            self._busy = True
+            task = asyncio.get_running_loop().create_task(self._answer())
+            self._floor.tasks.add(task)
+            task.add_done_callback(self._floor.tasks.discard)
+        elif len(self._waiting) >= MAX_WAITING:
+            self._paused = True
+            self._transport.pause_reading()
+
+    async def _answer(self) -> None:
+        while self._waiting and not self._gone:
+            request, keep = self._waiting.popleft()
+            answer = await self._floor.simulator.respond(request)
+            if self._gone:
+                break
+            if isinstance(answer, Broken):
+                # Still busy afterwards: nothing more is answered on this connection.
+                await self._break(answer)
+                return
+            self._write(answer, keep)
+            if self._paused:
+                self._paused = False
+                self._transport.resume_reading()
+        self._busy = False
+
+    async def _break(self, broken: Broken) -> None:
+        """Misbehave as told."""
+        if broken.how == "hang":
+            return
+        if broken.how == "drop" or broken.response is None:
+            self.abort()
+            return
+        head, body = self._head(broken.response, False), broken.response.body
+        self._transport.write(head)
+        if broken.how == "cut":
+            self._transport.write(body[: len(body) // 2])
+        else:
+            for at in range(len(body)):
+                if self._gone:
+                    return
+                self._transport.write(body[at : at + 1])
+                await asyncio.sleep(1.0 / broken.bytes_per_second)
+        self._transport.close()
+
+    def _write(self, response: Response, keep: bool) -> None:
+        if len(response.body) < 65536:
+            self._transport.write(self._head(response, keep) + response.body)
+        else:
+            self._transport.writelines((self._head(response, keep), response.body))
+        if not keep:
+            self._transport.close()
+
+    def _head(self, response: Response, keep: bool) -> bytes:
+        lines = [_LINES.get(response.status) or f"HTTP/1.1 {response.status} Error\r\n", self._floor.date()]
+        lines += [f"{name}: {value}\r\n" for name, value in response.headers.items()]
+        lines.append(f"content-length: {len(response.body)}\r\nconnection: {'keep-alive' if keep else 'close'}\r\n\r\n")
+        return "".join(lines).encode("latin-1")
+
+    def abort(self) -> None:
+        self._transport.abort()
