@@ -200,22 +200,22 @@ class Fold(Generic[C]):
     def progress(self) -> Progress:
         return self.tally.progress(len(self.rules.cases), self.rules.clock())
 
-    def check(self) -> None:
+    def check(self, progress: Progress | None = None) -> None:
         """Stop if a rule says so.
 
         Rules see every tell, also in replay, because some count; but what was told was told, whatever they say now.
         """
-        reason = self.rules.stop.check(self.progress)
+        reason = self.rules.stop.check(progress or self.progress)
         if not self._script and self.stopped is None:
             self.stopped = reason
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
-    def _fill(self) -> None:
+    def _fill(self, progress: Progress | None = None) -> None:
         if self.stopped is not None:
             return
         # What the run already holds may be asked again even if the rules have become tighter since.
-        allowance = max(self.rules.stop.allowance(self.progress), self._recorded - self.tally.asked)
+        allowance = max(self.rules.stop.allowance(progress or self.progress), self._recorded - self.tally.asked)
         room = min(self.rules.window - len(self._open), allowance)
         if room < 1:
             return
@@ -284,8 +284,9 @@ class Fold(Generic[C]):
             self.strategy.tell(result)
             self.schedule.tell(result)
             self.after_told(result)
-            self.check()
-            self._fill()
+            progress = self.progress
+            self.check(progress)
+            self._fill(progress)
 
     def _next(self) -> int | None:
         if self._script:

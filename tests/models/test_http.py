@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanfold.errors import ConfigError, FanfoldError
@@ -80,11 +80,10 @@ class Server:
                 self.requests.append(request)
                 if await self.answer(request) is False:
                     return
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+        except (asyncio.IncompleteReadError, ConnectionError):
             self.gone += 1
         finally:
             self.open -= 1
-            writer.close()
 
 
 class Request:
@@ -118,18 +117,55 @@ def reply(body: bytes = b"ok", status: str = "200 OK", headers: str = "") -> byt
     return f"HTTP/1.1 {status}\r\n{headers}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body
 
 
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def listening(
+    serve: Serve, tls: ssl.SSLContext | None = None, listeners: list[asyncio.Server] | None = None
+) -> AsyncIterator[int]:
+    """Serve on a free port, and leave nothing behind: neither tasks nor sockets."""
+    tasks: set[asyncio.Task[Any] | None] = set()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def tracked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.current_task())
+        writers.append(writer)
+        try:
+            await serve(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(tracked, "127.0.0.1", 0, ssl=tls, backlog=512)
+    if listeners is not None:
+        listeners.append(server)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await asyncio.sleep(0.01)
+        for task in tasks:
+            assert task is not None
+            task.cancel()
+        await asyncio.gather(*[task for task in tasks if task is not None], return_exceptions=True)
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0.01)
+
+
 @asynccontextmanager
 async def serving(
-    answer: Callable[[Request], Awaitable[object]] = Request.reply, tls: ssl.SSLContext | None = None
+    answer: Callable[[Request], Awaitable[object]] = Request.reply,
+    tls: ssl.SSLContext | None = None,
+    listeners: list[asyncio.Server] | None = None,
 ) -> AsyncIterator[Server]:
     server = Server(answer)
-    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls, backlog=512)
-    server.port = listening.sockets[0].getsockname()[1]
-    server.url = f"http{'s' if tls else ''}://127.0.0.1:{server.port}"
-    try:
+    async with listening(server.serve, tls, listeners) as port:
+        server.port = port
+        server.url = f"http{'s' if tls else ''}://127.0.0.1:{port}"
         yield server
-    finally:
-        listening.close()
 
 
 def client(**options: Any) -> Http:
@@ -242,19 +278,17 @@ def test_an_answer_before_the_request_is_all_sent_is_taken_and_the_connection_is
             await reader.readuntil(b"\r\n\r\n")
             writer.write(reply(b"no", "413 Too Large"))
             await asyncio.sleep(0.5)
-            writer.close()
 
-        listening = await asyncio.start_server(stubborn, "127.0.0.1", 0)
-        url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-        async with client() as http:
+        async with listening(stubborn) as port, client() as http:
+            url = f"http://127.0.0.1:{port}"
             first = await http.request("POST", url, {}, bytes(50 << 20))
             second = await http.request("POST", url, {}, b"x", replay=False)
             assert (first.status, second.status) == (413, 413)
-        listening.close()
 
     run(main())
 
 
+@settings(deadline=None)
 @given(
     body=st.binary(max_size=3000),
     framing=st.sampled_from(["length", "chunked", "close"]),
@@ -279,6 +313,7 @@ def test_an_answer_is_the_same_however_the_network_cuts_it(
     assert (response.status, response.body, response.headers["x-id"]) == (200, body, "7")
 
 
+@settings(deadline=None)
 @given(body=st.binary(min_size=1, max_size=500), chunked=st.booleans(), packed=st.booleans(), cut=st.floats(0, 1))
 def test_a_cut_answer_is_never_taken_for_a_whole_one(body: bytes, chunked: bool, packed: bool, cut: float) -> None:
     raw = answered(body, "chunked" if chunked else "length", "gzip" if packed else "", False)
@@ -292,6 +327,7 @@ def test_a_cut_answer_is_never_taken_for_a_whole_one(body: bytes, chunked: bool,
     assert caught.value.kind == "disconnected"
 
 
+@settings(deadline=None)
 @given(prefix=st.sampled_from([b"", b"HTTP/1.1 200 OK\r\n", CHUNKED]), junk=st.binary())
 def test_no_bytes_do_more_than_fail_the_exchange(prefix: bytes, junk: bytes) -> None:
     exchange = Exchange(b"", limit=100)
@@ -370,6 +406,14 @@ def test_a_download_passes_on_no_more_than_its_limit_even_of_a_bomb(run: Run) ->
         pytest.param(b"HTTP/1.1 200 OK\r\ncontent-length: 1001\r\n\r\n", id="announced"),
         pytest.param(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(1001), id="until close"),
         pytest.param(CHUNKED + b"1\r\nx\r\n" * 1001, id="chunked"),
+        pytest.param(
+            reply(gzip.compress(b"")[:10] + b"\0\0\0\xff\xff" * 201, headers="content-encoding: gzip\r\n"),
+            id="packed to be larger",
+        ),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\n\r\n" + gzip.compress(b"")[:10] + b"\0\0\0\xff\xff" * 201,
+            id="packed to be larger, unannounced",
+        ),
         pytest.param(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 400_000, id="one endless header"),
         pytest.param(b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 60_000, id="endless headers"),
         pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" * 15_000, id="endless interim answers"),
@@ -420,7 +464,7 @@ def test_a_server_that_never_answers_ends_at_the_deadline_to_the_second() -> Non
         async with serving(Request.hang) as server, client() as http:
             error = await failing(http.request("POST", server.url, {}, b"{}", deadline=3600.0))
             assert (error.kind, error.sent) == ("timeout", True)
-        return asyncio.get_running_loop().time()
+            return asyncio.get_running_loop().time()
 
     assert run_virtual(main()) == pytest.approx(3600.0)
 
@@ -478,10 +522,18 @@ def test_a_refused_connection_and_an_unknown_name_were_never_sent(monkeypatch: p
     def unknown(*args: object, **options: object) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
+    def exhausted(*args: object, **options: object) -> None:
+        raise OSError(24, "Too many open files")
+
     async def main() -> None:
         async with client() as http:
             refused = await failing(http.request("GET", f"http://127.0.0.1:{port}/", {}))
             assert (refused.kind, refused.sent) == ("connect", False)
+            with monkeypatch.context() as starved:
+                starved.setattr(socket, "socket", exhausted)
+                without = await failing(http.request("GET", f"http://127.0.0.1:{port}/", {}))
+            assert (without.kind, without.sent) == ("connect", False)
+            assert "Too many open files" in str(without)
             monkeypatch.setattr(socket, "getaddrinfo", unknown)
             nameless = await failing(http.request("GET", "http://api.test/", {}))
             assert (nameless.kind, nameless.sent) == ("dns", False)
@@ -498,12 +550,23 @@ def test_a_name_is_looked_up_once_for_all_and_its_working_address_is_found(monke
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (ip, port)) for ip in ("127.0.0.9", "127.0.0.1")]
 
     async def main() -> None:
-        async with serving() as server, client() as http:
+        loop, tried = asyncio.get_running_loop(), list[str]()
+        connect = loop.sock_connect
+
+        def noted(sock: socket.socket, address: Any) -> Any:
+            tried.append(address[0])
+            return connect(sock, address)
+
+        async with serving(lambda r: r.reply(headers="connection: close\r\n")) as server, client() as http:
             monkeypatch.setattr(socket, "getaddrinfo", fake)
+            monkeypatch.setattr(loop, "sock_connect", noted)
             url = f"http://api.test:{server.port}"
             answers = await asyncio.gather(*[http.request("GET", url, {}) for _ in range(50)])
             assert {answer.status for answer in answers} == {200}
             assert lookups == ["api.test"]
+            tried.clear()
+            await http.request("GET", url, {})
+            assert tried == ["127.0.0.1"]
 
     asyncio.run(main())
 
@@ -566,13 +629,36 @@ def test_calls_that_wait_for_a_connection_go_in_the_order_they_came(run: Run) ->
     run(main())
 
 
-def test_many_servers_share_one_bound_on_connections(run: Run) -> None:
+def test_many_servers_share_one_bound_and_each_is_asked_its_own(run: Run) -> None:
     async def main() -> None:
-        async with serving() as one, serving() as two, client(connections=2) as http:
-            calls = [http.request("GET", server.url, {}, deadline=5) for _ in range(20) for server in (one, two)]
-            assert all(answer.status == 200 for answer in await asyncio.gather(*calls))
-            for server in (one, two, one):
-                assert (await http.request("GET", server.url, {}, deadline=5)).status == 200
+        one, two = sends(reply(b"one"), close=False), sends(reply(b"two"), close=False)
+        async with serving(one) as first, serving(two) as second, client(connections=1) as http:
+            urls = [first.url, second.url, first.url, first.url, second.url] * 4
+            answers = await asyncio.gather(*[http.request("GET", url, {}, deadline=5) for url in urls])
+            assert [answer.body for answer in answers] == [b"one", b"two", b"one", b"one", b"two"] * 4
+            for url in urls:
+                await http.request("GET", url, {}, deadline=5)
+
+    run(main())
+
+
+@pytest.mark.parametrize("headers", ["", "connection: close\r\n"])
+def test_a_call_cancelled_at_the_moment_its_turn_comes_passes_it_on(run: Run, headers: str) -> None:
+    async def main() -> None:
+        async with serving(lambda r: r.reply(headers=headers)) as server, client(connections=1) as http:
+
+            async def first() -> None:
+                await http.request("GET", server.url, {})
+                second.cancel()
+
+            holding = asyncio.create_task(first())
+            await asyncio.sleep(0)
+            second = asyncio.create_task(http.request("GET", server.url, {}))
+            await asyncio.sleep(0)
+            third = asyncio.create_task(http.request("GET", server.url, {}, deadline=5))
+            await holding
+            assert (await third).status == 200
+            assert second.cancelled()
 
     run(main())
 
@@ -628,6 +714,25 @@ def test_a_request_is_not_sent_again_when_told_so_or_when_anything_came_back(
     run(main())
 
 
+def test_a_request_that_cannot_be_sent_once_more_may_still_have_arrived_the_first_time(run: Run) -> None:
+    async def main() -> None:
+        async def answer(request: Request) -> bool:
+            if request.number == 1:
+                for listener in listeners:
+                    listener.close()
+                return False
+            await request.reply()
+            return True
+
+        listeners: list[asyncio.Server] = []
+        async with serving(answer, listeners=listeners) as server, client() as http:
+            await http.request("POST", server.url, {}, b"a")
+            error = await failing(http.request("POST", server.url, {}, b"b"))
+            assert (error.kind, error.sent) == ("connect", True)
+
+    run(main())
+
+
 def test_words_nobody_asked_for_are_not_taken_for_the_next_answer(run: Run) -> None:
     async def main() -> None:
         async def twice(request: Request) -> None:
@@ -679,6 +784,7 @@ def test_a_call_cancelled_in_the_middle_of_a_body_closes_its_connection_and_free
     run(main())
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(["call", "cancel"]), st.integers(0, 3)), max_size=25))
 def test_no_pattern_of_cancellation_loses_a_place(steps: list[tuple[str, int]]) -> None:
     async def main() -> None:
@@ -769,6 +875,7 @@ def test_what_a_sink_raises_reaches_the_caller(run: Run) -> None:
 # What may not be sent
 
 
+@settings(deadline=None)
 @given(st.text(max_size=10), st.sampled_from("\r\n\0"), st.text(max_size=10), st.booleans())
 def test_no_header_can_smuggle_in_another(before: str, evil: str, after: str, in_name: bool) -> None:
     text = before + evil + after
@@ -921,15 +1028,11 @@ def test_a_server_without_tls_is_not_spoken_to_in_the_clear(run: Run) -> None:
     async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.append(await reader.read(65536))
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
 
     async def main() -> None:
-        listening = await asyncio.start_server(plain, "127.0.0.1", 0)
-        port = listening.sockets[0].getsockname()[1]
-        async with client() as http:
+        async with listening(plain) as port, client() as http:
             error = await failing(http.request("GET", f"https://127.0.0.1:{port}/", {"x-key": "sk-1"}))
             assert (error.kind, error.sent) == ("tls", False)
-        listening.close()
 
     run(main())
     assert heard and b"sk-1" not in heard[0]
@@ -949,29 +1052,24 @@ async def proxying(upstream: int, refuse: bytes = b"") -> AsyncIterator[tuple[in
         writer.close()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                heads.append(head)
-                if refuse:
-                    writer.write(refuse)
-                elif head.startswith("CONNECT "):
-                    inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", upstream)
-                    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            heads.append(head)
+            if refuse:
+                writer.write(refuse)
+            elif head.startswith("CONNECT "):
+                inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", upstream)
+                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                try:
                     await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer))
-                    return
-                else:
-                    writer.write(reply(b"from the proxy"))
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
+                finally:
+                    inner_writer.transport.abort()
+                return
+            else:
+                writer.write(reply(b"from the proxy"))
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield listening.sockets[0].getsockname()[1], heads
-    finally:
-        listening.close()
+    async with listening(serve) as port:
+        yield port, heads
 
 
 def through(port: int, user: str = "") -> Http:

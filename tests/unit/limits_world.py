@@ -43,8 +43,8 @@ class Reply:
 class Provider:
     """A server that admits a call when its request and token buckets allow it, and otherwise refuses at once.
 
-    `rpm` and `tpm` are enforced over buckets of `burst` seconds; `refused_count` charges refused calls as well, into debt;
-    `headers` puts limits and what is left of them on every reply; `spread` makes latency lognormal with that sigma.
+    `rpm` and `tpm` are enforced over buckets of `burst` seconds; `refused_count` charges refused calls as well, into
+    debt; `headers` puts limits and what is left on every reply; `spread` makes latency lognormal with that sigma.
     Tokens are charged on arrival, as they really are.  `slots` refuses calls beyond so many at a time.
     """
 
@@ -117,10 +117,10 @@ class Provider:
 class Outcome:
     """What came of a crowd of calls.
 
-    `utilisation`: over the time from one second after the first call until the last call was admitted (the last completion
-    less its latency), what was admitted in it, divided by what the limit allows in that time; for several limits, of the
-    one used most.  None when the provider has no rate limit.  `refused` is the share of all requests sent; `failed` are
-    calls given up after 20 refusals.
+    `utilisation`: over the time from one second after the first call until the last call was admitted (the last
+    completion less its latency), what was admitted in it, divided by what the limit allows in that time; for several
+    limits, of the one used most.  None when the provider has no rate limit.  It can exceed 1 by what the server's burst
+    held at the start.  `refused` is the share of all requests sent; `failed` are calls given up after 20 refusals.
     """
 
     utilisation: float | None

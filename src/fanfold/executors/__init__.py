@@ -47,7 +47,7 @@ def make(spec: str | Executor | concurrent.futures.Executor = "auto", fn: Callab
     - `auto`: `async:64` if `fn` is a coroutine function; anything else is taken to compute, and gets `processes` with
       one worker per usable core, or `inline` where there is only one core;
     - any other name that is offered in the entry point group `fanfold.executors` (`batch:openai` is one), as a
-      callable that takes what follows the colon (a number as int, anything else as text, or None) and gives an Executor;
+      callable that takes what follows the colon (a number as int, other text as str, or None) and gives an Executor;
     - an Executor, taken as it is, or any `concurrent.futures.Executor`, whose owner shuts it down.
     """
     from concurrent.futures import Executor as Pool
@@ -71,7 +71,8 @@ def make(spec: str | Executor | concurrent.futures.Executor = "auto", fn: Callab
     name, colon, rest = spec.partition(":")
     if name in ("inline", "async", "threads", "processes", "auto"):
         return _named(name, _slots(spec, rest) if colon else None, spec)
-    return _plugged_in(name, (int(rest) if rest.isascii() and rest.isdecimal() else rest) if colon else None, spec)
+    number = rest.isascii() and rest.isdecimal() and len(rest) < 7
+    return _plugged_in(name, int(rest) if number else rest if colon else None, spec)
 
 
 def usable_cores() -> int:

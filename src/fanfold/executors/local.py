@@ -35,6 +35,7 @@ class Async(Executor):
         self.slots = checked_slots(slots, "slots")
         self.name = f"async:{slots}"
         self._threads = Threads(slots)
+        self._known: tuple[Any, bool] = (None, False)
 
     async def __aenter__(self) -> Self:
         await self._threads.__aenter__()
@@ -46,7 +47,9 @@ class Async(Executor):
         await self._threads.__aexit__(kind, error, trace)
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
-        if is_coroutine_function(fn):
+        if fn is not self._known[0]:  # asked once per function, not once per call
+            self._known = (fn, is_coroutine_function(fn))
+        if self._known[1]:
             return await _here(fn, args)
         return await self._threads.run(fn, *args)
 

@@ -21,45 +21,46 @@ PAUSE, LONGEST_PAUSE = 0.5, 30.0
 LOOK_BACK = 2.0
 #: Estimates are kept a little below what was measured, so that the server's allowance recovers.
 CAUTION = 0.98
-LEAST_RATE = 1 / 60
+LEAST_GUESS, LEAST_RATE = 1.0, 1 / 60
+#: A known rate is believed in spite of a refusal up to this, and up to ten times what was let through lately.
+BELIEVED = 100.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Episode:
     """One time the server said no: when, how much it had let through by then, and what an estimate starts from."""
 
     at: float
     admitted: float
     recent: tuple[float, float]
+    #: When the last one was and what had been admitted by then; None if there was none, or only just.
     since: tuple[float, float] | None
-    #: Without such a start: the rate of the episode that has only just been, 0 if there was none.
     last_rate: float
 
     def rate(self) -> float:
         units, seconds = self.recent
         if self.since is None:
-            return max(0.9 * units / max(seconds, 1.0), 0.7 * self.last_rate, LEAST_RATE)
+            least = 0.7 * self.last_rate if self.last_rate else LEAST_GUESS
+            return max(0.9 * units / max(seconds, 1.0), least, LEAST_RATE)
         start, admitted = self.since
+        between = (self.admitted - admitted) / (self.at - start)
         # Callers that were slower than the server in between do not make the server slow: what went just now, less a
-        # burst of a second, it can do as well.
-        return CAUTION * max(
-            (self.admitted - admitted) / (self.at - start), units / (seconds + 1.0), LEAST_RATE
-        )
+        # burst of a second, it can do as well.  Nor does one time of paying for many refusals.
+        return max(CAUTION * max(between, units / (seconds + 1.0)), 0.5 * self.last_rate, LEAST_RATE)
 
 
 class FoundRate:
     """The rate to keep after refusals, and how long to stay quiet after each.
 
-    Between two refusals the server was out of allowance at both ends, so what it let through in between, divided by the
-    time, *is* its rate: no search is needed, only a second refusal.  The rate then rises, slowly at first and faster the
-    longer nothing is refused, so that a limit that was raised, or never existed, soon stops mattering.  Whenever two
-    estimates agree the rise becomes slower.
+    Between two refusals the server was out of allowance at both ends, so what it let through in between, divided by
+    the time, *is* its rate: no search is needed, only a second refusal.  The rate then rises, slowly at first and
+    faster the longer nothing is refused, so that a limit that was raised, or never existed, soon stops mattering.
+    Whenever two estimates agree the rise becomes slower.
 
-    Refusals of calls that left before the last refusal was heard belong to the same episode: they correct its estimate
-    and punish no further.
+    Refusals of calls that left before the first one was heard belong to the same episode and change nothing.
     """
 
-    __slots__ = ("_admitted", "_episode", "_last_call", "_opened_at", "_patience", "_streak")
+    __slots__ = ("_admitted", "_episode", "_last_call", "_opened_at", "_patience", "_refusals", "_streak")
 
     def __init__(self, admitted: Meter) -> None:
         self._admitted = admitted
@@ -67,6 +68,7 @@ class FoundRate:
         self._patience = LEAST_PATIENCE
         self._opened_at = -math.inf
         self._last_call = -1
+        self._refusals = 0
         self._streak = 0
 
     def rate(self, now: float) -> float:
@@ -80,18 +82,27 @@ class FoundRate:
         risen += STEEPEST_RISE * (quiet - curved)
         return self._episode.rate() * math.exp(risen) if risen < FORGOTTEN else math.inf
 
-    def refused(self, call: int, calls: int, sent_at: float, retry_after: float | None, now: float) -> float:
-        """Call number `call` of `calls` so far was refused, and is counted as admitted no longer: how long to stay quiet."""
-        if self._episode is not None and call <= self._last_call:
-            units, seconds = self._episode.recent
-            self._episode.recent = (units - 1, seconds)
-            self._episode.admitted -= 1
+    def is_news(self, call: int) -> bool:
+        """Whether call number `call` left after the last refusal was heard."""
+        return call > self._last_call
+
+    def refused(
+        self, call: int, calls: int, sent_at: float, now: float, *, retry_after: float | None, known: float
+    ) -> float:
+        """Call number `call` of `calls` so far, sent then, was refused: how long to stay quiet.
+
+        `known` is the rate that was told or learnt otherwise: probably right, so the first guess stays near it.
+        """
+        self._refusals += 1
+        if not self.is_news(call):
             return retry_after or 0.0
+        delay = now - sent_at
         self._streak = self._streak + 1 if sent_at - self._opened_at < 1.0 else 0
-        pause = PAUSE if retry_after is None else retry_after
+        # Without a word from the server: long enough for what was sent before its refusal was heard.
+        pause = max(PAUSE, min(delay, 4 * PAUSE)) if retry_after is None else retry_after
         if self._streak:
             pause = max(pause, min(LONGEST_PAUSE, PAUSE * 2.0**self._streak))
-        self._begin(sent_at, now)
+        self._begin(call, sent_at, delay, known, now)
         self._last_call = calls
         self._opened_at = now + pause
         return pause
@@ -100,13 +111,16 @@ class FoundRate:
         self._episode = None
         self._opened_at += seconds
 
-    def _begin(self, sent_at: float, now: float) -> None:
+    def _begin(self, call: int, sent_at: float, delay: float, known: float, now: float) -> None:
         last = self._episode if self.rate(now) < math.inf else None
-        apart = last is not None and now - last.at >= LOOK_BACK
-        since = (last.at, last.admitted) if last is not None and apart else None
-        last_rate = 0.0 if last is None else last.rate()
-        recent = self._admitted.recent(LOOK_BACK, now)
-        self._episode = _Episode(now, self._admitted.total, recent, since, last_rate)
+        # All calls up to this one were admitted, but for the refusals that were heard before.
+        admitted = call - self._refusals
+        start, before = self._admitted.at(sent_at - LOOK_BACK)
+        recent = (admitted - before, sent_at - start)
+        since = (last.at, last.admitted) if last is not None and sent_at - last.at >= LOOK_BACK else None
+        believed = max(BELIEVED, 10 * recent[0] / max(recent[1], 1.0))
+        last_rate = last.rate() if last is not None else known if known <= believed else 0.0
+        self._episode = _Episode(sent_at, admitted, recent, since, last_rate)
         agrees = since is not None and 0.85 < self._episode.rate() / last_rate < 1.15
-        least = max(LEAST_PATIENCE, DELAYS * (now - sent_at))
+        least = max(LEAST_PATIENCE, DELAYS * delay)
         self._patience = max(least, min(2 * self._patience, MOST_PATIENCE)) if agrees else least

@@ -16,6 +16,8 @@ from fanfold.limits.window import FIRST, Window
 
 #: The longest a server can make everybody wait, whatever it says.
 LONGEST_GATE = 300.0
+#: Seconds of a found rate that may go at once: enough to make up for a late timer, as nothing is known of the server.
+FOUND_BURST = 0.1
 
 
 class Permit:
@@ -67,7 +69,7 @@ class Permit:
         elif overloaded:
             limiter._was_overloaded(self, retry_after, now)
         elif ok and limiter.limits.adaptive:
-            limiter._window.ok(self.number, limiter.granted, self.sent_at, now)
+            limiter._window.ok(now - self.sent_at)
         limiter._leave(now)
 
     def release(self) -> None:
@@ -86,9 +88,9 @@ class Permit:
 class Limiter:
     """Lets callers through in the order they came, as fast as `limits` and the resource allow.
 
-    What holds a caller back: the told or learnt rates (requests, tokens), the number in flight, and a gate that a refusal
-    closes for all.  Rates that are not told are learnt from the quota in replies; with no such quota, from what is
-    refused.  Used from one event loop at a time.
+    What holds a caller back: the told or learnt rates (requests, tokens), the number in flight, and a gate that a
+    refusal closes for all.  Rates that are not told are learnt from the quota in replies; with no such quota, from what
+    is refused.  Used from one event loop at a time.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -181,8 +183,9 @@ class Limiter:
             if rate == math.inf:
                 self._found_pace = None
             else:
-                self._found_pace.rate = rate
-                ready = max(ready, self._found_pace.ready_at(1.0, now))
+                self._found_pace.rise(rate, now)
+                # It rises while the caller waits, so look again soon.
+                ready = max(ready, min(self._found_pace.ready_at(1.0, now), now + 1.0))
         return ready
 
     def _grant(self, input_tokens: int, output_tokens: int, cost: Cost | None, now: float) -> Permit:
@@ -232,7 +235,7 @@ class Limiter:
 
     def _was_overloaded(self, permit: Permit, retry_after: float | None, now: float) -> None:
         if self.limits.adaptive:
-            self._window.overloaded(permit.number, self.granted, self.in_flight, now)
+            self._window.overloaded(permit.number, self.granted, self.in_flight)
         if retry_after is not None:
             self._close_gate(_bounded(retry_after), now)
 
@@ -243,14 +246,19 @@ class Limiter:
         if not self.limits.adaptive:
             self._close_gate(wait or 0.0, now)
             return
-        self._close_gate(self._found.refused(permit.number, self.granted, permit.sent_at, wait, now), now)
+        if self._found.is_news(permit.number):
+            self._paces.calm()
+        known = self._paces.requests
+        pause = self._found.refused(permit.number, self.granted, permit.sent_at, now, retry_after=wait, known=known)
+        self._close_gate(pause, now)
         if self._found_pace is None:
-            self._found_pace = Pace(self._found.rate(now), self.limits.burst)
+            self._found_pace = Pace(self._found.rate(now), min(self.limits.burst, FOUND_BURST))
+        self._found_pace.rate = self._found.rate(now)
         self._found_pace.leave(0.0, self._gate)
 
     def _close_gate(self, seconds: float, now: float) -> None:
         self._gate = max(self._gate, now + seconds)
-        self._paces.leave_one(self._gate)
+        self._paces.leave_nothing(self._gate)
 
     def _adopt(self, loop: asyncio.AbstractEventLoop) -> None:
         """Work on another event loop, whose clock may read anything."""

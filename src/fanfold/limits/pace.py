@@ -24,14 +24,18 @@ class Meter:
             self._marks.append((now, self.total))
         self.total += units
 
+    def at(self, when: float) -> tuple[float, float]:
+        """(time, total by then) of the last mark up to `when`, or of the first one there is."""
+        mark = (when, self.total)
+        for mark in reversed(self._marks):
+            if mark[0] <= when:
+                break
+        return mark
+
     def recent(self, seconds: float, now: float) -> tuple[float, float]:
         """(units, seconds they took) over about the last `seconds`, or since the first unit if that is later."""
-        start, total = now, self.total
-        for when, before in reversed(self._marks):
-            start, total = when, before
-            if when <= now - seconds:
-                break
-        return self.total - total, now - start
+        start, before = self.at(now - seconds)
+        return self.total - before, now - start
 
     def shift(self, seconds: float) -> None:
         self._marks = deque(((when + seconds, total) for when, total in self._marks), maxlen=self._marks.maxlen)
@@ -40,10 +44,9 @@ class Meter:
 class Pace:
     """GCRA: units leave at `rate` per second, and at most `burst` seconds of it at once.
 
-    `spent_until` is the theoretical arrival time: the moment up to which the rate is used up.  It may run ahead of now by
-    `burst`.  One charge larger than a whole burst goes out alone once everything before it is paid for, so it can never wait
-    for ever.  Whatever the rate is set to in between, no window of T seconds lets more than (T + burst) x rate through,
-    plus one such charge.
+    `spent_until` is the theoretical arrival time: the moment up to which the rate is used up.  It may run ahead of now
+    by `burst`.  A charge larger than a whole burst goes out alone once everything before it is paid for, so none waits
+    for ever.  No window of T seconds lets more than (T + burst) x rate through, plus one such charge.
     """
 
     __slots__ = ("_slowed_until", "burst", "full", "meter", "rate", "spent_until")
@@ -82,6 +85,12 @@ class Pace:
         self.full = rate
         if self._slowed_until == -math.inf:
             self.rate = rate
+
+    def rise(self, rate: float, now: float) -> None:
+        """The rate is higher now, and what was charged before is paid off at it as well."""
+        if self.spent_until > now:
+            self.spent_until = now + (self.spent_until - now) * self.rate / rate
+        self.rate = self.full = rate
 
     def spread(self, units: float, now: float, until: float) -> None:
         """Only so many units are left until then: spread them."""

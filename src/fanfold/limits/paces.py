@@ -11,19 +11,20 @@ from fanfold.limits.values import Limits, Quota
 #: What one call costs: requests, tokens, input tokens, output tokens.
 Cost: TypeAlias = tuple[float, float, float, float]
 
-#: A quota with less than this share left, and its reset at least so many seconds away, is spread over the time until then.
+#: A quota with less than this share left, and its reset so many seconds away, is spread over the time until then.
 SCARCE, SOON = 0.1, 2.0
 LONGEST_RESET = 300.0
 #: The share of the past that a token estimate's error remembers with every reply.
 MEMORY = 0.98
+#: Bursts never shrink below this many seconds, so that a late timer costs nothing.
+LEAST_BURST = 0.05
 
 
 class Paces:
     """One pace for each rate that is known; none for the others.
 
-    Limits from replies count per minute, as providers state them, and can lower a told limit but not raise it.  Estimates of
-    tokens that are wrong in one direction are scaled by how wrong they have been, and every charge is corrected by its
-    reply.
+    Limits from replies count per minute, as providers state them, and can lower a told limit but not raise it.
+    Estimates of tokens are scaled by how wrong they have been, and every charge is corrected by its reply.
     """
 
     __slots__ = ("_burst", "_input", "_known", "_output", "_told")
@@ -69,7 +70,12 @@ class Paces:
         for unit, pace in self._known.items():
             pace.take(cost[unit], now)
 
-    def leave_one(self, when: float) -> None:
+    def calm(self) -> None:
+        """The server allows smaller bursts than we thought, or shares its limits with others."""
+        for pace in self._known.values():
+            pace.burst = max(min(pace.burst, LEAST_BURST), pace.burst / 2)
+
+    def leave_nothing(self, when: float) -> None:
         """Callers that gather until `when` go at the rate from then on, not all at once."""
         for pace in self._known.values():
             pace.leave(0.0, when)

@@ -14,10 +14,10 @@ from fanfold.errors import ConfigError, nearest
 class Limits:
     """How fast a resource may be used.  None means not told: it is then learnt, or not limited.
 
-    Limits are upper bounds: what a server's replies say, or its refusals show, can only lower them.  `burst` is how many
-    seconds of a rate may go at once after a pause; it is below one second because servers that allow a burst of a
-    second refuse what the network delivers closer together than it was sent.  With `adaptive=False` only what is told
-    here, and a server's Retry-After, holds anything back.
+    Limits are upper bounds: what a server's replies say, or its refusals show, can only lower them.  `burst` is how
+    many seconds of a rate may go at once after a pause; it is below one second because a server that allows a burst of
+    a second refuses what the network delivers closer together than it was sent.  With `adaptive=False` only what is
+    told here, and a server's Retry-After, holds anything back.
     """
 
     requests_per_minute: float | None = None

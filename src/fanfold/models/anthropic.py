@@ -26,7 +26,7 @@ class Anthropic(Wire):
     """Messages, with system prompts apart from the dialogue."""
 
     name = "anthropic"
-    default_url = "https://api.anthropic.com/v1"
+    default_url = "https://api.anthropic.com"
     key_variable = "ANTHROPIC_API_KEY"
     url_variable = "ANTHROPIC_BASE_URL"
     parameters: ClassVar[Mapping[str, str]] = {
@@ -54,7 +54,7 @@ class Anthropic(Wire):
         }
         if system:
             body["system"] = "\n\n".join(system)
-        return "/messages", body
+        return "/v1/messages", body
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"x-api-key": key or "", "anthropic-version": "2026-10-21"}

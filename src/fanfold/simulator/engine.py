@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random
 import time
 from collections.abc import Coroutine, Mapping
@@ -151,6 +152,7 @@ def body_key(body: Mapping[str, Any]) -> str:
     return digest(encode(body)).hex()
 
 
+@functools.lru_cache(1024)
 def owner_of(key: str) -> str:
     """How the simulator remembers an API key without keeping it."""
     return digest("owner", key).hex()[:12]

@@ -64,8 +64,8 @@ class Bucket:
         self._at = now
 
     def refill(self, now: float) -> None:
-        self.level = min(self.capacity, self.level + (now - self._at) * self.rate)
-        self._at = now
+        self.level = min(self.capacity, self.level + max(0.0, now - self._at) * self.rate)
+        self._at = max(self._at, now)
 
     def wait(self, amount: float) -> float:
         """Seconds until so much may be taken."""

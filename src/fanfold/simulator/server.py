@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl, unquote
 
 from fanfold.errors import ConfigError, MissingExtra
@@ -104,8 +104,7 @@ class _Connection(asyncio.Protocol):
         self._size = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
         self._floor.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

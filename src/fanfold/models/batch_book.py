@@ -1,0 +1,133 @@
+"""Batches in the ledger: what is written down about each, what earlier processes left, and who waits for which line."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from fanfold.calls import Call, Desk, Reply, Sent
+from fanfold.ledger import Insert
+from fanfold.models.batching import Line
+from fanfold.models.model import Model
+
+
+@dataclass(slots=True, eq=False)
+class Parked:
+    """A call that waits.  Its answer is None when it has to be sent plainly."""
+
+    call: Call
+    model: Model
+    since: float
+    answer: asyncio.Future[Sent | None]
+
+    def settle(self, outcome: Sent | Exception | None) -> None:
+        if self.answer.done():
+            return  # whoever waited has left
+        if isinstance(outcome, Exception):
+            self.answer.set_exception(outcome)
+        else:
+            self.answer.set_result(outcome)
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """One batch: its row in the ledger, who waits for which line, and what came back."""
+
+    tag: str
+    run: int | None
+    model_id: str
+    endpoint: str
+    state: str
+    remote: str | None
+    requests: int
+    created: float
+    note: str | None = None
+    waiting: dict[str, Parked] = field(default_factory=dict)
+    ids: set[str] = field(default_factory=set)
+    #: Ids of provider batches that turned out not to be this one.
+    rejected: set[str] = field(default_factory=set)
+    lines: dict[str, Line] | None = None
+    cancelled_at: float | None = None
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it is not certain which batch at the provider this is, if any."""
+        return self.state == "intent"
+
+    def row(self) -> tuple[Any, ...]:
+        where = (self.tag, self.run, self.model_id, self.endpoint, self.state, self.remote)
+        return (*where, self.requests, self.created, self.note)
+
+
+class Book:
+    """The batch rows of one desk's ledger.  Without a ledger it remembers nothing.
+
+    A batch of another run is that run's to write about: here it is only read.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self._ledger, self._commits, self._run = desk.ledger, desk.commits, desk.run
+
+    def open_places(self) -> dict[bytes, list[tuple[Batch, str]]]:
+        """Where the calls of batches under way are: this run's, and those that other runs have submitted."""
+        places: dict[bytes, list[tuple[Batch, str]]] = {}
+        if self._ledger is None:
+            return places
+        sql = "SELECT * FROM batch WHERE state = 'submitted' OR (state = 'intent' AND run IS ?)"
+        for row in list(self._ledger.read(sql, (self._run,))):
+            batch = Batch(*row)
+            if self._noted_late(batch):
+                continue
+            for custom_id, key in self._ledger.read(
+                "SELECT custom_id, key FROM batch_item WHERE tag = ?", (batch.tag,)
+            ):
+                batch.ids.add(custom_id)
+                places.setdefault(key, []).append((batch, custom_id))
+        return places
+
+    def _noted_late(self, batch: Batch) -> bool:
+        """Whether all replies of a batch of ours are safe, and only that was not written down."""
+        assert self._ledger is not None
+        missing = (
+            "SELECT 1 FROM batch_item i WHERE tag = ? AND NOT EXISTS (SELECT 1 FROM call WHERE key = i.key) LIMIT 1"
+        )
+        if self._commits is None or batch.run != self._run or list(self._ledger.read(missing, (batch.tag,))):
+            return False
+        batch.state = "done"
+        self._commits.put(Insert.BATCH, batch.row())
+        return True
+
+    def remotes(self, batch: Batch) -> set[str]:
+        """The provider's ids of all other batches in the ledger that are known for certain."""
+        if self._ledger is None:
+            return set()
+        sql = "SELECT remote FROM batch WHERE remote IS NOT NULL AND tag <> ? AND state <> 'intent'"
+        return {remote for (remote,) in self._ledger.read(sql, (batch.tag,))}
+
+    async def intend(self, batch: Batch) -> None:
+        """Write down, durably, what is about to be submitted."""
+        if self._commits is not None:
+            for custom_id, parked in batch.waiting.items():
+                self._commits.put(Insert.BATCH_ITEM, (batch.tag, custom_id, parked.call.key))
+        await self.note(batch, "intent")
+
+    async def note(self, batch: Batch, state: str, remote: str | None = None, why: str | None = None) -> None:
+        """Write down, durably, how a batch stands."""
+        batch.state = state
+        if state in ("intent", "submitted"):
+            batch.remote = remote
+        batch.note = why or batch.note
+        if self._commits is not None and batch.run == self._run:
+            await self._commits.safe(Insert.BATCH, batch.row())
+
+    async def all_safe(self, batch: Batch) -> bool:
+        """Whether the batch is ours, and every reply that it brought is in the ledger by now."""
+        if self._commits is None or self._ledger is None:
+            return True
+        await self._commits.flush()
+        brought = sum(isinstance(line, Reply) for line in (batch.lines or {}).values())
+        sql = "SELECT count(*) FROM batch_item i JOIN call c ON c.key = i.key WHERE i.tag = ? AND c.batch = i.tag"
+        ((safe,),) = self._ledger.read(sql, (batch.tag,))
+        return int(safe) >= brought and batch.run == self._run
