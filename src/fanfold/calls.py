@@ -113,6 +113,7 @@ class Budget:
         self.limit = limit
         self.spent = spent
         self._reserved = 0.0
+        self._open = 0
         self._changed = asyncio.Event()
 
     async def reserve(self, call: Call) -> float:
@@ -125,7 +126,7 @@ class Budget:
                 f"the price of {call.model} is not known, so a cost limit cannot be kept: give model(..., price=)",
             )
         while self.spent + self._reserved + call.worst > self.limit:
-            if self._reserved == 0.0:
+            if not self._open:
                 raise CallFailed(
                     "budget",
                     f"{self.spent:.4f} of {self.limit:g} is spent, and one more call to {call.model} may cost up to "
@@ -134,10 +135,14 @@ class Budget:
             self._changed.clear()
             await self._changed.wait()
         self._reserved += call.worst
+        self._open += call.worst > 0
         return call.worst
 
     def settle(self, reserved: float, cost: float | None) -> None:
-        self._reserved = max(0.0, self._reserved - reserved)
+        if reserved:
+            self._open -= 1
+            # Sums of floats need not come back to zero by themselves.
+            self._reserved = self._reserved - reserved if self._open else 0.0
         self.spent += cost or 0.0
         self._changed.set()
 

@@ -184,7 +184,7 @@ def test_a_wave_leaves_when_the_provider_takes_no_more_in_one_batch(monkeypatch:
     monkeypatch.setattr(AnthropicBatches, "max_bytes", 1600)
     virtual(lambda: talks(Talk(world.model), [1] * 10).run_async(batch()))
     assert sum(world.waves) == 10
-    assert len(world.waves) > 2
+    assert max(world.waves) < 8
 
 
 @both_styles
@@ -223,9 +223,11 @@ def test_a_named_provider_takes_only_its_own_models() -> None:
         ("auto", Compatible(), False),
     ]:
         world = World("anthropic" if isinstance(wire, Anthropic) else "openai")
-        virtual(lambda world=world, wire=wire, style=style: talks(Talk(world.another("m", wire)), [1, 1]).run_async(
-            batch(style)
-        ))
+        virtual(
+            lambda world=world, wire=wire, style=style: talks(Talk(world.another("m", wire)), [1, 1]).run_async(
+                batch(style)
+            )
+        )
         assert world.paid == ((2, 0) if taken else (0, 2)), (style, wire.name)
 
 
@@ -318,7 +320,9 @@ def test_openai_lines_are_read_as_they_were_really_recorded() -> None:
 
 def test_anthropic_lines_are_read_as_they_were_really_recorded() -> None:
     read = AnthropicBatches(World("anthropic").model).read
-    errored = b'{"custom_id":"a","result":{"type":"errored","error":{"type":"error","error":{"type":"%b","message":"%b"}}}}'
+    errored = (
+        b'{"custom_id":"a","result":{"type":"errored","error":{"type":"error","error":{"type":"%b","message":"%b"}}}}'
+    )
     assert read(errored % (b"invalid_request_error", b"max_tokens: too low"))[1].kind == "bad-request"
     low = b"Your credit balance is too low to access the Anthropic API."
     assert read(errored % (b"invalid_request_error", low))[1].kind == "billing"
@@ -399,7 +403,7 @@ def test_what_is_not_done_by_the_deadline_goes_out_plainly(style: str) -> None:
 
 @both_styles
 def test_without_a_deadline_a_batch_is_waited_for_until_it_expires(style: str) -> None:
-    world = World(style, Fault("batch_stuck", value=0.5, times=1))
+    world = World(style, Fault("batch_stuck", value=0.5, times=1), expires_after=7200.0)
     virtual(lambda: talks(Talk(world.model), [1] * 10).run_async(batch(style)))
     assert world.paid == (5, 5)
 
@@ -527,7 +531,7 @@ def test_two_creations_in_doubt_at_once_both_find_their_own(style: str) -> None:
 
 
 def test_a_batch_that_exists_twice_is_kept_once_and_the_other_cancelled() -> None:
-    world = World("openai", Fault("lost_502", times=1))
+    world = World("openai", Fault("lost_502", times=2))
     real = world.simulator.respond
 
     async def twice(request: Any) -> Any:
@@ -679,7 +683,7 @@ def test_what_a_desk_is_given_is_durable_before_it_is_answered(tmp_path: Path) -
     assert len(set(seen)) == 1
 
 
-# -- the executor --------------------------------------------------------------------------------------------------------
+# -- the executor ----------------------------------------------------------------------------------------------------
 
 
 class TestConformance(ExecutorConformance):

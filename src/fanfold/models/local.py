@@ -58,9 +58,10 @@ class _Settings:
 class LocalModel:
     """A GGUF model, loaded when first asked and shared by all `LocalModel`s of the process with the same settings.
 
-    `path` is a GGUF file; without it, or as "smollm2", SmolLM2-135M-Instruct.  Up to `slots` requests are answered at once, which is
-    faster than one after another, each with room for `context` tokens (prompt and reply); more wait in line.
-    `threads` are the cores it computes on, by default those that are free when it is loaded.
+    `path` is a GGUF file, or "smollm2", the default: SmolLM2-135M-Instruct.  Up to `slots` requests are answered at
+    once, which costs less than one after another; more wait in line.  Each has room for `context` tokens (prompt and
+    reply; rounded up to a multiple of 256).  `threads` are the cores it computes on, by default all this process may
+    use.
 
     At temperature 0 a request always has the same answer, whatever else is being answered, as far as the arithmetic of
     this machine does not depend on how requests are batched; `deterministic=True` takes that doubt away and works on

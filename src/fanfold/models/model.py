@@ -130,6 +130,8 @@ class Model:
     def call(self, messages: Messages, *, system: str | None = None, sample: int = 0, **parameters: Any) -> Call:
         """The request as it will be sent."""
         raw = self.raw and isinstance(messages, str) and system is None
+        if self.raw and sample:
+            parameters.setdefault("seed", sample)  # a model of our own gives another answer only for another seed
         path, body = self.wire.request(self.name, messages, {"system": system, "raw": raw, **parameters})
         text = encode(body, "the request")
         limit = parameters.get("max_tokens")

@@ -93,7 +93,7 @@ class AnthropicStore:
         rng = self._engine.stream("results", job.tag, str(len(job.results)))
         items = disturb([(line.custom_id, line) for line in job.results], job.faults, rng)
         lines = [msgspec.json.encode({"custom_id": id, "result": self._result(line)}) for id, line in items]
-        self._results[job.id] = b"\n".join(lines) + b"\n"
+        self._results[job.id] = b"".join(line + b"\n" for line in lines)
 
     def _result(self, line: LineResult) -> Json:
         if line.error is not None:

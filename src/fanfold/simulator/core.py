@@ -291,7 +291,7 @@ def _spoil(fault: Fault, response: Response) -> Response | Broken:
         case "lost_hang":
             return Broken("hang")
         case "drip":
-            return Broken("drip", response, fault.number(1.0))
+            return Broken("drip", response, fault.number(1.0) or 1.0)
         case "cut":
             return Broken("cut", response)
         case "truncate":

@@ -58,6 +58,8 @@ BATCH = {
     "batch_status": "the status is a word that no client knows (`value`) while it runs",
     "results_elsewhere": "results_url points to the host `value`, another.example by default",
 }
+_SHARES = ("batch_expired", "batch_stuck", "batch_cancelled", "batch_errors")
+_WORDS = ("batch_status", "results_elsewhere")
 KINDS = {**BEFORE, **AFTER, **ANSWER, **BATCH}
 
 
@@ -85,12 +87,15 @@ class Fault:
                 raise ConfigError(f"fault {self.kind!r}: no operation {operation!r}{nearest(operation, OPERATIONS)}")
         if not 0 <= self.probability <= 1:
             raise ConfigError(f"fault {self.kind!r}: probability must lie between 0 and 1, not {self.probability}")
+        if self.kind in _WORDS or self.value is None:
+            return
+        if isinstance(self.value, str) or self.value < 0 or (self.kind in _SHARES and self.value > 1):
+            wanted = "a share between 0 and 1" if self.kind in _SHARES else "a number above 0"
+            raise ConfigError(f"fault {self.kind!r}: value must be {wanted}, not {self.value!r}")
 
     def number(self, default: float) -> float:
         """`value` as a number."""
-        if isinstance(self.value, str):
-            raise ConfigError(f"fault {self.kind!r}: value must be a number, not {self.value!r}")
-        return default if self.value is None else self.value
+        return default if self.value is None else float(self.value)
 
     def strikes(self, operation: str) -> bool:
         """Whether this fault has anything to do with an operation."""

@@ -197,7 +197,7 @@ class OpenAIStore:
 
     def _write(self, batch: Batch, kind: str, results: list[tuple[str, Any]]) -> str:
         lines = [msgspec.json.encode(self._line(custom_id, result)) for custom_id, result in results]
-        content = b"\n".join(lines) + b"\n" if lines else b""
+        content = b"".join(line + b"\n" for line in lines)
         return self._add(batch.job.owner, f"{batch.job.id}_{kind}.jsonl", "batch_output", content).id
 
     def _line(self, custom_id: str, result: LineResult) -> Json:

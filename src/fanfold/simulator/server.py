@@ -167,7 +167,12 @@ class _Connection(asyncio.Protocol):
     async def _answer(self) -> None:
         while self._waiting and not self._gone:
             request, keep = self._waiting.popleft()
-            answer = await self._floor.simulator.respond(request)
+            try:
+                answer = await self._floor.simulator.respond(request)
+            except Exception as error:
+                # A mistake of the simulator itself: the client should not wait for ever, and the log should say why.
+                self._write(reply({"error": {"message": f"the simulator failed: {error!r}"}}, 500), keep=False)
+                raise
             if self._gone:
                 break
             if isinstance(answer, Broken):

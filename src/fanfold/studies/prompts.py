@@ -64,8 +64,12 @@ class Config:
     trials: int = field(default=24, metadata={"help": "prompts to try"})
     cases: int = field(default=12, metadata={"help": "sentences each prompt is tried on"})
     population: int = field(default=8, metadata={"help": "prompts in a generation"})
-    schedule: Literal["all", "racing"] = field(default="all", metadata={"help": "racing drops hopeless prompts early"})
+    schedule: Literal["all", "racing"] = field(default="racing", metadata={"help": "racing drops hopeless prompts early"})
     seed: int = field(default=0, metadata={"help": "of the search and the sentences"})
+
+
+#: Where the search begins: what one would write first.
+NAIVE = {"instruction": "", "label": "Text", "answer": "Output", "examples": 0, "order": 0}
 
 
 @functools.cache
@@ -104,10 +108,11 @@ def study(config: Config) -> Study[dict[str, Any]]:
         for number, city in enumerate(cities)
     ]
     return Study(
-        Genetic(SPACE, population=config.population, elites=2),
+        Genetic(SPACE, population=config.population, elites=2, seeds=[NAIVE]),
         Evaluate(config.model, config.base_url),
         cases,
-        schedule=Racing() if config.schedule == "racing" else AllCases(),
+        schedule=Racing(step=4) if config.schedule == "racing" else AllCases(),
+        window=4,  # racing compares with what was known when a prompt was asked
         stop=MaxTrials(config.trials),
         seed=config.seed,
         name="prompts",
