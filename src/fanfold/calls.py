@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -154,6 +154,9 @@ class Desk:
     it is paid for.  `halt(error)` is called when no further call can succeed (no credit, wrong key, no budget).
     """
 
+    #: Sends a call and tells others about it; None while nobody can listen.
+    observe: ClassVar[Callable[[Call, Send], Awaitable[Sent]] | None] = None
+
     def __init__(
         self,
         ledger: Ledger | None = None,
@@ -213,7 +216,7 @@ class Desk:
             cost: float | None = 0.0
             try:
                 started = time.time()
-                sent = await send(call)
+                sent = await (send(call) if Desk.observe is None else Desk.observe(call, send))
                 cost = sent.reply.cost
             finally:
                 self.budget.settle(reserved, cost)
@@ -259,10 +262,14 @@ class Route(Protocol):
         ...
 
 
-#: The desk of the run this code belongs to, the meter of the evaluation, and the way its calls go.
+#: The desk of the run this code belongs to, the meter of the evaluation, the way its calls go, and in a rehearsal what
+#: gives a model its transport instead of the model itself.
 DESK: contextvars.ContextVar[Desk | None] = contextvars.ContextVar("fanfold_desk", default=None)
 METER: contextvars.ContextVar[Meter | None] = contextvars.ContextVar("fanfold_meter", default=None)
 ROUTE: contextvars.ContextVar[Route | None] = contextvars.ContextVar("fanfold_route", default=None)
+REHEARSAL: contextvars.ContextVar[Callable[[Any], Any] | None] = contextvars.ContextVar(
+    "fanfold_rehearsal", default=None
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +288,7 @@ class Spending:
 __all__ = [
     "DESK",
     "METER",
+    "REHEARSAL",
     "ROUTE",
     "Budget",
     "Call",

@@ -18,7 +18,8 @@ from fanfold import Blob, Case, ConfigError
 from fanfold.encoding import blobs_in, decode, derive_seed, digest, encode, fingerprint
 
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text())
+    | st.floats(allow_nan=False, allow_infinity=False),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=20,
 )
@@ -57,7 +58,7 @@ def test_blobs_are_references_with_bytes_behind_them() -> None:
     assert len(text) < 200 and [found.digest for found in blobs_in({"a": [blob]})] == [blob.digest]
     back = decode(text, {blob.digest: blob.read()}.__getitem__)
     assert back["weights"] == blob and back["more"][0].read() == blob.read()
-    assert pickle.loads(pickle.dumps(back["weights"])).read() == blob.read()
+    assert pickle.loads(pickle.dumps(back["weights"])).read() == blob.read()  # noqa: S301
 
 
 @given(st.lists(st.binary(), min_size=2, max_size=4))
@@ -89,7 +90,7 @@ def _module(tmp_path: Path, name: str, source: str) -> Any:
 
 def test_a_fingerprint_changes_with_code_but_not_with_comments(tmp_path: Path) -> None:
     first = _module(tmp_path, "a", "def f(c, case):\n    return c + 1\n")
-    commented = _module(tmp_path, "b", 'def f(c, case):\n    """Doc."""\n\n    # why\n    return (c +\n            1)\n')
+    commented = _module(tmp_path, "b", 'def f(c, case):\n    """Doc."""\n\n    # why\n    return (c +\n      1)\n')
     changed = _module(tmp_path, "c", "def f(c, case):\n    return c + 2\n")
     assert fingerprint(first) == fingerprint(commented) != fingerprint(changed)
 

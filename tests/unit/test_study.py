@@ -61,7 +61,7 @@ def sweep(evaluate: Any, candidates: Any = range(10), **options: Any) -> Study[A
     return Study(Sweep(candidates), evaluate, **options)
 
 
-# -- the same everywhere -----------------------------------------------------------------------------------------------
+# -- the same everywhere ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_identical_cells_in_flight_share_one_evaluation() -> None:
     assert [result.score for result in run.results()] == [5.0] * 8
 
 
-# -- failures are values -----------------------------------------------------------------------------------------------
+# -- failures are values ----------------------------------------------------------------------------------------------
 
 
 BAD_SCORES = [None, math.nan, math.inf, -math.inf, "high", [1, 2], {"score": 1}, object(), 1 + 2j]
@@ -188,7 +188,7 @@ def test_a_score_that_is_no_finite_number_fails_that_evaluation_only(value: Any)
     run = sweep(lambda candidate, case: value if candidate == 3 else float(candidate)).run()
     results = {result.number: result for result in run.results()}
     failure = results[3].failures["0"]
-    assert failure.kind == "bad-score" and "finite number" in failure.message or "one number" in failure.message
+    assert failure.kind == "bad-score" and ("finite number" in failure.message or "one number" in failure.message)
     assert results[3].score is None
     assert run.best is not None and run.best.candidate == 9 and run.progress.failures == 1
 
@@ -290,7 +290,7 @@ def test_a_failed_case_leaves_the_trial_without_score_unless_failures_have_one()
     assert [result.score for result in lenient] == [1.0, 0.5]
 
 
-# -- blocks ---------------------------------------------------------------------------------------------------------------
+# -- blocks -----------------------------------------------------------------------------------------------------------
 
 
 class Vectorised:
@@ -325,7 +325,7 @@ def test_a_block_that_fails_as_a_whole_fails_only_its_culprit() -> None:
     assert {result.number for result in run.results() if result.failures} == {7}
 
 
-# -- stopping ---------------------------------------------------------------------------------------------------------------
+# -- stopping ---------------------------------------------------------------------------------------------------------
 
 
 def test_budgets_are_exact() -> None:
@@ -362,7 +362,7 @@ def test_an_evaluation_that_outlasts_the_grace_period_is_abandoned() -> None:
     assert run.progress.elapsed < 40 and run.progress.told == 3
 
 
-# -- events -----------------------------------------------------------------------------------------------------------------
+# -- events -----------------------------------------------------------------------------------------------------------
 
 
 def test_events_tell_the_story_and_a_broken_watcher_is_left_out() -> None:
@@ -385,7 +385,7 @@ def test_a_window_too_small_for_the_slots_is_said() -> None:
     assert any(isinstance(event, Notice) and "larger window" in event.message for event in events)
 
 
-# -- bad input --------------------------------------------------------------------------------------------------------------
+# -- bad input --------------------------------------------------------------------------------------------------------
 
 
 class AsksNothing(Strategy[int]):
@@ -430,7 +430,7 @@ def test_interrupted_is_a_keyboard_interrupt() -> None:
     assert issubclass(Interrupted, KeyboardInterrupt)
 
 
-# -- going on under other rules -----------------------------------------------------------------------------------------
+# -- going on under other rules ---------------------------------------------------------------------------------------
 
 
 def test_a_run_can_be_extended_and_a_tighter_rule_does_not_lose_what_it_has(tmp_path: Any) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `fanfold run`, `resume`, `runs`, `show`, `export`, `report`, `doctor` and `completion`.
+"""The command line: `fanfold run`, `resume`, `estimate`, `runs`, `show`, `batches`, `simulate` and more.
 
 Command modules import only click; what a command needs it imports when it runs, so that `--help` answers at once.
 """
@@ -12,6 +12,7 @@ import click
 from fanfold import __version__
 from fanfold.cli.doctor import completion, doctor
 from fanfold.cli.export import export
+from fanfold.cli.models import batches, estimate, simulate
 from fanfold.cli.output import machine_readable, print_error, print_json
 from fanfold.cli.run import resume, run
 from fanfold.cli.show import report, runs, show
@@ -30,6 +31,7 @@ Exit codes:
 Examples:
   fanfold run functions --dimensions 10 --executor processes
   fanfold run my_study.py --max-time 15m
+  fanfold estimate prompts --model openai/gpt-6-luna
   fanfold resume last
   fanfold show last
 """
@@ -67,7 +69,8 @@ def cli() -> None:
     """Evaluate populations of expensive candidates, and never pay twice for a finished evaluation."""
 
 
-for _command in (run, resume, runs, show, export, report, doctor, completion):
+_COMMANDS = (run, resume, estimate, runs, show, export, report, batches, simulate, doctor, completion)
+for _command in _COMMANDS:
     cli.add_command(_command)
 
 

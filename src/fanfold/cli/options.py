@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -29,6 +29,7 @@ class RunOptions:
     max_cost: float | None = None
     target: float | None = None
     report: str | None = None
+    cache: Literal["on", "off", "refresh", "offline"] | None = None
 
     def over(self, other: RunOptions) -> RunOptions:
         """These options, and `other` where these say nothing."""
@@ -72,23 +73,60 @@ def from_flags(values: Mapping[str, Any]) -> RunOptions:
 
 
 def how_options(command: F) -> F:
-    """`--executor`, the stopping rules and `--report`."""
+    """Everything that says how a run is done and what comes of it."""
     options = (
         click.option(
-            "--executor", metavar="E", shell_complete=_executors, help="inline, async:N, threads:N, processes:N, auto."
+            "--cache",
+            type=click.Choice(["on", "off", "refresh", "offline"]),
+            help="Whether model calls are answered from the ledger: refresh asks anew, offline never asks.",
+        ),
+        click.option("--report", metavar="FILE", help="Write an HTML report at the end."),
+        click.option("--accept-changes", is_flag=True, help="Go on although the evaluator's code has changed."),
+    )
+    return plan_options(_with(command, options))
+
+
+def plan_options(command: F) -> F:
+    """`--executor` and the stopping rules."""
+    options = (
+        click.option(
+            "--executor",
+            metavar="E",
+            shell_complete=_executors,
+            help="inline, async:N, threads:N, processes:N, batch:openai, batch:anthropic, auto.",
         ),
         click.option("--max-trials", type=int, metavar="N", help="Stop after N candidates."),
         click.option("--max-evaluations", type=int, metavar="N", help="Stop before more than N evaluations."),
         click.option("--max-time", metavar="TIME", help="Stop after 90s, 15m, 2h."),
         click.option("--max-cost", type=float, metavar="X", help="Stop once the evaluations have cost X."),
         click.option("--target", "target", type=float, metavar="S", help="Stop once a candidate scores S."),
-        click.option("--report", metavar="FILE", help="Write an HTML report at the end."),
-        click.option("--accept-changes", is_flag=True, help="Go on although the evaluator's code has changed."),
     )
+    return _with(command, options)
+
+
+def rehearsal_options(command: F) -> F:
+    """What a rehearsal takes for granted."""
+    options = (
+        click.option("--latency", metavar="S", help="Seconds of a reply: median[,sigma[,per token]].  [0.5,0.5,0.01]"),
+        click.option("--rpm", type=float, metavar="N", help="Requests per minute that each model allows."),
+        click.option("--tpm", type=float, metavar="N", help="Tokens per minute that each model allows."),
+        click.option("--reply-tokens", type=int, metavar="N", help="Tokens of a reply of middle length.  [256]"),
+    )
+    return _with(command, options)
+
+
+def assumptions(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The rehearsal options among a command's parameters, under the names `Assumptions` has."""
+    names = {"latency": "latency", "rpm": "requests", "tpm": "tokens", "reply_tokens": "reply_tokens"}
+    return {names[name]: values[name] for name in names if values[name] is not None}
+
+
+def _with(command: F, options: Sequence[Callable[[F], F]]) -> F:
     for option in reversed(options):
         command = option(command)
     return command
 
 
 def _executors(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in ("inline", "async", "threads", "processes", "auto") if name.startswith(incomplete)]
+    known = ("inline", "async", "threads", "processes", "batch:openai", "batch:anthropic", "auto")
+    return [name for name in known if name.startswith(incomplete)]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fanfold.cli.options import RunOptions, from_flags, how_options
+from fanfold.cli.options import RunOptions, assumptions, from_flags, how_options, rehearsal_options
 from fanfold.cli.output import (
     colourless,
     duration,
@@ -26,6 +27,7 @@ from fanfold.cli.output import (
 from fanfold.errors import ConfigError, Interrupted, LedgerError
 
 if TYPE_CHECKING:
+    from fanfold.cli.target import Loaded
     from fanfold.running import Run
     from fanfold.study import Study
 
@@ -65,6 +67,7 @@ def _field_help(field: Any) -> str:
         "fanfold run functions --dimensions 10 --function ackley",
         "fanfold run my_study.py --executor processes:8 --max-time 15m",
         "fanfold run search.toml --run first-try --report first-try.html",
+        "fanfold run prompts --model openai/gpt-6-luna --rehearse --rpm 500",
         "fanfold run functions --help            (with the study's own fields)",
     ),
 )
@@ -79,6 +82,8 @@ def _field_help(field: Any) -> str:
     "--reuse", type=click.Choice(["run", "ledger", "never"]), help="Whose finished evaluations may be reused."
 )
 @click.option("--seed", type=int, metavar="N", help="The seed of the search.")
+@click.option("--rehearse", is_flag=True, help="Predict time and cost with simulated models: nothing is sent or kept.")
+@rehearsal_options
 @output_options
 @click.pass_context
 def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], accept_changes: bool, **values: Any) -> None:
@@ -89,18 +94,35 @@ def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], accept_chan
     rule given here takes the place of the study's own of the same kind, and joins the others.
     """
     from fanfold import __version__
+
+    assumed = assumptions(values)
+    if values["rehearse"]:
+        from fanfold.cli.models import rehearsed
+
+        rehearsed(ctx, target_, flags, values, assumed)
+        return
+    if assumed:
+        raise ConfigError("--latency, --rpm, --tpm and --reply-tokens are assumptions of a rehearsal: add --rehearse")
+    loaded, options = loaded_target(ctx, target_, flags, values)
+    fields = dict(loaded.fields)
+    meta = {"target": loaded.target, "fields": fields, "options": options.given(), "version": __version__}
+    _do(ctx, loaded.study, options, accept_changes, meta)
+
+
+def loaded_target(
+    ctx: click.Context, target: str, flags: Sequence[str], values: Mapping[str, Any]
+) -> tuple[Loaded, RunOptions]:
+    """The study that a command names, and how it is to be run: flags over the file's [run] table."""
     from fanfold.cli.target import load
     from fanfold.config import from_mapping
 
     own = [name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")]
     given = from_flags(values)
-    loaded = load(target_, flags, given.seed, own)
-    options = given.over(from_mapping(RunOptions, loaded.options, f"{target_} [run]"))
+    loaded = load(target, flags, given.seed, own)
+    options = given.over(from_mapping(RunOptions, loaded.options, f"{target} [run]"))
     if given.seed is None and options.seed is not None:
-        loaded = load(target_, flags, options.seed, own)
-    fields = dict(loaded.fields)
-    meta = {"target": loaded.target, "fields": fields, "options": options.given(), "version": __version__}
-    _do(ctx, loaded.study, options, accept_changes, meta)
+        loaded = load(target, flags, options.seed, own)
+    return loaded, options
 
 
 @click.command(
@@ -157,6 +179,7 @@ def _do(ctx: click.Context, study: Study[Any], options: RunOptions, accept_chang
                 watch=watch,
                 accept_changes=accept_changes,
                 meta=meta,
+                cache=options.cache or "on",
             )
     except Interrupted as error:
         _interrupted(error, ledger, options.report)

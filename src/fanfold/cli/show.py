@@ -24,6 +24,7 @@ from fanfold.cli.output import (
 
 if TYPE_CHECKING:
     from fanfold.ledger import RunInfo
+    from fanfold.models.telemetry import CallFacts
     from fanfold.report import RunFacts, TrialRow
     from fanfold.types import Outcome
 
@@ -61,21 +62,28 @@ def _run_as_json(info: RunInfo, status: str) -> dict[str, Any]:
 
 @click.command(
     short_help="Say what a run found, what failed, and how fast it was.",
-    epilog=examples("fanfold show last", "fanfold show first-try --trials 10", "fanfold show last --json"),
+    epilog=examples("fanfold show last", "fanfold show first-try --trials 10", "fanfold show last --prometheus"),
 )
 @run_argument
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="List the N best trials too.")
+@click.option("--prometheus", is_flag=True, help="Print the counts of model calls as Prometheus text instead.")
 @ledger_option
 @output_options
-def show(name: str, trials: int | None, ledger: str) -> None:
+def show(name: str, trials: int | None, prometheus: bool, ledger: str) -> None:
     """Say what RUN searched, what it found, what failed, and how fast it was."""
+    from fanfold.cli.models import say_calls
     from fanfold.ledger import Ledger
+    from fanfold.models import telemetry
     from fanfold.report import facts, find_run
 
     with Ledger(ledger, readonly=True) as opened:
         run = facts(opened, find_run(opened, name), trials or 1)
+        calls = telemetry.CallFacts.of(opened, run.info.id)
+    if prometheus:
+        click.echo(telemetry.prometheus(run.info.name, calls), nl=False)
+        return
     if machine_readable():
-        print_json(_facts_as_json(run))
+        print_json({**_facts_as_json(run), **_calls_as_json(calls)})
         return
     _say_head(run)
     _say_best(run)
@@ -90,6 +98,7 @@ def show(name: str, trials: int | None, ledger: str) -> None:
         say(
             table(["kind", "count", "first", "message"], [[*row, text] for row, text in zip(rows, messages)], ["count"])
         )
+    say_calls(calls)
     where = f"{run.info.name} --ledger {shlex.quote(ledger)}"
     say(f"\nResume: fanfold resume {where}\nExport: fanfold export {where} -o {run.info.name}.csv")
 
@@ -155,6 +164,15 @@ def _facts_as_json(run: RunFacts) -> dict[str, Any]:
         "reused": run.reused,
         "evaluations_per_second": run.per_second,
     }
+
+
+def _calls_as_json(calls: CallFacts) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    models = [
+        {**asdict(each), "latency": {f"p{q * 100:g}": s for q, s in each.latency.items()}} for each in calls.models
+    ]
+    return {"model_calls": models, "batches": [asdict(each) for each in calls.batches]}
 
 
 def _trial_as_json(row: TrialRow) -> dict[str, Any]:

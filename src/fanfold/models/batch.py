@@ -16,7 +16,8 @@ from fanfold.executors.local import Async
 from fanfold.models.anthropic import Anthropic
 from fanfold.models.batch_book import Parked
 from fanfold.models.batches import batches_of
-from fanfold.models.carrier import Carrier, Terms
+from fanfold.models.carrier import Carrier
+from fanfold.models.doubt import Terms
 from fanfold.models.model import Model
 
 PROVIDERS = ("openai", "anthropic", "auto")
@@ -256,7 +257,7 @@ class Waves:
         wave = self._waves.get(group)
         if wave is not None and self._too_much(wave.bytes + size, most, wave.tokens + call.input_tokens):
             self._depart(group)
-            wave = None
+            wave = self._waves.get(group)
         if wave is None:
             timer = self.loop.call_later(self._gathering.max_wait, self._depart, group)
             wave = self._waves[group] = Wave(carrier, timer)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import email.utils
 import functools
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -85,6 +88,8 @@ class Batches(ABC):
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        #: Seconds by which the provider's clock is ahead of ours, as its last response showed.
+        self.skew = 0.0
 
     @abstractmethod
     async def prepare(self, tag: str, calls: Sequence[tuple[str, Call]]) -> bytes:
@@ -181,6 +186,9 @@ class Batches(ABC):
             response: Response = await send(transport, model.wire.headers(model.key))
         except HttpError as error:
             raise _network_failure(error, model.wire.name, deadline) from error
+        if date := response.headers.get("date"):
+            with contextlib.suppress(ValueError):
+                self.skew = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
         if response.status < 400:
             return response
         try:

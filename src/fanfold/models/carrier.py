@@ -9,8 +9,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -20,27 +19,15 @@ from fanfold.errors import CallFailed
 from fanfold.models.batch_book import Batch, Book, Parked
 from fanfold.models.batches import batches_of
 from fanfold.models.batching import Batches, Line, Remote, refused
+from fanfold.models.doubt import Search, Terms, cancel
 from fanfold.models.model import Again, Model
 
-#: How much older than our note of it a batch in doubt may look, because clocks differ.
-CLOCKS_DIFFER = 600.0
 #: A provider ends every batch within a day; one that has not ended long after that never will.
 LONGEST = 25 * 3600.0
 #: How long a cancelled batch may take to end (OpenAI: up to ten minutes).
 CANCELLING = 1800.0
 #: How long leaving waits for a creation under way, so that it is not left in doubt.
 CREATING = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """How batches are carried; see `BatchExecutor`."""
-
-    deadline: float | None
-    poll: float | None
-    looks: Sequence[float]
-    enqueued: int | None
-    leave: Literal["keep", "cancel"]
 
 
 class Carrier:
@@ -67,6 +54,7 @@ class Carrier:
         self._freed = asyncio.Event()
         self._book = Book(desk)
         self._known = self._book.open_places()
+        self._search = Search(self._book, terms, self._open, note)
 
     # -- from the waves ----------------------------------------------------------------------------------------------
 
@@ -89,7 +77,7 @@ class Carrier:
         """Take these calls, all for one endpoint, to the provider as one batch."""
         first = wave[0]
         tag = f"{self._prefix}-{secrets.token_hex(4)}"
-        batch = Batch(tag, self.desk.run, first.model.id, first.call.endpoint, "intent", None, len(wave), self._now())
+        batch = Batch(tag, self.desk.run, first.model.id, first.call.endpoint, "new", None, len(wave), self._now())
         batch.waiting = {f"{tag}-{number}": parked for number, parked in enumerate(wave)}
         batch.ids = set(batch.waiting)
         self._start(batch, functools.partial(self._carry, batch, _protocol(first.model)))
@@ -99,12 +87,11 @@ class Carrier:
         creating = [batch.task for batch in self._creating if batch.task is not None]
         if creating:
             await asyncio.wait(creating, timeout=CREATING)
-        for batch in sorted(self._open, key=lambda batch: batch.created):
-            if batch.task is not None:
-                batch.task.cancel()
-            if batch.run == self.desk.run and batch.waiting and batch.lines is None:
-                self.left.append(await self._say_goodbye(batch))
         tasks = [batch.task for batch in self._open if batch.task is not None]
+        for task in tasks:
+            task.cancel()
+        ours = [batch for batch in self._open if batch.run == self.desk.run and batch.waiting and batch.state != "new"]
+        self.left += await asyncio.gather(*map(self._say_goodbye, sorted(ours, key=lambda batch: batch.created)))
         await asyncio.gather(*tasks, *self._ending, return_exceptions=True)
         self._open.clear()
 
@@ -181,7 +168,7 @@ class Carrier:
     async def _bring(self, batch: Batch, api: Batches) -> None:
         """Wait for the batch, wherever it is, and hand out what it brings."""
         while True:
-            if batch.remote is None and not await self._find(batch, api):
+            if batch.remote is None and not await self._search.find(batch, api):
                 await self._abandon(batch)
                 return
             remote = await self._watch(batch, api)
@@ -199,64 +186,6 @@ class Carrier:
         batch.lines = lines
         self._deliver(batch, lines)
         self._later(self._finish(batch))
-
-    async def _find(self, batch: Batch, api: Batches) -> bool:
-        """Look for a batch in doubt; False if it is nowhere after all looks."""
-        looks = 0
-        while looks < len(self._terms.looks):
-            await asyncio.sleep(self._terms.looks[looks])
-            try:
-                recent = await self._recent(batch, api)
-            except CallFailed as error:
-                if not error.passing and error.kind != "malformed":
-                    raise
-                await asyncio.sleep(30.0 * random.uniform(0.5, 1.0))
-                continue  # not a look: nothing was seen
-            if api.tagged and await self._adopt_tagged(batch, api, recent):
-                return True
-            if not api.tagged and await self._adopt_alike(batch, recent):
-                return True
-            looks += 1
-        return False
-
-    async def _recent(self, batch: Batch, api: Batches) -> list[Remote]:
-        known = self._book.remotes(batch)
-        found = []
-        async for remote in api.newest():
-            if 0 < remote.created < batch.created - CLOCKS_DIFFER:
-                break
-            if remote.id not in known:
-                found.append(remote)
-        return found
-
-    async def _adopt_alike(self, batch: Batch, recent: list[Remote]) -> bool:
-        """Take the batch that may be this one for it, until its results tell."""
-        alike = [remote for remote in recent if remote.requests == batch.requests and remote.id not in batch.rejected]
-        held = {other.remote: other.in_doubt for other in self._open if other is not batch}
-        while alike and all(remote.id in held for remote in alike):
-            if not any(held[remote.id] for remote in alike):
-                return False
-            # What another doubtful batch holds for the time being may turn out to be ours.
-            await asyncio.sleep(self._terms.poll or 30.0)
-            held = {other.remote: other.in_doubt for other in self._open if other is not batch}
-        free = [remote for remote in alike if remote.id not in held]
-        if not free:
-            return False
-        nearest = min(free, key=lambda remote: abs(remote.created - batch.created))
-        await self._book.note(batch, "intent", nearest.id)
-        return True
-
-    async def _adopt_tagged(self, batch: Batch, api: Batches, recent: list[Remote]) -> bool:
-        matches = [remote for remote in recent if remote.tag == batch.tag]
-        if not matches:
-            return False
-        keep, *rest = sorted(matches, key=lambda remote: (remote.refused is not None, remote.created))
-        for other in rest:
-            self._note(f"batch {batch.tag} exists more than once: {other.id} is cancelled; what it did is charged too")
-            await _quietly(api.cancel(other.id))
-        self._note(f"batch {batch.tag} was found again as {keep.id}")
-        await self._book.note(batch, "submitted", keep.id)
-        return True
 
     async def _reject(self, batch: Batch) -> None:
         """It was another batch that was taken for this one."""
@@ -311,7 +240,7 @@ class Carrier:
             batch.cancelled_at = now
             self._note(f"batch {batch.remote} is not done by its deadline: {self._rest(batch)}")
             assert batch.remote is not None
-            await _quietly(api.cancel(batch.remote))
+            await cancel(api, batch.remote)
         if now - batch.cancelled_at > CANCELLING:
             raise CallFailed("not-found", f"batch {batch.remote} was cancelled and does not end")
         return CANCELLING
@@ -417,12 +346,3 @@ def _if_refused(error: Exception, n: int) -> float | None:
     if isinstance(error, CallFailed) and (error.kind == "rate-limit" or not error.sent):
         return Again()(error, n)
     return None
-
-
-async def _quietly(cancelling: Awaitable[None]) -> None:
-    """A batch that cannot be cancelled has ended by itself, and is about to be read."""
-    try:
-        await cancelling
-    except CallFailed as error:
-        if error.hopeless:
-            raise

@@ -15,19 +15,25 @@ from typing import Any, Protocol
 import msgspec
 
 from fanfold.attempt import attempt
-from fanfold.calls import DESK, ROUTE, Call, Desk, Reply, Sent
+from fanfold.calls import DESK, REHEARSAL, ROUTE, Call, Desk, Reply, Sent
 from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError, nearest
 from fanfold.limits import Limiter, Limits, limits_of
 from fanfold.models.anthropic import Anthropic
+from fanfold.models.breaker import Breaker
 from fanfold.models.http import Http, HttpError, Response
 from fanfold.models.openai import Compatible, OpenAI
 from fanfold.models.pricing import FREE, Price, price_of
+from fanfold.models.telemetry import install
 from fanfold.models.wire import Messages, Wire
 from fanfold.sync import run_beside
 
+install()
+
 #: Tokens assumed for a reply of unknown length, until the model has shown how long its replies are.
 OUTPUT_GUESS = 256
+#: How long a call may wait for an outage to end, in seconds.
+PATIENCE = 3600.0
 
 
 class Transport(Protocol):
@@ -52,7 +58,7 @@ class Line:
 
     transport: Transport
     limiter: Limiter
-    failures: int = 0
+    breaker: Breaker = field(default_factory=Breaker)
     #: Running mean of output tokens.
     output: float = OUTPUT_GUESS
 
@@ -145,24 +151,36 @@ class Model:
         line = self.line()
         tries = 0
 
+        counted = 0
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+
         async def once() -> Reply:
-            nonlocal tries
+            nonlocal tries, counted
             tries += 1
+            counted += not line.breaker.open  # an outage is waited out: it uses up no tries
             return await self._once(call, line)
 
-        return Sent(await attempt(once, again=self.again), tries)
+        def again(error: Exception, n: int) -> float | None:
+            patient = loop.time() - begun < PATIENCE
+            return self.again(error, max(1, counted)) if patient else None
+
+        return Sent(await attempt(once, again=again), tries)
 
     def line(self) -> Line:
         """This model's line on the running event loop, opened when first needed and closed with the desk."""
         loop = asyncio.get_running_loop()
         line = self._lines.get(loop)
         if line is None:
-            line = self._lines[loop] = Line(self.connect(), Limiter(self.limits))
+            stand_in = REHEARSAL.get()
+            transport = self.connect() if stand_in is None else stand_in(self)
+            line = self._lines[loop] = Line(transport, Limiter(self.limits))
             desk().closers.append(line.transport.close)
         return line
 
     async def _once(self, call: Call, line: Line) -> Reply:
         clock = asyncio.get_running_loop().time
+        await line.breaker.enter()
         permit = await line.limiter.acquire(call.input_tokens, min(call.output_tokens, round(line.output)))
         started = clock()
         try:
@@ -172,9 +190,11 @@ class Model:
             )
         except HttpError as error:
             permit.done(False, overloaded=error.kind in ("timeout", "disconnected", "connect"))
+            line.breaker.failed()
             raise _network_failure(error, self.wire.name, self.timeout) from error
         except BaseException:
             permit.done(False)
+            line.breaker.left()
             raise
         quota = self.wire.quota(response.headers)
         try:
@@ -183,8 +203,10 @@ class Model:
             refused = error.kind == "rate-limit"
             overloaded = error.kind in ("overloaded", "server")
             permit.done(False, refused=refused, overloaded=overloaded, retry_after=error.retry_after, quota=quota)
+            line.breaker.failed() if overloaded else line.breaker.ok()
             desk().metrics.refused += refused
             raise
+        line.breaker.ok()
         permit.done(True, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens, quota=quota)
         line.output += 0.05 * (reply.output_tokens - line.output)
         return msgspec.structs.replace(reply, seconds=clock() - started)
@@ -267,7 +289,7 @@ def model(
         raise ConfigError(f"model {name!r} lacks the model's name after the slash")
     url = (base_url or _setting(wire.url_variable) or wire.default_url).rstrip("/")
     key = key or _setting(wire.key_variable)
-    if key is None and url == wire.default_url:
+    if key is None and url == wire.default_url and REHEARSAL.get() is None:
         raise ConfigError(f"{name} needs an API key: set {wire.key_variable}, or use local/smollm2, which needs none")
     found = given or price_of(rest) if wire.name != "openai-compatible" else given
     return Model(rest, wire, url, limits_of(limits), found, timeout, key=key)
@@ -289,11 +311,10 @@ def _simulated(
     from fanfold.models.simulated import SimulatedTransport
 
     wire: Wire = Anthropic() if "claude" in name else OpenAI()
+    url = "http://simulated" + ("" if wire.name == "anthropic" else "/v1")
     transport = SimulatedTransport.of(name, **options)
     found = price or price_of(name)
-    return Model(
-        name, wire, "http://simulated/v1", limits_of(limits), found, timeout, connect=lambda: transport, key="sim"
-    )
+    return Model(name, wire, url, limits_of(limits), found, timeout, connect=lambda: transport, key="simulated")
 
 
 def _setting(name: str) -> str | None:

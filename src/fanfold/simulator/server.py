@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 from urllib.parse import parse_qsl, unquote
 
-from fanfold.errors import ConfigError, MissingExtra
+from fanfold.errors import ConfigError
 from fanfold.simulator.core import Simulator
 from fanfold.simulator.wire import Broken, Request, Response, reply
 
@@ -32,10 +32,6 @@ async def serve(simulator: Simulator, *, host: str = "127.0.0.1", port: int = 0)
     OpenAI clients add `/v1` to the URL, Anthropic clients take it as it is.  Leaving the context closes every
     connection and ends the batches still running.
     """
-    try:
-        import httptools  # noqa: F401
-    except ImportError:
-        raise MissingExtra("httptools", "simulator", "the simulator's server") from None
     floor = _Floor(simulator)
     loop = asyncio.get_running_loop()
     try:

@@ -64,7 +64,7 @@ class Config:
     trials: int = field(default=24, metadata={"help": "prompts to try"})
     cases: int = field(default=12, metadata={"help": "sentences each prompt is tried on"})
     population: int = field(default=8, metadata={"help": "prompts in a generation"})
-    schedule: Literal["all", "racing"] = field(default="racing", metadata={"help": "racing drops hopeless prompts early"})
+    schedule: Literal["all", "racing"] = field(default="racing", metadata={"help": "racing drops the hopeless early"})
     seed: int = field(default=0, metadata={"help": "of the search and the sentences"})
 
 

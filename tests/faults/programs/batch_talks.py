@@ -25,7 +25,7 @@ from fanfold.models.batch_book import Book
 from fanfold.models.batches import AnthropicBatches, OpenAIBatches
 from fanfold.models.carrier import Carrier
 from fanfold.models.http import Http
-from fanfold.models.model import Model, Transport
+from fanfold.models.model import Model
 from fanfold.models.openai import OpenAI
 
 TALKS, TURNS = 5, 3
@@ -142,8 +142,6 @@ def main() -> None:
         print(f"pid {child}", flush=True)
         print(f"ended {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}", flush=True)
 
-
-__all__ = ["STEPS", "TALKS", "TURNS", "Transport", "executor", "talks"]
 
 if __name__ == "__main__":
     main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import sqlite3
 from collections.abc import Callable, Coroutine
@@ -23,6 +24,8 @@ from fanfold.limits import Limits
 from fanfold.models.anthropic import Anthropic
 from fanfold.models.batch import BatchExecutor
 from fanfold.models.batches import AnthropicBatches, OpenAIBatches
+from fanfold.models.batching import Remote, Results
+from fanfold.models.http import Response
 from fanfold.models.model import Model
 from fanfold.models.openai import Compatible, OpenAI
 from fanfold.models.pricing import Price
@@ -32,6 +35,7 @@ from fanfold.simulator.config import Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator
 from fanfold.simulator.faults import Fault, Faults
 from fanfold.simulator.limits import Limits as SimulatedLimits
+from fanfold.simulator.server import serve
 from fanfold.testing import ExecutorConformance, run_virtual
 
 STYLES = ["openai", "anthropic"]
@@ -51,9 +55,9 @@ class World:
     def another(self, name: str, wire: Wire | None = None, **options: Any) -> Model:
         wire = wire or (OpenAI() if self.style == "openai" else Anthropic())
         options = {"timeout": 60.0, "key": "k", **options}
-        connect = lambda: SimulatedTransport(self.simulator)  # noqa: E731
+        options.setdefault("connect", lambda: SimulatedTransport(self.simulator))
         url = "http://api.test" if isinstance(wire, Anthropic) else "http://api.test/v1"
-        return Model(name, wire, url, Limits(), Price(1.0, 2.0), connect=connect, **options)
+        return Model(name, wire, url, Limits(), Price(1.0, 2.0), **options)
 
     @property
     def waves(self) -> list[int]:
@@ -118,7 +122,7 @@ def test_each_turn_of_all_conversations_that_still_go_on_is_one_wave(style: str)
     assert world.paid == (54, 0)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(lengths=st.lists(st.integers(1, 5), min_size=2, max_size=12), style=st.sampled_from(STYLES))
 def test_a_wave_has_as_many_calls_as_conversations_are_alive(lengths: list[int], style: str) -> None:
     world = World(style)
@@ -185,6 +189,31 @@ def test_a_wave_leaves_when_the_provider_takes_no_more_in_one_batch(monkeypatch:
     virtual(lambda: talks(Talk(world.model), [1] * 10).run_async(batch()))
     assert sum(world.waves) == 10
     assert max(world.waves) < 8
+
+
+def test_a_call_that_nobody_waits_for_any_more_is_not_paid_for() -> None:
+    world = World("openai")
+
+    async def evaluate(candidate: Any, case: Case) -> float:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(30.0 if candidate[0] < 2 else None):
+                await world.model.generate(f"hello {candidate[0]}")
+        if candidate[0] == 1:
+            await world.model.generate("hello 1")  # once more, after it had given up
+        if candidate[0] == 4:
+            await asyncio.sleep(50.0)
+            await world.model.generate("another")
+        return 0.0
+
+    async def evaluate_late(candidate: Any, case: Case) -> float:
+        if candidate[0] == 4:
+            await asyncio.sleep(40.0)  # so that nothing leaves before two have given up
+        return await evaluate(candidate, case)
+
+    run = virtual(lambda: talks(evaluate_late, [1] * 5).run_async(batch(max_wait=1000.0)))
+    assert run.progress.failures == 0
+    asked = [charge.key for charge in world.simulator.charges]
+    assert len(asked) == len(set(asked)) == 5  # 1, 2, 3, 4 and the other one, but never 0
 
 
 @both_styles
@@ -330,6 +359,48 @@ def test_anthropic_lines_are_read_as_they_were_really_recorded() -> None:
         assert read(errored % (kind, b"later")) == ("a", None)
     for kind in (b"canceled", b"expired", b"from_the_future"):
         assert read(b'{"custom_id":"a","result":{"type":"%b"}}' % kind) == ("a", None)
+
+
+@dataclass
+class Canned:
+    """A transport that delivers one body in pieces of given sizes."""
+
+    body: bytes
+    sizes: list[int]
+
+    async def download(self, url: str, headers: Any, sink: Callable[[bytes], object], **options: Any) -> Response:
+        at = 0
+        for size in [*self.sizes, len(self.body)]:
+            sink(self.body[at : at + size])
+            at += size
+        return Response(200, {}, b"")
+
+    async def close(self) -> None: ...
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    ids=st.lists(st.integers(0, 9), max_size=25),
+    sizes=st.lists(st.integers(1, 400), max_size=30),
+    ending=st.sampled_from([b"", b"\n", b"\n\n"]),
+)
+def test_whatever_comes_in_whatever_pieces_the_first_line_of_an_id_counts(
+    ids: list[int], sizes: list[int], ending: bytes
+) -> None:
+    line = '{{"custom_id":"id-{}","result":{{"type":"errored","error":{{"error":{{"message":"line {}"}}}}}}}}'
+    body = "\n".join(line.format(id, place) for place, id in enumerate(ids)).encode() + ending
+    world = World("anthropic")
+    model = world.another("claude", connect=lambda: Canned(body, sizes))
+
+    async def main() -> Results:
+        return await AnthropicBatches(model).results(Remote("b", 0.0, "ended", True, results=("http://api.test/r",)))
+
+    results = virtual(main)
+    assert {id: str(said) for id, said in results.lines.items()} == {
+        f"id-{id}": f"anthropic: line {ids.index(id)}" for id in ids
+    }
+    assert results.repeated == len(ids) - len(set(ids))
+    assert results.torn == 0
 
 
 @both_styles
@@ -528,6 +599,26 @@ def test_two_creations_in_doubt_at_once_both_find_their_own(style: str) -> None:
     assert run.progress.failures == 0
     assert world.waves == [4, 4]
     assert world.paid == (8, 0)
+
+
+@pytest.mark.parametrize("skew", [-7200.0, 7200.0])
+@both_styles
+def test_a_provider_whose_clock_is_wrong_by_hours_still_has_our_batch(style: str, skew: float) -> None:
+    """In real time and over sockets, because the clock is read from the header of responses."""
+    faults = Faults((Fault("lost_drop", times=1),))
+    config = SimulatorConfig(turnaround=Latency(0.05), clock_skew=skew, faults=faults)
+
+    async def main() -> None:
+        simulator = Simulator(config)
+        async with serve(simulator, port=0) as url:
+            wire: Wire = OpenAI() if style == "openai" else Anthropic()
+            model = Model("m", wire, url + ("/v1" if style == "openai" else ""), Limits(), None, key="k")
+            executor = batch(style, poll=0.02, settle=0.02, looks=(0.0, 0.05))
+            run = await talks(Talk(model), [2] * 3).run_async(executor)
+        assert run.progress.failures == 0
+        assert [made.requests for made in simulator.books.batches] == [3, 3]
+
+    asyncio.run(main())
 
 
 def test_a_batch_that_exists_twice_is_kept_once_and_the_other_cancelled() -> None:

@@ -1,0 +1,267 @@
+"""`fanfold simulate`, `estimate` and `batches`, and `run --rehearse`: everything about models but asking them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fanfold.cli.options import assumptions, plan_options, rehearsal_options
+from fanfold.cli.output import (
+    duration,
+    examples,
+    first_line,
+    ledger_option,
+    machine_readable,
+    number,
+    output_options,
+    print_json,
+    say,
+    table,
+)
+from fanfold.cli.run import RunCommand, loaded_target
+from fanfold.errors import ConfigError, LedgerError, nearest
+
+if TYPE_CHECKING:
+    from fanfold.models.telemetry import CallFacts
+    from fanfold.rehearsal import Assumptions, Bound, Forecast, Usage
+    from fanfold.study import Study
+
+_CAVEAT = (
+    "Replies are made up: scores, and what a search does because of them, are not predicted; how long replies are is "
+    "assumed (--reply-tokens)."
+)
+
+
+@click.command(
+    short_help="Serve simulated models over HTTP.",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def simulate(ctx: click.Context, options: tuple[str, ...]) -> None:
+    """Serve a fake of OpenAI and Anthropic with their limits, errors and batches; --help lists the options."""
+    from fanfold.simulator.__main__ import main
+
+    ctx.exit(main(options))
+
+
+# -- rehearsals ------------------------------------------------------------------------------------------------------
+
+
+def rehearsed(
+    ctx: click.Context, target: str, flags: Sequence[str], values: Mapping[str, Any], assumed: Mapping[str, Any]
+) -> None:
+    """`fanfold run TARGET --rehearse`."""
+    from fanfold.rehearsal import rehearse
+
+    given = _assumptions(assumed)
+    study, executor = _unkeyed(ctx, target, flags, values)
+    cache = "off" if values["cache"] == "off" else "on"  # there is no ledger to refresh or to replay
+    forecast = rehearse(study, executor, given, reuse=values["reuse"] or "run", cache=cache)
+    if machine_readable():
+        print_json(
+            {"study": study.name, **dataclasses.asdict(forecast), "calls": forecast.calls, "cost": forecast.cost}
+        )
+    say(f"{study.name} was rehearsed with simulated models: nothing was sent, paid or kept")
+    _say_forecast(forecast)
+
+
+def _say_forecast(forecast: Forecast) -> None:
+    say(
+        f"\n{forecast.trials} trials, {forecast.evaluations} evaluations, {forecast.failures} failures; "
+        f"stopped: {forecast.reason}"
+    )
+    if forecast.failure is not None:
+        say(f"the first failure, perhaps of the made-up reply only: {first_line(forecast.failure)}")
+    if not forecast.usage:
+        say("No model was asked, so there is nothing to predict: computing takes no time on the virtual clock.")
+        return
+    say(f"time {duration(forecast.seconds)}, cost {money(forecast.cost)}\n")
+    head = ["model", "calls", "refused", "in batches", "input tokens", "output tokens", "cost", "limits", "used"]
+    say(table(head, [_usage_row(each) for each in forecast.usage], right=head[1:7]))
+    say(f"\n{_CAVEAT}")
+
+
+def _usage_row(usage: Usage) -> list[str]:
+    counts = (usage.calls, usage.refused, usage.batched, usage.input_tokens, usage.output_tokens)
+    limits = ", ".join(f"{limit:g} {name}" for name, limit in usage.limits.items()) or "none told"
+    used = "-" if usage.utilisation is None else f"{usage.utilisation:.0%}"
+    return [usage.model, *map(str, counts), money(usage.cost), limits, used]
+
+
+@click.command(
+    cls=RunCommand,
+    short_help="Say what a run would cost and how long it would take.",
+    context_settings={"ignore_unknown_options": True},
+    epilog=examples(
+        "fanfold estimate prompts --model openai/gpt-6-luna",
+        "fanfold estimate my_study.py --executor batch:openai --sample 20 --json",
+    ),
+)
+@click.argument("target_", metavar="TARGET")
+@click.argument("flags", metavar="[FIELDS]...", nargs=-1, type=click.UNPROCESSED)
+@plan_options
+@click.option("--seed", type=int, metavar="N", help="The seed of the search.")
+@click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Trials to rehearse.  [by the study's window]")
+@rehearsal_options
+@output_options
+@click.pass_context
+def estimate(ctx: click.Context, /, target_: str, flags: tuple[str, ...], sample: int | None, **values: Any) -> None:
+    """Say what a run of TARGET would cost and how long it would take, low, expected and high; nothing is sent.
+
+    A few trials are rehearsed with simulated models and extrapolated to all that the study's rules allow. Low: replies
+    as short as the shortest in the rehearsal. High: replies as long as max_tokens allows, and every case run.
+    """
+    from fanfold.rehearsal import estimate as judged
+
+    given = _assumptions(assumptions(values))
+    study, executor = _unkeyed(ctx, target_, flags, values)
+    found = judged(study, executor, given, sample)
+    if machine_readable():
+        print_json({"study": study.name, "stop": repr(study.stop), **dataclasses.asdict(found)})
+    many = f"{found.trials} trials" if not found.endless else f"each {found.trials} trials (it has no end of its own)"
+    say(f"{study.name}, {many} on {found.cases} cases, judged by a rehearsal of {found.sample} trials\n")
+    head = ["", "cost", "time", "calls", "input tokens", "output tokens"]
+    bounds = {"low": found.low, "expected": found.expected, "high": found.high}
+    say(table(head, [_bound_row(name, bound) for name, bound in bounds.items()], right=head[1:]))
+    if found.cost_limit is not None:
+        say(f"\nIt stops before it has paid more than {number(found.cost_limit)}, whatever is done by then.")
+    say(f"\nStopping rules: {study.stop!r}. Those that look at scores or time may end it earlier.\n{_CAVEAT}")
+
+
+def _bound_row(name: str, bound: Bound) -> list[str]:
+    counts = (bound.calls, bound.input_tokens, bound.output_tokens)
+    return [name, money(bound.cost), duration(bound.seconds), *map(str, counts)]
+
+
+def _assumptions(given: Mapping[str, Any]) -> Assumptions:
+    from fanfold.rehearsal import Assumptions
+    from fanfold.simulator.config import Latency
+
+    latency = {"latency": Latency.parse(given["latency"])} if "latency" in given else {}
+    return Assumptions(**{**given, **latency})
+
+
+def _unkeyed(
+    ctx: click.Context, target: str, flags: Sequence[str], values: Mapping[str, Any]
+) -> tuple[Study[Any], str]:
+    """The study that is named, with its stopping rules, loaded so that its models need no keys; and its executor."""
+    from fanfold.rehearsal import rehearsing
+
+    with rehearsing():
+        loaded, options = loaded_target(ctx, target, flags, values)
+    study = dataclasses.replace(loaded.study, stop=options.stop(loaded.study.stop))
+    return study, options.executor or "auto"
+
+
+# -- what a run asked ------------------------------------------------------------------------------------------------
+
+
+def say_calls(facts: CallFacts) -> None:
+    """The part of `fanfold show` about model calls; nothing for a run without any."""
+    if facts.models:
+        say("\nModel calls")
+        head = ["model", "calls", "in batches", "input tokens", "output tokens", "cost", "retries", "p50", "p90", "p99"]
+        rows = []
+        for each in facts.models:
+            cost = money(each.cost) + (
+                f" and {each.unpriced} unknown" if each.unpriced and each.cost is not None else ""
+            )
+            counts = [str(n) for n in (each.calls, each.batched, each.input_tokens, each.output_tokens)]
+            times = [f"{seconds:.3g}s" for seconds in each.latency.values()] or ["-"] * 3
+            rows.append([each.model, *counts, cost, str(each.retries), *times])
+        say(table(head, rows, right=head[1:]))
+    if facts.batches:
+        say("\nProvider batches")
+        found = [[each.model, each.state, str(each.batches), str(each.requests)] for each in facts.batches]
+        say(table(["model", "state", "batches", "requests"], found, right=["batches", "requests"]))
+
+
+def money(cost: float | None) -> str:
+    return "unknown" if cost is None else number(cost)
+
+
+# -- batches ---------------------------------------------------------------------------------------------------------
+
+_FIELDS = ("tag", "run", "model", "endpoint", "state", "remote", "requests", "created", "note")
+_BATCHES = """
+    SELECT b.tag, r.name, b.model, b.endpoint, b.state, b.remote, b.requests, b.created, b.note
+    FROM batch b LEFT JOIN run r ON r.id = b.run ORDER BY b.created DESC, b.tag
+"""
+
+
+@click.command(
+    short_help="List the provider batches of a ledger, or cancel one.",
+    epilog=examples("fanfold batches", "fanfold batches --cancel ff-1a2b --ledger runs.db"),
+)
+@ledger_option
+@click.option("--cancel", metavar="TAG", help="Ask the provider to end this batch early (TAG or its beginning).")
+@output_options
+def batches(ledger: str, cancel: str | None) -> None:
+    """List the provider batches that a ledger knows, newest first.
+
+    With --cancel, one of them is ended early at its provider; what it has done by then is charged, and a resumed run
+    takes it and goes on with the rest.
+    """
+    from fanfold.ledger import Ledger
+
+    with Ledger(ledger, readonly=True) as opened:
+        found = [dict(zip(_FIELDS, row)) for row in opened.read(_BATCHES)]
+    if cancel is not None:
+        _cancel(_chosen(found, cancel, ledger))
+        return
+    if machine_readable():
+        print_json(found)
+    if not found:
+        say(f"{ledger} knows of no provider batches: runs with --executor batch:openai or batch:anthropic make some")
+        return
+    head = ["tag", "run", "model", "state", "requests", "at the provider", "note"]
+    rows = [
+        [str(each[name] or "-") for name in ("tag", "run", "model", "state", "requests", "remote")] for each in found
+    ]
+    say(table(head, [[*row, first_line(each["note"] or "", 60)] for row, each in zip(rows, found)], right=["requests"]))
+
+
+def _chosen(found: list[dict[str, Any]], tag: str, ledger: str) -> dict[str, Any]:
+    exact = [each for each in found if each["tag"] == tag] or [each for each in found if each["tag"].startswith(tag)]
+    if len(exact) != 1:
+        problem = "is not one batch but several" if exact else "is no batch"
+        tags = [each["tag"] for each in exact or found]
+        raise LedgerError(f"{tag!r} {problem} of {ledger}{nearest(tag, tags)}")
+    batch = exact[0]
+    if batch["state"] != "submitted":
+        remedy = "resume its run, which finds out" if batch["state"] == "intent" else "there is nothing to cancel"
+        raise ConfigError(f"batch {batch['tag']} is {batch['state']!r}, not under way as far as is known: {remedy}")
+    return batch
+
+
+def _cancel(batch: dict[str, Any]) -> None:
+    import asyncio
+
+    from fanfold.models.batches import batches_of
+    from fanfold.models.model import desk, model
+
+    provider, _, name = batch["model"].partition("/")
+    asked = model(f"{'anthropic' if provider == 'anthropic' else 'openai'}/{name}")
+    # A file says where the batch is, but only the user's own settings may say where their key is sent.
+    if not batch["endpoint"].startswith(f"{asked.url}/"):
+        raise ConfigError(
+            f"batch {batch['tag']} was made at {batch['endpoint']}, not at {asked.url}: set {asked.wire.url_variable}"
+        )
+    protocol = batches_of(asked)
+    assert protocol is not None
+
+    async def go() -> None:
+        try:
+            await protocol(asked).cancel(batch["remote"])
+        finally:
+            await desk().close()
+
+    asyncio.run(go())
+    if machine_readable():
+        print_json({"tag": batch["tag"], "remote": batch["remote"], "cancelled": True})
+    say(f"{batch['remote']} is being cancelled; `fanfold resume {batch['run'] or 'RUN'}` takes what it has done")

@@ -1,0 +1,105 @@
+"""A batch whose creation was not confirmed: looking for it at the provider, which may or may not have it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fanfold.errors import CallFailed
+from fanfold.models.batch_book import Batch, Book
+from fanfold.models.batching import Batches, Remote
+
+#: How much older than our note of it a batch in doubt may look: clocks are read with delays, and rounded.
+CLOCKS_DIFFER = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How batches are carried; see `BatchExecutor`."""
+
+    deadline: float | None
+    poll: float | None
+    looks: Sequence[float]
+    enqueued: int | None
+    leave: Literal["keep", "cancel"]
+
+
+class Search:
+    """Finds batches in doubt among those the provider lists.
+
+    One that carries our tag is ours.  Where batches carry none, one that may be ours is taken for it until its results
+    tell, and is not cancelled before that.
+    """
+
+    def __init__(self, book: Book, terms: Terms, others: Collection[Batch], note: Callable[[str], None]) -> None:
+        self._book, self._terms, self._open, self._note = book, terms, others, note
+
+    async def find(self, batch: Batch, api: Batches) -> bool:
+        """Look for a batch in doubt; False if it is nowhere after all looks."""
+        looks = 0
+        while looks < len(self._terms.looks):
+            await asyncio.sleep(self._terms.looks[looks])
+            try:
+                recent = await self._recent(batch, api)
+            except CallFailed as error:
+                if not error.passing and error.kind != "malformed":
+                    raise
+                await asyncio.sleep(30.0 * random.uniform(0.5, 1.0))
+                continue  # not a look: nothing was seen
+            if api.tagged and await self._adopt_tagged(batch, api, recent):
+                return True
+            if not api.tagged and await self._adopt_alike(batch, recent, batch.created + api.skew):
+                return True
+            looks += 1
+        return False
+
+    async def _recent(self, batch: Batch, api: Batches) -> list[Remote]:
+        known = self._book.remotes(batch)
+        found = []
+        async for remote in api.newest():
+            if 0 < remote.created < batch.created + api.skew - CLOCKS_DIFFER:
+                break
+            if remote.id not in known:
+                found.append(remote)
+        return found
+
+    async def _adopt_alike(self, batch: Batch, recent: list[Remote], created: float) -> bool:
+        """Take the batch that may be this one for it, until its results tell."""
+        alike = [remote for remote in recent if remote.requests == batch.requests and remote.id not in batch.rejected]
+        held = {other.remote: other.in_doubt for other in self._open if other is not batch}
+        while alike and all(remote.id in held for remote in alike):
+            if not any(held[remote.id] for remote in alike):
+                return False
+            # What another doubtful batch holds for the time being may turn out to be ours.
+            await asyncio.sleep(self._terms.poll or 30.0)
+            held = {other.remote: other.in_doubt for other in self._open if other is not batch}
+        free = [remote for remote in alike if remote.id not in held]
+        if not free:
+            return False
+        nearest = min(free, key=lambda remote: abs(remote.created - created))
+        await self._book.note(batch, "intent", nearest.id)
+        return True
+
+    async def _adopt_tagged(self, batch: Batch, api: Batches, recent: list[Remote]) -> bool:
+        matches = [remote for remote in recent if remote.tag == batch.tag]
+        if not matches:
+            return False
+        keep, *rest = sorted(matches, key=lambda remote: (remote.refused is not None, remote.created))
+        for other in rest:
+            self._note(f"batch {batch.tag} exists more than once: {other.id} is cancelled; what it did is charged too")
+            await cancel(api, other.id)
+        self._note(f"batch {batch.tag} was found again as {keep.id}")
+        await self._book.note(batch, "submitted", keep.id)
+        return True
+
+
+async def cancel(api: Batches, id: str) -> None:
+    """Cancel a batch; one that cannot be cancelled has ended by itself."""
+    try:
+        await api.cancel(id)
+    except CallFailed as error:
+        if error.hopeless:
+            raise
