@@ -49,12 +49,23 @@ test: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/engine.py --quick
+	$(BIN)/python benchmarks/models.py --quick
+	$(BIN)/python benchmarks/limits.py --quick
 
-# The peers live in an environment of their own, so that what they need never mixes with what Fanfold needs.
-bench-peers: $(VENV)/bin/python
+# The peers live in environments of their own, so that what they need never mixes with what Fanfold needs.
+MODEL_PEERS := litellm:litellm langchain:langchain-openai dspy:dspy inspect:inspect-ai,openai
+bench-peers: $(VENV)/.dev
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	.venv-bench/bin/python benchmarks/engine.py --quick
+	@mkdir -p .venv-peers && echo '*' > .venv-peers/.gitignore
+	@for peer in $(MODEL_PEERS); do \
+	  home=.venv-peers/$${peer%%:*}; \
+	  { $(PYTHON) -m venv $$home && $$home/bin/python -m pip install --quiet --disable-pip-version-check \
+	    -c constraints.txt $$(echo $${peer#*:} | tr , ' '); } \
+	  || { echo "$${peer%%:*} cannot be installed, and is left out"; rm -rf $$home; }; \
+	done
+	$(BIN)/python benchmarks/models.py --quick
 
 clean:
 	rm -rf $(VENV) .venv-bench demo benchmarks/results dist build

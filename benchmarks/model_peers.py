@@ -39,12 +39,15 @@ class Work:
         self.texts = [f"What follows from {number}?" for number in range(calls)]
         self.failed = 0
         self.watch = Stopwatch()
+        #: Seconds of the timed part in which this process could have run and had no core.
+        self.waited = 0.0
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        self.failed = 0
+        self.failed, before = 0, _waited()
         with stopwatch() as self.watch:
             yield
+        self.waited = _waited() - before
 
     async def ask_all(self, ask: Callable[[str], Awaitable[Any]]) -> None:
         """Warm up, then make the timed calls, as many at a time as a semaphore of `concurrency` would let through."""
@@ -64,6 +67,14 @@ class Work:
                     print(f"{type(error).__name__}: {error}"[:300], file=sys.stderr)
 
         await asyncio.gather(*(worker() for _ in range(self.concurrency)))
+
+
+def _waited() -> float:
+    """Seconds the main thread has waited for a core; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 async def fanfold_durable(work: Work) -> None:
@@ -244,6 +255,7 @@ def measure(name: str, url: str, calls: int, concurrency: int) -> dict[str, Any]
         "failed": work.failed,
         "cpu_s": work.watch.cpu,
         "wall_s": work.watch.wall,
+        "waited_s": work.waited,
         "peak_mb": peak,
         "loop": loop,
     }

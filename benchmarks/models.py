@@ -164,6 +164,7 @@ def one(name: str, url: str, calls: int, concurrency: int, python: str = sys.exe
         "calls/CPU-s": calls / took["cpu_s"],
         "calls/s": calls / took["wall_s"],
         "of ideal": calls / took["wall_s"] / (concurrency / LATENCY),
+        "no core": took["waited_s"] / took["wall_s"],
         "peak MB": took["peak_mb"],
     }
 

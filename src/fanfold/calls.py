@@ -175,7 +175,7 @@ class Desk:
         self.closers: list[Callable[[], Awaitable[None]]] = []
         self.ledger, self.commits, self.run = ledger, commits, run
         self._cache = cache
-        self._halt = halt
+        self.halt = halt
         self._flights: dict[bytes, asyncio.Task[Reply]] = {}
 
     async def answer(self, call: Call, send: Send) -> Reply:
@@ -222,8 +222,8 @@ class Desk:
                 self.budget.settle(reserved, cost)
         except CallFailed as error:
             self.metrics.failed += 1
-            if error.hopeless and self._halt is not None:
-                self._halt(error)
+            if error.hopeless and self.halt is not None:
+                self.halt(error)
                 await asyncio.get_running_loop().create_future()  # until the run, which is stopping, cancels us
             raise
         self.metrics.add(sent)
@@ -285,6 +285,15 @@ class Spending:
         return cls(int(row[0]), float(row[1]))
 
 
+def open_requests(ledger: Ledger, run: int) -> tuple[int, int]:
+    """How many provider batches of a run are not done, and how many requests they hold."""
+    row = ledger.one(
+        "SELECT count(*), coalesce(sum(requests), 0) FROM batch WHERE run = ? AND state IN ('intent', 'submitted')",
+        (run,),
+    )
+    return int(row[0]), int(row[1])
+
+
 __all__ = [
     "DESK",
     "METER",
@@ -300,4 +309,5 @@ __all__ = [
     "Send",
     "Sent",
     "Spending",
+    "open_requests",
 ]

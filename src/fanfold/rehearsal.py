@@ -10,7 +10,7 @@ import math
 import random
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any, TypeAlias
 
@@ -251,11 +251,11 @@ def estimate(
     Low: every reply as short as the shortest one seen, and rows dropped as in the rehearsal.  High: every reply as long
     as max_tokens allows, and every case run.
     """
-    cases, window = len(study.seeded_cases), study.effective_window
+    cases = len(study.seeded_cases)
     allowed = study.stop.allowance(Progress(cases=cases))
     endless = allowed == math.inf
     trials = ENDLESS if endless else int(allowed)
-    sample = max(1, min(trials, sample or min(max(8, 2 * window), 64)))
+    sample = max(1, min(trials, sample or min(max(8, 2 * study.effective_window), 64)))
     # The study's other rules look at scores, which are made up, or at time and cost, which are the question.
     part = dataclasses.replace(study, stop=MaxTrials(sample))
 
@@ -373,10 +373,6 @@ class _Line(SimulatedTransport):
 
     model: Model
     simulator: Simulator
-    _home: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._home = _NOWHERE if isinstance(self.model.wire, Anthropic) else f"{_NOWHERE}/v1"
 
     async def request(
         self,
@@ -391,17 +387,13 @@ class _Line(SimulatedTransport):
         wire = self.model.wire
         if isinstance(wire, Compatible) and body and method == "POST" and headers["content-type"].endswith("json"):
             body = _strictly(body)
-        response = await super().request(
-            method,
-            self._home + url.removeprefix(self.model.url),
-            {**headers, **wire.headers("rehearsal")},
-            body,
-            deadline=deadline,
-        )
+        home = _NOWHERE if isinstance(wire, Anthropic) else f"{_NOWHERE}/v1"
+        url = home + url.removeprefix(self.model.url)
+        response = await super().request(method, url, {**headers, **wire.headers("rehearsal")}, body, deadline=deadline)
         # Times in headers are by the provider's clock, and results are fetched only from where the model is.
         date = formatdate(self.simulator.wall(), usegmt=True)
-        body = response.body.replace(_NOWHERE.encode(), self.model.url.encode())
-        return Response(response.status, {**response.headers, "date": date}, body)
+        text = response.body.replace(_NOWHERE.encode(), self.model.url.encode())
+        return Response(response.status, {**response.headers, "date": date}, text)
 
 
 def _strictly(body: bytes) -> bytes:

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 import msgspec
 
 from fanfold import executors
-from fanfold.calls import DESK, Budget, Cache, Desk, Spending
+from fanfold.calls import DESK, Budget, Cache, Desk, Spending, open_requests
 from fanfold.encoding import derive_seed, fingerprint
 from fanfold.errors import ConfigError, Interrupted, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
@@ -116,12 +116,14 @@ class Start:
         try:
             fold, reopened = self._fold(journal, clock)
             work = Work(study.evaluate, fingerprint(study.evaluate), study.timeout, study.retries, self.how.reuse)
-            async with self.executor as executor:
+            # The executor ends before the desk: what it left to providers may need their lines once more.
+            async with self._desk(journal) as desk, self.executor as executor:
                 road = Road(fold, journal, executor, work, self.watch, self.how.grace)
+                desk.halt = road.halt
                 self.stop = _stopper(road)
                 self._announce(journal)
                 journal.status("running", None, journal.elapsed)
-                reason = await self._with_desk(road, journal, commits, reopened)
+                reason = await road.drive(reopened)
             status = "stopped" if reason == INTERRUPTED else "finished"
         except asyncio.CancelledError:
             status, reason = "stopped", INTERRUPTED
@@ -130,23 +132,25 @@ class Start:
             reason = str(error)
             raise
         finally:
+            for remark in self.executor.remarks():
+                self._emit(Notice(remark))
             journal.status(status, reason, clock())
             await commits.flush()
             commits.close()
         self._emit(RunStopped(reason, fold.progress))
         return Run(self.name, fold.tally.best, fold.progress, reason, fold.tally.trace.hexdigest(), ledger)
 
-    async def _with_desk(self, road: Road, journal: RunJournal, commits: Commits, reopened: list[Trial[Any]]) -> str:
-        """Drive the run with a desk for the model calls of its evaluations."""
+    @contextlib.asynccontextmanager
+    async def _desk(self, journal: RunJournal) -> AsyncIterator[Desk]:
+        """A desk for the model calls of the run's evaluations."""
         ledger, run = journal.ledger, journal.run
         budget = Budget(self.study.stop.cost_limit(), Spending.of(ledger, run).cost)
-        desk = Desk(ledger, commits, run=run, cache=self.how.cache, budget=budget, halt=road.halt)
+        desk = Desk(ledger, journal.commits, run=run, cache=self.how.cache, budget=budget)
         before = DESK.set(desk)
         grace = self.how.grace
         try:
-            reason = await road.drive(reopened)
+            yield desk
             grace = 0.0  # what was to be waited for has been waited for
-            return reason
         finally:
             DESK.reset(before)
             await desk.close(grace)
@@ -199,8 +203,16 @@ class Start:
         study, slots = self.study, self.executor.slots
         path = None if journal.ledger.temporary else str(journal.ledger.path)
         self._emit(RunStarted(self.name, path, self.executor.name, slots, journal.recorded > 0))
+        open_batches, waiting = open_requests(journal.ledger, journal.run)
+        if waiting and not self.executor.name.startswith("batch"):
+            self._emit(
+                Notice(
+                    f"{open_batches} provider batch(es) of this run with {waiting} request(s) are still open: stop, "
+                    "and resume with the executor batch:auto, or what they answer is paid for again"
+                )
+            )
         busy = study.effective_window * len(study.seeded_cases)
-        if busy < slots:
+        if busy < slots and self.executor.bounded:
             window = f"window={study.effective_window} with {len(study.seeded_cases)} case(s)"
             self._emit(
                 Notice(f"{window} keeps at most {busy} of the {slots} slots busy: give the study a larger window")

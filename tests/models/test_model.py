@@ -470,3 +470,17 @@ def test_a_sender_that_raises_leaves_no_trace() -> None:
                 await desk.answer(call, broken)
 
     with_desk(None, body)
+
+
+def test_one_model_serves_several_runs_on_one_event_loop(tmp_path: Path) -> None:
+    async def main() -> list[int]:
+        async with serve(Simulator(SimulatorConfig())) as url:
+            asked = model("openai/gpt-6-luna", base_url=f"{url}/v1", key="k")
+
+            async def evaluate(candidate: int, case: Case) -> float:
+                return len((await asked.generate(f"say {candidate}", max_tokens=5)).text)
+
+            study = Study(Sweep(range(5)), evaluate)
+            return [(await study.run_async("async:4")).progress.failures for _ in range(3)]
+
+    assert asyncio.run(main()) == [0, 0, 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fanfold.errors import ConfigError
@@ -27,6 +27,8 @@ class Executor(ABC):
     name: str
     #: How many calls may run at once.
     slots: int
+    #: Whether `slots` is a number to keep busy, rather than a way to say "as many as there are".
+    bounded: bool = True
     #: Whether cancelling `run` really stops the call, rather than only ceasing to wait for it.
     interruptible: bool = False
 
@@ -37,6 +39,10 @@ class Executor(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End everything within a second or two, stuck calls included."""
+
+    def remarks(self) -> Sequence[str]:
+        """What the user should know after a run: work left behind elsewhere, and the like."""
+        return ()
 
     @abstractmethod
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:

@@ -45,6 +45,7 @@ class BatchExecutor(Executor):
 
     interruptible = True
     slots = 1_000_000
+    bounded = False
 
     def __init__(
         self,
@@ -92,6 +93,9 @@ class BatchExecutor(Executor):
                 await waves.close()
         finally:
             await self._inner.__aexit__(kind, error, trace)
+
+    def remarks(self) -> Sequence[str]:
+        return [*self.notes, *self.left]
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         if is_coroutine_function(fn):

@@ -175,7 +175,12 @@ class Model:
             stand_in = REHEARSAL.get()
             transport = self.connect() if stand_in is None else stand_in(self)
             line = self._lines[loop] = Line(transport, Limiter(self.limits))
-            desk().closers.append(line.transport.close)
+
+            async def close() -> None:
+                self._lines.pop(loop, None)
+                await transport.close()
+
+            desk().closers.append(close)
         return line
 
     async def _once(self, call: Call, line: Line) -> Reply:

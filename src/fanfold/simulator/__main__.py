@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -42,7 +43,8 @@ async def _serve(simulator: Simulator, host: str, port: int) -> None:
         print(f"  bill: {url}/_simulator/ledger  faults: POST {url}/_simulator/faults")
         print("ready", flush=True)
         await stop.wait()
-    print(f"stopped; {len(simulator.charges)} requests charged, {len(simulator.books.batches)} batches", flush=True)
+    with contextlib.suppress(BrokenPipeError):  # whoever started us may be gone
+        print(f"stopped; {len(simulator.charges)} requests charged, {len(simulator.books.batches)} batches", flush=True)
 
 
 def _config(options: argparse.Namespace) -> SimulatorConfig:
