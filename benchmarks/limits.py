@@ -12,11 +12,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
-import json
 import random
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -32,7 +30,7 @@ from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Latency, Simulator, SimulatorConfig, serve
 from fanfold.simulator import Limits as Allowance
 from fanfold.testing import run_virtual
-from models import parse, publish, server
+from models import parse, publish, server, simulator
 
 T = TypeVar("T")
 
@@ -124,9 +122,7 @@ async def over_sockets(url: str, cases: Sequence[Case], sizes: Sizes, seed: int)
     models = [model(f"openai/{case.name}", base_url=f"{url}/v1", key="no-key", limits=case.limits) for case in cases]
     drives = [drive(asked, sizes.of(case), seed, time.time) for asked, case in zip(models, cases)]
     ends = await asyncio.gather(*drives)
-    request = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with request.open(f"{url}/_simulator/ledger", timeout=60) as response:
-        charges = json.loads(response.read())["charges"]
+    charges = (await asyncio.to_thread(simulator, url, "ledger"))["charges"]
     admitted: dict[str, list[tuple[float, int]]] = {case.name: [] for case in cases}
     for charge in charges:
         admitted[charge["model"]].append((charge["at"], charge["input_tokens"] + charge["output_tokens"]))

@@ -145,7 +145,7 @@ def python_of(name: str) -> str | None:
 
 def one(name: str, url: str, calls: int, concurrency: int, python: str = sys.executable) -> dict[str, float]:
     """Let one contender make its calls in a process of its own; an error unless every call was answered once."""
-    _simulator(url, "reset", b"{}")
+    simulator(url, "reset", b"{}")
     with tempfile.TemporaryDirectory() as home:
         script = [python, str(Path(__file__).with_name("model_peers.py")), name, "--url", f"{url}/v1"]
         command = [*script, "--calls", str(calls), "--concurrency", str(concurrency)]
@@ -156,7 +156,7 @@ def one(name: str, url: str, calls: int, concurrency: int, python: str = sys.exe
     if done.returncode:
         raise RuntimeError(f"failed: {(done.stderr.strip().splitlines() or ['without a word'])[-1][:160]}")
     took = json.loads(done.stdout.strip().splitlines()[-1])
-    charged = _simulator(url, "ledger?summary=1")["counts"]["charged"] - WARM_UP
+    charged = simulator(url, "ledger?summary=1")["counts"]["charged"] - WARM_UP
     if took["failed"] or charged != calls:
         raise RuntimeError(f"{took['failed']} of {calls} calls failed, and {charged} were charged")
     return {
@@ -176,7 +176,8 @@ def _environment(home: str) -> dict[str, str]:
     return {**kept, **folders, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
 
 
-def _simulator(url: str, page: str, body: bytes | None = None) -> Any:
+def simulator(url: str, page: str, body: bytes | None = None) -> Any:
+    """What one of the simulator's own pages says."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with direct.open(f"{url}/_simulator/{page}", body, timeout=60) as response:
         return json.loads(response.read())

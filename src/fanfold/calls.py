@@ -19,6 +19,10 @@ from fanfold.ledger import Commits, Insert, Ledger
 Cache: TypeAlias = Literal["on", "off", "refresh", "offline"]
 
 
+#: How many keys of calls are kept in memory, to spare a look into the ledger for each new call.
+KNOWN_KEYS = 200_000
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """What a model answered.
 
@@ -78,7 +82,7 @@ class Meter:
 
 @dataclass(slots=True)
 class Metrics:
-    """Counts of one desk since it opened."""
+    """What a desk counts beyond the calls the ledger holds; `utilisation` is how much of a model's rate was used."""
 
     calls: int = 0
     cached: int = 0
@@ -86,24 +90,26 @@ class Metrics:
     failed: int = 0
     retries: int = 0
     refused: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cost: float = 0.0
     unpriced: int = 0
-    latencies: list[float] = field(default_factory=list)
+    utilisation: dict[str, float] = field(default_factory=dict)
 
     def add(self, sent: Sent) -> None:
-        reply = sent.reply
         self.calls += 1
         self.retries += max(0, sent.tries - 1)
-        self.input_tokens += reply.input_tokens
-        self.output_tokens += reply.output_tokens
-        self.cost += reply.cost or 0.0
-        self.unpriced += reply.cost is None
-        if len(self.latencies) < 10_000:
-            self.latencies.append(reply.seconds)
-        else:  # a ring of the last ten thousand is plenty for percentiles
-            self.latencies[self.calls % 10_000] = reply.seconds
+        self.unpriced += sent.reply.cost is None
+
+    def plus(self, earlier: Metrics) -> Metrics:
+        """The counts of two parts of one run together."""
+        names = ("calls", "cached", "shared", "failed", "retries", "refused", "unpriced")
+        sums = {name: getattr(self, name) + getattr(earlier, name) for name in names}
+        return Metrics(**sums, utilisation={**earlier.utilisation, **self.utilisation})
+
+
+def counted(ledger: Ledger, run: int) -> Metrics:
+    """What the desks of a run have counted so far."""
+    for (text,) in ledger.read("SELECT counts FROM desk WHERE run = ?", (run,)):
+        return msgspec.convert(ledger.value(text), Metrics)
+    return Metrics()
 
 
 class Budget:
@@ -177,6 +183,10 @@ class Desk:
         self._cache = cache
         self.halt = halt
         self._flights: dict[bytes, asyncio.Task[Reply]] = {}
+        #: The keys of all calls in the ledger while they are few and all ours; None: the ledger must be asked.
+        self._known: set[bytes] | None = None
+        if ledger is not None and not list(ledger.read("SELECT 1 FROM call LIMIT 1")):
+            self._known = set()
 
     async def answer(self, call: Call, send: Send) -> Reply:
         key = call.key
@@ -228,6 +238,10 @@ class Desk:
             raise
         self.metrics.add(sent)
         if self.commits is not None:
+            if self._known is not None:
+                self._known.add(key)
+                if len(self._known) > KNOWN_KEYS:
+                    self._known = None
             await self.commits.safe(Insert.CALL, self._row(key, call, sent, started))
         return sent.reply
 
@@ -238,7 +252,8 @@ class Desk:
         return (key, self.run, call.model, call.body, text, *usage, started, reply.seconds, sent.tries, sent.batch)
 
     def _held(self, key: bytes) -> Reply | None:
-        if self.ledger is None:
+        """The ledger's reply to a call; not asked for where it is known that there is none."""
+        if self.ledger is None or (self._known is not None and key not in self._known):
             return None
         for (text,) in self.ledger.read("SELECT reply FROM call WHERE key = ?", (key,)):
             return msgspec.structs.replace(msgspec.json.decode(text, type=Reply), cost=0.0, cached=True)
@@ -309,5 +324,6 @@ __all__ = [
     "Send",
     "Sent",
     "Spending",
+    "counted",
     "open_requests",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import copy
 import dataclasses
 import math
 import random
@@ -218,6 +219,8 @@ def rehearse(
             f"{name_of(study.evaluate)} cannot be rehearsed: it is a plain function, and on a virtual clock only what "
             "awaits takes time; make it `async def` and await model.generate(...)"
         )
+    # A copy: what an evaluator makes in a rehearsal and keeps (a model without a key) must not be there in a real run.
+    study = dataclasses.replace(study, evaluate=copy.copy(study.evaluate))
     place = executors.make(executor, study.evaluate)
     if not isinstance(place, executors.Inline | executors.Async | BatchExecutor):
         raise ConfigError(

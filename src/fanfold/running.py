@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 import msgspec
 
 from fanfold import executors
-from fanfold.calls import DESK, Budget, Cache, Desk, Spending, open_requests
-from fanfold.encoding import derive_seed, fingerprint
+from fanfold.calls import DESK, Budget, Cache, Desk, Metrics, Spending, counted, open_requests
+from fanfold.encoding import derive_seed, encode, fingerprint
 from fanfold.errors import ConfigError, Interrupted, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
 from fanfold.fold import Fold, Rules, Tally
-from fanfold.ledger import Commits, Ledger, RunJournal, RunLock, create_run
+from fanfold.ledger import Commits, Insert, Ledger, RunJournal, RunLock, create_run
 from fanfold.road import Road, Work, makes_snapshots
 from fanfold.strategy import Strategy
 from fanfold.sync import run_sync
@@ -154,6 +154,9 @@ class Start:
         finally:
             DESK.reset(before)
             await desk.close(grace)
+            if desk.metrics != Metrics():
+                total = desk.metrics.plus(counted(ledger, run))
+                journal.commits.put(Insert.DESK, (run, encode(total)))
 
     def _find_or_create(self, ledger: Ledger) -> int:
         name, identity = self.name, self.study.identity

@@ -119,7 +119,7 @@ def test_the_shell_lines_of_the_docs_work_as_they_stand(tmp_path: Path) -> None:
 
 def test_simulate_explains_itself_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     shown = subprocess.run([*COMMAND, "simulate", "--help"], capture_output=True, text=True, timeout=60)
-    assert shown.returncode == 0 and "usage: fanfold simulate" in shown.stdout and "--rpm" in shown.stdout
+    assert shown.returncode == 0 and "Serve a fake of OpenAI" in shown.stdout and "--rpm" in shown.stdout
     wrong = subprocess.run([*COMMAND, "simulate", "--nonsense"], capture_output=True, text=True, timeout=60)
     assert wrong.returncode == 2 and "--nonsense" in wrong.stderr
 
@@ -182,7 +182,7 @@ def test_an_estimate_covers_what_the_rehearsal_then_needs(fanfold: Fanfold, as_j
     found = as_json("estimate", "keyed.py", "--sample", "5", "--max-cost", "2")
     assert (found["trials"], found["sample"], found["cost_limit"], found["endless"]) == (20, 5, 2.0, False)
     whole = as_json("run", "keyed.py", "--rehearse")
-    assert found["low"]["cost"] <= whole["cost"] <= found["high"]["cost"] * 1.1
+    assert found["low"]["cost"] * 0.9 <= whole["cost"] <= found["high"]["cost"] * 1.1
     text = fanfold("estimate", "keyed.py", "--executor", "batch:openai").stdout
     assert [line.split()[0] for line in text.splitlines()[3:6]] == ["low", "expected", "high"]
     assert "Fields of prompts" in fanfold("estimate", "prompts", "--help").stdout

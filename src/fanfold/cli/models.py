@@ -18,6 +18,7 @@ from fanfold.cli.output import (
     number,
     output_options,
     print_json,
+    quiet,
     say,
     table,
 )
@@ -35,18 +36,44 @@ _CAVEAT = (
 )
 
 
+class SimulateCommand(click.Command):
+    """`simulate`, whose options are the simulator's own."""
+
+    def get_help(self, ctx: click.Context) -> str:
+        import contextlib
+        import io
+
+        from fanfold.simulator.__main__ import main
+
+        own = io.StringIO()
+        with contextlib.redirect_stdout(own), contextlib.suppress(SystemExit):
+            main(["--help"])
+        return f"{super().get_help(ctx)}\n\nOf the simulator:\n\n{own.getvalue()}"
+
+
 @click.command(
+    cls=SimulateCommand,
     short_help="Serve simulated models over HTTP.",
-    add_help_option=False,
     context_settings={"ignore_unknown_options": True},
+    epilog=examples("fanfold simulate --port 8089", "fanfold simulate --rpm 1200 --latency 0.5,0.4"),
 )
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
+@output_options
 @click.pass_context
 def simulate(ctx: click.Context, options: tuple[str, ...]) -> None:
-    """Serve a fake of OpenAI and Anthropic with their limits, errors and batches; --help lists the options."""
+    """Serve a fake of OpenAI and Anthropic, with their limits, errors and batches, until Ctrl-C."""
+    import contextlib
+    import io
+    import sys
+
     from fanfold.simulator.__main__ import main
 
-    ctx.exit(main(options))
+    talk = sys.stderr if machine_readable() else io.StringIO() if quiet() else sys.stdout
+    with contextlib.redirect_stdout(talk):
+        code = main(options)
+    if machine_readable():
+        print_json({"ok": code == 0})
+    ctx.exit(code)
 
 
 # -- rehearsals ------------------------------------------------------------------------------------------------------
@@ -171,10 +198,15 @@ def say_calls(facts: CallFacts) -> None:
             cost = money(each.cost) + (
                 f" and {each.unpriced} unknown" if each.unpriced and each.cost is not None else ""
             )
-            counts = [str(n) for n in (each.calls, each.batched, each.input_tokens, each.output_tokens)]
+            sums = [str(n) for n in (each.calls, each.batched, each.input_tokens, each.output_tokens)]
             times = [f"{seconds:.3g}s" for seconds in each.latency.values()] or ["-"] * 3
-            rows.append([each.model, *counts, cost, str(each.retries), *times])
+            rows.append([each.model, *sums, cost, str(each.retries), *times])
         say(table(head, rows, right=head[1:]))
+    counts = facts.counts
+    if facts.models or counts.cached:
+        said = f"{counts.cached} answered from the ledger, {counts.shared} by an equal call in flight, "
+        used = "".join(f", {used:.0%} of {model}'s rate used" for model, used in counts.utilisation.items())
+        say(f"{said}{counts.failed} failed, {counts.refused} refused for a rate limit{used}")
     if facts.batches:
         say("\nProvider batches")
         found = [[each.model, each.state, str(each.batches), str(each.requests)] for each in facts.batches]

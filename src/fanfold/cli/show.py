@@ -172,7 +172,11 @@ def _calls_as_json(calls: CallFacts) -> dict[str, Any]:
     models = [
         {**asdict(each), "latency": {f"p{q * 100:g}": s for q, s in each.latency.items()}} for each in calls.models
     ]
-    return {"model_calls": models, "batches": [asdict(each) for each in calls.batches]}
+    return {
+        "model_calls": models,
+        "batches": [asdict(each) for each in calls.batches],
+        "call_counts": asdict(calls.counts),
+    }
 
 
 def _trial_as_json(row: TrialRow) -> dict[str, Any]:

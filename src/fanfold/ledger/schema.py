@@ -56,7 +56,7 @@ MIGRATIONS = [
     """,
     """
     CREATE TABLE call (
-        key BLOB PRIMARY KEY,                -- hash of endpoint, request and sample
+        key BLOB NOT NULL UNIQUE,            -- hash of endpoint, request and sample
         run INTEGER,                         -- the run that paid for it; NULL outside a run
         model TEXT NOT NULL,                 -- provider/name
         request TEXT NOT NULL,               -- the body sent (JSON)
@@ -65,8 +65,7 @@ MIGRATIONS = [
         cost REAL,                           -- NULL: the price is not known
         started REAL NOT NULL, seconds REAL NOT NULL, tries INTEGER NOT NULL,
         batch TEXT                           -- tag of the provider batch it came from; NULL: realtime
-    ) WITHOUT ROWID;
-    CREATE INDEX call_run ON call (run);
+    );
     CREATE TABLE batch (
         tag TEXT PRIMARY KEY,                -- made by us, sent along, written down before anything is submitted
         run INTEGER, model TEXT NOT NULL, endpoint TEXT NOT NULL,
@@ -77,6 +76,7 @@ MIGRATIONS = [
     CREATE TABLE batch_item (
         tag TEXT NOT NULL, custom_id TEXT NOT NULL, key BLOB NOT NULL, PRIMARY KEY (tag, custom_id)
     ) WITHOUT ROWID;
+    CREATE TABLE desk (run INTEGER PRIMARY KEY, counts TEXT NOT NULL);   -- cache hits, refusals and the like (JSON)
     """,
 ]
 

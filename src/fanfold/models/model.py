@@ -174,13 +174,16 @@ class Model:
         if line is None:
             stand_in = REHEARSAL.get()
             transport = self.connect() if stand_in is None else stand_in(self)
-            line = self._lines[loop] = Line(transport, Limiter(self.limits))
+            opened = line = self._lines[loop] = Line(transport, Limiter(self.limits))
+            here = desk()
 
             async def close() -> None:
                 self._lines.pop(loop, None)
+                if (used := opened.limiter.utilisation) is not None:
+                    here.metrics.utilisation[self.id] = round(used, 4)
                 await transport.close()
 
-            desk().closers.append(close)
+            here.closers.append(close)
         return line
 
     async def _once(self, call: Call, line: Line) -> Reply:

@@ -6,11 +6,11 @@ import functools
 import importlib.util
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from fanfold.calls import REHEARSAL, Call, Desk, Send, Sent
+from fanfold.calls import REHEARSAL, Call, Desk, Metrics, Send, Sent, counted
 from fanfold.errors import CallFailed
 from fanfold.ledger import Ledger
 
@@ -126,6 +126,7 @@ class CallFacts:
 
     models: tuple[ModelCalls, ...]
     batches: tuple[BatchCounts, ...]
+    counts: Metrics = field(default_factory=Metrics)
 
     @classmethod
     def of(cls, ledger: Ledger, run: int) -> CallFacts:
@@ -141,7 +142,8 @@ class CallFacts:
         rows = list(ledger.read(sums, (run,)))
         latencies = [_latency(ledger, run, model, calls - batched) for model, calls, batched, *_ in rows]
         models = [ModelCalls(*values) for values in ((*row, latency) for row, latency in zip(rows, latencies))]
-        return cls(tuple(models), tuple(BatchCounts(*row) for row in ledger.read(counts, (run,))))
+        batches = tuple(BatchCounts(*row) for row in ledger.read(counts, (run,)))
+        return cls(tuple(models), batches, counted(ledger, run))
 
 
 def _latency(ledger: Ledger, run: int, model: str, count: int) -> dict[float, float]:
@@ -159,6 +161,12 @@ _COUNTERS = {
     "unpriced": "Calls whose price is not known.",
     "retries": "Tries beyond the first.",
 }
+_DESK_COUNTERS = {
+    "cached": "Calls answered from the ledger.",
+    "shared": "Calls answered by an equal one in flight.",
+    "failed": "Calls that gave no reply.",
+    "refused": "Requests refused for a rate limit (429).",
+}
 _NAMES = {
     "calls": "fanfold_calls_total",
     "cost": "fanfold_call_cost_usd_total",
@@ -170,6 +178,14 @@ _NAMES = {
 def prometheus(run: str, facts: CallFacts) -> str:
     """The facts of a run as Prometheus reads them."""
     lines = [line for name in _COUNTERS for line in _counter(run, name, facts.models)]
+    for name, text in _DESK_COUNTERS.items():
+        if facts.models or getattr(facts.counts, name):
+            lines += _head(f"fanfold_calls_{name}_total", "counter", text)
+            lines.append(_sample(f"fanfold_calls_{name}_total", {"run": run}, getattr(facts.counts, name)))
+    if facts.counts.utilisation:
+        lines += _head("fanfold_limit_utilisation", "gauge", "Share of the known rate limit that was used.")
+    for model, used in facts.counts.utilisation.items():
+        lines.append(_sample("fanfold_limit_utilisation", {"run": run, "model": model}, used))
     if any(each.latency for each in facts.models):
         lines += _head(
             "fanfold_call_seconds", "summary", "Seconds from sending a call to its reply, the last try only."
@@ -181,14 +197,14 @@ def prometheus(run: str, facts: CallFacts) -> str:
         if each.latency:
             lines.append(_sample("fanfold_call_seconds_sum", labels, each.seconds))
             lines.append(_sample("fanfold_call_seconds_count", labels, each.calls - each.batched))
-    for name, field, text in (
+    for name, column, text in (
         ("fanfold_batches", "batches", "Provider batches by state."),
         ("fanfold_batch_requests", "requests", "Calls in provider batches by the batch's state."),
     ):
         lines += _head(name, "gauge", text) if facts.batches else []
         for batch in facts.batches:
             labels = {"run": run, "model": batch.model, "state": batch.state}
-            lines.append(_sample(name, labels, getattr(batch, field)))
+            lines.append(_sample(name, labels, getattr(batch, column)))
     return "".join(f"{line}\n" for line in lines)
 
 

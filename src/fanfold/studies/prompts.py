@@ -72,11 +72,6 @@ class Config:
 NAIVE = {"instruction": "", "label": "Text", "answer": "Output", "examples": 0, "order": 0}
 
 
-@functools.cache
-def _model(name: str, base_url: str | None) -> Model:
-    return model(name, base_url=base_url)
-
-
 def prompt(candidate: dict[str, Any], sentence: str) -> str:
     """The text a candidate makes of a sentence."""
     label, answer = candidate["label"], candidate["answer"]
@@ -93,9 +88,13 @@ class Evaluate:
     model: str
     base_url: str | None = None
 
+    @functools.cached_property
+    def asked(self) -> Model:
+        return model(self.model, base_url=self.base_url)
+
     async def __call__(self, candidate: dict[str, Any], case: Case) -> Ok:
         text = prompt(candidate, case.data["sentence"])
-        reply = await _model(self.model, self.base_url).generate(text, max_tokens=8, temperature=0.0)
+        reply = await self.asked.generate(text, max_tokens=8, temperature=0.0)
         said = (reply.text.strip().splitlines() or [""])[0].strip(" .\"'`*")
         return Ok(float(said.casefold() == case.data["city"].casefold()), data={"said": reply.text})
 
