@@ -68,4 +68,4 @@ bench-peers: $(VENV)/.dev
 	$(BIN)/python benchmarks/models.py --quick
 
 clean:
-	rm -rf $(VENV) .venv-bench demo benchmarks/results dist build
+	rm -rf $(VENV) .venv-bench .venv-peers demo benchmarks/results dist build
