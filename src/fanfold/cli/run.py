@@ -172,7 +172,7 @@ def _do(ctx: click.Context, study: Study[Any], options: RunOptions, accept_chang
     try:
         with progress(study, silent=quiet(), colourless=colourless()) as watch:
             done = study.run(
-                options.executor or "auto",
+                options.place(),
                 ledger=ledger,
                 run=options.run,
                 reuse=options.reuse or "run",

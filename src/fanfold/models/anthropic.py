@@ -83,6 +83,8 @@ class Anthropic(Wire):
         kind = str(error.get("type") or "")
         if code == "enforced_spend_limit_reached" or kind == "billing_error":
             return "billing"
+        if kind == "invalid_request_error" and "credit balance" in str(error.get("message")):
+            return "billing"  # recorded without any code of its own
         if kind in ("authentication_error", "permission_error") or status in (401, 403):
             return "auth"
         if kind == "not_found_error" or status == 404:
