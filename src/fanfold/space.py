@@ -139,6 +139,8 @@ class Int(Number):
         super().__post_init__()
 
     def from_unit(self, unit: float) -> int:
+        if unit <= 0 or unit >= 1:
+            return self.low if unit <= 0 else self.high
         low, high = self._scale()
         value = low + unit * (high - low)
         return min(max(round(math.exp(value) if self.log else value), self.low), self.high)

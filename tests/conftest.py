@@ -1,0 +1,13 @@
+"""Settings for the whole suite."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# The same examples every time, so that a failure is somebody's change and not somebody's luck;
+# FANFOLD_EXPLORE=1 looks for new ones.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None, max_examples=300)
+settings.load_profile("explore" if os.environ.get("FANFOLD_EXPLORE") else "same")
