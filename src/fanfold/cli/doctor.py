@@ -21,7 +21,6 @@ _PACKAGES = {
     "opentelemetry-api": ("otel", "spans of model calls"),
 }
 _REQUIRED = ("click", "rich", "msgspec", "cloudpickle", "httptools")
-_PROGRAMS = {"redis-server": "tests of limits shared between processes", "chromium": "looking at reports in tests"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Check:
 @click.pass_context
 def doctor(ctx: click.Context, ledger: str) -> None:
     """Say what this machine offers and what is missing."""
-    checks = [*_machine(), *_sqlite(), *_packages(), *_programs(), _folder(ledger)]
+    checks = [*_machine(), *_sqlite(), *_packages(), _folder(ledger)]
     healthy = all(check.ok or not check.required for check in checks)
     if machine_readable():
         print_json({"ok": healthy, "checks": [asdict(check) for check in checks]})
@@ -90,14 +89,6 @@ def _packages() -> Iterator[Check]:
         except PackageNotFoundError:
             remedy = "pip install fanfold" if required else f"for {purpose}: pip install 'fanfold[{extra}]'"
             yield Check(name, False, "not installed", remedy, required)
-
-
-def _programs() -> Iterator[Check]:
-    import shutil
-
-    for name, purpose in _PROGRAMS.items():
-        path = shutil.which(name)
-        yield Check(name, path is not None, path or "not found", f"for {purpose}")
 
 
 def _folder(ledger: str) -> Check:

@@ -37,17 +37,16 @@ EXAMPLES = (
     ("She studied law in Geneva before she became a pilot.", "Geneva"),
     ("Our parcel was sent to Manila by mistake.", "Manila"),
 )
+INSTRUCTIONS = (
+    "",
+    "Name the city mentioned in the sentence.",
+    "Output only the city.",
+    "Read the text and answer with one word: the city.",
+    "You are a careful geographer. Find the city.",
+    'Answer as JSON: {"city": ...}',
+)
 SPACE = Space(
-    instruction=Choice(
-        (
-            "",
-            "Name the city mentioned in the sentence.",
-            "Output only the city.",
-            "Read the text and answer with one word: the city.",
-            "You are a careful geographer. Find the city.",
-            'Answer as JSON: {"city": ...}',
-        )
-    ),
+    instruction=Choice(INSTRUCTIONS),
     label=Choice(("Sentence", "Text", "Input")),
     answer=Choice(("City", "Answer", "Output")),
     examples=Int(0, 3),
@@ -68,8 +67,12 @@ class Config:
     seed: int = field(default=0, metadata={"help": "of the search and the sentences"})
 
 
-#: Where the search begins: what one would write first.
-NAIVE = {"instruction": "", "label": "Text", "answer": "Output", "examples": 0, "order": 0}
+#: Where the search begins: what one would write first, without any example.
+FIRST = [
+    {"instruction": instruction, "label": label, "answer": "Output", "examples": 0, "order": 0}
+    for label in ("Text", "Input")
+    for instruction in INSTRUCTIONS
+]
 
 
 def prompt(candidate: dict[str, Any], sentence: str) -> str:
@@ -107,7 +110,7 @@ def study(config: Config) -> Study[dict[str, Any]]:
         for number, city in enumerate(cities)
     ]
     return Study(
-        Genetic(SPACE, population=config.population, elites=2, seeds=[NAIVE]),
+        Genetic(SPACE, population=config.population, elites=2, seeds=FIRST[: config.population]),
         Evaluate(config.model, config.base_url),
         cases,
         schedule=Racing(step=4) if config.schedule == "racing" else AllCases(),
