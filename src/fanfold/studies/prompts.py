@@ -110,7 +110,9 @@ def study(config: Config) -> Study[dict[str, Any]]:
         for number, city in enumerate(cities)
     ]
     return Study(
-        Genetic(SPACE, population=config.population, elites=2, seeds=FIRST[: config.population]),
+        Genetic(
+            SPACE, population=config.population, elites=min(2, config.population - 1), seeds=FIRST[: config.population]
+        ),
         Evaluate(config.model, config.base_url),
         cases,
         schedule=Racing(step=4) if config.schedule == "racing" else AllCases(),
