@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # The same examples every time, so that a failure is somebody's change and not somebody's luck;
@@ -11,3 +13,26 @@ from hypothesis import settings
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=300)
 settings.load_profile("explore" if os.environ.get("FANFOLD_EXPLORE") else "same")
+
+#: Whole folders and files that take long by nature: processes killed, pages run, models loaded.
+SLOW = (
+    "faults/",
+    "bench/",
+    "docs/",
+    "cli/test_cli_process.py",
+    "cli/test_cli_models.py",
+    "models/test_batch_executor.py",
+    "models/test_local.py",
+    "models/test_rehearsal.py",
+    "simulator/test_simulator_anthropic_sdk.py",
+    "simulator/test_simulator_openai_sdk.py",
+    "unit/test_ledger.py",
+    "unit/test_wrap.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    root = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(root).as_posix().startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
