@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 from batch_talks import STEPS, TALKS, TURNS, executor, talks
-from conftest import Start, wait_for
 
+from conftest import Start, wait_for
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator.core import Simulator
 from fanfold.simulator.engine import body_key
