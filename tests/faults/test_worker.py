@@ -236,10 +236,13 @@ def test_no_worker_outlives_a_killed_parent_not_even_a_busy_one(tmp_path: Path) 
     )
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
-        pids = [int(pid) for _ in range(3) for pid in parent.stdout.readline().split()]
-        assert len(pids) == 6
-        assert not has_ended(pids[0])
-        parent.kill()
+        try:
+            pids: list[int] = []
+            while len(pids) < 6 and (line := parent.stdout.readline()):
+                pids += [int(pid) for pid in line.split()]
+            assert len(pids) == 6 and not has_ended(pids[0])
+        finally:
+            parent.kill()  # also when the above failed, or leaving would wait for it for ever
     assert wait_until(lambda: all(has_ended(pid) for pid in pids))
 
 

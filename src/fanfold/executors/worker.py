@@ -13,6 +13,7 @@ import signal
 import struct
 import sys
 import threading
+import time
 from typing import Any, BinaryIO, TypeAlias
 
 from fanfold.executors.base import Caller, contained, name_of
@@ -73,7 +74,10 @@ def _serve(frames: queue.SimpleQueue[Frame], replies: BinaryIO) -> None:
                 replies.write(body)
                 replies.flush()
             except OSError:
-                os._exit(0)  # nobody is there to be answered
+                # Nobody can be answered: the parent is gone, and the other thread ends us with all we started; or the
+                # evaluator has closed our end, and that is that.
+                time.sleep(0.5)
+                os._exit(0)
 
 
 def _receive(fd: int, frames: queue.SimpleQueue[Frame]) -> None:
