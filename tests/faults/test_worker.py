@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from fanfold import Case, Study, Sweep
 from fanfold.errors import ConfigError, WorkerDied
 from fanfold.executors.processes import THREAD_SETTINGS, Processes
 from fanfold.executors.worker import FUNCTIONS_KEPT
@@ -503,3 +504,22 @@ def test_a_worker_never_mixes_up_functions_however_many_there_are() -> None:
             ]
 
     on(2, check)
+
+
+def test_of_forty_evaluations_the_one_whose_worker_is_killed_is_retried_and_the_others_run_once(tmp_path: Path) -> None:
+    log, killed = tmp_path / "log", tmp_path / "killed"
+
+    def evaluate(candidate: int, case: Case) -> float:
+        with log.open("a") as file:
+            file.write(f"{candidate}\n")
+        if candidate == 17 and not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return candidate
+
+    run = Study(Sweep(range(40)), evaluate).run("processes:4", ledger=tmp_path / "runs.db", run="a")
+    assert [result.score for result in run.results()] == list(range(40)) and run.progress.failures == 0
+    begun = sorted(int(line) for line in log.read_text().split())
+    assert begun == sorted([*range(40), 17]), "39 once, the one whose worker died twice"
+    tries = dict(run.ledger.read("SELECT trial, tries FROM evaluation"))
+    assert tries == {number: 2 if number == 17 else 1 for number in range(40)}
