@@ -223,11 +223,16 @@ class Fold(Generic[C]):
         if len(candidates) > room:
             raise ConfigError(f"{type(self.strategy).__name__}.ask({int(room)}) gave {len(candidates)} candidates")
         for candidate in candidates:
-            trial = Trial(self.tally.asked, candidate)
+            trial = Trial(self.tally.asked, candidate, self._origin(candidate))
             text = encode(candidate, f"the candidate of trial {trial.number}")
             self._journal.asked(trial, text, self.tally.told)
             self.tally.asked += 1
             self._plan(trial, text)
+
+    def _origin(self, candidate: C) -> Any:
+        # A strategy need not be a subclass of ours.
+        origin = getattr(self.strategy, "origin", None)
+        return None if origin is None else origin(candidate)
 
     def _plan(self, trial: Trial[C], text: str) -> None:
         row = _Row(trial, text, self.schedule.plan(trial, self.rules.cases))

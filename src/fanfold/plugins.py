@@ -17,7 +17,10 @@ def studies() -> dict[str, EntryPoint]:
 
 
 def find_study(name: str) -> Any:
-    """The module behind a study's name: it has a `Config` (a frozen dataclass) and `study(config) -> Study`."""
+    """The module behind a study's name: it has a `Config` (a frozen dataclass) and `study(config) -> Study`.
+
+    It may have `how(config)` as well: run options (as in the [run] table of a TOML file) that follow from its fields.
+    """
     known = studies()
     if name not in known:
         raise ConfigError(f"there is no study {name!r}{nearest(name, known)}")

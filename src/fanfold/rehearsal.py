@@ -260,7 +260,8 @@ def estimate(
     trials = ENDLESS if endless else int(allowed)
     sample = max(1, min(trials, sample or min(max(8, 2 * study.effective_window), 64)))
     # The study's other rules look at scores, which are made up, or at time and cost, which are the question.
-    part = dataclasses.replace(study, stop=MaxTrials(sample))
+    # What a study does once at its end cannot be extrapolated from a few trials.
+    part = dataclasses.replace(study, stop=MaxTrials(sample), conclude=None)
 
     expected = rehearse(part, executor, assumptions)
     shortest = {each.model: each.shortest for each in expected.usage}

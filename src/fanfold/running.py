@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import math
 import re
 import secrets
 import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias
 
 import msgspec
 
@@ -26,7 +27,9 @@ from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, sh
 from fanfold.fold import Fold, Rules, Tally
 from fanfold.ledger import Commits, Insert, Ledger, RunJournal, RunLock, create_run
 from fanfold.road import Road, Work, makes_snapshots
+from fanfold.stop import MaxCost, limited
 from fanfold.strategy import Strategy
+from fanfold.summary import Summary
 from fanfold.sync import run_sync
 from fanfold.types import C, Result, Trial
 
@@ -46,6 +49,8 @@ class Run(Generic[C]):
     reason: str
     trace: str
     ledger: Ledger
+    #: What the study's `conclude` made of it.
+    summary: Summary | None = None
 
     def results(self) -> Iterator[Result[Any]]:
         """Every told trial in the order of telling, read from the ledger (candidates as plain values)."""
@@ -54,6 +59,11 @@ class Run(Generic[C]):
     def __repr__(self) -> str:
         best = "nothing" if self.best is None else f"{self.best.score:.6g} ({self.best.candidate!r})"
         return f"<Run {self.id}: best {best}, {self.progress.told} trials, stopped because {self.reason}>"
+
+
+#: Runs a study beside a finished run, under the run's name and a word; and what is made of a run with its help.
+Go: TypeAlias = "Callable[[str, Study[Any]], Awaitable[Run[Any]]]"
+Conclude: TypeAlias = "Callable[[Run[Any], Go], Awaitable[Summary]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +90,8 @@ class Start:
         self.name = how.run or f"{study.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         self.watch = shielded(how.watch)
         self.stop: Callable[[bool], None] | None = None
+        #: Told how this run can be stopped; a run beside another is stopped with that one.
+        self.handed_over: Callable[[Callable[[bool], None]], None] = self._take_over
         if how.reuse not in ("run", "ledger", "never"):
             raise ConfigError(f"reuse must be 'run', 'ledger' or 'never', not {how.reuse!r}")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", self.name):
@@ -96,7 +108,10 @@ class Start:
         try:
             lock = RunLock(ledger.path, self.name)
             try:
-                return await self._locked(ledger)
+                done = await self._locked(ledger)
+                if self.study.conclude is None or done.reason == INTERRUPTED:
+                    return done
+                return await self._concluded(done, self.study.conclude)
             finally:
                 lock.release()
         except BaseException:
@@ -120,7 +135,7 @@ class Start:
             async with self._desk(journal) as desk, self.executor as executor:
                 road = Road(fold, journal, executor, work, self.watch, self.how.grace)
                 desk.halt = road.halt
-                self.stop = _stopper(road)
+                self.handed_over(_stopper(road))
                 self._announce(journal)
                 journal.status("running", None, journal.elapsed)
                 reason = await road.drive(reopened)
@@ -139,6 +154,48 @@ class Start:
             commits.close()
         self._emit(RunStopped(reason, fold.progress))
         return Run(self.name, fold.tally.best, fold.progress, reason, fold.tally.trace.hexdigest(), ledger)
+
+    async def _concluded(self, done: Run[Any], conclude: Conclude) -> Run[Any]:
+        """The run with what its study makes of it; interrupted on the way, the run counts as interrupted."""
+        beside: list[Run[Any]] = []
+
+        async def go(word: str, study: Study[Any]) -> Run[Any]:
+            run = await self._beside(done, word, study)
+            beside.append(run)
+            if run.reason == INTERRUPTED:
+                raise asyncio.CancelledError
+            return run
+
+        run = done.ledger.run(done.id).id
+        commits = Commits(done.ledger)
+        try:
+            summary = await conclude(done, go)
+            commits.put(Insert.SUMMARY, (run, encode(summary, f"the summary of {done.id}")))
+        except asyncio.CancelledError:
+            if not beside or beside[-1].reason != INTERRUPTED:
+                raise
+            return replace(done, reason=INTERRUPTED)
+        finally:
+            await commits.flush()
+            commits.close()
+            for each in beside:
+                each.ledger.close()
+        return replace(done, summary=summary)
+
+    async def _beside(self, done: Run[Any], word: str, study: Study[Any]) -> Run[Any]:
+        """Another study on the same executor, ledger and money, whose run belongs to this one."""
+        limit = self.study.stop.cost_limit()
+        if limit < math.inf:
+            spent = Spending.of(done.ledger, done.ledger.run(done.id).id).cost
+            study = replace(study, stop=limited(study.stop, MaxCost(max(1e-12, limit - spent))))
+        meta = {"belongs_to": done.id}
+        how = replace(self.how, executor=self.executor, ledger=done.ledger.path, run=f"{done.id}.{word}", meta=meta)
+        start = Start(study, how)
+        start.handed_over = self._take_over
+        return await start()
+
+    def _take_over(self, stop: Callable[[bool], None]) -> None:
+        self.stop = stop
 
     @contextlib.asynccontextmanager
     async def _desk(self, journal: RunJournal) -> AsyncIterator[Desk]:
@@ -197,7 +254,10 @@ class Start:
             return Fold(strategy, schedule, rules, journal, journal.script(), journal.recorded, tally), []
         told, asked, state = snapshot
         strategy.load(state)  # type: ignore[attr-defined]
-        reopened = [Trial(number, _revive(strategy, text, journal)) for number, text in journal.open_rows(told, asked)]
+        reopened = [
+            Trial(number, _revive(strategy, text, journal), origin)
+            for number, text, origin in journal.open_rows(told, asked)
+        ]
         tally = _tally(strategy, journal, rules, told, asked)
         fold = Fold(strategy, schedule, rules, journal, journal.script(told), journal.recorded, tally)
         return fold, reopened

@@ -101,6 +101,8 @@ class Float(Number):
 
     def to_unit(self, value: float) -> float:
         low, high = self._scale()
+        if low == high:  # so narrow that the logarithms of its bounds are the same float
+            return 0.5
         return ((math.log(value) if self.log else value) - low) / (high - low)
 
     def mutate(self, value: float, rng: random.Random, rate: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Generic, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, runtime_checkable
 
 from fanfold.types import C, Result
 
@@ -38,6 +38,10 @@ class Strategy(ABC, Generic[C]):
 
     def tell(self, result: Result[C]) -> None:
         """Learn from one finished trial."""
+
+    def origin(self, candidate: C) -> Any:
+        """Where a candidate just asked comes from, as a JSON-like value kept with its trial: parents, operator."""
+        return None
 
 
 @runtime_checkable

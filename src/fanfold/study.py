@@ -16,7 +16,7 @@ from fanfold.encoding import derive_seed, digest, encode, fingerprint
 from fanfold.errors import ConfigError
 from fanfold.events import Watcher
 from fanfold.executors import Executor
-from fanfold.running import How, Run, Start, run_guarded
+from fanfold.running import Conclude, How, Run, Start, run_guarded
 from fanfold.schedule import Schedule
 from fanfold.schedules import AllCases
 from fanfold.stop import Never, Rule
@@ -37,6 +37,10 @@ class Study(Generic[C]):
     a failed case counts.  `window` is how many trials may be open at once: an ask knows all but the last `window`
     results, which makes the search the same on every executor.  With `in_order=False` results are told as they come
     (no waiting for stragglers); the order is recorded, so such a run still resumes exactly.
+
+    `conclude(run, go)`, a coroutine function, is called when the search is over and gives the run's `Summary`; on its
+    way it may run further studies beside, such as one that scores the winner on held-out cases:
+    `await go("held-out", study)` has the same executor and ledger, and is resumed with the run it belongs to.
     """
 
     strategy: Strategy[C]
@@ -52,6 +56,7 @@ class Study(Generic[C]):
     timeout: float | None = None
     retries: int = 0
     name: str = "study"
+    conclude: Conclude | None = None
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.strategy, "ask", None)) or not callable(getattr(self.strategy, "tell", None)):

@@ -33,10 +33,15 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Trial(Generic[C]):
-    """A candidate that a strategy asked for, and its number in the order of asking."""
+    """A candidate that a strategy asked for, its number in the order of asking, and what the strategy says it is from.
+
+    The origin (`Strategy.origin`) is kept for people, and no part of what is evaluated: equal candidates of different
+    origins are evaluated once.
+    """
 
     number: int
     candidate: C
+    origin: Any = None
 
 
 @dataclass(frozen=True, slots=True)

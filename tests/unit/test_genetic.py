@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.space import Choice, Float, Int, Space
+from fanfold.stop import MaxTrials
 from fanfold.strategies import Genetic, Random
+from fanfold.strategies.breeding import KINDS, Bred, Selection
 from fanfold.strategy import Strategy
+from fanfold.study import Study
 from fanfold.testing.strategies import StrategyConformance
 from fanfold.types import Result, Trial
 
@@ -217,7 +220,7 @@ def test_a_dropped_result_never_becomes_an_elite() -> None:
         tell(genetic, candidate, None)
     # The dropped winner is gone with its generation; the complete runner-up has stayed and is the only parent.
     assert all(sum(child[name] == asked[2][name] for name in child) >= 1 for child in genetic.ask(4))
-    assert [member.candidate for member in genetic._members] == [asked[2]]
+    assert [member.result.candidate for member in genetic._members] == [asked[2]]
 
 
 def test_steady_never_waits() -> None:
@@ -378,3 +381,92 @@ def test_the_window_fits_the_way_it_breeds() -> None:
 def test_arguments_that_make_no_sense_are_refused_with_a_reason(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         Genetic(**arguments)
+
+
+# -- selection, origins and breeders -----------------------------------------------------------------------------------
+
+
+def _told(number: int, score: float) -> Result[Any]:
+    return Result(Trial(number, number), score, {})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_selection_prefers_the_better_and_never_gives_the_one_excluded(kind: str) -> None:
+    members = [_told(number, float(number)) for number in range(12)]
+    selection = Selection(kind, 3, 1.5)
+    selection.enter(members, [member.score or 0.0 for member in members])
+    rng = random.Random(3)
+    drawn = [selection.pick(rng) for _ in range(1200)]
+    assert sum(each.number for each in drawn if each is not None) / len(drawn) > 6.0
+    assert all(selection.pick(rng, but=members[11]) is not members[11] for _ in range(200))
+
+
+def test_one_spin_of_the_wheel_gives_everyone_his_share_up_to_one() -> None:
+    members = [_told(number, float(number)) for number in range(10)]
+    selection = Selection("sus", 3, 2.0)
+    selection.enter(members, [float(number) for number in range(10)])
+    rng = random.Random(5)
+    drawn = [selection.pick(rng) for _ in range(10)]
+    for number, member in enumerate(members):
+        share = 2.0 * number / 9
+        assert abs(sum(each is member for each in drawn) - share) < 1.0
+
+
+def test_a_lonely_member_has_no_partner() -> None:
+    only = _told(0, 1.0)
+    for kind in KINDS:
+        selection = Selection(kind, 3, 1.5)
+        selection.enter([only], [1.0])
+        assert selection.pick(random.Random(0), but=only) is None
+
+
+def test_a_selection_nobody_knows_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="roulette"):
+        Genetic(SPACE, selection="roulete")  # type: ignore[arg-type]
+
+
+def test_the_origin_of_a_child_names_the_trials_of_its_parents() -> None:
+    study = Study(Genetic(SPACE, population=6, elites=1), lambda c, case: height(c), stop=MaxTrials(30))
+    results = list(study.run().results())
+    assert [each.trial.origin for each in results[:6]] == [{"by": "sample", "parents": []}] * 6
+    for each in results[6:]:
+        origin = each.trial.origin
+        assert origin["by"] in ("crossover", "mutation")
+        assert len(origin["parents"]) == (2 if origin["by"] == "crossover" else 1)
+        assert all(parent < each.number for parent in origin["parents"])
+
+
+def test_a_merit_of_several_objectives_decides_who_is_kept() -> None:
+    def smallest_n(results: Any) -> list[float]:
+        return [-float(result.candidate["n"]) for result in results]
+
+    genetic = begun(Genetic(SPACE, population=6, elites=2, merit=smallest_n))
+    asked = genetic.ask(6)
+    for candidate in asked:
+        tell(genetic, candidate, float(candidate["n"]))
+    genetic.ask(1)
+    kept = sorted(candidate["n"] for candidate in asked)[:2]
+    assert sorted(member.result.candidate["n"] for member in genetic._members) == kept
+
+
+def test_a_breeder_learns_what_beat_its_parents() -> None:
+    learned: list[tuple[Any, bool | None]] = []
+
+    class Counting:
+        def sample(self, rng: random.Random) -> Bred[Any]:
+            return Bred(rng.randrange(1000), by="sample")
+
+        def child(self, pick: Any, rng: random.Random, rate: float) -> Bred[Any]:
+            parent = pick()
+            return Bred(parent.candidate + 1, (parent,), "plus one")
+
+        def again(self, bred: Bred[Any], rng: random.Random, rate: float) -> Bred[Any]:
+            return Bred(bred.candidate + 1, bred.parents, bred.by)
+
+        def learn(self, result: Result[Any], better: bool | None) -> None:
+            learned.append((result.trial.origin["by"], better))
+
+    study = Study(Genetic(breeder=Counting(), population=5, elites=1), lambda c, case: float(c), stop=MaxTrials(20))
+    study.run()
+    assert learned[:5] == [("sample", None)] * 5
+    assert learned[5:] == [("plus one", True)] * 15

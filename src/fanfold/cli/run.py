@@ -151,6 +151,8 @@ def resume(ctx: click.Context, /, name: str, ledger: str, accept_changes: bool, 
 
     with Ledger(ledger, readonly=True) as opened:
         info = find_run(opened, name)
+        if isinstance(whole := info.meta.get("belongs_to"), str):
+            info = opened.run(whole)
     target = info.meta.get("target")
     if not isinstance(target, str):
         raise ConfigError(
@@ -207,8 +209,9 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> None:
         result = None if best is None else {"score": best.score, "trial": best.number, "candidate": candidate}
         counts = {name: getattr(progress, name) for name in ("evaluations", "failures", "reused", "cost", "elapsed")}
         head = {"run": done.id, "ledger": ledger, "reason": done.reason, "best": result, "trials": progress.told}
-        print_json({**head, **counts, "trace": done.trace})
-    from fanfold.cli.show import pretty
+        figures = {} if done.summary is None else dict(done.summary.figures)
+        print_json({**head, **counts, "trace": done.trace, "summary": figures})
+    from fanfold.cli.show import pretty, say_summary
 
     say(f"{done.id} stopped: {done.reason}")
     if best is None:
@@ -221,6 +224,7 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> None:
         f"{progress.told} trials, {progress.evaluations} evaluations ({progress.reused} reused), "
         f"{progress.failures} failures{cost}, {duration(progress.elapsed)}"
     )
+    say_summary(done.summary)
     say(f"more: fanfold show {done.id} --ledger {shlex.quote(ledger)}")
     if report:
         from fanfold.report import write_report

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fanfold.ledger import RunInfo
     from fanfold.models.telemetry import CallFacts
     from fanfold.report import RunFacts, TrialRow
+    from fanfold.summary import Summary
     from fanfold.types import Outcome
 
 
@@ -87,6 +88,7 @@ def show(name: str, trials: int | None, prometheus: bool, ledger: str) -> None:
         return
     _say_head(run)
     _say_best(run)
+    say_summary(run.summary)
     if trials:
         say(f"\nThe {len(run.top)} best trials")
         rows = [[str(row.number), number(row.score), first_line(pretty(row.candidate), 90)] for row in run.top]
@@ -130,6 +132,24 @@ def _say_best(run: RunFacts) -> None:
     say(table(["case", "score"], [[case, _outcome(outcome)] for case, outcome in shown], ["score"]))
 
 
+def say_summary(summary: Summary | None) -> None:
+    """The sections of a study's conclusion."""
+    from fanfold.summary import cell_text
+
+    for section in summary.sections if summary is not None else ():
+        say(f"\n{section.title}")
+        if section.text:
+            say(section.text)
+        if section.rows:
+            rows = [[cell_text(cell) for cell in row] for row in section.rows]
+            numeric = [
+                column
+                for at, column in enumerate(section.columns)
+                if all(row[at] is None or isinstance(row[at], int | float) for row in section.rows)
+            ]
+            say(table(list(section.columns), rows, right=numeric))
+
+
 def _outcome(outcome: Outcome) -> str:
     from fanfold.types import Failed
 
@@ -163,6 +183,7 @@ def _facts_as_json(run: RunFacts) -> dict[str, Any]:
         "dropped": run.dropped,
         "reused": run.reused,
         "evaluations_per_second": run.per_second,
+        "summary": {} if run.summary is None else dict(run.summary.figures),
     }
 
 

@@ -89,7 +89,8 @@ def _from_name(
     study = _users_code(f"the study {name!r}", None, lambda: module.study(config))
     if seed is not None and not own_seed:
         study = dataclasses.replace(study, seed=seed)
-    return Loaded(study, name, dataclasses.asdict(config), options)
+    how = getattr(module, "how", None)  # what the study's own fields say about how it is run; the [run] table beats it
+    return Loaded(study, name, dataclasses.asdict(config), options if how is None else {**how(config), **options})
 
 
 def _read_flags(fields: Sequence[FieldHelp], flags: Sequence[str], known: Sequence[str]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ class Insert(Enum):
     """Every statement a run writes, in the order in which those of one commit are executed."""
 
     BLOB = "INSERT OR IGNORE INTO blob (digest, data) VALUES (?, ?)"
-    ASKED = "INSERT INTO trial (run, number, candidate, asked_after) VALUES (?, ?, ?, ?)"
+    ASKED = "INSERT INTO trial (run, number, candidate, asked_after, origin) VALUES (?, ?, ?, ?, ?)"
     BATCH = "INSERT OR REPLACE INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
     BATCH_ITEM = "INSERT OR REPLACE INTO batch_item VALUES (?, ?, ?)"
     CALL = "INSERT OR REPLACE INTO call VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -28,6 +28,7 @@ class Insert(Enum):
     TOLD = "UPDATE trial SET told = ?, score = ?, dropped = ?, evaluations = ?, cost = ? WHERE run = ? AND number = ?"
     SNAPSHOT = "INSERT OR REPLACE INTO snapshot (run, told, asked, state) VALUES (?, ?, ?, ?)"
     DESK = "INSERT OR REPLACE INTO desk VALUES (?, ?)"
+    SUMMARY = "INSERT OR REPLACE INTO summary VALUES (?, ?)"
     RUN = "UPDATE run SET updated = ?, elapsed = ?, status = ?, reason = ? WHERE id = ?"
 
 

@@ -36,7 +36,8 @@ class RunJournal:
             self._check_asked(trial.number, text)
         else:
             self._keep_blobs(trial.candidate, text)
-            self.commits.put(Insert.ASKED, (self.run, trial.number, text, asked_after))
+            origin = None if trial.origin is None else encode(trial.origin, f"the origin of trial {trial.number}")
+            self.commits.put(Insert.ASKED, (self.run, trial.number, text, asked_after, origin))
 
     def told(self, order: int, result: Result[Any]) -> None:
         if order < self.recorded_told:
@@ -102,13 +103,14 @@ class RunJournal:
         sql = "SELECT number, candidate, score, dropped FROM trial WHERE run = ? AND told < ? ORDER BY told"
         return self.ledger.read(sql, (self.run, before))
 
-    def open_rows(self, told: int, asked: int) -> list[tuple[int, str]]:
-        """Number and candidate of the trials that were open when `asked` had been asked and `told` told."""
+    def open_rows(self, told: int, asked: int) -> list[tuple[int, str, Any]]:
+        """Number, candidate and origin of the trials that were open when `asked` had been asked and `told` told."""
         sql = (
-            "SELECT number, candidate FROM trial "
+            "SELECT number, candidate, origin FROM trial "
             "WHERE run = ? AND number < ? AND (told IS NULL OR told >= ?) ORDER BY number"
         )
-        return [(number, text) for number, text in self.ledger.read(sql, (self.run, asked, told))]
+        rows = self.ledger.read(sql, (self.run, asked, told))
+        return [(number, text, self.ledger.origin(origin)) for number, text, origin in rows]
 
     def _check_asked(self, number: int, text: str) -> None:
         sql = "SELECT candidate FROM trial WHERE run = ? AND number = ?"

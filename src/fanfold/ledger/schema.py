@@ -78,6 +78,10 @@ MIGRATIONS = [
     ) WITHOUT ROWID;
     CREATE TABLE desk (run INTEGER PRIMARY KEY, counts TEXT NOT NULL);   -- cache hits, refusals and the like (JSON)
     """,
+    """
+    ALTER TABLE trial ADD COLUMN origin TEXT;                       -- parents and the like, as the strategy says (JSON)
+    CREATE TABLE summary (run INTEGER PRIMARY KEY, text TEXT NOT NULL);         -- what its study concluded (JSON)
+    """,
 ]
 
 

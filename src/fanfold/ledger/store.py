@@ -154,12 +154,13 @@ class Ledger:
         """The told trials of a run in the order of telling, candidates as plain JSON-like values."""
         cases = self.cases(run)
         told = self.read(
-            "SELECT number, candidate, score, dropped FROM trial WHERE run = ? AND told IS NOT NULL ORDER BY told",
+            "SELECT number, candidate, score, dropped, origin FROM trial WHERE run = ? AND told IS NOT NULL "
+            "ORDER BY told",
             (run,),
         )
-        for number, candidate, score, dropped in list(told):
+        for number, candidate, score, dropped, origin in list(told):
             outcomes = {cases[position].id: outcome for position, outcome in self.outcomes(run, number).items()}
-            yield Result(Trial(number, self.value(candidate)), score, outcomes, dropped)
+            yield Result(Trial(number, self.value(candidate), self.origin(origin)), score, outcomes, dropped)
 
     def outcomes(self, run: int, trial: int) -> dict[int, Outcome]:
         """The recorded outcomes of one trial, by the position of the case."""
@@ -180,6 +181,16 @@ class Ledger:
         for row in self.read(sql, parameters):
             found = self._outcome(*row)
             return found if isinstance(found, Ok) else None
+        return None
+
+    def origin(self, text: str | None) -> Any:
+        """Where a trial's candidate came from, as its strategy said."""
+        return None if text is None else self.value(text)
+
+    def summary(self, run: int) -> Any:
+        """What a run's study concluded, as JSON-like values; None where it concluded nothing."""
+        for (text,) in self.read("SELECT text FROM summary WHERE run = ?", (run,)):
+            return self.value(text)
         return None
 
     def blob(self, digest: str) -> bytes:

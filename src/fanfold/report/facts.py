@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from fanfold.encoding import decode
 from fanfold.errors import LedgerError
 from fanfold.ledger import Ledger, RunInfo
+from fanfold.summary import Summary
 from fanfold.types import Case, Outcome
 
 
@@ -48,6 +51,8 @@ class RunFacts:
     reused: int
     #: Seconds of evaluation, all evaluations together.
     busy: float
+    #: What its study concluded.
+    summary: Summary | None = None
 
     @property
     def best(self) -> TrialRow | None:
@@ -66,7 +71,9 @@ def find_run(ledger: Ledger, name: str) -> RunInfo:
     runs = ledger.runs()
     if not runs:
         raise LedgerError(f"{ledger.path} has no runs yet: start one with `fanfold run`")
-    return next((run for run in runs if run.name == name), max(runs, key=lambda run: run.updated))
+    named = next((run for run in runs if run.name == name), None)
+    # A run that belongs to another is a part of that one.
+    return named or max((run for run in runs if "belongs_to" not in run.meta), key=lambda run: run.updated)
 
 
 def status_of(ledger: Path, info: RunInfo) -> str:
@@ -95,7 +102,9 @@ def facts(ledger: Ledger, info: RunInfo, top: int = 1) -> RunFacts:
     reused = _one(ledger, "SELECT sum(reused) FROM evaluation WHERE run = ?", info.id)
     busy = _one(ledger, "SELECT sum(seconds) FROM evaluation WHERE run = ? AND reused = 0", info.id)
     best, failures = _top(ledger, info.id, cases, top), _failures(ledger, info.id, cases)
-    return RunFacts(info, status_of(ledger.path, info), cases, best, failures, int(dropped), int(reused), float(busy))
+    counts = (int(dropped), int(reused), float(busy))
+    summary = None if (found := ledger.summary(info.id)) is None else msgspec.convert(found, Summary)
+    return RunFacts(info, status_of(ledger.path, info), cases, best, failures, *counts, summary)
 
 
 def _one(ledger: Ledger, sql: str, run: int) -> Any:

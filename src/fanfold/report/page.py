@@ -13,6 +13,7 @@ from fanfold.errors import ConfigError
 from fanfold.ledger import Ledger
 from fanfold.report.chart import score_chart
 from fanfold.report.facts import RunFacts, TrialRow, facts, find_run
+from fanfold.summary import Summary, cell_text
 from fanfold.types import Case, Failed, Outcome
 
 TOP = 30
@@ -77,6 +78,7 @@ def page(ledger: Ledger, run: RunFacts) -> str:
         f"<p>{escape(run.status)}{escape(f': {run.info.reason}') if run.info.reason else ''}</p>",
         _numbers(run),
         *_best(run.best),
+        *_summary(run.summary),
         "<h2>Scores in the order of telling</h2>",
         f'<div class="box">{score_chart(ledger, run.info.id, run.info.trials)}</div>',
         *_heat(run),
@@ -110,6 +112,23 @@ def _best(best: TrialRow | None) -> list[str]:
     if best is None:
         return ["<h2>Best candidate</h2>", "<p>No trial has finished completely.</p>"]
     return [f"<h2>Best candidate <small>trial {best.number}</small></h2>", f"<pre>{_pretty(best.candidate)}</pre>"]
+
+
+def _summary(summary: Summary | None) -> list[str]:
+    """The sections of a study's conclusion; what is long is folded away."""
+    parts = []
+    for section in summary.sections if summary is not None else ():
+        parts.append(f"<h2>{escape(section.title)}</h2>")
+        if section.text:
+            parts.append(f"<pre>{escape(section.text)}</pre>")
+        if section.rows:
+            head = "".join(f"<th>{escape(column)}</th>" for column in section.columns)
+            rows = "".join(
+                "<tr>" + "".join(f"<td>{escape(cell_text(cell))}</td>" for cell in row) + "</tr>"
+                for row in section.rows
+            )
+            parts.append(f'<div class="box"><table><tr>{head}</tr>{rows}</table></div>')
+    return parts
 
 
 def _heat(run: RunFacts) -> list[str]:

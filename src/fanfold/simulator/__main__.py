@@ -67,6 +67,7 @@ def _config(options: argparse.Namespace) -> SimulatorConfig:
         latency=Latency.parse(options.latency),
         turnaround=Latency.parse(options.turnaround),
         faults=_read_faults(options.faults),
+        answer=options.answer,
     )
 
 
@@ -120,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=("seconds", "ms", "date", "absent", "garbage"),
         help="how a 429 says when to come back (%(default)s)",
     )
+    add("--answer", metavar="MODULE:FUNCTION", help="what the models say: answer(model, messages, params, rng)")
     add("--faults", metavar="FILE", help='JSON such as {"faults": [{"kind": "rate_limit", "probability": 0.1}]}')
     return parser
 

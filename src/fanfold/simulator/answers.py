@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from fanfold.encoding import derive_seed
+from fanfold.errors import ConfigError
 from fanfold.simulator.config import Answer, AnswerFunction, SimulatorConfig
 
 CHARACTERS_PER_TOKEN = 4
@@ -74,7 +76,7 @@ class Author:
 
     def __init__(self, config: SimulatorConfig) -> None:
         self._seed = config.seed
-        self._answer = config.answer
+        self._answer = named(config.answer) if isinstance(config.answer, str) else config.answer
         self._upstream = config.upstream
 
     async def write(self, prompt: Prompt, body: Mapping[str, Any], key: str, sample: str) -> list[Written]:
@@ -105,6 +107,20 @@ class Author:
         if not isinstance(said, Answer):
             raise TypeError(f"the answer function gave {type(said).__name__}: return a text or an Answer")
         return said
+
+
+def named(name: str) -> AnswerFunction:
+    """The answer function that a text `module:function` means."""
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{name!r} names no answer function ({error}): write module:function, of a module that can be imported"
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"{name!r} is no function: an answer function takes (model, messages, params, rng)")
+    return cast(AnswerFunction, found)
 
 
 def finish(answer: Answer, prompt: Prompt) -> Written:

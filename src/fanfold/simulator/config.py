@@ -78,7 +78,9 @@ class SimulatorConfig:
     cancel_seconds: float = field(default=0.2, metadata={"help": "how long a batch stays cancelling"})
     expires_after: float = field(default=24 * 3600.0, metadata={"help": "seconds until a batch expires"})
     faults: Faults = field(default_factory=Faults)
-    answer: AnswerFunction | None = field(default=None, metadata={"help": "a quick function; else seeded words"})
+    answer: AnswerFunction | str | None = field(
+        default=None, metadata={"help": "a quick function, also as text module:function; else seeded words"}
+    )
     upstream: AnswerFunction | None = field(default=None, metadata={"help": "a real model; a sync one gets threads"})
     epoch: float | None = field(default=None, metadata={"help": "the time of day at loop time 0; none: the real one"})
     clock_skew: float = field(default=0.0, metadata={"help": "seconds by which the provider's clock is ahead"})

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
-import random
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.space import Space
+from fanfold.strategies.breeding import (
+    Bred,
+    Breeder,
+    Crossover,
+    Merit,
+    Mutate,
+    Sample,
+    Selection,
+    SelectionKind,
+    operators,
+    scores,
+)
 from fanfold.strategy import Strategy
 from fanfold.types import Result
-
-Sample: TypeAlias = Callable[[random.Random], Any]
-Mutate: TypeAlias = Callable[[Any, random.Random, float], Any]
-Crossover: TypeAlias = Callable[[Any, Any, random.Random], Any]
 
 #: How often a child that already exists is mutated again before it is accepted: then the space is that small.
 _ATTEMPTS = 16
@@ -27,16 +36,18 @@ class Genetic(Strategy[Any]):
     """Breeds candidates from the better ones told so far.
 
     Searches a `Space`, or anything given by functions that return new candidates and leave their arguments alone:
-    `sample(rng)`, `mutate(candidate, rng, rate)` and `crossover(a, b, rng)` (without it, children are mutations only).
+    `sample(rng)`, `mutate(candidate, rng, rate)` and `crossover(a, b, rng)` (without it, children are mutations only);
+    or whatever a `breeder` makes, which may also learn.
 
     In generations (the default), a population is asked, and the next one is bred when all of it has been told, so the
     order of telling does not matter.  The best `elites` complete results stay in the population with their score and
     are not asked again: each later generation asks for the rest.  Steady (`steady=True`), the first `population`
     candidates are samples, and from then on each ask breeds from the best `population` told so far, waiting for nobody.
 
-    Parents win a tournament by score.  A failed result never becomes a parent; a dropped one competes with the score it
-    was given but never becomes an elite; with no parents, candidates are sampled.  A child equal to a member or to
-    another child is mutated again, up to 16 times.
+    Parents are chosen by `selection` (of `breeding.Selection`; by default they win a tournament) on their `merit`, by
+    default the score; a merit that looks at all members at once can rank them by several objectives.  A failed result
+    never becomes a parent; a dropped one competes with the score it was given but never becomes an elite; with no
+    parents, candidates are sampled.  A child equal to a member or to another child is changed again, up to 16 times.
 
     With `adaptive=True` the mutation rate moves between a tenth and five times `mutation_rate` (at most 1), once per
     generation (steady: per `population` children told).  The share of these children that beat their better parent
@@ -64,6 +75,10 @@ class Genetic(Strategy[Any]):
         steady: bool = False,
         seeds: Iterable[Any] = (),
         generations: int | None = None,
+        breeder: Breeder[Any] | None = None,
+        selection: SelectionKind = "tournament",
+        pressure: float = 1.5,
+        merit: Merit = scores,
     ) -> None:
         seeds = tuple(seeds)
         _check_whole("population", population, 2)
@@ -77,7 +92,13 @@ class Genetic(Strategy[Any]):
             _check_whole("generations", generations, 1)
         if len(seeds) > population:
             raise ConfigError(f"Genetic: {len(seeds)} seeds do not fit a population of {population}; raise population")
-        self._breeder = _Breeder(*_operators(space, sample, mutate, crossover), tournament, crossover_rate)
+        if breeder is None:
+            breeder = operators(space, sample, mutate, crossover, crossover_rate)
+        elif any(part is not None for part in (space, sample, mutate, crossover)):
+            raise ConfigError("Genetic takes a breeder, or a Space, or functions, and only one of them")
+        self._breeder: Breeder[Any] = breeder
+        self._selection = Selection(selection, tournament, pressure)
+        self._merit = merit
         for seed in seeds:
             if space is not None:
                 space.check(seed)
@@ -111,20 +132,29 @@ class Genetic(Strategy[Any]):
                 break
             child = self._queue.popleft()
             self._open.setdefault(child.key, deque()).append(child)
-            candidates.append(child.candidate)
+            candidates.append(child.bred.candidate)
         return candidates
+
+    def origin(self, candidate: Any) -> Any:
+        waiting = self._open.get(encode(candidate, "an asked candidate"))
+        return waiting[-1].bred.origin if waiting else None
 
     def tell(self, result: Result[Any]) -> None:
         child = self._take(result.candidate)
         # Our own candidate, not the result's: one read back from a ledger may have lost its type.
-        member = _Member(child.key, child.candidate, child.born, result.score, result.complete)
+        trial = dataclasses.replace(result.trial, candidate=child.bred.candidate, origin=child.bred.origin)
+        result = dataclasses.replace(result, trial=trial)
+        better = None
         if child.bar is not None:
-            self._rate.count(success=member.score is not None and member.score > child.bar)
-        self._members.append(member)
+            better = result.score is not None and result.score > child.bar
+            self._rate.count(success=better)
+        self._breeder.learn(result, better)
+        self._members.append(_Member(child.key, child.born, result))
         if self._steady:
             self._members = self._fittest()
             if self._rate.children >= self._population:
-                self._rate.adapt(self._members)
+                self._rate.adapt(scores([member.result for member in self._members]))
+            self._enter(self._members)
 
     def _breed(self) -> bool:
         """Put what can be asked next into the queue; False when the next candidate must wait or the search is over."""
@@ -133,13 +163,14 @@ class Genetic(Strategy[Any]):
         if self._open or self._generation == self._generations:
             return False
         self._members.sort(key=lambda member: member.born)
-        elites = _best(self._members, self._elites)
+        elites = self._best(self._elites)
         parents = _parents(self._members)
+        self._enter(parents)
         if self._generation > 0:
-            self._rate.adapt(parents)
+            self._rate.adapt(scores([member.result for member in parents]))
         taken = {member.key for member in self._members}
         for _ in range(self._population - len(elites)):
-            self._queue.append(self._child(parents, taken))
+            self._queue.append(self._child(bool(parents), taken))
             taken.add(self._queue[-1].key)
         self._members = elites
         self._generation += 1
@@ -148,25 +179,28 @@ class Genetic(Strategy[Any]):
     def _breed_one(self) -> bool:
         if self._generations is not None and self._asked == self._generations * self._population:
             return False
-        parents = self._members if self._asked >= self._population else []
+        parents = bool(self._members) and self._asked >= self._population
         self._queue.append(self._child(parents, {member.key for member in self._members} | self._open.keys()))
         self._generation = -(-self._asked // self._population)
         return True
 
-    def _child(self, parents: Sequence[_Member], taken: set[str]) -> _Child:
+    def _child(self, parents: bool, taken: set[str]) -> _Child:
         born = self._asked
         self._asked += 1
         if born < len(self._seeds):
-            return _Child(encode(self._seeds[born], "a seed of Genetic"), self._seeds[born], born, None)
-        candidate, bar = self._breeder.propose(parents, self.rng, self.rate)
-        key = encode(candidate, "a candidate of Genetic")
-        self._rate.bred(duplicate=key in taken, counts=bar is not None)
+            return _Child(encode(self._seeds[born], "a seed of Genetic"), Bred(self._seeds[born], by="seed"), born)
+        if parents:
+            bred = self._breeder.child(functools.partial(self._selection.pick, self.rng), self.rng, self.rate)
+        else:
+            bred = self._breeder.sample(self.rng)
+        key = encode(bred.candidate, "a candidate of Genetic")
+        self._rate.bred(duplicate=key in taken, counts=bool(bred.parents))
         for _ in range(_ATTEMPTS):
             if key not in taken:
                 break
-            candidate = self._breeder.mutate(candidate, self.rng, self.rate)
-            key = encode(candidate, "a candidate of Genetic")
-        return _Child(key, candidate, born, bar)
+            bred = self._breeder.again(bred, self.rng, self.rate)
+            key = encode(bred.candidate, "a candidate of Genetic")
+        return _Child(key, bred, born)
 
     def _take(self, candidate: Any) -> _Child:
         waiting = self._open.get(encode(candidate, "a told candidate"))
@@ -179,23 +213,44 @@ class Genetic(Strategy[Any]):
 
     def _fittest(self) -> list[_Member]:
         """The pool of the steady state: the elites, then the best of the others, each candidate once."""
-        elites = _best(self._members, self._elites)
-        kept = {member.key: member for member in elites}
-        for member in sorted(_parents(self._members), key=_rank):
+        kept = {member.key: member for member in self._best(self._elites)}
+        for member in self._ranked(_parents(self._members)):
             if len(kept) == self._population:
                 break
             kept.setdefault(member.key, member)
         return list(kept.values())
 
+    def _enter(self, parents: Sequence[_Member]) -> None:
+        """These may become parents."""
+        results = [member.result for member in parents]
+        self._selection.enter(results, self._merit(results))
+
+    def _ranked(self, members: Sequence[_Member]) -> list[_Member]:
+        """By merit, the best first; of equals, the older."""
+        merits = self._merit([member.result for member in members])
+        order = sorted(range(len(members)), key=lambda at: (-merits[at], members[at].born))
+        return [members[at] for at in order]
+
+    def _best(self, count: int) -> list[_Member]:
+        """The best complete members, no candidate twice."""
+        unique: dict[str, _Member] = {}
+        for member in self._ranked([member for member in self._members if member.result.complete]):
+            unique.setdefault(member.key, member)
+        return list(unique.values())[:count]
+
 
 @dataclass(frozen=True, slots=True)
 class _Child:
-    """A candidate that waits to be asked or told; `bar` is the score of its better parent, None for a sample."""
+    """A candidate that waits to be asked or told."""
 
     key: str
-    candidate: Any
+    bred: Bred[Any]
     born: int
-    bar: float | None
+
+    @property
+    def bar(self) -> float | None:
+        """The score of its better parent; None for a sample."""
+        return max(scores(self.bred.parents), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,36 +258,8 @@ class _Member:
     """A told candidate of the population."""
 
     key: str
-    candidate: Any
     born: int
-    score: float | None
-    complete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Breeder:
-    """How a candidate comes about: a child of the winners of tournaments, or a sample where there are no parents."""
-
-    sample: Sample
-    mutate: Mutate
-    crossover: Crossover | None
-    tournament: int
-    crossover_rate: float
-
-    def propose(self, parents: Sequence[_Member], rng: random.Random, rate: float) -> tuple[Any, float | None]:
-        """A candidate and the score it has to beat."""
-        if not parents:
-            return self.sample(rng), None
-        mother = self._winner(parents, rng)
-        candidate, bar = mother.candidate, mother.score
-        if self.crossover is not None and len(parents) > 1 and rng.random() < self.crossover_rate:
-            father = self._winner([member for member in parents if member is not mother], rng)
-            candidate = self.crossover(mother.candidate, father.candidate, rng)
-            bar = max(_score(mother), _score(father))
-        return self.mutate(candidate, rng, rate), bar
-
-    def _winner(self, members: Sequence[_Member], rng: random.Random) -> _Member:
-        return max(rng.sample(members, min(self.tournament, len(members))), key=_score)
+    result: Result[Any]
 
 
 class _MutationRate:
@@ -258,34 +285,16 @@ class _MutationRate:
         self._bred += counts
         self._duplicates += duplicate and counts
 
-    def adapt(self, parents: Sequence[_Member]) -> None:
-        """Move the rate by what was counted since the last time."""
+    def adapt(self, parents: Sequence[float]) -> None:
+        """Move the rate by what was counted since the last time and by the scores of those who may be parents."""
         if self._adaptive and self.children:
-            alike = len(parents) > 1 and len({member.score for member in parents}) == 1
+            alike = len(parents) > 1 and len(set(parents)) == 1
             if alike or self._duplicates > self._bred / 4:
                 factor = 1.5
             else:
                 factor = math.exp((self._successes / self.children - 0.2) / 1.6)
             self.value = min(max(self.value * factor, self._low), self._high)
         self._forget()
-
-
-def _operators(
-    space: Space | None, sample: Sample | None, mutate: Mutate | None, crossover: Crossover | None
-) -> tuple[Sample, Mutate, Crossover | None]:
-    if space is not None:
-        if not isinstance(space, Space):
-            raise ConfigError(f"Genetic needs a Space, or the functions sample=, mutate= and crossover=, not {space!r}")
-        if sample is not None or mutate is not None or crossover is not None:
-            raise ConfigError("Genetic takes a Space or the functions sample=, mutate= and crossover=, not both")
-        return space.sample, space.mutate, space.crossover
-    for name, function in (("sample", sample), ("mutate", mutate), ("crossover", crossover)):
-        if function is None and name != "crossover":
-            raise ConfigError(f"Genetic without a Space needs the function {name}=")
-        if function is not None and not callable(function):
-            raise ConfigError(f"Genetic: {name} must be a function, not {function!r}")
-    assert sample is not None and mutate is not None
-    return sample, mutate, crossover
 
 
 def _check_whole(name: str, value: Any, low: int, high: int | None = None) -> None:
@@ -300,21 +309,5 @@ def _check_share(name: str, value: Any) -> None:
         raise ConfigError(f"Genetic: {name} must be between 0 and 1, not {value!r}")
 
 
-def _score(member: _Member) -> float:
-    return -math.inf if member.score is None else member.score
-
-
-def _rank(member: _Member) -> tuple[float, int]:
-    return -_score(member), member.born
-
-
 def _parents(members: Iterable[_Member]) -> list[_Member]:
-    return [member for member in members if member.score is not None]
-
-
-def _best(members: Iterable[_Member], count: int) -> list[_Member]:
-    """The best complete members, no candidate twice; of equals, the older."""
-    unique: dict[str, _Member] = {}
-    for member in sorted((member for member in members if member.complete), key=_rank):
-        unique.setdefault(member.key, member)
-    return list(unique.values())[:count]
+    return [member for member in members if member.result.score is not None]
