@@ -30,6 +30,11 @@ class FieldHelp:
     help: str
 
 
+def option(default: Any, help: str) -> Any:
+    """A field of a settings dataclass with what a person should know about it."""
+    return dataclasses.field(default=default, metadata={"help": help})
+
+
 def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str = "the settings", under: str = "") -> T:
     """A `cls` (a dataclass) made of a mapping.
 

@@ -189,7 +189,9 @@ class Start:
             spent = Spending.of(done.ledger, done.ledger.run(done.id).id).cost
             study = replace(study, stop=limited(study.stop, MaxCost(max(1e-12, limit - spent))))
         meta = {"belongs_to": done.id}
-        how = replace(self.how, executor=self.executor, ledger=done.ledger.path, run=f"{done.id}.{word}", meta=meta)
+        # A run that went on since may conclude something else, and then it is another run beside.
+        name = f"{done.id}.{word}-{done.progress.told}"
+        how = replace(self.how, executor=self.executor, ledger=done.ledger.path, run=name, meta=meta)
         start = Start(study, how)
         start.handed_over = self._take_over
         return await start()

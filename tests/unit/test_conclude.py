@@ -54,7 +54,7 @@ def test_the_winner_is_scored_beside_the_run_on_the_same_executor(executor: str,
     assert run.best is not None and run.summary is not None
     assert run.summary.figures["held_out"] == pytest.approx(run.best.candidate["x"] - 0.15)
     assert CALLS.count("h0") == CALLS.count("h1") == 1
-    assert [info.name for info in run.ledger.runs()] == ["r.held-out", "r"]
+    assert [info.name for info in run.ledger.runs()] == ["r.held-out-6", "r"]
 
 
 def test_it_works_without_a_ledger_of_ones_own() -> None:

@@ -65,7 +65,7 @@ PRESETS: Mapping[str, Limits] = MappingProxyType(
         "adaptive": Limits(),
         "conservative": Limits(requests_per_minute=2000, in_flight=5 * 3),
         "balanced": Limits(requests_per_minute=3500, in_flight=10 * 5),
-        "aggressive": Limits(requests_per_minute=3500, in_flight=15 * 8),
+        "aggressive": Limits(requests_per_minute=3500, in_flight=15 * 8, burst=5.0),
     }
 )
 

@@ -42,6 +42,9 @@ class Anthropic(Wire):
         options = self.translated({name: value for name, value in parameters.items() if name not in ("raw", "system")})
         if isinstance(options.get("stop_sequences"), str):
             options["stop_sequences"] = [options["stop_sequences"]]
+        if "stop_sequences" in options:  # the API refuses those of white space alone
+            kept = [sequence for sequence in options.pop("stop_sequences") if sequence.strip()]
+            options |= {"stop_sequences": kept} if kept else {}
         dialogue = as_dialogue(messages)
         system = [str(message["content"]) for message in dialogue if message["role"] == "system"]
         if parameters.get("system"):

@@ -1,0 +1,261 @@
+"""What a search for prompts found: the winner on validation, its score on held-out problems, where it came from."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fanfold.calls import counted
+from fanfold.running import Go, Run
+from fanfold.stats import Interval, clustered_mean, clustered_rate, mcnemar
+from fanfold.strategies import Sweep
+from fanfold.studies.prompts.breeding import credit, genome_of
+from fanfold.studies.prompts.config import Config
+from fanfold.studies.prompts.domain import Evaluate, cases
+from fanfold.studies.prompts.genome import Genome, difference, render
+from fanfold.studies.prompts.objectives import fronts, oks, points_of
+from fanfold.studies.prompts.tasks import Problem, Split, Task
+from fanfold.study import Study
+from fanfold.summary import Section, Summary
+from fanfold.types import Ok, Result
+
+#: Rows of the lists that could be long.
+MOST_ROWS = 40
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """Compares the finalists on validation problems, then scores winner and first prompt on held-out ones, once."""
+
+    config: Config
+    task: Task
+    split: Split
+    evaluate: Evaluate
+
+    async def __call__(self, run: Run[Any], go: Go) -> Summary:
+        search = _Search.of(run)
+        if not search.finalists(1):
+            return Summary({"winner": None}, (Section("No winner", "no prompt was scored on all problems"),))
+        winner, validated = await self._winner(search, go)
+        first = search.first
+        names = {"winner": winner} if first is None or first == winner else {"winner": winner, "first": first}
+        held = await self._scored(list(names.values()), self.split.held_out, "held-out", go)
+        rows = [
+            (name, *self._row(search.training(genome), validated.get(genome), held.get(genome)))
+            for name, genome in names.items()
+        ]
+        gain = _gain(held.get(winner), None if first == winner or first is None else held.get(first))
+        figures = {
+            "winner": {"genome": winner, "text": winner.head(), "examples": list(winner.examples)},
+            "train": _figure(search.training(winner)),
+            "validation": _figure(validated.get(winner)),
+            "held_out": _figure(held.get(winner)),
+            "first_held_out": None if first is None else _figure(held.get(first)),
+            "overfit": _overfit(search.training(winner), held.get(winner)),
+            **gain,
+            "calls": search.calls(run),
+        }
+        shown = render(winner, "...", self.evaluate.shots)
+        sections = [
+            Section("Prompt", shown),
+            Section("Accuracy, with 95 % intervals", "", ("prompt", "train", "validation", "held-out"), tuple(rows)),
+            *self._by_model(held.get(winner)),
+            *_gain_text(gain),
+            Section("Calls", _calls_text(figures["calls"])),
+            *self._front(search),
+            Section("Lineage", "", ("trial", "by", "score", "parents"), tuple(search.lineage(winner))),
+            Section("Ways of making prompts", "", ("way", "prompts", "better than the parent"), search.ways),
+        ]
+        if first is not None and first != winner:
+            sections.append(Section("Against the first prompt", difference(first, winner)))
+        sections.append(self._cases(held.get(winner)))
+        return Summary(msgspec.to_builtins(figures), tuple(sections))
+
+    async def _winner(self, search: _Search, go: Go) -> tuple[Genome, dict[Genome, Result[Any]]]:
+        """The finalist that is right most often on train and validation together; of equals, the shorter."""
+        finalists = search.finalists(self.config.finalists)
+        if len(finalists) == 1 or not self.split.validation:
+            return finalists[0], {}
+        validated = await self._scored(finalists, self.split.validation, "validation", go)
+
+        def standing(genome: Genome) -> tuple[float, int]:
+            both = [search.training(genome), validated.get(genome)]
+            found = [outcome.score for result in both if result is not None for outcome in oks(result)]
+            return sum(found) / max(1, len(found)), -len(genome.head().split())
+
+        return max(finalists, key=standing), validated
+
+    async def _scored(
+        self, genomes: Sequence[Genome], problems: Sequence[Problem], word: str, go: Go
+    ) -> dict[Genome, Result[Any]]:
+        """The genomes' results on these problems; empty for those the money did not reach."""
+        if not problems:
+            return {}
+        beside: Study[Any] = Study(Sweep(list(genomes)), self.evaluate, cases(problems, self.config.model), name=word)
+        run = await go(word, dataclasses.replace(beside, seed=self.config.seed))
+        return {msgspec.convert(result.candidate, Genome): result for result in run.results() if result.complete}
+
+    def _row(self, *results: Result[Any] | None) -> tuple[str, ...]:
+        return tuple("-" if result is None else interval_text(interval_of(result)) for result in results)
+
+    def _by_model(self, held: Result[Any] | None) -> list[Section]:
+        if held is None or len(self.config.model) == 1:
+            return []
+        rows = []
+        for name in self.config.model:
+            own = {case: outcome for case, outcome in held.outcomes.items() if case.endswith(f"@{name}")}
+            rows.append((name, interval_text(interval_of(dataclasses.replace(held, outcomes=own)))))
+        return [Section("The winner on each model, held-out", "", ("model", "accuracy"), tuple(rows))]
+
+    def _front(self, search: _Search) -> list[Section]:
+        objectives = self.config.objectives
+        if len(objectives) == 1 or not search.complete:
+            return []
+        points = points_of(search.complete, objectives)
+        rows = [(search.complete[at].number, *points[at]) for at in fronts(points)[0]]
+        return [Section("Pareto front of the search", "", ("trial", *objectives), tuple(sorted(rows)[:MOST_ROWS]))]
+
+    def _cases(self, held: Result[Any] | None) -> Section:
+        if held is None:
+            return Section("Held-out problems", "not scored")
+        answers = {case.id: str(case.data["answer"]) for case in cases(self.split.held_out, self.config.model)}
+        rows = [
+            (
+                case,
+                answers.get(case, ""),
+                outcome.data["said"] if isinstance(outcome, Ok) else outcome.kind,
+                _mark(outcome),
+            )
+            for case, outcome in held.outcomes.items()
+        ]
+        wrong_first = sorted(rows, key=lambda row: row[3] == "right")
+        return Section("Held-out problems", "", ("problem", "expected", "said", ""), tuple(wrong_first[:MOST_ROWS]))
+
+
+class _Search:
+    """The told trials of the search, read once."""
+
+    def __init__(self, results: Sequence[Result[Any]]) -> None:
+        self.results = results
+        self.complete = [result for result in results if result.complete]
+        self._best: dict[Genome, Result[Any]] = {}
+        for result in self.complete:
+            self._best.setdefault(genome_of(result), result)
+
+    @classmethod
+    def of(cls, run: Run[Any]) -> _Search:
+        return cls(list(run.results()))
+
+    @property
+    def first(self) -> Genome | None:
+        """The prompt the search began with: the best-scoring of the seeds would hide how weak they were."""
+        seeds = [result for result in self.results if (result.trial.origin or {}).get("by") == "seed"]
+        return genome_of(seeds[0]) if seeds else None
+
+    @property
+    def ways(self) -> tuple[tuple[Any, ...], ...]:
+        """How often each way of making prompts was used, and how often it beat the better parent."""
+        earned = sorted(credit(self.results).items(), key=lambda entry: (-entry[1][1], entry[0]))
+        return tuple((way, tries, better) for way, (better, tries) in earned)
+
+    def finalists(self, count: int) -> list[Genome]:
+        ranked = sorted(
+            self._best.items(), key=lambda pair: (-(pair[1].score or 0.0), len(pair[0].head().split()), pair[1].number)
+        )
+        return [genome for genome, _ in ranked[:count]]
+
+    def training(self, genome: Genome) -> Result[Any] | None:
+        return self._best.get(genome)
+
+    def lineage(self, genome: Genome) -> list[tuple[Any, ...]]:
+        """The winner, its parents, theirs, and so on: the line of the first parents, with all parents named."""
+        by_number = {result.number: result for result in self.results}
+        here: Result[Any] | None = self._best[genome]
+        rows: list[tuple[Any, ...]] = []
+        while here is not None and len(rows) < MOST_ROWS:
+            origin = here.trial.origin or {}
+            parents = origin.get("parents", [])
+            rows.append((here.number, origin.get("by", ""), here.score, ", ".join(map(str, parents)) or "-"))
+            here = by_number.get(parents[0]) if parents else None
+        return rows
+
+    def calls(self, run: Run[Any]) -> dict[str, Any]:
+        """Cells that were run and those that racing, and equal cells, saved."""
+        number = len(run.ledger.cases(run.ledger.run(run.id).id))
+        full = number * len(self.results)
+        ran = run.progress.evaluations - run.progress.reused
+        metrics = counted(run.ledger, run.ledger.run(run.id).id)
+        return {
+            "made": metrics.calls,
+            "full": full,
+            "saved": full - ran,
+            "from_ledger": metrics.cached + metrics.shared,
+            "seconds": run.progress.elapsed,
+            "cost": run.progress.cost,
+        }
+
+
+def interval_of(result: Result[Any]) -> Interval:
+    """The accuracy with its interval; the answers of several models to one problem are not independent."""
+    problems: dict[str, list[float]] = {}
+    for case, outcome in result.outcomes.items():
+        if isinstance(outcome, Ok):
+            problems.setdefault(case.rpartition("@")[0] or case, []).append(outcome.score)
+    if all(score in (0.0, 1.0) for scores in problems.values() for score in scores):
+        return clustered_rate({problem: (round(sum(scores)), len(scores)) for problem, scores in problems.items()})
+    return clustered_mean(problems)
+
+
+def interval_text(interval: Interval) -> str:
+    if interval.estimate is None:
+        return "-"
+    return f"{interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}] n={interval.n}"
+
+
+def _figure(result: Result[Any] | None) -> dict[str, Any] | None:
+    if result is None:
+        return None
+    interval = interval_of(result)
+    return {"accuracy": interval.estimate, "low": interval.low, "high": interval.high, "n": interval.n}
+
+
+def _overfit(train: Result[Any] | None, held: Result[Any] | None) -> float | None:
+    """How much of the training score did not carry over."""
+    if train is None or held is None or train.score is None or held.score is None:
+        return None
+    return train.score - held.score
+
+
+def _gain(winner: Result[Any] | None, first: Result[Any] | None) -> dict[str, Any]:
+    if winner is None or first is None:
+        return {"gain": None, "gain_p": None}
+    won, lost = _won_and_lost(winner, first)
+    return {"gain": (winner.score or 0.0) - (first.score or 0.0), "gain_p": mcnemar(won, lost)}
+
+
+def _gain_text(gain: Mapping[str, Any]) -> list[Section]:
+    if gain["gain"] is None:
+        return []
+    against = f"against the first prompt (exact McNemar p = {gain['gain_p']:.2g})"
+    return [Section("Gain", f"{gain['gain']:+.3f} on held-out problems {against}")]
+
+
+def _calls_text(calls: Mapping[str, Any]) -> str:
+    saved = f"{calls['saved']} of {calls['full']} saved by racing and by scoring nothing twice"
+    return f"{calls['made']} model calls in the search ({saved}), {calls['seconds']:.1f} s"
+
+
+def _won_and_lost(a: Result[Any], b: Result[Any]) -> tuple[int, int]:
+    pairs = [(a.outcomes[case], b.outcomes[case]) for case in a.outcomes if case in b.outcomes]
+    both = [(x.score, y.score) for x, y in pairs if isinstance(x, Ok) and isinstance(y, Ok)]
+    return sum(x > y for x, y in both), sum(x < y for x, y in both)
+
+
+def _mark(outcome: Any) -> str:
+    if not isinstance(outcome, Ok):
+        return "failed"
+    return "right" if outcome.score >= 1.0 else f"{outcome.score:.2g}" if outcome.score > 0 else "wrong"

@@ -1,0 +1,85 @@
+"""What one can say about a search for prompts; every field is also a flag and a key of a TOML file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fanfold.config import option
+from fanfold.errors import ConfigError, nearest
+from fanfold.limits.values import PRESETS
+from fanfold.studies.prompts.objectives import OBJECTIVES
+
+Preset = Literal["adaptive", "conservative", "balanced", "aggressive"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """A task, the models that are asked, how prompts are bred, and how many problems they are scored on."""
+
+    task: str = option("city", "a built-in task, or a file (.jsonl, .csv, .parquet), or hf:dataset:config:split")
+    grader: str | None = option(None, "how replies are graded; none: as the task says, or `exact`")
+    input_field: str | None = option(None, "the field of the file that holds the problem")
+    answer_field: str | None = option(None, "the field of the file that holds the answer")
+    model: tuple[str, ...] = option(("local/smollm2",), "the model asked, provider/name; several: each prompt on each")
+    base_url: str | None = option(None, "an OpenAI-compatible server that serves the models")
+    writer: str | None = option(None, "a model that writes prompts too: paraphrase, shorten, reflect, combine")
+    judge: str | None = option(None, "the model behind the grader `judge`")
+    seeds: tuple[str, ...] = option((), "prompts to begin with (in a TOML file); none: the task's own")
+    seeds_file: str | None = option(None, "a text file of prompts to begin with, separated by lines of ---")
+    trials: int = option(64, "prompts to try")
+    population: int = option(12, "prompts in a generation")
+    elites: int = option(3, "prompts kept from one generation to the next, with their scores")
+    selection: Literal["tournament", "roulette", "rank", "sus", "elitist"] = option(
+        "tournament", "how parents are chosen"
+    )
+    tournament: int = option(3, "prompts in a tournament")
+    pressure: float = option(1.5, "of the selections rank and sus")
+    crossover_rate: float = option(0.5, "share of prompts with two parents")
+    mutation_rate: float = option(0.3, "how strongly prompts are changed, at first")
+    adaptive: bool = option(True, "whether the mutation rate follows success")
+    steady: bool = option(False, "no generations and no waiting: each prompt is bred from the best so far")
+    window: int | None = option(None, "prompts being scored at once; none: 4, or when steady the strategy's own")
+    schedule: Literal["racing", "all"] = option("racing", "racing drops a prompt once it is proven behind")
+    error: float = option(0.05, "probability with which racing may drop a prompt that is as good as the best")
+    examples: int | float = option(8, "problems that may be shown as examples (a number, or below 1 a share)")
+    train: int | float = option(24, "problems that prompts are scored on during the search")
+    validation: int | float = option(24, "problems on which the winner is chosen among the finalists")
+    held_out: int | float = option(60, "problems on which the winner is scored once, at the end")
+    finalists: int = option(3, "prompts that are compared on the validation problems")
+    max_examples: int = option(4, "examples in a prompt, at most")
+    max_words: int = option(120, "words in a prompt besides its examples, at most")
+    max_tokens: int | None = option(None, "tokens of a reply, at most; none: as the task says")
+    temperature: float = option(0.0, "of the model that is asked")
+    objectives: tuple[str, ...] = option(("accuracy",), "accuracy, cost, length, ...; several: a Pareto front")
+    weights: tuple[float, ...] | None = option(None, "of the objectives: one fitness instead of a Pareto front")
+    target: float | None = option(None, "stop once a prompt scores this")
+    patience: int | None = option(None, "stop after so many prompts without a better one")
+    preset: Preset = option("adaptive", "how hard the API is used")
+    concurrent: int | None = option(None, "calls in flight; none: as the preset says")
+    seed: int = option(0, "of the search and of the split of the problems")
+
+    def __post_init__(self) -> None:
+        for name, least in (("trials", 1), ("population", 2), ("finalists", 1), ("max_examples", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)!r}")
+        if not self.model:
+            raise ConfigError("model is empty: name at least one, such as local/smollm2")
+        if len(set(self.model)) < len(self.model):
+            raise ConfigError(f"model names one twice: {', '.join(self.model)}")
+        for name in self.objectives:
+            if name not in OBJECTIVES:
+                raise ConfigError(f"there is no objective {name!r}{nearest(name, OBJECTIVES)}")
+        if "accuracy" not in self.objectives:
+            raise ConfigError("objectives must name accuracy: without it the best prompt is the empty one")
+        if self.weights is not None and len(self.weights) != len(self.objectives):
+            raise ConfigError(f"{len(self.weights)} weights for {len(self.objectives)} objectives: give one each")
+
+    @property
+    def in_flight(self) -> int:
+        """How many calls are made at once."""
+        if self.concurrent is not None:
+            return self.concurrent
+        if all(name.startswith("local/") for name in self.model):
+            return 4  # the local model answers a few at a time
+        return PRESETS[self.preset].in_flight or 256

@@ -1,0 +1,90 @@
+"""One cell of the search: a prompt and a problem make a request, a model answers, and the answer is graded."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fanfold.encoding import digest, encode
+from fanfold.models import Model, model
+from fanfold.studies.prompts.genome import Candidate, Written, render
+from fanfold.studies.prompts.tasks import Problem, Task
+from fanfold.studies.prompts.writing import realise
+from fanfold.types import Case, Ok
+
+#: How much of a reply is kept with the outcome; the whole of it is in the ledger's calls.
+KEPT = 300
+#: What simulated models answer: they know the built-in tasks, and mind how they are asked.
+SOLVER = "fanfold.studies.prompts.simulated:solver"
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Asks the case's model with the candidate's prompt and grades what it says.
+
+    A candidate that a model has yet to write is written first: the request is the same in every cell of the row, so it
+    is paid for once.  `shots` are the problems that may be shown as examples.
+    """
+
+    task: Task
+    shots: Mapping[str, tuple[str, str]]
+    models: tuple[str, ...]
+    base_url: str | None = None
+    writer: str | None = None
+    max_tokens: int | None = None
+    temperature: float = 0.0
+    limits: str = "adaptive"
+    most_words: int = 120
+    _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """What a cell's answer depends on, besides the candidate and the case."""
+        said = [self.task.name, self.task.grader, self.shots, self.base_url, self.writer]
+        settings = [self.max_tokens or self.task.max_tokens, self.temperature, self.task.stop]
+        return f"prompts@{digest(encode([*said, *settings], 'the task')).hex()[:16]}"
+
+    def asked(self, name: str) -> Model:
+        """The model of that name, made when it is first needed."""
+        if name not in self._asked:
+            simulated = {"answer": SOLVER} if name.startswith("simulated/") else {}
+            self._asked[name] = model(name, base_url=self.base_url, limits=self.limits, **simulated)
+        return self._asked[name]
+
+    async def __call__(self, candidate: Candidate, case: Case) -> Ok:
+        writer = None if self.writer is None else self.asked(self.writer)
+        genome = await realise(candidate, writer, self.task.description, most_words=self.most_words)
+        problem = Problem(case.data["problem"], case.data["input"], case.data["answer"], case.data.get("note"))
+        said: dict[str, Any] = {"max_tokens": self.max_tokens or self.task.max_tokens, "temperature": self.temperature}
+        if self.task.stop:
+            said["stop"] = list(self.task.stop)
+        text = render(genome, problem.input, self.shots)
+        reply = await self.asked(case.data.get("model", self.models[0])).generate(text, **said)
+        grade = await self.task.grader(reply.text, problem)
+        data: dict[str, Any] = {"said": (grade.said or reply.text)[:KEPT], "tokens": reply.input_tokens}
+        if grade.score < 1.0:
+            data |= {"input": problem.input[:KEPT], "expected": str(problem.answer)[:KEPT]}
+        if isinstance(candidate, Written):
+            data["genome"] = genome
+        return Ok(grade.score, data)
+
+
+def cases(problems: Sequence[Problem], models: Sequence[str]) -> list[Case]:
+    """A case for every problem, or where there are several models for every problem and model."""
+    return [
+        Case(
+            problem.id if len(models) == 1 else f"{problem.id}@{name}",
+            {"problem": problem.id, "input": problem.input, "answer": problem.answer}
+            | ({"note": dict(problem.note)} if problem.note else {})
+            | ({"model": name} if len(models) > 1 else {}),
+        )
+        for problem in problems
+        for name in models
+    ]
+
+
+def shots(problems: Sequence[Problem]) -> dict[str, tuple[str, str]]:
+    """What is shown of the problems that may serve as examples."""
+    return {problem.id: (problem.input, problem.shown) for problem in problems}

@@ -1,0 +1,175 @@
+"""What makes a prompt good besides being right: named objectives of a result, and how several are weighed together."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from fanfold.strategies.breeding import Merit
+from fanfold.studies.prompts.breeding import genome_of
+from fanfold.types import Ok, Result
+
+#: Words of a prompt at which `efficiency` is nil, and the documented penalty for long ones.
+LONG = 50
+FREE_WORDS, PENALTY, MOST_PENALTY = 30, 0.01, 0.5
+#: Into how many parts the cases are divided to see whether a prompt is right everywhere alike.
+PARTS = 4
+
+
+def accuracy(result: Result[Any]) -> float:
+    return 0.0 if result.score is None else result.score
+
+
+def words(result: Result[Any]) -> int:
+    """Words of the prompt besides its examples."""
+    return len(genome_of(result).head().split())
+
+
+def length(result: Result[Any]) -> float:
+    """Less is better: tokens of the whole prompt where they were counted, else words."""
+    tokens = [outcome.data["tokens"] for outcome in oks(result) if isinstance(outcome.data, Mapping)]
+    return -(statistics.fmean(tokens) if tokens else float(words(result)))
+
+
+def cost(result: Result[Any]) -> float:
+    """Less is better: money per case."""
+    return -result.cost / max(1, len(result.outcomes))
+
+
+def consistency(result: Result[Any]) -> float:
+    """1 when every part of the cases is solved alike, 0 when some are solved always and as many never."""
+    scores = [outcome.score for outcome in oks(result)]
+    parts = [scores[at::PARTS] for at in range(PARTS) if scores[at::PARTS]]
+    if len(parts) < 2:
+        return 1.0
+    return max(0.0, 1.0 - 2.0 * statistics.pstdev([statistics.fmean(part) for part in parts]))
+
+
+def efficiency(result: Result[Any]) -> float:
+    """1 for an empty prompt, 0 for one of `LONG` words."""
+    return max(0.0, 1.0 - words(result) / LONG)
+
+
+def brevity(result: Result[Any]) -> float:
+    """The documented penalty for words above 30, as a negative number."""
+    return -min(MOST_PENALTY, PENALTY * max(0, words(result) - FREE_WORDS))
+
+
+def diversity(results: Sequence[Result[Any]]) -> list[float]:
+    """How far each prompt is from the others on average."""
+    from fanfold.studies.prompts.genome import distance
+
+    genomes = [genome_of(result) for result in results]
+    if len(genomes) < 2:
+        return [0.0] * len(genomes)
+    return [
+        sum(distance(genome, other) for other in genomes if other is not genome) / (len(genomes) - 1)
+        for genome in genomes
+    ]
+
+
+Objective = Callable[[Sequence[Result[Any]]], Sequence[float]]
+
+
+def _each(function: Callable[[Result[Any]], float]) -> Objective:
+    return lambda results: [function(result) for result in results]
+
+
+OBJECTIVES: Mapping[str, Objective] = MappingProxyType(
+    {
+        "accuracy": _each(accuracy),
+        "cost": _each(cost),
+        "length": _each(length),
+        "consistency": _each(consistency),
+        "efficiency": _each(efficiency),
+        "brevity": _each(brevity),
+        "diversity": diversity,
+    }
+)
+
+
+def merit(objectives: Sequence[str], weights: Sequence[float] | None) -> Merit:
+    """How results are ranked: a weighted sum, a Pareto order, or accuracy, and of equals the shorter prompt first."""
+    if weights is not None:
+        return _Weighted(tuple(objectives), tuple(weights))
+    return _Pareto(tuple(objectives)) if len(objectives) > 1 else _shortest_of_the_best
+
+
+def _shortest_of_the_best(results: Sequence[Result[Any]]) -> list[float]:
+    keys = [(accuracy(result), length(result)) for result in results]
+    places = {key: float(place) for place, key in enumerate(sorted(set(keys)))}
+    return [places[key] for key in keys]
+
+
+class _Weighted:
+    """The weighted mean of the objectives; `brevity` counts as it is, being a penalty."""
+
+    def __init__(self, objectives: tuple[str, ...], weights: tuple[float, ...]) -> None:
+        self._parts = list(zip(objectives, weights))
+
+    def __call__(self, results: Sequence[Result[Any]]) -> list[float]:
+        total = sum(weight for name, weight in self._parts if name != "brevity") or 1.0
+        sums = [0.0] * len(results)
+        for name, weight in self._parts:
+            share = weight if name == "brevity" else weight / total
+            for at, value in enumerate(OBJECTIVES[name](results)):
+                sums[at] += share * value
+        return sums
+
+
+class _Pareto:
+    """Non-dominated sorting: who is dominated by nobody comes first; within a front, who has more room around."""
+
+    def __init__(self, objectives: tuple[str, ...]) -> None:
+        self._objectives = objectives
+
+    def __call__(self, results: Sequence[Result[Any]]) -> list[float]:
+        points = points_of(results, self._objectives)
+        merits = [0.0] * len(points)
+        for place, front in enumerate(fronts(points)):
+            room = _room([points[at] for at in front])
+            for at, space in zip(front, room):
+                merits[at] = -place + 0.9 * space
+        return merits
+
+
+def points_of(results: Sequence[Result[Any]], objectives: Sequence[str]) -> list[tuple[float, ...]]:
+    """Each result's values of the objectives."""
+    columns = [OBJECTIVES[name](results) for name in objectives]
+    return [tuple(column[at] for column in columns) for at in range(len(results))]
+
+
+def fronts(points: Sequence[tuple[float, ...]]) -> list[list[int]]:
+    """The indices of the points by front: those no other dominates, those only the first front does, and so on."""
+    left = set(range(len(points)))
+    found = []
+    while left:
+        front = sorted(at for at in left if not any(_dominates(points[other], points[at]) for other in left))
+        found.append(front)
+        left -= set(front)
+    return found
+
+
+def _dominates(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a != b and all(x >= y for x, y in zip(a, b))
+
+
+def _room(points: Sequence[tuple[float, ...]]) -> list[float]:
+    """How lonely each point is in its front, between 0 and 1; the ends of each objective are as lonely as can be."""
+    room = [0.0] * len(points)
+    for axis in range(len(points[0])):
+        order = sorted(range(len(points)), key=lambda at: points[at][axis])
+        span = points[order[-1]][axis] - points[order[0]][axis]
+        for before, at, after in zip([None, *order[:-1]], order, [*order[1:], None]):
+            if before is None or after is None or span == 0:
+                room[at] += 1.0
+            else:
+                room[at] += (points[after][axis] - points[before][axis]) / span
+    return [min(1.0, value / len(points[0])) for value in room]
+
+
+def oks(result: Result[Any]) -> list[Ok]:
+    """The outcomes that have a score."""
+    return [outcome for outcome in result.outcomes.values() if isinstance(outcome, Ok)]

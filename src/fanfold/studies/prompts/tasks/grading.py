@@ -1,0 +1,333 @@
+"""Graders by rule: exact, numeric, choice, contains, regex, JSON schema, and code that is run."""
+
+from __future__ import annotations
+
+import math
+import re
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from fanfold.config import from_mapping
+from fanfold.errors import ConfigError, nearest
+from fanfold.studies.prompts.tasks import reading, sandbox
+from fanfold.studies.prompts.tasks.schema import check_schema, fault, same
+from fanfold.studies.prompts.tasks.task import Grade, Grader, Problem
+
+#: Characters of what was understood that are kept.
+LONGEST = 200
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The reply is the answer (or one of them), whatever its case, spacing, and the punctuation around it.
+
+    With `first_line` what follows the first line does not count; with `case` upper and lower case matter.
+    """
+
+    first_line: bool = False
+    case: bool = False
+
+    async def __call__(self, reply: str, problem: Problem) -> Grade:
+        said = reading.first_line(reply) if self.first_line else reply
+        right = any(self._plain(said) == self._plain(answer) for answer in _answers(problem))
+        return _grade(right, reading.plain(said))
+
+    def check(self, problem: Problem) -> str:
+        return _lacking(problem)
+
+    def _plain(self, text: str) -> str:
+        if not self.case:
+            return reading.plain(text)
+        words = " ".join(text.split())
+        return words.strip(reading.WRAPPING) or words
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """The reply's final number equals the answer's: after `####`, in `\\boxed{}`, or else the last one.
+
+    Both are compared exactly, unless `tolerance` says how far they may be apart.  1,234 is 1234; $ and % do not count.
+    """
+
+    tolerance: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.tolerance < math.inf:
+            raise ConfigError(f"tolerance must be a number that is not negative, not {self.tolerance!r}")
+
+    async def __call__(self, reply: str, problem: Problem) -> Grade:
+        said = reading.number(reply)
+        if said is None:
+            return Grade(0.0)
+        bound = Fraction(self.tolerance)
+        right = any(abs(said.value - answer.value) <= bound for answer in self._numbers(problem) if answer)
+        return _grade(right, said.text)
+
+    def check(self, problem: Problem) -> str:
+        if lacking := _lacking(problem):
+            return lacking
+        unread = [answer for answer, read in zip(_answers(problem), self._numbers(problem)) if read is None]
+        return f"the answer {unread[0]!r:.80} has no number in it: use another grader, or correct it" if unread else ""
+
+    def _numbers(self, problem: Problem) -> list[reading.Number | None]:
+        return [reading.number(answer) for answer in _answers(problem)]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The reply decides for the right option, by its letter or its text; naming several is wrong.
+
+    The options are the problem's `note["options"]` (a list, or texts by label), or lines such as "A) Paris" in its
+    input; the answer is a label, an option's text, or its position counted from 0.
+    """
+
+    async def __call__(self, reply: str, problem: Problem) -> Grade:
+        options = options_of(problem)
+        said = reading.chosen(reply, options)
+        return _grade(said is not None and said == right_option(problem, options), said or "")
+
+    def check(self, problem: Problem) -> str:
+        options = options_of(problem)
+        if len(options) < 2:
+            return (
+                "there are no options: give them as a list in the field 'options', or as lines like 'A) ...' in input"
+            )
+        if right_option(problem, options) is None:
+            return (
+                f"the answer {problem.answer!r:.80} is none of the options {', '.join(options)} nor one of their texts"
+            )
+        return ""
+
+
+@dataclass(frozen=True)
+class Contains:
+    """The answer (or one of them; with `every` each of them) stands in the reply as words of its own."""
+
+    every: bool = False
+
+    async def __call__(self, reply: str, problem: Problem) -> Grade:
+        text = reading.plain(reply)
+        found = [reading.has_words(reading.plain(answer), text) for answer in _answers(problem)]
+        right = all(found) if self.every else any(found)
+        return _grade(right, ", ".join(answer for answer, there in zip(_answers(problem), found) if there))
+
+    def check(self, problem: Problem) -> str:
+        return _lacking(problem)
+
+
+@dataclass(frozen=True)
+class Regex:
+    """What `pattern` finds in the reply (its `group`, in the first match or the last) is graded by another grader.
+
+    A problem without an answer is right when the pattern is found.  Some patterns take for ever on some texts, and
+    Python cannot interrupt them, so each search runs in the sandbox (about 30 ms): one that uses a second of processor
+    time counts as not found.
+    """
+
+    pattern: str
+    group: int | str | None = None
+    last: bool = False
+    ignore_case: bool = True
+    then: Exact | Numeric | Choice | Contains = field(default_factory=Exact)
+
+    def __post_init__(self) -> None:
+        try:
+            compiled = re.compile(self.pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ConfigError(f"pattern {self.pattern!r} is not a regular expression: {error}") from error
+        group = self._group
+        if group not in compiled.groupindex and not (isinstance(group, int) and 0 <= group <= compiled.groups):
+            raise ConfigError(f"pattern {self.pattern!r} has no group {group!r}: put what is wanted in parentheses")
+
+    async def __call__(self, reply: str, problem: Problem) -> Grade:
+        flags = int(re.IGNORECASE if self.ignore_case else 0)
+        search = f"find({self.pattern!r}, {flags}, {reply!r}, {self._group!r}, {self.last})"
+        ran = await sandbox.run(_FIND, [search], sandbox.Bounds(seconds=60.0, cpu=1))
+        if ran.cut == "time":
+            raise TimeoutError("searching a reply took more than a minute on the clock: is the machine overloaded?")
+        found = ran.tests[0].value
+        if not isinstance(found, str):
+            return _grade(False, f"({ran.tests[0].error})" if ran.tests[0].error else "")
+        return await self.then(found, problem) if problem.answer is not None else _grade(True, found)
+
+    def check(self, problem: Problem) -> str:
+        return "" if problem.answer is None else self.then.check(problem)
+
+    @property
+    def _group(self) -> int | str:
+        if self.group is not None:
+            return self.group
+        return min(1, re.compile(self.pattern).groups)
+
+
+_FIND = """
+import re
+def find(pattern, flags, text, group, last):
+    found = None
+    for found in re.compile(pattern, flags).finditer(text):
+        if not last:
+            break
+    return None if found is None else found[group] or ""
+"""
+
+
+@dataclass(frozen=True)
+class JsonSchema:
+    """The reply holds JSON (bare or in a fenced block) that fits the schema and, if there is an answer, equals it.
+
+    Of several values the last that fits counts.  Keywords: type, properties, required, additionalProperties, enum,
+    const, items, and the minimum and maximum of numbers, texts and lists; any other is refused when the grader is made.
+    """
+
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_schema(self.schema)
+
+    async def __call__(self, reply: str, problem: Problem) -> Grade:
+        values = reading.json_values(reply)
+        if not values:
+            return Grade(0.0, "(no JSON)")
+        fitting = [value for value in values if not fault(value, self.schema)]
+        if not fitting:
+            return _grade(False, f"({fault(values[-1], self.schema)})")
+        right = problem.answer is None or same(fitting[-1], problem.answer)
+        return _grade(right, reading.as_json(fitting[-1]))
+
+
+@dataclass(frozen=True)
+class Code:
+    """The reply's Python code passes the problem's tests, run in a sandbox (what that is worth: `sandbox.run`).
+
+    The problem's answer is a list of tests: a pair of an expression and the JSON value it must have, or a statement
+    that must not raise (`assert f(2) == 4`).  All must pass; with `partial` the score is the share that does.
+    """
+
+    partial: bool = False
+    seconds: float = 10.0
+    cpu: int = 5
+    memory: int = 512
+
+    def __post_init__(self) -> None:
+        self._bounds  # noqa: B018 - what cannot be used is refused here
+
+    async def __call__(self, reply: str, problem: Problem) -> Grade:
+        tests = _tests(problem)
+        ran = await sandbox.run(reading.code(reply), [text for text, _ in tests], self._bounds)
+        failures = [
+            f"{text}: {done.error or f'gave {reading.as_json(done.value)[:60]}'}"
+            for (text, wanted), done in zip(tests, ran.tests)
+            if done.error or (wanted is not _ANYTHING and not same(done.value, wanted))
+        ]
+        passed = len(tests) - len(failures)
+        said = f"{passed} of {len(tests)} tests passed" + (f"; {failures[0]}" if failures else "")
+        return _grade(passed / len(tests) if self.partial else not failures, said)
+
+    def check(self, problem: Problem) -> str:
+        answer = problem.answer
+        wanted = "the answer must be a list of tests: 'assert f(2) == 4', or ['f(2)', 4]"
+        if not isinstance(answer, list | tuple) or not answer:
+            return wanted
+        for test in answer:
+            pair = isinstance(test, list | tuple) and len(test) == 2 and isinstance(test[0], str)
+            if not isinstance(test, str) and not pair:
+                return f"{wanted}, not {test!r:.80}"
+        return ""
+
+    @property
+    def _bounds(self) -> sandbox.Bounds:
+        return sandbox.Bounds(self.seconds, self.cpu, self.memory)
+
+
+_ANYTHING = object()
+
+
+def _tests(problem: Problem) -> list[tuple[str, Any]]:
+    return [(test, _ANYTHING) if isinstance(test, str) else (test[0], test[1]) for test in problem.answer]
+
+
+def options_of(problem: Problem) -> dict[str, str]:
+    """The options of a multiple choice, by label."""
+    given = (problem.note or {}).get("options")
+    if isinstance(given, Mapping):
+        return {str(label): str(text) for label, text in given.items()}
+    if given is not None:
+        labels = string.ascii_uppercase if len(given) <= 26 else [str(number + 1) for number in range(len(given))]
+        return {label: str(text) for label, text in zip(labels, given)}
+    return dict(re.findall(r"^[ \t]*\(?([A-Z])[).:][ \t]+(\S.*?)[ \t]*$", problem.input, re.MULTILINE))
+
+
+def right_option(problem: Problem, options: Mapping[str, str]) -> str | None:
+    """The label of the right option."""
+    answer = problem.answer
+    if isinstance(answer, int) and not isinstance(answer, bool):
+        return list(options)[answer] if 0 <= answer < len(options) else None
+    if not isinstance(answer, str):
+        return None
+    by_label = [label for label in options if label.casefold() == answer.strip().casefold()]
+    by_text = [label for label, text in options.items() if reading.plain(text) == reading.plain(answer)]
+    return next(iter(by_label or by_text), None)
+
+
+def _answers(problem: Problem) -> list[str]:
+    answers = problem.answer if isinstance(problem.answer, list | tuple) else [problem.answer]
+    return [answer if isinstance(answer, str) else reading.as_json(answer) for answer in answers]
+
+
+def _lacking(problem: Problem) -> str:
+    answers = problem.answer if isinstance(problem.answer, list | tuple) else [problem.answer]
+    if not answers or any(answer is None or not str(answer).strip() for answer in answers):
+        return "there is no answer to compare with: fill it in, or leave the problem out"
+    return ""
+
+
+def _grade(score: float, said: str) -> Grade:
+    # half a surrogate pair, which JSON and Python can spell, cannot be written to a ledger
+    return Grade(float(score), said[:LONGEST].encode("utf-8", "replace").decode())
+
+
+_KINDS: Mapping[str, Any] = {
+    "exact": Exact,
+    "numeric": Numeric,
+    "choice": Choice,
+    "contains": Contains,
+    "regex": Regex,
+    "json": JsonSchema,
+    "code": Code,
+}
+_JUDGES = {"judge": "Judge", "pairwise": "Pairwise"}
+
+
+def grader(kind: str | Mapping[str, Any] | Grader, **options: Any) -> Grader:
+    """A grader by word, with its options: `grader("regex", pattern=...)`; or a table with a key `kind`, as in TOML.
+
+    The words: exact, numeric, choice, contains, regex, json, code, judge, pairwise.  A grader is given back as it is.
+    """
+    if isinstance(kind, Mapping):
+        table = {**kind, **options}
+        if not isinstance(word := table.pop("kind", None), str):
+            raise ConfigError(f"the grader {dict(kind)!r} has no kind: add kind = one of {', '.join(_words())}")
+        return grader(word, **table)
+    if not isinstance(kind, str):
+        if options:
+            raise ConfigError(f"the grader {kind!r} is made already and takes no options {sorted(options)}")
+        return kind
+    if kind not in _words():
+        raise ConfigError(f"there is no grader {kind!r}{nearest(kind, _words())}")
+    if kind in _JUDGES:
+        from fanfold.studies.prompts.tasks import judge  # it needs the model layer
+
+        cls = getattr(judge, _JUDGES[kind])
+    else:
+        cls = _KINDS[kind]
+    if isinstance(then := options.get("then"), str | Mapping):
+        options["then"] = grader(then)
+    made: Grader = from_mapping(cls, options, f"grader {kind!r}")
+    return made
+
+
+def _words() -> list[str]:
+    return [*_KINDS, *_JUDGES]

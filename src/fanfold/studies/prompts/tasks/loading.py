@@ -1,0 +1,173 @@
+"""Tasks by name, and from files: JSON lines, CSV, Parquet, and Hugging Face datasets."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from fanfold.errors import ConfigError, nearest
+from fanfold.studies.prompts.tasks.builtin import BUILTIN
+from fanfold.studies.prompts.tasks.grading import grader as make_grader
+from fanfold.studies.prompts.tasks.grading import options_of, right_option
+from fanfold.studies.prompts.tasks.sources import Row, rows_of
+from fanfold.studies.prompts.tasks.task import Grader, Problem, Task
+
+#: What the fields of a problem are usually called, the likeliest first.
+USUAL: Mapping[str, tuple[str, ...]] = {
+    "input": ("input", "question", "problem", "text", "sentence", "prompt", "query", "review", "content"),
+    "answer": ("answer", "output", "target", "label", "solution", "response", "expected", "gold", "tests"),
+    "id": ("id", "uid", "key", "problem_id", "question_id", "task_id", "idx"),
+    "options": ("options", "choices"),
+}
+_SETTINGS = {field.name for field in fields(Task)} - {"problems", "grader", "source"}
+
+
+def load(
+    source: str | Path,
+    *,
+    grader: str | Mapping[str, Any] | Grader | None = None,
+    input: str | None = None,
+    answer: str | None = None,
+    id: str | None = None,
+    options: str | None = None,
+    limit: int | None = None,
+    **settings: Any,
+) -> Task:
+    """A task: one that ships with Fanfold (`city`, `sentiment`, ...), or one made of a file or a dataset.
+
+    A file ends in .jsonl, .csv, .tsv or .parquet; a dataset of the Hugging Face hub is `hf:NAME[:CONFIG][:SPLIT]`.
+    `input`, `answer`, `id` and `options` name the fields to read; what is not said is guessed from usual names, and
+    `Task.source` says what was read.  Without a `grader` a number is graded as a number, options as a choice, and
+    anything else exactly.  `limit` takes the first problems only; `settings` are fields of `Task` (`description`,
+    `seeds`, `max_tokens`, ...), also for a task that ships with Fanfold.
+    """
+    for name in settings:
+        if name not in _SETTINGS:
+            raise ConfigError(f"a task has no setting {name!r}{nearest(name, _SETTINGS)}")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise ConfigError(f"limit must be a whole number of at least 1, not {limit!r}")
+    name = str(source)
+    named = {"input": input, "answer": answer, "id": id, "options": options}
+    if name in BUILTIN:
+        if any(named.values()):
+            raise ConfigError(f"the task {name!r} ships with Fanfold: its fields are known, leave input=, answer= out")
+        task = BUILTIN[name]()
+        changes = _tupled(settings) | ({} if grader is None else {"grader": make_grader(grader)})
+        return replace(task, problems=task.problems[:limit], **changes)
+    if not name.startswith("hf:") and not Path(name).suffix and len(Path(name).parts) <= 1:
+        raise ConfigError(f"there is no task {name!r}{nearest(name, BUILTIN)} (or give a file, or hf:NAME:SPLIT)")
+    try:
+        problems, used = _problems(itertools.islice(rows_of(name), limit), named, name)
+    except OSError as error:
+        raise ConfigError(f"{name} cannot be read: {error.strerror or error}") from error
+    said = f"{name}: {len(problems)} problems; " + ", ".join(f"{role} from {field!r}" for role, field in used.items())
+    if grader is None:
+        grader = word = _guess(problems)
+        said += f"; graded as {word}"
+    return Task(
+        **{"name": _stem(name), **_tupled(settings)}, problems=problems, grader=make_grader(grader), source=said
+    )
+
+
+def _tupled(settings: dict[str, Any]) -> dict[str, Any]:
+    """Lists, as TOML has them, as the tuples that `Task` holds."""
+    found: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
+    if "labels" in found:
+        found["labels"] = tuple((str(one), str(other)) for one, other in found["labels"])
+    if "clauses" in found:
+        found["clauses"] = {section: tuple(clauses) for section, clauses in found["clauses"].items()}
+    return found
+
+
+def _stem(name: str) -> str:
+    return name.split(":")[1] if name.startswith("hf:") else Path(name).stem
+
+
+def _guess(problems: tuple[Problem, ...]) -> str:
+    if all((problem.note or {}).get("options") for problem in problems):
+        return "choice"
+    return "numeric" if all(_is_number(problem.answer) for problem in problems) else "exact"
+
+
+def _is_number(answer: Any) -> bool:
+    if isinstance(answer, bool):
+        return False
+    text = str(answer).strip()
+    return re.fullmatch(r"[-+−]?[$€£]?[0-9][0-9,]*(\.[0-9]+)?%?|.*####[^\n]*[0-9][^\n]*", text, re.DOTALL) is not None
+
+
+def _problems(
+    rows: Iterable[Row], named: Mapping[str, str | None], source: str
+) -> tuple[tuple[Problem, ...], dict[str, str]]:
+    """The problems in rows, and which field was read as what."""
+    problems: list[Problem] = []
+    used: dict[str, str] = {}
+    seen: dict[str, str] = {}
+    for number, (row, where) in enumerate(rows, 1):
+        if not used:
+            used = _fields(row, named, where)
+        for role, name in used.items():
+            if name not in row:
+                raise ConfigError(f"{where} has no field {name!r}{nearest(name, row)}: it is read as {role}")
+        problem = _problem(row, used, number, where)
+        if problem.id in seen:
+            raise ConfigError(
+                f"{where} has the id {problem.id!r}, which {seen[problem.id]} has too: make ids unique, or name "
+                f"another field with id="
+            )
+        seen[problem.id] = where
+        problems.append(problem)
+    if not problems:
+        raise ConfigError(f"{source} is empty: give at least one problem")
+    return tuple(problems), used
+
+
+def _fields(row: Mapping[str, Any], named: Mapping[str, str | None], where: str) -> dict[str, str]:
+    used: dict[str, str] = {}
+    for role, name in named.items():
+        if name is None:
+            name = next((usual for usual in USUAL[role] if usual in row and usual not in named.values()), None)
+        elif name not in row:
+            raise ConfigError(f"{where} has no field {name!r}{nearest(name, row)}: {role}= names it")
+        if name is not None:
+            used[role] = name
+    if "input" not in used:
+        raise ConfigError(f"{where}: which field holds the input? Say input=..., one of: {', '.join(map(str, row))}")
+    return used
+
+
+def _problem(row: Mapping[str, Any], used: Mapping[str, str], number: int, where: str) -> Problem:
+    text = row[used["input"]]
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError(f"{where}: {used['input']!r} is to be the input, and holds no text but {text!r:.60}")
+    id = str(row[used["id"]]) if "id" in used else str(number)
+    answer = row[used["answer"]] if "answer" in used else None
+    note: dict[str, Any] = {}
+    if "options" in used:
+        note["options"] = _options(row[used["options"]], where)
+        if isinstance(answer, int):  # a position; as an example it is shown as a label
+            answer = right_option(Problem(id, text, answer), options_of(Problem(id, text, note=note))) or answer
+        if not options_of(Problem(id, text)):  # the text does not list them, so a model would not see them
+            listed = options_of(Problem(id, text, note=note))
+            text += "".join(f"\n{label}) {option}" for label, option in listed.items())
+    return Problem(id, text, answer, note or None)
+
+
+def _options(given: Any, where: str) -> Any:
+    if isinstance(given, str):  # in a CSV file
+        given = [option.strip() for option in given.split("|")]
+    if isinstance(given, Mapping) and set(given) == {"text", "label"}:  # two lists, as some datasets have it
+        return dict(zip(map(str, given["label"]), map(str, given["text"])))
+    if isinstance(given, Mapping):
+        return {str(label): str(option) for label, option in given.items()}
+    if isinstance(given, list | tuple) and given:
+        return [str(option) for option in given]
+    raise ConfigError(
+        f"{where}: options must be a list of texts, or in CSV texts with | between them, not {given!r:.60}"
+    )

@@ -1,0 +1,173 @@
+"""What a task is: problems with known answers, a grader, and what a search may say to a model about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
+
+from fanfold.encoding import derive_seed
+from fanfold.errors import ConfigError, nearest
+
+#: The sections of a prompt that a task may offer clauses for.
+SECTIONS = ("role", "instruction", "cue", "format")
+#: What input and answer may be called, and what may be said, where a task says nothing better.
+LABELS = (("Question", "Answer"), ("Input", "Output"), ("Text", "Answer"), ("Q", "A"))
+CLAUSES: Mapping[str, tuple[str, ...]] = {
+    "role": ("You are a careful expert.", "You are a helpful assistant.", "You are a teacher who never guesses."),
+    "instruction": (
+        "Answer the question.",
+        "Read the text and give the answer.",
+        "Solve the problem.",
+        "Give the correct answer to each question.",
+        "Look at the examples and continue in the same way.",
+    ),
+    "cue": ("Let's think step by step.", "Read carefully.", "Check the answer before you give it.", "Be brief."),
+    "format": (
+        "Reply with the answer only.",
+        "Answer on one line.",
+        "Give the final answer and nothing else.",
+        "Do not explain.",
+    ),
+}
+
+#: How large a part of a split is: a number of problems, or a share of all of them.
+Size: TypeAlias = int | float
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing to ask: the text a model is shown, and what a grader needs to judge the reply.
+
+    `answer` is the right answer, a list of right answers, or tests, as the grader wants it.  `note` holds what else
+    belongs to the problem: `options` of a multiple choice, `shown` for the answer as an example should show it.
+    """
+
+    id: str
+    input: str
+    answer: Any = None
+    note: Mapping[str, Any] | None = None
+
+    @property
+    def shown(self) -> str:
+        """The answer as a text, for use as an example in a prompt."""
+        answer = (self.note or {}).get("shown", self.answer)
+        if isinstance(answer, list | tuple):
+            answer = answer[0] if answer else None
+        return "" if answer is None else str(answer)
+
+
+@dataclass(frozen=True)
+class Grade:
+    """What a reply is worth, from 0 to 1, and the answer as it was understood."""
+
+    score: float
+    said: str = ""
+
+
+class Grader(Protocol):
+    """Judges a reply to a problem.  It never raises for what a model says: a useless reply has the score 0.
+
+    A grader may have `check(problem) -> str` as well, which says what makes a problem impossible to grade ("" if
+    nothing does); a task calls it for each of its problems when it is made.
+    """
+
+    async def __call__(self, reply: str, problem: Problem) -> Grade: ...
+
+
+@dataclass(frozen=True)
+class Split:
+    """Four disjoint sets of problems: to show, to search on, to choose by, and to report on once."""
+
+    examples: tuple[Problem, ...]
+    train: tuple[Problem, ...]
+    validation: tuple[Problem, ...]
+    held_out: tuple[Problem, ...]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Problems and how replies to them are graded, with the material that a search for a prompt may use.
+
+    `description` says in one sentence what is to be done, for models that write prompts.  `labels` suggest what to call
+    input and answer, `clauses` what to say, by section; `seeds` are the weak first prompts a person would write.
+    `source` says where the problems came from and how they were read.
+    """
+
+    name: str
+    problems: tuple[Problem, ...]
+    grader: Grader
+    description: str = ""
+    labels: tuple[tuple[str, str], ...] = LABELS
+    clauses: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: CLAUSES)
+    seeds: tuple[str, ...] = ()
+    max_tokens: int = 64
+    stop: tuple[str, ...] = ()
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.problems:
+            raise ConfigError(f"task {self.name!r} has no problems: give at least one")
+        if not callable(self.grader):
+            raise ConfigError(
+                f"task {self.name!r}: grader must be callable, and {self.grader!r} is not; use grader(...)"
+            )
+        for section in self.clauses:
+            if section not in SECTIONS:
+                raise ConfigError(f"task {self.name!r}: clauses has no section {section!r}{nearest(section, SECTIONS)}")
+        check = getattr(self.grader, "check", None)
+        seen: set[str] = set()
+        for problem in self.problems:
+            if problem.id in seen:
+                raise ConfigError(f"task {self.name!r}: two problems have the id {problem.id!r}: ids must be unique")
+            seen.add(problem.id)
+            if check is not None and (complaint := check(problem)):
+                raise ConfigError(f"task {self.name!r}, problem {problem.id!r}: {complaint}")
+
+    def split(
+        self,
+        seed: int = 0,
+        examples: Size = 0.1,
+        train: Size = 0.4,
+        validation: Size = 0.2,
+        held_out: Size = 0.3,
+    ) -> Split:
+        """Four disjoint sets of problems; a size is a number of problems or, as a fraction, a share of all.
+
+        Who comes where depends on the seed and the ids alone, not on the order of the problems, and the held-out set
+        stays the same when the other sizes change.  Of problems with the same input only one is used, so that nothing
+        in one set gives away an answer in another.
+        """
+        distinct = list({problem.input: problem for problem in reversed(self.problems)}.values())
+        distinct.sort(key=lambda problem: (derive_seed(seed, "split", problem.id), problem.id))
+        sizes = {"held_out": held_out, "validation": validation, "examples": examples, "train": train}
+        counts = {name: self._count(name, size, len(distinct)) for name, size in sizes.items()}
+        if sum(counts.values()) > len(distinct):
+            wanted = " + ".join(f"{counts[name]} {name}" for name in ("examples", "train", "validation", "held_out"))
+            repeated = len(self.problems) - len(distinct)
+            raise ConfigError(
+                f"task {self.name!r} has {len(distinct)} different problems"
+                f"{f' ({repeated} more repeat an input)' if repeated else ''}, too few for {wanted}: "
+                f"ask for fewer, or give more problems"
+            )
+        parts: dict[str, tuple[Problem, ...]] = {}
+        at = 0
+        for name, count in counts.items():
+            parts[name] = tuple(distinct[at : at + count])
+            at += count
+        return Split(**parts)
+
+    def _count(self, name: str, size: Size, total: int) -> int:
+        if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:
+            raise ConfigError(f"{name} must be a number of problems or a share between 0 and 1, not {size!r}")
+        if isinstance(size, int):
+            return size
+        if size > 1:
+            raise ConfigError(f"{name}={size!r} is no share: give at most 1.0, or a whole number of problems")
+        count = int(size * total + 1e-9)  # a sum of shares such as 0.1 + 0.4 + 0.2 + 0.3 is to use every problem
+        if size and not count:
+            raise ConfigError(
+                f"{name}={size!r} of the {total} problems of task {self.name!r} is not even one: "
+                f"give a number of problems instead, or more problems"
+            )
+        return count
