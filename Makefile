@@ -32,7 +32,7 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 
 demo: $(VENV)/.demo
 	@mkdir -p demo
-	$(BIN)/fanfold run prompts --executor async:4 --ledger demo/fanfold.db --report demo/report.html
+	$(BIN)/fanfold run prompts --ledger demo/fanfold.db --report demo/report.html
 	@echo "open demo/report.html in a browser; $(BIN)/fanfold runs --ledger demo/fanfold.db lists the runs"
 
 lint: $(VENV)/.dev
@@ -44,16 +44,20 @@ lint: $(VENV)/.dev
 check: lint
 	$(BIN)/python -m pytest -m "not slow" -x
 
+# Three at a time on two cores: many tests wait for processes and clocks.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/engine.py --quick
 	$(BIN)/python benchmarks/models.py --quick
 	$(BIN)/python benchmarks/limits.py --quick
+	$(BIN)/python benchmarks/prompts.py --quick
+	$(BIN)/python benchmarks/critic.py --quick
+	$(BIN)/python benchmarks/conversations.py --quick
 
 # The peers live in environments of their own, so that what they need never mixes with what Fanfold needs.
-MODEL_PEERS := litellm:litellm langchain:langchain-openai dspy:dspy inspect:inspect-ai,openai
+MODEL_PEERS := litellm:litellm langchain:langchain-openai dspy:dspy inspect:inspect-ai,openai gepa:gepa
 bench-peers: $(VENV)/.dev
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'

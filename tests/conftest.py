@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Tests run side by side: a numerical library that takes every core for itself slows all of them to a crawl.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
 # The same examples every time, so that a failure is somebody's change and not somebody's luck;
 # FANFOLD_EXPLORE=1 looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)
@@ -19,6 +23,8 @@ SLOW = (
     "faults/",
     "bench/",
     "docs/",
+    "documents/",
+    "studies/",
     "cli/test_cli_process.py",
     "cli/test_cli_models.py",
     "models/test_batch_executor.py",

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from fanfold.ledger import Ledger
+
 Fanfold = Callable[..., Result]
 Json = Callable[..., Any]
 
@@ -114,7 +116,9 @@ def test_the_shell_lines_of_the_docs_work_as_they_stand(tmp_path: Path) -> None:
     shown = json.loads((tmp_path / "shown.json").read_text())
     (calls,) = shown["model_calls"]
     assert calls["model"] == "openai/gpt-6-luna" and calls["calls"] > 100 and calls["cost"] > 0
-    assert f"{calls['calls']} requests charged" in done.stdout
+    with Ledger(tmp_path / "fanfold.db", readonly=True) as ledger:  # the calls on held-out problems have runs beside
+        made = ledger.one("SELECT count(*) FROM call")[0]
+    assert made > calls["calls"] and f"{made} requests charged" in done.stdout
 
 
 def test_simulate_explains_itself_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
@@ -126,7 +130,8 @@ def test_simulate_explains_itself_and_refuses_what_it_does_not_know(tmp_path: Pa
 
 # -- run: cache and rehearsal ----------------------------------------------------------------------------------------
 
-SMALL = ("run", "prompts", "--model", "openai/gpt-6-luna", "--trials", "3", "--cases", "4", "--schedule", "all")
+ALONE = ("--validation", "0", "--held-out", "0")
+SMALL = ("run", "prompts", "--model", "openai/gpt-6-luna", "--trials", "3", "--train", "4", "--schedule", "all", *ALONE)
 
 
 def test_the_cache_option_decides_who_is_asked(fanfold: Fanfold, as_json: Json, served: Simulated) -> None:
@@ -165,7 +170,7 @@ def test_a_rehearsal_says_what_it_cannot_do(fanfold: Fanfold, folder: Path) -> N
 
 
 def test_an_unknown_price_is_said_to_be_unknown(fanfold: Fanfold, as_json: Json, served: Simulated) -> None:
-    strange = ("prompts", "--model", "openai/gpt-of-nobody", "--trials", "2", "--cases", "2")
+    strange = ("prompts", "--model", "openai/gpt-of-nobody", "--trials", "2", "--train", "2", *ALONE)
     assert "cost unknown" in fanfold("run", *strange, "--rehearse").stdout
     assert as_json("estimate", *strange)["high"]["cost"] is None
     fanfold("run", *strange, "--run", "it")

@@ -49,7 +49,8 @@ def address() -> Iterator[str]:
 @needs_model
 @pytest.mark.slow
 def test_a_study_runs_from_the_shell_against_another_openai_compatible_server(address: str, tmp_path: Path) -> None:
-    options = ["--trials", "2", "--cases", "3", "--population", "2", "--executor", "async:2", "--json"]
+    sizes = ["--trials", "2", "--train", "3", "--validation", "2", "--held-out", "3", "--population", "2"]
+    options = [*sizes, "--executor", "async:2", "--json"]
     env = {**os.environ, "OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": "let-me-in"}
     done = subprocess.run([*COMMAND, *options], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from fanfold import __version__
+from fanfold.cli.cage2 import cage2
+from fanfold.cli.compare import compare
 from fanfold.cli.doctor import completion, doctor
 from fanfold.cli.export import export
 from fanfold.cli.models import batches, estimate, simulate
@@ -69,7 +71,7 @@ def cli() -> None:
     """Evaluate populations of expensive candidates, and never pay twice for a finished evaluation."""
 
 
-_COMMANDS = (run, resume, estimate, runs, show, export, report, batches, simulate, doctor, completion)
+_COMMANDS = (run, resume, estimate, runs, show, export, report, compare, batches, simulate, cage2, doctor, completion)
 for _command in _COMMANDS:
     cli.add_command(_command)
 

@@ -22,7 +22,7 @@ from fanfold.events import (
     TrialTold,
     Watcher,
 )
-from fanfold.stop import Either, MaxTime, Rule
+from fanfold.stop import Either, MaxTime, Never, Rule
 from fanfold.types import Failed
 
 if TYPE_CHECKING:
@@ -86,6 +86,8 @@ class State:
 
     def take(self, event: Event) -> None:
         if isinstance(event, RunStarted):
+            if self.started is not None:  # a run beside the one that is over, which has rules of its own
+                self.stop, self.progress, self.fresh, self.over = Never(), Progress(), False, False
             self.started, self._since = event, self.clock()
         elif isinstance(event, EvaluationFinished):
             self.fresh = True

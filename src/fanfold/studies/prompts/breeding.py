@@ -64,10 +64,11 @@ class PromptBreeder:
 
     A sample is a variation of one of the `seeds`, or put together from the material.  A child is a parent, or with
     probability `crossover_rate` two parents crossed, changed by one or several operators (more at a higher mutation
-    rate); a `fresh_share` of them are samples, so that a search in a rut meets something new.  With a `writer` there is a model to ask, and a share of the children (`model_share`) is left to it: they are
-    `Written` candidates, which the evaluator has written.  Which operator, and what the model is asked to do, is
-    learnt from what made children better than their better parent; operators that made a child together share the
-    credit.  A child's `by` names them ("crossover+clause insert", "reflect").  State is two numbers per operator.
+    rate); a `fresh_share` of them are samples, so that a search in a rut meets something new.  With a `writer` there is
+    a model to ask, and a share of the children (`model_share`) is left to it: they are `Written` candidates, which the
+    evaluator has written.  Which operator, and what the model is asked to do, is learnt from what made children better
+    than their better parent; operators that made a child together share the credit.  A child's `by` names them
+    ("crossover+clause insert", "reflect").  State is two numbers per operator.
     """
 
     def __init__(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.encoding import digest, encode
+from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.studies.prompts.genome import Candidate, Written, render
 from fanfold.studies.prompts.tasks import Problem, Task
@@ -35,7 +36,7 @@ class Evaluate:
     writer: str | None = None
     max_tokens: int | None = None
     temperature: float = 0.0
-    limits: str = "adaptive"
+    limits: str | Limits = "adaptive"
     most_words: int = 120
     _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -49,7 +50,7 @@ class Evaluate:
     def asked(self, name: str) -> Model:
         """The model of that name, made when it is first needed."""
         if name not in self._asked:
-            simulated = {"answer": SOLVER} if name.startswith("simulated/") else {}
+            simulated: dict[str, Any] = {"answer": SOLVER} if name.startswith("simulated/") else {}
             self._asked[name] = model(name, base_url=self.base_url, limits=self.limits, **simulated)
         return self._asked[name]
 

@@ -140,7 +140,7 @@ class _Box:
                 try:
                     os.killpg(self._process.pid, signal.SIGKILL)
                 except (ProcessLookupError, PermissionError):
-                    pass
+                    self._process.kill()  # it may be there and not yet lead a group
 
     def _read(self, record: bytes, cut: str) -> Ran:
         lines = _lines(record)

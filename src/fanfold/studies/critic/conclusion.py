@@ -1,0 +1,162 @@
+"""What a run of the critic study came to: the best prompt, how satisfaction moved, and what critic and actor learnt."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+
+from fanfold.encoding import derive_seed, encode
+from fanfold.errors import ReplayDivergence
+from fanfold.running import Go, Run
+from fanfold.stats import mean, spearman
+from fanfold.studies.critic.actor import SIGNALS
+from fanfold.studies.critic.config import Config
+from fanfold.studies.critic.domain import Step
+from fanfold.studies.critic.memory import Record
+from fanfold.studies.critic.search import Search
+from fanfold.summary import Section, Summary
+from fanfold.types import Result, Trial
+
+#: Rows of the table of satisfaction, and of the table of generations, at most.
+WINDOWS, ROWS = 10, 12
+
+
+def replayed(config: Config, queries: Sequence[str], run: Run[Any]) -> Search:
+    """The search as it stood at the end of a run, from the ledger: everything it learnt, nothing asked again."""
+    identity = run.ledger.run(run.id).identity
+    search = Search(config, queries)
+    search.begin(derive_seed(identity["seed"], "strategy"))
+    asked: list[Step] = list(search.ask(identity["window"]))
+    for result in run.results():
+        number, recorded = result.number, msgspec.convert(result.candidate, Step)
+        if number >= len(asked) or encode(asked[number]) != encode(recorded):
+            raise ReplayDivergence(
+                f"trial {number} of run {run.id!r} is not what the study asks now: it has changed since the run"
+            )
+        search.tell(Result(Trial(number, asked[number]), result.score, result.outcomes, result.dropped))
+        asked += search.ask(1)
+    return search
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """Makes the summary of a run."""
+
+    config: Config
+    queries: tuple[str, ...]
+
+    async def __call__(self, run: Run[Any], go: Go) -> Summary:
+        search = replayed(self.config, self.queries, run)
+        records = search.memory.records
+        if not records:
+            counts = {"answered": 0, "skipped": search.memory.skipped, "unanswered": search.memory.unanswered}
+            return Summary(counts, (Section("Nothing learnt", "no response got feedback; see the failures"),))
+        return Summary(self._figures(search, records), tuple(self._sections(search, records)))
+
+    def _figures(self, search: Search, records: Sequence[Record]) -> dict[str, Any]:
+        population, memory, best = search.population, search.memory, search.population.best
+        windows = _windows(records)
+        after = [record for record in records if record.number >= self.config.bootstrap_queries]
+        return {
+            "best_prompt": {"text": best.prompt.text, "sections": asdict(best.prompt), "fitness": best.fitness},
+            "answered": memory.answered,
+            "skipped": memory.skipped,
+            "unanswered": memory.unanswered,
+            "satisfaction": [asdict(mean([record.feedback for record in window])) for window in windows],
+            "slope": slope([record.feedback for record in records]),
+            "best_fitness": [window[-1].best for window in windows],
+            "variance_between_prompts": statistics.pvariance([member.fitness for member in population.members]),
+            "critic_rank_correlation": _agreement(after),
+            "critic_error": _error(after),
+            "generations": [asdict(generation) for generation in population.generations],
+            "evolution_stopped": search.evolution_stopped,
+            "population": len(population.members),
+            "temperatures": dict(Counter(str(record.temperature) for record in records)),
+            "actor": dict(zip(SIGNALS, search.actor.shows.weights.tolist())),
+        }
+
+    def _sections(self, search: Search, records: Sequence[Record]) -> list[Section]:
+        population, memory, best = search.population, search.memory, search.population.best
+        generations = population.generations
+        stopped = "evolution stopped: the best no longer improved" if search.evolution_stopped else "evolution went on"
+        after = [record for record in records if record.number >= self.config.bootstrap_queries]
+        agreement = _agreement(after)
+        told = (
+            f"{memory.answered} answered, {memory.skipped} without a response, {memory.unanswered} without feedback. "
+            f"Satisfaction moved by {100 * slope([record.feedback for record in records]):+.3f} in 100 queries. "
+            "Rank correlation of what the critic expected with the feedback: "
+            + ("not known." if agreement is None else f"{agreement:.2f}.")
+        )
+        members = sorted(population.members, key=lambda member: -member.fitness)
+        return [
+            Section("Best prompt", best.prompt.text),
+            Section(
+                "Satisfaction",
+                told,
+                ("queries", "feedback", "low", "high", "reward", "best fitness", "critic's rank correlation"),
+                tuple(_window_row(window) for window in _windows(records)),
+            ),
+            Section(
+                "Population",
+                "",
+                ("fitness", "evidence", "born after", "prompt"),
+                tuple((m.fitness, m.evidence, m.born, " / ".join(m.prompt.text.splitlines())) for m in members),
+            ),
+            Section(
+                "Generations",
+                f"{len(generations)} generations; {stopped}.",
+                ("after", "best", "mean", "variance", "diversity"),
+                tuple((g.query, g.best, g.mean, g.variance, g.diversity) for g in _spread(generations, ROWS)),
+            ),
+        ]
+
+
+def _windows(records: Sequence[Record]) -> list[Sequence[Record]]:
+    """The records in up to so many parts of equal size, the last one perhaps shorter."""
+    size = max(10, -(-len(records) // WINDOWS))
+    return [records[start : start + size] for start in range(0, len(records), size)]
+
+
+def _window_row(window: Sequence[Record]) -> tuple[Any, ...]:
+    seen = mean([record.feedback for record in window])
+    known = len(window) > 1
+    return (
+        f"{window[0].number + 1}-{window[-1].number + 1}",
+        seen.estimate,
+        seen.low if known else None,
+        seen.high if known else None,
+        statistics.fmean(record.reward for record in window),
+        window[-1].best,
+        _agreement(window),
+    )
+
+
+def _spread(items: Sequence[Any], many: int) -> Sequence[Any]:
+    """So many of the items at equal distances, the first and the last among them."""
+    if len(items) <= many:
+        return items
+    return [items[round(i * (len(items) - 1) / (many - 1))] for i in range(many)]
+
+
+def _agreement(records: Sequence[Record]) -> float | None:
+    """How well the critic's guesses rank what was shown, by the feedback it then got."""
+    if len(records) < 3:
+        return None
+    return spearman([record.expected for record in records], [record.feedback for record in records])
+
+
+def _error(records: Sequence[Record]) -> float | None:
+    """The critic's mean absolute error on feedback it had not seen."""
+    return statistics.fmean(abs(r.expected - r.feedback) for r in records) if records else None
+
+
+def slope(values: Sequence[float]) -> float:
+    """The least-squares slope of values against their position."""
+    if len(values) < 2:
+        return 0.0
+    return statistics.linear_regression(range(len(values)), values).slope

@@ -1,0 +1,162 @@
+"""The population: which prompts answer next, what they are worth, and how better ones take their places."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fanfold.studies.critic.config import EvolutionaryParams
+from fanfold.studies.critic.genome import TRIES, Bank, Prompt, crossover, diversity, mutate
+
+#: How much of a prompt's fitness each reward replaces.
+RATE = 0.1
+#: The most that an expected reward counts, as a share of a real one.
+EXPECTED_SHARE = 0.5
+#: The share of the non-elite that a generation replaces, and what a prompt must have seen before it may go.
+REPLACED, ENOUGH = 0.25, 2.0
+#: Over how many responses a prompt's style is averaged, and as how many its parents' style counts for a child.
+STYLE_MEMORY, INHERITED = 50.0, 2.0
+
+
+@dataclass
+class Member:
+    """A prompt in the population, its fitness, and on how much it rests (rewards; an expected one counts in part)."""
+
+    prompt: Prompt
+    fitness: float
+    evidence: float = 0.0
+    born: int = 0
+    #: The mean style of its responses, and on how many it rests.
+    style: list[float] = field(default_factory=list)
+    seen: float = 0.0
+    #: The share of the fitness that is still the first guess.
+    guessed: float = 0.0
+
+    def notice(self, style: Sequence[float]) -> None:
+        """Take one more response into the mean; the last few dozen count most."""
+        self.seen = min(self.seen + 1.0, STYLE_MEMORY)
+        old = self.style or list(style)
+        self.style = [mean + (value - mean) / self.seen for mean, value in zip(old, style)]
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What the population was like when a generation was made; `query` says after how many answers."""
+
+    query: int
+    best: float
+    mean: float
+    variance: float
+    diversity: float
+
+
+@dataclass
+class Population:
+    """Prompts with their fitness.  Evolution stops when the best has not improved for so many generations."""
+
+    params: EvolutionaryParams
+    members: list[Member]
+    generations: list[Generation] = field(default_factory=list)
+    reference: float | None = None
+    stale: int = 0
+    stopped: bool = False
+
+    @property
+    def best(self) -> Member:
+        return max(self.members, key=lambda member: member.fitness)
+
+    @property
+    def mean(self) -> float:
+        return sum(member.fitness for member in self.members) / len(self.members)
+
+    def find(self, prompt: Prompt) -> Member | None:
+        return next((member for member in self.members if member.prompt == prompt), None)
+
+    def top(self, many: int, exploration: float, suited: Mapping[str, float]) -> list[Member]:
+        """The best by fitness, by how they suit the query, and a bonus for the little known, which fades with use."""
+
+        def standing(member: Member) -> float:
+            bonus = exploration / math.sqrt(1.0 + member.evidence)
+            return member.fitness + suited.get(member.prompt.text, 0.0) + bonus
+
+        return sorted(self.members, key=standing, reverse=True)[:many]
+
+    def least_known(self, many: int) -> list[Member]:
+        return sorted(self.members, key=lambda member: member.evidence)[:many]
+
+    def credit(self, prompt: Prompt, reward: float, confidence: float | None = None) -> None:
+        """Move a prompt's fitness: by a real reward, or by an expected one as far as the critic may be trusted.
+
+        A prompt that has left the population in the meantime is none of it.
+        """
+        member = self.find(prompt)
+        if member is None:
+            return
+        share = 1.0 if confidence is None else EXPECTED_SHARE * min(1.0, max(0.0, confidence))
+        member.fitness += RATE * share * (reward - member.fitness)
+        member.guessed *= 1.0 - RATE * share
+        member.evidence += share
+
+    def settle(self, change: float) -> None:
+        """The first guess has changed by so much: move each fitness by the share of it that is still that guess.
+
+        Without this a prompt's fitness would tell how often it was used rather than how good it is.
+        """
+        for member in self.members:
+            member.fitness += member.guessed * change
+
+    def evolve(self, bank: Bank, rng: random.Random, query: int) -> None:
+        """One generation: children of good prompts replace the worst that had their chance."""
+        self._note(query)
+        if self.stopped:
+            return
+        elite = sorted(self.members, key=lambda member: -member.fitness)[: self.params.elite_size]
+        mature = [m for m in self.members if m.evidence >= ENOUGH and not any(m is each for each in elite)]
+        room = max(1, round(REPLACED * (len(self.members) - len(elite))))
+        for leaving in sorted(mature, key=lambda member: member.fitness)[:room]:
+            child = self._child(bank, rng, query)
+            if child is not None:
+                self.members[next(i for i, m in enumerate(self.members) if m is leaving)] = child
+
+    def _note(self, query: int) -> None:
+        """Write down what the population is like, and see whether it still gets better."""
+        scores, mean = [member.fitness for member in self.members], self.mean
+        spread = sum((score - mean) ** 2 for score in scores) / len(scores)
+        prompts = [member.prompt for member in self.members]
+        self.generations.append(Generation(query, max(scores), mean, spread, diversity(prompts)))
+        if self.reference is None or max(scores) >= self.reference + self.params.min_improvement:
+            self.reference, self.stale = max(scores), 0
+        else:
+            self.stale += 1
+        self.stopped = self.stopped or self.stale >= self.params.patience
+
+    def _child(self, bank: Bank, rng: random.Random, query: int) -> Member | None:
+        """A new prompt, with the fitness its parents lead to expect; None if all that was tried exists already."""
+        first = self._parent(rng)
+        other = self._parent(rng) if rng.random() < self.params.crossover_rate else first
+        prompt = crossover(first.prompt, other.prompt, rng)
+        if other is first or prompt in (first.prompt, other.prompt) or rng.random() < self.params.mutation_rate:
+            prompt = mutate(prompt, bank, rng, self.params.mutation_rate)
+        for _ in range(TRIES):
+            if all(prompt.text != member.prompt.text for member in self.members):
+                fitness = ((first.fitness + other.fitness) / 2 + self.mean) / 2
+                style = [(a + b) / 2 for a, b in zip(first.style, other.style)]
+                return Member(prompt, fitness, 0.0, query, style, INHERITED if style else 0.0)
+            prompt = mutate(prompt, bank, rng, self.params.mutation_rate)
+        return None
+
+    def _parent(self, rng: random.Random) -> Member:
+        """The best of three drawn at random."""
+        drawn = [rng.choice(self.members) for _ in range(3)]
+        return max(drawn, key=lambda member: member.fitness)
+
+    def refine(self, threshold: float) -> None:
+        """Drop prompts that read alike, and those under the threshold; the best always stays."""
+        best, kept, seen = self.best, [], set()
+        for member in sorted(self.members, key=lambda member: -member.fitness):
+            if member.prompt.text not in seen and (member is best or member.fitness >= threshold):
+                kept.append(member)
+            seen.add(member.prompt.text)
+        self.members = kept

@@ -1,0 +1,211 @@
+"""What the critic sees of a prompt, a query and a response: a fixed list of numbers, most of them between 0 and 1.
+
+Shape of the response (length, lists, tone, overlap with the query), cues of the query (what kind of question it is),
+products of the two (a list suits one question and not another), and signed hash buckets of clauses, words and word
+pairs.  The hash is CRC-32, which is the same on every machine and in every version of Python.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+import zlib
+from collections.abc import Iterable, Sequence
+
+from fanfold.studies.critic.genome import Prompt
+
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+
+
+def _lexicon(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_COMMON = _lexicon(
+    "a an and are as at be been but by can could did do does for from had has have how i if in into is it its me my no "
+    "not of on one or our should so some than that the their them then there these they this to us was we were what "
+    "when where which who why will with would you your"
+)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text in lower case."""
+    return _WORD.findall(text.casefold())
+
+
+def content(text: str) -> set[str]:
+    """The words that say what a text is about."""
+    return {word for word in words(text) if word not in _COMMON and len(word) > 2}
+
+
+def overlap(query: str, response: str) -> float:
+    """The share of the query's content words that the response takes up."""
+    asked = content(query)
+    return len(asked & content(response)) / len(asked) if asked else 0.0
+
+
+def _share(found: Sequence[str], known: frozenset[str]) -> float:
+    return sum(word in known for word in found) / len(found) if found else 0.0
+
+
+def _any(text: str, pattern: str) -> float:
+    return float(re.search(pattern, text) is not None)
+
+
+_WARM = _lexicon("glad happy sorry hope welcome great good luck enjoy worry friend love nice thanks wonderful")
+_UNSURE = _lexicon("perhaps maybe might may possibly probably likely seems unsure depends usually roughly")
+_FORMAL = _lexicon("therefore however regarding accordingly respectively furthermore hence thus shall namely")
+_YOU = _lexicon("you your yours yourself you're you'll")
+_REASON = _lexicon("because since reason why so therefore cause due")
+
+
+#: Names of the shape features; the first `CROSSED` of them are multiplied with the cues of the query.
+CROSSED = 12
+SHAPE = (
+    "length", "bullets", "steps", "warm", "formal", "unsure", "example", "figures", "reasons", "asks back", "exclaims",
+    "first line short",
+    "overlap", "sentence length", "you", "prose", "variety", "code", "table", "json", "shouts", "finished",
+)  # fmt: skip
+
+
+def shape(query: str, response: str) -> list[float]:
+    """What a response looks like, beside its query."""
+    found = words(response)
+    lines = [line.strip() for line in response.splitlines() if line.strip()]
+    bullets = sum(re.match(r"[-*•]\s", line) is not None for line in lines)
+    steps = sum(re.match(r"\(?\d{1,2}[.)]\s", line) is not None for line in lines)
+    sentences = max(1, len(re.findall(r"[.!?](?:\s|$)", response)))
+    letters = sum(character.isalpha() for character in response)
+    whole = max(1, len(lines))
+    return [
+        min(1.5, math.log1p(len(found)) / 5.0),
+        min(1.0, bullets / whole),
+        min(1.0, steps / whole),
+        min(1.0, 10 * _share(found, _WARM)),
+        min(1.0, 10 * _share(found, _FORMAL)),
+        min(1.0, 10 * _share(found, _UNSURE)),
+        _any(response, r"(?i)\b(for example|for instance|e\.g\.|such as)"),
+        min(1.0, 5 * sum(word[0].isdigit() for word in found) / max(1, len(found))),
+        min(1.0, 10 * _share(found, _REASON)),
+        float(response.rstrip().endswith("?")),
+        min(1.0, 3 * response.count("!") / sentences),
+        float(bool(lines) and len(words(lines[0])) <= 8),
+        overlap(query, response),
+        min(1.5, len(found) / sentences / 20.0),
+        min(1.0, 10 * _share(found, _YOU)),
+        float(len(lines) > 0 and bullets + steps == 0),
+        len(set(found)) / max(1, len(found)),
+        _any(response, r"```|^ {4}\S"),
+        _any(response, r"\|.*\|"),
+        _is_json(response),
+        sum(character.isupper() for character in response) / max(1, letters),
+        float(response.rstrip()[-1:] in set(".!?`)}]\"'")),
+    ]
+
+
+def _is_json(text: str) -> float:
+    if not text.lstrip().startswith(("{", "[")):
+        return 0.0
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return 0.0
+    return 1.0
+
+
+#: What kind of question a query is, by words that people use for it.
+_CUES: tuple[tuple[str, str], ...] = (
+    (
+        "how to",
+        r"how (do|can|to|should|would|could)|steps?|instructions?|guide|tutorial|walk me through|set(ting)? up|"
+        r"get(ting)? started|start(ing)? with|install|build|repair|fix|prepare|first|next|then|procedure|recipe",
+    ),
+    (
+        "fact",
+        r"what (is|are|was|were|does)|who|whom|when|where|which|how (many|much|long|far|old|often|big)|"
+        r"is (it|there|a|an|the)|are there|does|did|since when|define|definition|tell me|true that",
+    ),
+    ("why", r"why|explain|reasons?|causes?|how come|meaning|means?|understand|purpose"),
+    (
+        "compare",
+        r"versus|vs|compare[ds]?|comparison|differences?|better|worse|or|choose|choice|between|against|instead|"
+        r"prefer|rather|pros|cons|advantages?|alternatives?|either|on the other|one side|decide",
+    ),
+    (
+        "write",
+        r"write|compose|poem|rhyme|story|tale|letter|draft|invent|imagine|slogan|speech|essay|lyrics|song|joke|"
+        r"greeting|card|caption|title|lines|dialogue|toast|headline",
+    ),
+    ("list", r"list|ideas?|suggest(ions?)?|recommend|name (some|a few|three|five|ten)|examples? of|tips|options"),
+    ("code", r"code|coding|function|python|javascript|sql|regex|bug|script|compile[rs]?|error|exception|api|algorithm"),
+    (
+        "feel",
+        r"feel(s|ing)?|felt|afraid|worr(y|ied|ies)|sad|angry|nervous|lonely|alone|stress(ed)?|scared|ashamed|"
+        r"embarrass(ed|ing)?|stupid|hate|hurt|upset|went wrong|fail(ed|ing|s)?|sorry|cry|crying|lost|broke|anxious",
+    ),
+    ("personal", r"i|i'm|i've|my|me|mine|we|our|us"),
+)
+_PATTERNS = tuple(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE) for _, pattern in _CUES)
+CUES = (*(name for name, _ in _CUES), "question")
+
+
+def cues(query: str) -> list[float]:
+    """What kind of question a query is, as far as its words show it; it may be of several kinds, or of none."""
+    return [*(float(pattern.search(query) is not None) for pattern in _PATTERNS), float(query.rstrip().endswith("?"))]
+
+
+def _buckets(items: Iterable[str], many: int, salt: str) -> list[float]:
+    """Signed counts of items in hash buckets, scaled so that long texts stay comparable."""
+    counts, total = [0.0] * many, 0
+    for item in items:
+        code = zlib.crc32(f"{salt}:{item}".encode())
+        counts[(code >> 1) % many] += 1.0 if code & 1 else -1.0
+        total += 1
+    return [count / math.sqrt(total) for count in counts] if total else counts
+
+
+#: How many hash buckets there are for the words of the query, the clauses of the prompt, and the response's words.
+TOPICS, CLAUSES, GRAMS = 4, 4, 6
+NAMES: tuple[str, ...] = (
+    *SHAPE,
+    *CUES,
+    *(f"{cue} x {look}" for cue in CUES for look in SHAPE[:CROSSED]),
+    *(f"topic {i}" for i in range(TOPICS)),
+    *(f"clause {i}" for i in range(CLAUSES)),
+    *(f"gram {i}" for i in range(GRAMS)),
+)
+
+
+def style(query: str, response: str) -> list[float]:
+    """What a response contributes: its shape, and its words and word pairs."""
+    found = words(response)
+    pairs = (f"{a} {b}" for a, b in itertools.pairwise(found))
+    return [*shape(query, response), *_buckets([*found, *pairs], GRAMS, "gram")]
+
+
+def situation(query: str) -> list[float]:
+    """What a query contributes: its cues, and what it is about."""
+    return [*cues(query), *_buckets(content(query), TOPICS, "topic")]
+
+
+def combined(prompt: Prompt, situation: Sequence[float], style: Sequence[float]) -> list[float]:
+    """The numbers that `NAMES` names, of a prompt, the situation it is in, and the style of what it brings forth.
+
+    Linear in the style and in the situation, so the mean style of many responses stands for all of them.
+    """
+    asked, looks = situation[: len(CUES)], style[: len(SHAPE)]
+    return [
+        *looks,
+        *asked,
+        *(cue * look for cue in asked for look in looks[:CROSSED]),
+        *situation[len(CUES) :],
+        *_buckets(prompt.clauses, CLAUSES, "clause"),
+        *style[len(SHAPE) :],
+    ]
+
+
+def features(prompt: Prompt, query: str, response: str) -> list[float]:
+    """The numbers that `NAMES` names, of one response."""
+    return combined(prompt, situation(query), style(query, response))

@@ -1,0 +1,106 @@
+"""What a search remembers between asking and being told, as values that can be saved and read back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from fanfold.studies.critic.actor import Decision
+from fanfold.studies.critic.domain import Show, Shown
+from fanfold.studies.critic.evolution import Generation, Member
+from fanfold.studies.critic.reward import Reward
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A response that could be shown, and what was thought of it then."""
+
+    shown: Shown
+    expected: float
+    sd: float
+    confidence: float
+    coherence: float
+    tokens: int
+    unsafe: float
+
+    def reward(self, feedback: float) -> Reward:
+        return Reward(feedback, self.expected, self.coherence, self.tokens, self.unsafe)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A choice that waits for its feedback: the candidates, those chosen, and how both policies stood."""
+
+    candidates: list[Candidate]
+    chosen: list[int]
+    options: list[list[float]]
+    probabilities: list[float]
+    blind: float
+    warm: list[float]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What became of one query; `expected` is the critic's guess before it knew, `best` the best fitness after."""
+
+    number: int
+    prompt: str
+    temperature: float
+    feedback: float
+    expected: float
+    sd: float
+    reward: float
+    best: float
+    probability: float
+
+
+@dataclass
+class Memory:
+    """All of a search that is not in its population, critic and actor."""
+
+    asked: int = 0
+    answered: int = 0
+    #: Queries without a response to show, and responses without feedback.
+    skipped: int = 0
+    unanswered: int = 0
+    #: How likely each temperature was, for the queries that are being answered.
+    generating: dict[int, list[float]] = field(default_factory=dict)
+    waiting: dict[int, Waiting] = field(default_factory=dict)
+    #: Choices that are ready to be asked about.
+    shows: list[Show] = field(default_factory=list)
+    #: The sum of the rewards so far.
+    rewards: float = 0.0
+    #: The mean situation of the queries so far, and how many these are.
+    situation: list[float] = field(default_factory=list)
+    situations: int = 0
+    #: What the actor has not learnt from yet.
+    shown: list[Decision] = field(default_factory=list)
+    warmed: list[Decision] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+
+    def usual(self, reward: float, guess: float) -> float:
+        """Take in a reward; gives the change of the mean reward, which is a `guess` before there was any."""
+        before = self.rewards / self.answered if self.answered else guess
+        self.rewards += reward
+        return self.rewards / (self.answered + 1) - before
+
+    def notice(self, situation: list[float]) -> None:
+        """Take one more query into the mean situation."""
+        self.situations += 1
+        old = self.situation or situation
+        self.situation = [mean + (value - mean) / self.situations for mean, value in zip(old, situation)]
+
+
+class State(msgspec.Struct):
+    """A saved search."""
+
+    memory: Memory
+    members: list[Member]
+    generations: list[Generation]
+    reference: float | None
+    stale: int
+    stopped: bool
+    critic: dict[str, Any]
+    actor: dict[str, Any]

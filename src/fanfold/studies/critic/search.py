@@ -1,0 +1,296 @@
+"""The search: which prompts answer the next query, which response is shown, and what is learnt from the feedback."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fanfold.encoding import derive_seed
+from fanfold.strategy import Strategy
+from fanfold.studies.critic.actor import Actor, Decision, advantages, pick
+from fanfold.studies.critic.config import Config
+from fanfold.studies.critic.critic import Critic
+from fanfold.studies.critic.domain import SLOT, Generate, Show, Shown, Step, response_of
+from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
+from fanfold.studies.critic.features import CUES, NAMES, combined, cues, features, situation, style
+from fanfold.studies.critic.genome import BANK, Bank, first_prompts
+from fanfold.studies.critic.memory import Candidate, Memory, Record, State, Waiting
+from fanfold.studies.critic.reward import Reward, coherence, unsafe
+from fanfold.types import Ok, Result
+
+
+class Search(Strategy[Step]):
+    """For each query: asks for the responses of the best prompts, has one shown, and learns from what is said of it.
+
+    With `window` queries under way, what is chosen for a query rests on the feedback to all but the last few.
+    """
+
+    candidate_type = Step
+
+    def __init__(self, config: Config, queries: Sequence[str], bank: Bank = BANK) -> None:
+        self.config = config
+        self.queries = tuple(queries)
+        self.bank = bank
+        self.window = config.concurrent
+
+    def begin(self, seed: int) -> None:
+        super().begin(seed)
+        self.seed = seed
+        config = self.config
+        prompts = first_prompts(config.evolution.population_size, config.prompts, self.bank, self._rng("population", 0))
+        members = [Member(prompt, self._middling(), guessed=1.0) for prompt in prompts]
+        self.population = Population(config.evolution, members)
+        self.critic = Critic(len(NAMES))
+        self.actor = Actor(config.temperatures, len(CUES))
+        self.memory = Memory()
+
+    def _middling(self) -> float:
+        return Reward(0.5, 0.5, 0.5, self.config.max_tokens // 2, 0.0).total(self.config.reward)
+
+    @property
+    def evolution_stopped(self) -> bool:
+        return self.population.stopped
+
+    @property
+    def done(self) -> bool:
+        """Whether every query has been dealt with."""
+        memory = self.memory
+        return memory.answered + memory.skipped + memory.unanswered == self.config.total
+
+    def _rng(self, purpose: str, number: int) -> random.Random:
+        """Chance for one purpose at one query: nothing depends on what was drawn before, so nothing has to be saved."""
+        return random.Random(derive_seed(self.seed, purpose, number))
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def ask(self, n: int) -> Sequence[Step]:
+        asked: list[Step] = []
+        while len(asked) < n:
+            if self.memory.shows:
+                asked.append(self.memory.shows.pop(0))
+            elif self.memory.asked < self.config.total:
+                asked.append(self._generate(self.memory.asked))
+                self.memory.asked += 1
+            else:
+                break
+        return asked
+
+    def _generate(self, number: int) -> Generate:
+        query, params = self.queries[number % len(self.queries)], self.config.actor_critic
+        if self._bootstrapping(number):
+            members = self.population.least_known(params.num_candidates)
+        else:
+            members = self.population.top(params.num_candidates, params.exploration, self._suited(query))
+        options = self.actor.temperature_options(cues(query))
+        warm = self.actor.warms.probabilities(options, params.exploration).tolist()
+        self.memory.generating[number] = warm
+        drawn = self._rng("temperature", number).choices(self.config.temperatures, warm, k=len(members))
+        prompts = tuple(member.prompt for member in members)
+        return Generate(number, query, prompts, tuple(drawn), number // len(self.queries))
+
+    def _bootstrapping(self, number: int) -> bool:
+        return number < self.config.bootstrap_queries
+
+    def _suited(self, query: str) -> dict[str, float]:
+        """By how much more (or less) reward than usual each prompt may earn with a query, as the critic sees it.
+
+        The critic is linear in style and situation, so a prompt's mean style in this situation and in the mean one
+        stand for the responses it would give.
+        """
+        known = [member for member in self.population.members if member.style]
+        if not known:
+            return {}
+        places = (situation(query), self.memory.situation)
+        expected = self.critic.predict([combined(m.prompt, place, m.style) for place in places for m in known]).mean
+        worth = self.config.reward.lambda_feedback + self.config.reward.lambda_critic
+        gains = worth * (expected[: len(known)] - expected[len(known) :])
+        return {member.prompt.text: float(gain) for member, gain in zip(known, gains)}
+
+    def origin(self, candidate: Step) -> Any:
+        """What the critic expected of the responses, and how likely those shown were to be chosen."""
+        waiting = self.memory.waiting.get(candidate.number)
+        if isinstance(candidate, Generate) or waiting is None:
+            return None
+        return {
+            "expected": [round(each.expected, 4) for each in waiting.candidates],
+            "sd": [round(each.sd, 4) for each in waiting.candidates],
+            "probability": [round(waiting.probabilities[each], 4) for each in waiting.chosen],
+        }
+
+    # -- choosing ----------------------------------------------------------------------------------------------------
+
+    def tell(self, result: Result[Step]) -> None:
+        if isinstance(result.candidate, Generate):
+            self._choose(result.candidate, result)
+        else:
+            self._learn(result.candidate, result)
+        if self.done:
+            self.population.refine(self.config.fitness_threshold)
+
+    def _choose(self, asked: Generate, result: Result[Step]) -> None:
+        """Judge the responses that came, and put the one the actor chooses up for feedback."""
+        memory, rng = self.memory, self._rng("choice", asked.number)
+        warm = memory.generating.pop(asked.number)
+        memory.notice(situation(asked.query))
+        candidates, drawn = self._candidates(asked, result, rng)
+        wanted = 2 if self.config.ask == "pair" else 1
+        if len(candidates) < wanted:
+            memory.skipped += 1
+            return
+        options = [self._signals(each, worth) for each, worth in zip(candidates, drawn)]
+        doubt = 1.0 - sum(each.confidence for each in candidates) / len(candidates)
+        blind = self.config.actor_critic.exploration * doubt
+        if self.config.actor == "random" or self._bootstrapping(asked.number):
+            blind = 1.0
+        probabilities = self.actor.shows.probabilities(options, blind)
+        chosen = pick(probabilities, wanted, rng)
+        memory.waiting[asked.number] = Waiting(candidates, chosen, options, probabilities.tolist(), blind, warm)
+        memory.shows.append(Show(asked.number, asked.query, tuple(candidates[each].shown for each in chosen)))
+
+    def _candidates(
+        self, asked: Generate, result: Result[Step], rng: random.Random
+    ) -> tuple[list[Candidate], list[float]]:
+        """What there is to choose from, and for each a value that it may have."""
+        where, found, rows = situation(asked.query), [], []
+        for slot, (prompt, temperature) in enumerate(zip(asked.prompts, asked.temperatures)):
+            outcome = result.outcomes.get(f"{SLOT}{slot}")
+            response = response_of(outcome.data) if isinstance(outcome, Ok) else None
+            if response is None:
+                continue
+            look = style(asked.query, response[0])
+            if (member := self.population.find(prompt)) is not None:
+                member.notice(look)
+            found.append((Shown(slot, prompt, temperature, response[0]), response[1]))
+            rows.append(combined(prompt, where, look))
+        if not found:
+            return [], []
+        seen = self.critic.predict(rows, rng if self.config.critic else None)
+        candidates = [
+            Candidate(
+                shown=each,
+                expected=min(1.0, max(0.0, float(seen.mean[i]))),
+                sd=float(seen.sd[i]),
+                confidence=float(seen.confidence[i]),
+                coherence=coherence(asked.query, each.response),
+                tokens=tokens,
+                unsafe=unsafe(each.prompt.text, asked.query, each.response),
+            )
+            for i, (each, tokens) in enumerate(found)
+        ]
+        return candidates, seen.drawn.tolist()
+
+    def _signals(self, candidate: Candidate, worth: float) -> list[float]:
+        """What the actor weighs, in the order of `SIGNALS`."""
+        member = self.population.find(candidate.shown.prompt)
+        best, mean = self.population.best.fitness, self.population.mean
+        standing = 0.0 if member is None else (member.fitness - mean) / max(best - mean, 0.05)
+        seen = [candidate.expected, worth, candidate.sd]
+        return [*seen, standing, candidate.coherence, candidate.tokens / 100.0, candidate.unsafe]
+
+    # -- learning ----------------------------------------------------------------------------------------------------
+
+    def _learn(self, shown: Show, result: Result[Step]) -> None:
+        waiting, scores = self.memory.waiting.pop(shown.number), _scores(shown, result)
+        if scores is None:
+            self.memory.unanswered += 1
+            return
+        if self.config.critic:  # one that is not wanted is never taught, and knows nothing
+            self._teach(shown, scores)
+        given = dict(zip(waiting.chosen, scores))
+        rewards = [
+            each.reward(given.get(i, each.expected)).total(self.config.reward)
+            for i, each in enumerate(waiting.candidates)
+        ]
+        self.population.settle(self.memory.usual(rewards[waiting.chosen[0]], self._middling()))
+        for i, (each, reward) in enumerate(zip(waiting.candidates, rewards)):
+            self.population.credit(each.shown.prompt, reward, None if i in given else each.confidence)
+        self._remember(shown, waiting, rewards, given)
+        self._turn()
+
+    def _teach(self, shown: Show, scores: Sequence[float]) -> None:
+        rows = [features(each.prompt, shown.query, each.response) for each in shown.shown]
+        if len(rows) == 2:
+            self.critic.prefer(rows[0], rows[1], scores[0])
+        else:
+            self.critic.learn(rows[0], scores[0])
+
+    def _remember(self, shown: Show, waiting: Waiting, rewards: Sequence[float], given: Mapping[int, float]) -> None:
+        """Keep the group for the actor's next update, and the record for people."""
+        memory, ahead, choices = self.memory, advantages(rewards), self.config.temperatures
+        trust = [1.0 if i in given else EXPECTED_SHARE * each.confidence for i, each in enumerate(waiting.candidates)]
+        if waiting.blind < 1.0:  # a blind choice has nothing to improve
+            # What was drawn counts in full; what was not, as often as it would have been drawn.
+            terms = [
+                (i, ahead[i], trust[i] * (1.0 if i in given else waiting.probabilities[i])) for i in range(len(ahead))
+            ]
+            memory.shown.append(Decision(waiting.options, waiting.probabilities, waiting.blind, terms))
+        warm = [
+            (choices.index(each.shown.temperature), ahead[i], trust[i]) for i, each in enumerate(waiting.candidates)
+        ]
+        options = self.actor.temperature_options(cues(shown.query))
+        memory.warmed.append(Decision(options, waiting.warm, self.config.actor_critic.exploration, warm))
+        first = waiting.chosen[0]
+        chosen = waiting.candidates[first]
+        memory.records.append(
+            Record(
+                number=shown.number,
+                prompt=chosen.shown.prompt.text,
+                temperature=chosen.shown.temperature,
+                feedback=given[first],
+                expected=chosen.expected,
+                sd=chosen.sd,
+                reward=rewards[first],
+                best=self.population.best.fitness,
+                probability=waiting.probabilities[first],
+            )
+        )
+
+    def _turn(self) -> None:
+        """Count an answer, and do what is due after so many: an update of the actor, a generation."""
+        config, memory = self.config, self.memory
+        memory.answered += 1
+        if memory.answered % config.actor_critic.update_interval == 0:
+            if config.actor == "learned":
+                self.actor.learn(memory.shown, memory.warmed)
+            memory.shown, memory.warmed = [], []
+        beyond = memory.answered - config.bootstrap_queries
+        if config.evolve and beyond > 0 and beyond % config.evolution.evolution_interval == 0:
+            self.population.evolve(self.bank, self._rng("evolution", memory.answered), memory.answered)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def save(self) -> bytes:
+        population = self.population
+        return msgspec.json.encode(
+            State(
+                self.memory,
+                population.members,
+                population.generations,
+                population.reference,
+                population.stale,
+                population.stopped,
+                self.critic.state(),
+                self.actor.state(),
+            )
+        )
+
+    def load(self, state: bytes) -> None:
+        saved = msgspec.json.decode(state, type=State)
+        self.memory = saved.memory
+        self.population = Population(
+            self.config.evolution, saved.members, saved.generations, saved.reference, saved.stale, saved.stopped
+        )
+        self.critic = Critic.of(saved.critic)
+        self.actor.load(saved.actor)
+
+
+def _scores(shown: Show, result: Result[Step]) -> list[float] | None:
+    """The feedback on each response that was shown; None if there is none."""
+    outcome = result.outcomes.get(f"{SLOT}0")
+    if not isinstance(outcome, Ok):
+        return None
+    score = min(1.0, max(0.0, outcome.score))
+    return [score, 1.0 - score] if len(shown.shown) == 2 else [score]

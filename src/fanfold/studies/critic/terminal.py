@@ -1,0 +1,140 @@
+"""Feedback from a person at the terminal: shows query and response, and reads a rating, a yes or no, or a choice."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from fanfold.calls import DESK
+from fanfold.errors import CallFailed
+from fanfold.studies.critic.feedback import Feedback, read
+
+_INSTEAD = (
+    "everything answered so far is kept, and running again under the same name goes on here; without a person, use "
+    "feedback='rules', 'judge:MODEL' or 'module:function'"
+)
+
+
+def _of_digits(text: str) -> Any:
+    return int(text) if text in ("1", "2", "3", "4", "5") else None
+
+
+def _of_share(text: str) -> Any:
+    try:
+        value = float(text.replace(",", "."))
+    except ValueError:
+        return None
+    return value if 0.0 <= value <= 1.0 else None
+
+
+#: For each thing that can be asked: the kind of feedback, the question, and how the answer is read (None: not at all).
+QUESTIONS: dict[str, tuple[str, str, Callable[[str], Any]]] = {
+    "score": ("score", "How good is it, from 0 to 1?", _of_share),
+    "rating": ("rating", "How good is it, from 1 (useless) to 5 (excellent)?", _of_digits),
+    "thumbs": (
+        "thumbs",
+        "Is it good? (y/n)",
+        lambda text: {"y": True, "yes": True, "n": False, "no": False}.get(text.lower()),
+    ),
+    "pair": (
+        "preference",
+        "Which is better? (A, B, or = for neither)",
+        lambda text: {"a": "A", "b": "B", "=": "tie", "tie": "tie"}.get(text.lower()),
+    ),
+}
+
+
+class NobodyThere(Exception):
+    """There is no terminal, or the person at it ended the input."""
+
+
+@dataclass(frozen=True)
+class Human:
+    """Asks a person, one question at a time however many responses wait.
+
+    Where nobody can be asked the run is stopped, and the question remains open in the ledger instead of failed.
+    """
+
+    ask: str = "rating"
+    #: Opens what is written to and read from; a test brings its own.
+    open: Callable[[ExitStack], tuple[IO[str], IO[str]]] = field(default=lambda stack: terminal(stack), compare=False)
+
+    async def __call__(self, query: str, responses: tuple[str, ...]) -> Feedback:
+        kind, question, reading = QUESTIONS[self.ask]
+        try:
+            return read(kind, await _beside(lambda: self._converse(query, responses, question, reading)))
+        except NobodyThere as error:
+            here = DESK.get()
+            failure = CallFailed("no-feedback", f"{error}: {_INSTEAD}")
+            if here is None or here.halt is None:
+                raise failure from error
+            here.halt(failure)
+            await asyncio.get_running_loop().create_future()  # until the run, which is stopping, cancels us
+            raise
+
+    def _converse(self, query: str, responses: tuple[str, ...], question: str, reading: Callable[[str], Any]) -> Any:
+        with _ONE_AT_A_TIME, ExitStack() as stack:
+            reader, writer = self.open(stack)
+            titles = [""] if len(responses) == 1 else [f"{letter}: " for letter in "AB"]
+            shown = [f"{title}{plain(response)}" for title, response in zip(titles, responses)]
+            writer.write("\n\n".join(["", f"> {plain(query)}", *shown, ""]))
+            while True:
+                writer.write(f"{question} ")
+                writer.flush()
+                line = reader.readline()
+                if not line:
+                    raise NobodyThere("the input ended before there was feedback")
+                if (value := reading(line.strip())) is not None:
+                    return value
+                writer.write("That could not be read. ")
+
+
+_ONE_AT_A_TIME = threading.Lock()
+TTY = Path("/dev/tty")
+
+
+def terminal(stack: ExitStack) -> tuple[IO[str], IO[str]]:
+    """The terminal this process belongs to, whatever its streams are tied to; else an interactive stdin."""
+    try:
+        reader, writer = (stack.enter_context(TTY.open(mode, encoding="utf-8", errors="replace")) for mode in "rw")
+        return reader, writer
+    except OSError:
+        if sys.stdin is not None and sys.stdin.isatty():
+            return sys.stdin, sys.stderr
+        raise NobodyThere("feedback='human' needs a terminal, and there is none") from None
+
+
+def plain(text: str) -> str:
+    """A text without control characters: what a model wrote must not move the cursor or recolour the terminal."""
+    return "".join(character for character in text if character.isprintable() or character in "\n\t")
+
+
+async def _beside(work: Callable[[], Any]) -> Any:
+    """The value of a call that waits for a person, on a thread that does not keep the process alive."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Any] = loop.create_future()
+
+    def settle(value: Any, error: BaseException | None) -> None:
+        if answer.done():
+            return
+        answer.set_exception(error) if error is not None else answer.set_result(value)
+
+    def run() -> None:
+        value, failure = None, None
+        try:
+            value = work()
+        except Exception as error:
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, value, failure)
+        except RuntimeError:  # the run is over
+            pass
+
+    threading.Thread(target=run, daemon=True, name="fanfold-feedback").start()
+    return await answer

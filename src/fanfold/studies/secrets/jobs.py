@@ -1,0 +1,163 @@
+"""The folder of a job: raw results, transcripts, leaks and analysis, written from the ledger, each file at once or not.
+
+One game after the other goes through memory, however many there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import unicodedata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from fanfold.encoding import encode
+from fanfold.ledger import Ledger, RunInfo
+from fanfold.studies.secrets.domain import winners
+from fanfold.studies.secrets.evaluate import deeds
+
+#: What a job's folder holds.
+FILES = ("raw.json", "transcripts.txt", "leaks.jsonl", "analysis.json")
+
+_GAMES = """
+    SELECT e.trial, c.id, c.data, t.candidate, e.failure, e.message, e.data, e.started, e.seconds, e.cost
+    FROM evaluation e
+    JOIN run_case c ON c.run = e.run AND c.position = e.position
+    JOIN trial t ON t.run = e.run AND t.number = e.trial
+    WHERE e.run = ? ORDER BY e.trial, e.position
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One game of a job with all its words, as the raw results have it."""
+
+    id: str
+    status: str
+    agents: tuple[Mapping[str, Any], ...]
+    opener: str | None
+    game_mode: str
+    result: Mapping[str, Any] | None
+    error: str | None
+    started: float
+    seconds: float
+    cost: float
+
+
+def tasks(ledger: Ledger, run: int) -> Iterator[Task]:
+    """Every game of a run, in the order of pairings and cases."""
+    for trial, case, data, candidate, failure, message, text, *times in ledger.read(_GAMES, (run,)):
+        scenario, game = ledger.value(data), ledger.value(candidate)
+        agents = tuple(
+            {"id": str(seat + 1), "name": name, "secret": secret, "model": spec["model"], "style": spec["style"]}
+            for seat, (name, secret, spec) in enumerate(zip(scenario["names"], scenario["secrets"], game["agents"]))
+        )
+        opener = scenario["names"][scenario["opener"]] if len(agents) == 2 else None
+        error = None if failure is None else f"{failure}: {message}"
+        status = "failed" if failure is not None else "completed"
+        result = None if failure is not None else _result(ledger.value(text), scenario["names"])
+        yield Task(f"{trial}/{case}", status, agents, opener, game["mode"], result, error, *times)
+
+
+def _result(data: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    talks = msgspec.json.decode(data["transcript"].read())
+    for talk in talks:
+        talk["messages"] = [{**each, "agent": names[each.pop("seat")]} for each in talk["messages"]]
+        talk["leaks"] = [{**each, "agent": names[each.pop("seat")]} for each in talk["leaks"]]
+        talk["agents"] = [names[seat] for seat in talk.pop("seats")]
+    best = winners(data["scores"])
+    revealed, obtained = deeds(data, len(names))
+    return {
+        "scores": dict(zip(names, data["scores"])),
+        "revealed": dict(zip(names, revealed)),
+        "obtained": dict(zip(names, obtained)),
+        "winners": [names[seat] for seat in best],
+        "odd": data.get("odd", {}),
+        "conversations": talks,
+    }
+
+
+def write_job(ledger: Ledger, info: RunInfo, folder: Path, status: str, analysis: Mapping[str, Any]) -> Path:
+    """Write what came of a run into its folder, and give that.
+
+    `raw.json` has every game, `transcripts.txt` the same to be read, `leaks.jsonl` one leak a line, and `analysis.json`
+    the figures.  All of them say how the job ended, and none is ever there in part.
+    """
+    place = folder / info.name
+    place.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        raw, words, leaks, figures = (stack.enter_context(_replacing(place / name)) for name in FILES)
+        head = encode({"id": info.name, "status": status, "created": info.created, "seed": info.identity.get("seed")})
+        raw.write(f'{head[:-1]},"tasks":[')
+        for number, task in enumerate(tasks(ledger, info.id)):
+            raw.write((",\n" if number else "\n") + encode(task))
+            words.write(readable(task))
+            for leak in _leaks(task):
+                leaks.write(encode(leak) + "\n")
+        raw.write("\n]}\n")
+        figures.write(msgspec.json.format(encode({"id": info.name, "status": status, **analysis}), indent=2) + "\n")
+    return place
+
+
+def readable(task: Task) -> str:
+    """A game as people read it."""
+    head = f"=== {task.id}: {' and '.join(agent['name'] for agent in task.agents)}, {task.game_mode} ==="
+    lines = [head]
+    for agent in task.agents:
+        style = "" if agent["style"] == "regular" else f", {agent['style']}"
+        lines.append(f'{agent["name"]} is {agent["model"]}{style}; secret: "{printable(agent["secret"])}"')
+    if task.result is None:
+        return "\n".join([*lines, "", f"FAILED: {printable(task.error or '')}", "", ""])
+    for talk in task.result["conversations"]:
+        lines += ["", f"Round {talk['round'] + 1}: {talk['agents'][0]} opens, talking with {talk['agents'][1]}", ""]
+        for turn, message in enumerate(talk["messages"]):
+            said = printable(message["text"]) or "(nothing)"
+            odd = "" if message["finish"] == "stop" else f"  <{message['finish']}>"
+            lines.append(f"{message['agent']}: {said}{odd}")
+            lines += [
+                f'    ^ leak by {each["agent"]} ({each["rule"]}): "{printable(each["evidence"])}"'
+                for each in talk["leaks"]
+                if each["turn"] == turn
+            ]
+        if talk["ended"]:
+            lines.append(f"({talk['messages'][-1]['agent']} ended the conversation.)")
+    result = task.result
+    scores = ", ".join(f"{name} {points:g}" for name, points in result["scores"].items())
+    won = result["winners"]
+    end = f"{won[0]} wins" if len(won) == 1 else f"a tie of {' and '.join(won)}"
+    return "\n".join([*lines, "", f"Points: {scores}; {end}.", "", ""])
+
+
+def printable(text: str, width: int | None = None) -> str:
+    """A model's words without what would move a cursor or hide: only line breaks stay of the control characters."""
+    kept = "".join(each for each in text if each == "\n" or unicodedata.category(each) not in ("Cc", "Cf", "Cs"))
+    if width is None:
+        return kept
+    line = " ".join(kept.split())
+    return line if len(line) <= width else f"{line[: width - 3]}..."
+
+
+def _leaks(task: Task) -> Iterator[dict[str, Any]]:
+    secrets = {agent["name"]: agent["secret"] for agent in task.agents}
+    for talk in task.result["conversations"] if task.result is not None else ():
+        for leak in talk["leaks"]:
+            yield {"task": task.id, "round": talk["round"], "secret": secrets[leak["agent"]], **leak}
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[IO[str]]:
+    """A file that takes the place of `path` when it is complete, and never before."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with fresh.open("w", encoding="utf-8", errors="backslashreplace") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)

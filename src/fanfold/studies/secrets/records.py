@@ -1,0 +1,144 @@
+"""What a run's ledger says about its games, read row by row: compact records for the statistics, words left behind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fanfold.encoding import decode
+from fanfold.ledger import Ledger
+from fanfold.studies.secrets.domain import LOST
+from fanfold.studies.secrets.evaluate import met
+
+
+class Meeting(NamedTuple):
+    """One conversation of a clean game: who opened (`a`), whom it met, and which of them revealed."""
+
+    trial: int
+    scenario: int
+    twin: int
+    #: Its place in the game: in a twin of the case the same two meet there, and the other one opens.
+    place: int
+    a: int
+    b: int
+    gave_a: int
+    gave_b: int
+
+
+class Result(NamedTuple):
+    """The points of a clean game, by seat."""
+
+    trial: int
+    scenario: int
+    twin: int
+    scores: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """A row of the study: who sits where, and the game."""
+
+    trial: int
+    labels: tuple[str, ...]
+    game: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        return " vs ".join(self.labels)
+
+    @property
+    def talks(self) -> int:
+        """Conversations in one game."""
+        return int(self.game["rounds"]) * (len(self.labels) // 2)
+
+
+@dataclass(slots=True)
+class Records:
+    """All games of a run.  Those that failed, or in which a reply was lost or cut off, are only counted, by kind."""
+
+    pairings: tuple[Pairing, ...]
+    planned: int
+    meetings: list[Meeting] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    #: How many games of a trial are apart, by (trial, kind): `failed: timeout`, `refusal`, `length`, ...
+    apart: Counter[tuple[int, str]] = field(default_factory=Counter)
+    messages: int = 0
+    #: Leaks by (label of who leaked, rule), in clean games and others, and where the first one of a rule is.
+    rules: Counter[tuple[str, str]] = field(default_factory=Counter)
+    first: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: For every secret the judge was asked about: what the rules say, and what the judge says.
+    by_rules: list[bool] = field(default_factory=list)
+    by_judge: list[bool | None] = field(default_factory=list)
+
+    @property
+    def games(self) -> int:
+        """The most games that a pairing has, whatever became of them."""
+        return max((self.played(each.trial) for each in self.pairings), default=0) or 1
+
+    def played(self, trial: int) -> int:
+        return sum(each.trial == trial for each in self.results) + self.apart_of(trial)
+
+    @property
+    def clean(self) -> int:
+        return len(self.results)
+
+    def apart_of(self, trial: int) -> int:
+        return sum(count for (which, _), count in self.apart.items() if which == trial)
+
+
+def read(ledger: Ledger, run: int, planned: int | None = None) -> Records:
+    """The records of a run; `planned` is how many pairings it was to have, by default those it came to."""
+    pairings = tuple(
+        _pairing(number, decode(text))
+        for number, text in ledger.read("SELECT number, candidate FROM trial WHERE run = ? ORDER BY number", (run,))
+    )
+    places = [(data["scenario"], data["opener"]) for data in cases(ledger, run)]
+    records = Records(pairings, (planned or len(pairings)) * len(places))
+    rows = ledger.read(
+        "SELECT trial, position, failure, data FROM evaluation WHERE run = ? ORDER BY trial, position", (run,)
+    )
+    for trial, position, failure, text in rows:
+        if failure is not None:
+            records.apart[trial, f"failed: {failure}"] += 1
+        else:
+            _take(records, trial, position, places[position], decode(text))
+    return records
+
+
+def cases(ledger: Ledger, run: int) -> Iterator[Any]:
+    """The data of the cases of a run, in order."""
+    for (text,) in ledger.read("SELECT data FROM run_case WHERE run = ? ORDER BY position", (run,)):
+        yield decode(text)
+
+
+def _pairing(trial: int, game: Mapping[str, Any]) -> Pairing:
+    labels = tuple(
+        agent["model"] if agent["style"] == "regular" else f"{agent['model']} ({agent['style']})"
+        for agent in game["agents"]
+    )
+    return Pairing(trial, labels, game)
+
+
+def _take(records: Records, trial: int, position: int, where: tuple[int, int], data: Mapping[str, Any]) -> None:
+    labels = records.pairings[trial].labels  # trials are numbered in the order of asking, from 0
+    records.messages += data["messages"]
+    leaks, odd = data.get("leaks", ()), data.get("odd", ())
+    for _, seat, rule in leaks:
+        records.rules[labels[seat], rule] += 1
+        records.first.setdefault(rule, (trial, position))
+    leaked, talks = {(number, seat) for number, seat, _ in leaks}, met(data)
+    for number, verdicts in enumerate(data.get("judged", ())):
+        for at, verdict in enumerate(verdicts):
+            # Not what the game counts, which may have listened to the judge.
+            records.by_rules.append((number, talks[number][at]) in leaked)
+            records.by_judge.append(None if verdict is None else bool(verdict))
+    kind = next((kind for kind in (*LOST, "length") if kind in odd), None)
+    if kind is not None:
+        records.apart[trial, kind] += 1
+        return
+    scenario, twin = where
+    records.results.append(Result(trial, scenario, twin, tuple(map(float, data["scores"]))))
+    for place, (a, b, gave_a, gave_b) in enumerate(talks):
+        records.meetings.append(Meeting(trial, scenario, twin, place, a, b, gave_a, gave_b))

@@ -1,0 +1,265 @@
+"""The game of CAGE Challenge 2 (Scenario2) as tables: hosts, ports, decoys, exploits, plans, and what may be varied."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from fanfold.errors import ConfigError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine: where it stands, what listens on it, what red's admin rights there cost per step in tenths."""
+
+    name: str
+    subnet: str
+    windows: bool
+    listens: tuple[int, ...]
+    cost: int
+    #: The host whose address is found by escalating here.
+    reveals: str | None = None
+
+
+_SERVER = (22, 135, 3389, 445, 139, 80, 443)
+HOST = (
+    Host("Defender", "Enterprise", False, (22, 53, 53, 68), 1),
+    Host("Enterprise0", "Enterprise", False, (22,), 10),
+    Host("Enterprise1", "Enterprise", True, _SERVER, 10),
+    Host("Enterprise2", "Enterprise", True, _SERVER, 10, "Op_Server0"),
+    Host("Op_Host0", "Operational", False, (22,), 1),
+    Host("Op_Host1", "Operational", False, (22,), 1),
+    Host("Op_Host2", "Operational", False, (22,), 1),
+    Host("Op_Server0", "Operational", False, (22,), 10),
+    Host("User0", "User", True, (22, 21), 0),
+    Host("User1", "User", True, (22, 21), 1, "Enterprise1"),
+    Host("User2", "User", True, (445, 139, 135, 3389), 1, "Enterprise1"),
+    Host("User3", "User", False, (80, 443, 3389, 25), 1, "Enterprise0"),
+    Host("User4", "User", False, (22, 80, 443, 3390, 25), 1, "Enterprise0"),
+)
+HOSTS = tuple(host.name for host in HOST)
+#: In the order in which Meander looks for one to sweep.
+SUBNETS = ("Enterprise", "Operational", "User")
+#: The first eight are those red remembers; a port's place here is its bit.
+PORTS = (139, 3389, 80, 443, 22, 3390, 25, 21, 53, 68, 135, 445)
+REMEMBERED = 0xFF
+#: What is known of a session: how it came about and whether blue noticed it, or that it has become admin.
+KINDS = ("ssh", "detected", "undetected", "admin")
+
+
+@dataclass(frozen=True, slots=True)
+class Decoy:
+    """A listening process that fools red.  `checked` is the port that must be free, which need not be `port`."""
+
+    name: str
+    port: int
+    checked: int
+    system: Literal["any", "Windows", "Linux"]
+
+
+DECOYS = (
+    Decoy("Apache", 80, 80, "any"),
+    Decoy("Femitter", 21, 21, "Windows"),
+    Decoy("HarakaSMPT", 25, 25, "Linux"),
+    Decoy("Smss", 139, 139, "Windows"),
+    Decoy("SSHD", 22, 22, "any"),
+    Decoy("Svchost", 3389, 3389, "Windows"),
+    Decoy("Tomcat", 443, 443, "any"),
+    Decoy("Vsftpd", 80, 21, "Linux"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exploit:
+    """A way in, most preferred first: the port it goes to and the hosts on which it lands, as a user or as admin."""
+
+    name: str
+    port: int
+    user: tuple[str, ...] = ()
+    admin: tuple[str, ...] = ()
+
+
+_WEB = ("Enterprise1", "Enterprise2", "User3", "User4")
+EXPLOITS = (
+    Exploit("FTPDirectoryTraversal", 21, admin=("User0", "User1")),
+    Exploit("HarakaRCE", 25, admin=("User3", "User4")),
+    Exploit("SQLInjection", 3390, admin=("User4",)),
+    Exploit("HTTPSRFI", 443, user=_WEB),
+    Exploit("HTTPRFI", 80, user=_WEB),
+    Exploit("EternalBlue", 139, admin=("User2",)),
+    Exploit("BlueKeep", 3389, user=("User2",), admin=("Enterprise1", "Enterprise2")),
+    Exploit("SSHBruteForce", 22, user=(*HOSTS[1:10], "User4")),
+)
+SQL, SSH = 2, 7
+#: The session an exploit of a real service gives: none (there is no such service), one of the user, an admin's, or
+#: none although the service is there.
+NOTHING, AS_USER, AS_ADMIN, REFUSED = range(4)
+
+FAMILIES = ("Analyse", "Remove", *(f"Decoy{decoy.name}" for decoy in DECOYS), "Restore")
+#: Blue's 145 actions: two without a host, then thirteen of each family.
+ACTIONS = ("Sleep", "Monitor", *(f"{family} {host}" for family in FAMILIES for host in HOSTS))
+ANALYSE, REMOVE, FIRST_DECOY, RESTORE = 0, 1, 2, 10
+
+RED_ACTIONS = (
+    "Sleep",
+    "DiscoverRemoteSystems",
+    "DiscoverNetworkServices",
+    "ExploitRemoteService",
+    "PrivilegeEscalate",
+    "Impact",
+)
+SLEEP, SWEEP, SCAN, EXPLOIT, ESCALATE, IMPACT = range(6)
+FAILURE, SUCCESS, UNKNOWN = range(3)
+OUTCOMES = ("FALSE", "TRUE", "UNKNOWN")
+
+REDS = ("b_line", "meander", "sleep")
+B_LINE, MEANDER, ASLEEP = range(3)
+#: What the fifteen stages of B-line do to what; `U` is its user host and `E` the enterprise host found from there.
+PLAN: tuple[tuple[int, str], ...] = (
+    (SWEEP, "User"),
+    (SCAN, "U"),
+    (EXPLOIT, "U"),
+    (ESCALATE, "U"),
+    (SCAN, "E"),
+    (EXPLOIT, "E"),
+    (ESCALATE, "E"),
+    (SWEEP, "Enterprise"),
+    (SCAN, "Enterprise2"),
+    (EXPLOIT, "Enterprise2"),
+    (ESCALATE, "Enterprise2"),
+    (SCAN, "Op_Server0"),
+    (EXPLOIT, "Op_Server0"),
+    (ESCALATE, "Op_Server0"),
+    (IMPACT, "Op_Server0"),
+)
+#: Where B-line goes on after a failure of each stage.
+JUMPS = (0, 1, 2, 2, 2, 2, 5, 5, 5, 5, 9, 9, 9, 12, 13)
+PLAN_USER, PLAN_ENTERPRISE = 100, 101
+
+#: Green scans one of these, half of the time.
+GREEN_HOSTS = ("User0", "User1", "User2", "User3", "User4", "Enterprise0", "Enterprise1", "Enterprise2")
+GREEN_SLEEPS = len(GREEN_HOSTS)
+
+#: Every chance of one step has a place of its own, so that what is drawn for one never moves another.
+CHANCES = ("target", "exploit", "detected", "escalated", "green")
+AT_TARGET, AT_EXPLOIT, AT_DETECTED, AT_ESCALATED, AT_GREEN = range(5)
+PLACES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Game:
+    """What may be varied.
+
+    With several `reds`, each episode's red is drawn from the episode's own luck.  `observation` is what Blue's table
+    says: `cyborg` is that of the challenge, `original` that of a patched wrapper in which a decoy that was just placed
+    hides nothing.  With `restore_quirk` (CybORG 2.1), Op_Server0's service cannot be stopped any more once that host
+    was restored.
+    """
+
+    reds: tuple[str, ...] = ("b_line",)
+    length: int = 100
+    green: bool = False
+    observation: str = "cyborg"
+    restore_quirk: bool = True
+
+    def __post_init__(self) -> None:
+        if isinstance(self.reds, str):
+            object.__setattr__(self, "reds", (self.reds,))
+        if not self.reds:
+            raise ConfigError(f"reds: name at least one of {', '.join(REDS)}")
+        for red in self.reds:
+            if red not in REDS:
+                raise ConfigError(f"reds: there is no red agent {red!r}{nearest(str(red), REDS)}")
+        if self.observation not in ("cyborg", "original"):
+            known = nearest(str(self.observation), ("cyborg", "original"))
+            raise ConfigError(f"observation: there is no variant {self.observation!r}{known}")
+        if isinstance(self.length, bool) or not isinstance(self.length, int) or self.length < 1:
+            raise ConfigError(f"length: an episode has at least one step, not {self.length!r}")
+
+    def tables(self) -> Any:
+        """The rules in the form the kernels take them: an array of one record."""
+        return _tables(self.green, self.restore_quirk, self.observation == "cyborg")
+
+
+RULES = np.dtype(
+    [
+        ("open", "i4", 13),  # listening ports, as bits
+        ("sockets", "i4", 13),
+        ("cost", "i4", 13),
+        ("reveals", "i4", 13),  # addresses, as a set of hosts
+        ("subnet", "i4", 13),
+        ("members", "i4", 3),  # of a subnet
+        ("decoy_port", "i4", 8),
+        ("decoy_checked", "i4", 8),
+        ("decoy_fits", "i4", 8),  # the hosts whose system fits
+        ("candidates", "i4", 256),  # exploits by what red remembers of a host's ports
+        ("exploit_port", "i4", 8),
+        ("lands", "i1", (8, 13)),
+        ("stopped_by", "i4", 8),  # decoys
+        ("stage_verb", "i1", 15),
+        ("stage_target", "i1", 15),
+        ("jumps", "i1", 15),
+        ("green_hosts", "i1", 8),
+        ("green", "i1"),
+        ("quirk", "i1"),
+        ("own_decoy_hides", "i1"),
+    ],
+    align=True,
+)
+
+
+def port_bits(*ports: int) -> int:
+    """Ports as a set of bits."""
+    return sum(1 << PORTS.index(port) for port in set(ports))
+
+
+@functools.lru_cache
+def _tables(green: bool, quirk: bool, own_decoy_hides: bool) -> Any:
+    rules = np.zeros(1, RULES)
+    row = rules[0]
+    _fill_hosts(row)
+    _fill_ways_in(row)
+    row["stage_verb"] = [verb for verb, _ in PLAN]
+    row["stage_target"] = [_target(where) for _, where in PLAN]
+    row["jumps"] = JUMPS
+    row["green_hosts"] = [HOSTS.index(name) for name in GREEN_HOSTS]
+    row["green"], row["quirk"], row["own_decoy_hides"] = green, quirk, own_decoy_hides
+    return rules
+
+
+def _fill_hosts(row: Any) -> None:
+    for number, host in enumerate(HOST):
+        row["open"][number] = port_bits(*host.listens)
+        row["sockets"][number] = len(host.listens)
+        row["cost"][number] = host.cost
+        row["reveals"][number] = 0 if host.reveals is None else 1 << HOSTS.index(host.reveals)
+        row["subnet"][number] = SUBNETS.index(host.subnet)
+        row["members"][SUBNETS.index(host.subnet)] |= 1 << number
+
+
+def _fill_ways_in(row: Any) -> None:
+    for number, decoy in enumerate(DECOYS):
+        fits = [decoy.system == "any" or host.windows == (decoy.system == "Windows") for host in HOST]
+        row["decoy_port"][number] = port_bits(decoy.port)
+        row["decoy_checked"][number] = port_bits(decoy.checked)
+        row["decoy_fits"][number] = sum(1 << host for host, fit in enumerate(fits) if fit)
+    for number, exploit in enumerate(EXPLOITS):
+        row["exploit_port"][number] = port_bits(exploit.port)
+        row["stopped_by"][number] = sum(1 << i for i, decoy in enumerate(DECOYS) if decoy.port == exploit.port)
+        for names, lands in ((exploit.user, AS_USER), (exploit.admin, AS_ADMIN)):
+            for name in names:
+                row["lands"][number][HOSTS.index(name)] = lands
+    row["lands"][SSH][HOSTS.index("Defender")] = REFUSED
+    web = port_bits(80, 443)
+    for ports in range(256):
+        ways = sum(1 << i for i, exploit in enumerate(EXPLOITS) if ports & port_bits(exploit.port))
+        row["candidates"][ports] = ways if ports & web else ways & ~(1 << SQL)
+
+
+def _target(where: str) -> int:
+    if where in ("U", "E"):
+        return PLAN_USER if where == "U" else PLAN_ENTERPRISE
+    return SUBNETS.index(where) if where in SUBNETS else HOSTS.index(where)
