@@ -182,6 +182,8 @@ class Desk:
         self.ledger, self.commits, self.run = ledger, commits, run
         self._cache = cache
         self.halt = halt
+        #: Told, in words, what happens to calls on their way: waves that leave and come back.
+        self.notice: Callable[[str], None] = lambda text: None
         self._flights: dict[bytes, asyncio.Task[Reply]] = {}
         #: The keys of all calls in the ledger while they are few and all ours; None: the ledger must be asked.
         self._known: set[bytes] | None = None

@@ -135,6 +135,7 @@ class Start:
             async with self._desk(journal) as desk, self.executor as executor:
                 road = Road(fold, journal, executor, work, self.watch, self.how.grace)
                 desk.halt = road.halt
+                desk.notice = lambda text: self._emit(Notice(text))
                 self.handed_over(_stopper(road))
                 self._announce(journal)
                 journal.status("running", None, journal.elapsed)

@@ -12,7 +12,6 @@ import runpy
 import shlex
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -151,33 +150,6 @@ def test_only_import_lines_differ_from_the_document() -> None:
     assert len(changed) == 5 and all(line.startswith("from src.ai_secret_game.") for line in changed)
 
 
-@pytest.fixture(scope="module")
-def compared(served: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Any]]:
-    """Both comparisons of the document, begun at the same time: they mostly wait for batches."""
-    place = tmp_path_factory.mktemp("compared")
-    (place / "bin").mkdir()
-    shim = place / "bin" / "fanfold"
-    if "compare" not in cli.commands:
-        shim.write_text(
-            f"#!{sys.executable}\nfrom fanfold.cli import cli\nfrom fanfold.cli.compare import compare\n"
-            "cli.add_command(compare)\ncli(prog_name='fanfold')\n"
-        )
-        shim.chmod(0o755)
-    path = os.pathsep.join([str(place / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
-    env = {**os.environ, **served, "PATH": path, "NO_COLOR": "1"}
-    env.pop("FANFOLD_MODEL", None)
-    begun = {}
-    for number in (1, 2):
-        (place / str(number)).mkdir()
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        begun[number] = subprocess.Popen(words_of(BLOCKS[number]), cwd=place / str(number), env=env, **pipes)
-    yield {number: (process, place / str(number)) for number, process in begun.items()}
-    for process in begun.values():
-        process.kill()
-        process.communicate()
-
-
-@pytest.mark.usefixtures("compared")  # which is begun here, and looked at further below
 def test_the_default_analysis_runs_a_hundred_interactions_of_five_messages() -> None:
     done = subprocess.run(words_of(BLOCKS[0]), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -213,7 +185,7 @@ def test_the_programmatic_use_runs_and_saves_its_results(capsys: pytest.CaptureF
 
 
 LINES = {
-    "Processing wave": r"Processing wave (\d+) with (\d+) requests for (.+) \((first messages|responses)\)",
+    "Processing wave": r"Processing wave (\d+) with (\d+) requests for (.+) \((first messages|responses|messages)\)",
     "conversations": r"Wave (\d+) conversations: (\S+(?:, \S+)*)",
     "completed": r"Wave (\d+) completed in (\d+\.\d\d) seconds, avg (\d+\.\d\d) sec per message",
 }
@@ -319,22 +291,38 @@ def test_the_example_of_fifty_interactions_runs(
     assert "50 interactions" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_the_model_comparisons_run(number: int, compared: dict[int, Any], served: dict[str, str]) -> None:
-    process, place = compared[number]
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert "Pair matrix" in out and "Paired comparison" in out
-    raw = raw_of(place / "results" / "model_comparison")
-    maker = "openai/" if number == 1 else "anthropic/"
-    models = {agent["model"] for task in raw["tasks"] for agent in task["agents"]}
-    assert len(models) == 2 and all(model.startswith(maker) for model in models)
-    assert (raw["status"], len(raw["tasks"])) == ("completed", 4 * 20)
-    with Ledger(place / "fanfold.db", readonly=True) as ledger:
+#: `fanfold` as installed, on a virtual clock, so that waiting for a provider takes no time.
+FANFOLD = """
+from fanfold import sync
+from fanfold.cli import cli
+from fanfold.cli.compare import compare
+from fanfold.testing import VirtualLoop
+sync._new_loop = VirtualLoop
+if "compare" not in cli.commands:
+    cli.add_command(compare)
+cli(prog_name="fanfold")
+"""
+
+
+@pytest.mark.parametrize(("number", "model"), [(1, OPENAI), (2, ANTHROPIC)])
+def test_the_model_comparisons_run(number: int, model: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    shim = tmp_path_factory.mktemp("bin") / "fanfold"
+    shim.write_text(f"#!{sys.executable}\n{FANFOLD}")
+    shim.chmod(0o755)
+    env = {**os.environ, "PATH": f"{shim.parent}{os.pathsep}{os.environ['PATH']}", "FANFOLD_MODEL": model}
+    done = subprocess.run(words_of(BLOCKS[number]), env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "Pair matrix" in done.stdout and "Paired comparison" in done.stdout
+    assert f"on batch:{'openai' if number == 1 else 'anthropic'}" in done.stderr
+    raw = raw_of("results/model_comparison")
+    assert (raw["status"], len(raw["tasks"])) == ("completed", 4 * 20)  # two styles, every ordered pair
+    assert {(a["model"], a["style"]) for task in raw["tasks"] for a in task["agents"]} == {
+        (model, "regular"),
+        (model, "aggressive"),
+    }
+    with Ledger("fanfold.db", readonly=True) as ledger:
         paid, batched = ledger.one("SELECT count(*), count(batch) FROM call")
-    assert paid == messages_of(raw) and batched >= 0.9 * paid
-    with urllib.request.urlopen(f"{served['ANTHROPIC_BASE_URL']}/_simulator/ledger") as response:
-        assert json.load(response)["duplicates"] == []
+    assert paid == messages_of(raw) and batched >= paid - 6
 
 
 # -- services, jobs and tasks ------------------------------------------------------------------------------------------
@@ -447,7 +435,7 @@ def test_tasks_have_the_results_that_the_raw_file_has(world: World) -> None:
         assert (agent["id"], agent["name"]) == (AGENTS[seat].id, AGENTS[seat].name)
         revealed = sum(task.result["revealed"][agent["name"]] for task in job.tasks if task.result)
         assert agent["revealed"]["count"] == revealed
-        assert f"revealed its secret          {revealed:>5} of 10" in report(job)
+        assert re.search(rf"{agent['name']} .*\n +revealed its secret +{revealed} of 10 ", report(job))
     assert any(task.result["revealed"]["Agent1"] for task in job.tasks if task.result)
 
 
@@ -474,8 +462,17 @@ def test_all_conversations_travel_together_turn_by_turn_at_half_the_price(
     assert [found[1] for kind, found in waves if kind == "Processing wave"] == ["7"] * 4
     assert [found[0] for kind, found in waves if kind == "completed"] == ["1", "2", "3", "4"]
     assert all(found[1].split(", ") == [task.id for task in job.tasks] for kind, found in waves if "conv" in kind)
+    assert len(waves) == 12, "each line is said once"
     # On this clock a batch takes its turnaround and at most one look after that.
     assert all(60 <= float(found[1]) <= 90 for kind, found in waves if kind == "completed")
+
+
+@pytest.mark.xfail(strict=True, reason="the executor has no limit of its own for the requests of a batch yet")
+def test_no_batch_has_more_requests_than_the_batch_size(world: World) -> None:
+    simulator = world()
+    job = ran(OpenAIConversationBatchService(GameService(GPT35Agent(), early_end=False), batch_size=4), 10, 1)
+    assert sorted(batch.requests for batch in simulator.books.batches) == [2, 2, 4, 4, 4, 4]
+    assert len(simulator.charges) == job.requests.batched == 20
 
 
 def test_who_speaks_in_a_wave_is_said_also_where_only_one_of_two_models_has_batches(
@@ -535,9 +532,11 @@ def test_a_job_that_cannot_go_on_is_failed_and_says_why_and_goes_on_later(world:
     assert job.status == "failed" and job.error and job.results_path is None
     assert 0 < job.progress < 1 and {task.status for task in job.tasks} == {"completed", "pending"}
     simulator = world()
-    asyncio.run(service.run_batch_job("mine"))
-    assert (job.status, job.error, job.progress) == ("completed", None, 1.0)
-    assert len(simulator.charges) < job.analysis["games"]["messages"]
+    again = BatchService(GameService(GPT35Agent()))
+    rest = made(again, job_id="mine")
+    asyncio.run(again.run_batch_job("mine"))
+    assert (rest.status, rest.error, rest.progress) == ("completed", None, 1.0)
+    assert 0 < len(simulator.charges) < rest.analysis["games"]["messages"]
 
 
 @pytest.mark.parametrize(("kind", "lost"), [(BatchService, 3), (OpenAIConversationBatchService, 0)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,8 @@ log = logging.getLogger("fanfold.legacy")
 
 #: At most so many lines about tasks that went well, and so many conversations in a line.
 LINES, NAMED = 10, 50
+#: What the engine says about waves is said here with more words.
+_OF_WAVES = re.compile(r"(Processing wave|Wave) \d+ ")
 
 
 @dataclass(slots=True)
@@ -71,7 +74,7 @@ class JobLog:
             self._begin(event)
         elif isinstance(event, EvaluationFinished):
             self._finished(event)
-        elif isinstance(event, Notice):
+        elif isinstance(event, Notice) and not _OF_WAVES.match(event.message):
             log.warning("%s: %s", self.job.id, printable(event.message, 300))
         elif isinstance(event, Ticked):
             self.look()

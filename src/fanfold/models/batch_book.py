@@ -50,6 +50,8 @@ class Batch:
     lines: dict[str, Line] | None = None
     cancelled_at: float | None = None
     task: asyncio.Task[None] | None = None
+    #: Which wave of this process it is; 0 for one of an earlier process.
+    wave: int = 0
 
     @property
     def in_doubt(self) -> bool:

@@ -47,6 +47,7 @@ class Carrier:
         # Wall time that cannot jump, and that follows a virtual clock.
         self._epoch = time.time() - self._loop.time()
         self._prefix = secrets.token_hex(4)
+        self._waves = 0
         self._open: set[Batch] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._creating: set[Batch] = set()
@@ -80,6 +81,9 @@ class Carrier:
         batch = Batch(tag, self.desk.run, first.model.id, first.call.endpoint, "new", None, len(wave), self._now())
         batch.waiting = {f"{tag}-{number}": parked for number, parked in enumerate(wave)}
         batch.ids = set(batch.waiting)
+        self._waves += 1
+        batch.wave = self._waves
+        self.desk.notice(f"Processing wave {batch.wave} with {len(wave)} requests for {first.model.id}")
         self._start(batch, functools.partial(self._carry, batch, _protocol(first.model)))
 
     async def leave(self) -> None:
@@ -184,6 +188,10 @@ class Carrier:
             if lines is not None:
                 break
         batch.lines = lines
+        if batch.wave:
+            took = self._now() - batch.created
+            each = f"avg {took / max(1, batch.requests):.2f} sec per message"
+            self.desk.notice(f"Wave {batch.wave} completed in {took:.2f} seconds, {each}")
         self._deliver(batch, lines)
         self._later(self._finish(batch))
 

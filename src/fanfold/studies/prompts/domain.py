@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fanfold.encoding import digest, encode
+from fanfold.encoding import digest, encode, fingerprint
 from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.studies.prompts.genome import Candidate, Written, render
@@ -43,7 +43,7 @@ class Evaluate:
     @functools.cached_property
     def fingerprint(self) -> str:
         """What a cell's answer depends on, besides the candidate and the case."""
-        said = [self.task.name, self.task.grader, self.shots, self.base_url, self.writer]
+        said = [self.task.name, fingerprint(self.task.grader), self.shots, self.base_url, self.writer]
         settings = [self.max_tokens or self.task.max_tokens, self.temperature, self.task.stop]
         return f"prompts@{digest(encode([*said, *settings], 'the task')).hex()[:16]}"
 

@@ -73,7 +73,10 @@ _NATO = (
 NATO = {word: word[0] for word in _NATO.split()}
 _DIGITS = "zero one two three four five six seven eight nine"
 DIGITS = {word: str(number) for number, word in enumerate(_DIGITS.split())}
-SPOKEN = NATO | DIGITS
+#: The words that stand for a letter or a digit.
+SPOKEN = {
+    char: [word for word, stands in (NATO | DIGITS).items() if stands == char] for char in (NATO | DIGITS).values()
+}
 
 _COMMON = """
 a able about above across act action actually add after again against agent ago agree agreed agreement all allow
@@ -248,7 +251,8 @@ def _tokens(text: str) -> Iterator[Decoded]:
     """Words that are no words: base64 and escapes. Wrapped base64 is also read as one."""
     pieces: list[Decoded] = []
     at = 0
-    for token in [token for token in text.split() if len(token) > 3 and _is_odd(token)]:
+    words = [word for word in text.split() if len(word) > 3 and not (word.islower() and word.isalpha())]
+    for token in filter(_is_odd, words):
         at = text.index(token, at)
         found = [(each, _debase(each.group().rstrip("="))) for each in _BASE64.finditer(token)]
         pieces += [Decoded("base64", at + each.start(), at + each.end(), plain) for each, plain in found if plain]

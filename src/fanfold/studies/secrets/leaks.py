@@ -242,7 +242,10 @@ class _Text:
     view: _View
     plain: str
     flat: str
-    words: list[str]
+
+    @functools.cached_property
+    def words(self) -> list[str]:
+        return _WORD.findall(self.plain)
 
 
 @dataclass(frozen=True)
@@ -266,7 +269,7 @@ def _view(raw: str, table: Folding) -> _View:
 def _text(raw: str) -> _Text:
     raw = raw if raw.isascii() else unicodedata.normalize("NFC", raw)
     view = _view(raw, FOLD)
-    return _Text(raw, view, view.text, _squeezed(view.text), _WORD.findall(view.text))
+    return _Text(raw, view, view.text, _squeezed(view.text))
 
 
 #: Parts of words that announce a disguise.
@@ -428,7 +431,8 @@ def _letters(text: _Text, digits: bool) -> list[tuple[str, int, int]]:
 
 def _spelled(target: _Target, text: _Text) -> Iterator[_Mention]:
     flat = target.plain.flat
-    if not set(flat) <= {confusables.SPOKEN.get(word, word) for word in text.words}:
+    words = frozenset(text.words)
+    if any(char not in words and words.isdisjoint(confusables.SPOKEN.get(char, ())) for char in flat):
         return
     found = _letters(text, any(char.isdigit() for char in flat))
     capitals = [each for each in found if text.raw[each[1] : each[1] + 1].isupper()]
