@@ -541,10 +541,12 @@ def test_a_job_that_cannot_go_on_is_failed_and_says_why_and_goes_on_later(world:
 
 @pytest.mark.parametrize(("kind", "lost"), [(BatchService, 3), (OpenAIConversationBatchService, 0)])
 def test_an_interrupted_job_goes_on_under_its_id_in_another_process_without_paying_again(
-    kind: type[BatchService], lost: int, world: World
+    kind: type[BatchService], lost: int, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "fanfold.legacy")
     world()
     expected = transcript(ran(kind(GameService(GPT35Agent()), ledger="other.db")))
+    caplog.clear()
     simulator = world()
 
     def fresh() -> BatchService:
@@ -561,9 +563,13 @@ def test_an_interrupted_job_goes_on_under_its_id_in_another_process_without_payi
             await running
         assert job.status == "failed" and "run it again" in (job.error or "")
         assert "in_progress" not in {task.status for task in job.tasks}
+        over = [line[0] for kind, line in shapes("\n".join(caplog.messages)) if kind == "completed"]
+        caplog.clear()
         again = fresh()
         made(again, job_id="mine")
         found.append(await again.run_batch_job("mine"))
+        anew = [line[0] for kind, line in shapes("\n".join(caplog.messages)) if kind == "Processing wave"]
+        assert not set(over) & set(anew), "a wave that is over is not said again"
 
     found: list[BatchJob] = []
     asyncio.run(cut_off())

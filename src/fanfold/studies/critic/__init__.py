@@ -24,9 +24,19 @@ __all__ = [
     "Step",
     "aggregate",
     "how",
+    "queries_of",
     "read",
     "study",
 ]
+
+
+def queries_of(config: Config) -> tuple[str, ...]:
+    """The queries of a file, those that the simulated reader has a taste for, or our own."""
+    if config.queries is None and config.feedback == "simulated":
+        from fanfold.studies.critic.simulated import planted_queries
+
+        return tuple(planted_queries(config.total, config.seed))
+    return load_queries(config.queries)
 
 
 def how(config: Config) -> dict[str, str]:
@@ -39,7 +49,7 @@ def study(config: Config, *, feedback: Source | None = None) -> Study[Step]:
     from fanfold.studies.critic.conclusion import Conclusion  # these need numpy
     from fanfold.studies.critic.search import Search
 
-    queries = load_queries(config.queries)
+    queries = queries_of(config)
     evaluate = Evaluate(config.model, config.feedback, config.ask, config.base_url, config.max_tokens, feedback)
     evaluate.check()
     return Study(

@@ -104,11 +104,16 @@ these they thing things think third this those thought three through time times 
 total toward trade trading true trust truth try turn turns two type under understand until up upon us use used value
 very wait want wants was way ways we well went were what when where whether which while who whole whose why will win
 winner with within without won wonder word words work world worth would write wrong yeah year years yes yet you your
-yours 👍 👋 🙂 😀 😊 😉 😄 😂 🤝 🎉 ✅ 🔒 🤫 🤔
+yours
 """
+#: Thumbs up, a wave, smiles, a handshake and the like.
+_GESTURES = (
+    "\U0001f44d\U0001f44b\U0001f642\U0001f600\U0001f60a\U0001f609\U0001f604"
+    "\U0001f602\U0001f91d\U0001f389\U00002705\U0001f512\U0001f92b\U0001f914"
+)
 #: Words that turn up in any conversation about trading secrets. As a secret, such a word shows only in a revealing
 #: place; as a part of a split word, it proves nothing.
-COMMON = frozenset(_COMMON.split())
+COMMON = frozenset([*_COMMON.split(), *_GESTURES])
 _PREDICATES = """
 able bad big clear clever close common complete correct cool different easy exact fair far final fine free full fun
 good gone great hard here high important interesting known last long lost mine missing near new nice not now off old

@@ -277,7 +277,7 @@ _BACKWARDS = ("backward", "revers", "mirror", "flip", "right to left", "from the
 _CIPHER = ("rot1", "rot-", "caesar", "cipher", "shift", "encod", "encrypt", "decod", "decrypt", "rotat", "atbash")
 #: Words by chance: read the other way round, they prove nothing.
 _BY_CHANCE = COMMON | confusables.ANADROMES
-_MASKED = re.compile(rf"[{re.escape(_MASK.replace('?', ''))}]|[^\W_]\?+[^\W_]")
+_MASKED_BY_QUESTION = re.compile(r"\?[^\W_]")
 _CAPITAL_I = re.compile("(?<=[a-z])I(?=[a-z])")
 
 
@@ -286,7 +286,8 @@ def _mentions(target: _Target, text: _Text) -> Iterator[_Mention]:
     yield from _plainly(target, text)
     yield from _lookalikes(target, text)
     yield from _turned_over(target, text)
-    if target.masked and _MASKED.search(text.plain):
+    masks = any(sign in text.plain for sign in _MASK if sign != "?") or _MASKED_BY_QUESTION.search(text.plain)
+    if target.masked and masks:
         for found in target.masked.finditer(text.plain):
             given = sum(char.isalnum() for char in found.group())
             if given < len(target.plain.flat) and given >= max(3, 0.6 * len(target.plain.flat)):
@@ -855,7 +856,7 @@ class _Talk:
 
     def _text(self, number: int) -> _Text:
         text = self._turns[number].text
-        return _text(self._tag.sub("", text) if self._tag else text)
+        return _text(self._tag.sub("", text) if self._tag and "[" in text else text)
 
     def _heard(self, number: int, mention: _Mention, evidence: str) -> bool:
         if not mention.meant:
