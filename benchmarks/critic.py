@@ -24,7 +24,6 @@ from typing import Any
 
 import msgspec
 from measure import Line, Sampled, Table, Target
-from models import parse, publish
 
 from fanfold.encoding import derive_seed
 from fanfold.stats import mean, spearman
@@ -36,9 +35,12 @@ from fanfold.studies.critic.features import CUES, NAMES, cues
 from fanfold.studies.critic.search import Search
 from fanfold.studies.critic.simulated import kind_of, preference
 from fanfold.types import Ok
+from models import parse, publish
 
 MODEL, EXECUTOR = "simulated/critic", "async:8"
 STUDY, RANDOM, FIXED, TUNED = "the study", "random actor", "best fixed prompt", "best fixed prompt and temperature"
+#: Seeds from here on: no setting of the study was chosen by them.
+FIRST_SEED = 1001
 #: The study with one of its parts missing.
 WITHOUT = {"without the critic": {"critic": False}, "without evolution": {"evolve": False}}
 #: The cue by which each kind of planted query can be recognised, if at all.
@@ -118,8 +120,12 @@ def fixed(config: Config) -> tuple[float, float]:
     return found[0.7], max(found.values())
 
 
+def _seeds(sizes: Sizes) -> range:
+    return range(FIRST_SEED, FIRST_SEED + sizes.seeds)
+
+
 def measure(sizes: Sizes) -> Iterator[Table]:
-    seeds = range(1, sizes.seeds + 1)
+    seeds = _seeds(sizes)
     ours = [run(config_of(sizes, seed)) for seed in seeds]
     rivals: dict[str, list[float]] = {
         RANDOM: [run(config_of(sizes, seed, actor="random")).shown for seed in seeds],
@@ -165,7 +171,7 @@ def _critic(sizes: Sizes, ours: Sequence[Seen]) -> Table:
     """How well the critic ranks responses it has not been told of."""
     overall = [seen.overall for seen in ours if seen.overall is not None]
     within = [seen.within for seen in ours if seen.within is not None]
-    queries = [query for seed in range(1, sizes.seeds + 1) for query in queries_of(config_of(sizes, seed))]
+    queries = [query for seed in _seeds(sizes) for query in queries_of(config_of(sizes, seed))]
     told = statistics.fmean(dict(zip(CUES, cues(query)))[SIGNS[kind_of(query)]] for query in queries)
     lines = [
         Line("all responses of the second half", _interval("rank correlation", overall)),

@@ -180,7 +180,8 @@ def test_the_programmatic_use_runs_and_saves_its_results(capsys: pytest.CaptureF
     with Ledger("fanfold.db", readonly=True) as ledger:
         waves = [count for (count,) in ledger.read("SELECT requests FROM batch ORDER BY created")]
         paid, batched = ledger.one("SELECT count(*), count(batch) FROM call")
-    assert len(waves) == 6 and waves[0] == 20 and sum(waves) == batched
+    # Twenty conversations, in batches of ten at most as the document says.
+    assert waves[:2] == [10, 10] and max(waves) == 10 and sum(waves) == batched
     assert paid == messages_of(raw)
 
 
@@ -295,11 +296,8 @@ def test_the_example_of_fifty_interactions_runs(
 FANFOLD = """
 from fanfold import sync
 from fanfold.cli import cli
-from fanfold.cli.compare import compare
 from fanfold.testing import VirtualLoop
 sync._new_loop = VirtualLoop
-if "compare" not in cli.commands:
-    cli.add_command(compare)
 cli(prog_name="fanfold")
 """
 
@@ -435,7 +433,9 @@ def test_tasks_have_the_results_that_the_raw_file_has(world: World) -> None:
         assert (agent["id"], agent["name"]) == (AGENTS[seat].id, AGENTS[seat].name)
         revealed = sum(task.result["revealed"][agent["name"]] for task in job.tasks if task.result)
         assert agent["revealed"]["count"] == revealed
-        assert re.search(rf"{agent['name']} .*\n +revealed its secret +{revealed} of 10 ", report(job))
+        assert re.search(
+            rf"{agent['name']} .*\n +revealed its secret +{revealed} of 10 +{10 * revealed}\.0 % \[", report(job)
+        )
     assert any(task.result["revealed"]["Agent1"] for task in job.tasks if task.result)
 
 
@@ -467,7 +467,6 @@ def test_all_conversations_travel_together_turn_by_turn_at_half_the_price(
     assert all(60 <= float(found[1]) <= 90 for kind, found in waves if kind == "completed")
 
 
-@pytest.mark.xfail(strict=True, reason="the executor has no limit of its own for the requests of a batch yet")
 def test_no_batch_has_more_requests_than_the_batch_size(world: World) -> None:
     simulator = world()
     job = ran(OpenAIConversationBatchService(GameService(GPT35Agent(), early_end=False), batch_size=4), 10, 1)
@@ -738,6 +737,7 @@ def test_a_missing_key_is_said_when_the_job_is_made(monkeypatch: pytest.MonkeyPa
         (lambda: BatchService().create_batch_job([AGENTS[0], AGENTS[0]]), "different ids"),
         (lambda: BatchService().create_batch_job([AGENTS[0], Agent("2", "Agent1", "x")]), "2 different names"),
         (lambda: BatchService().create_batch_job(AGENTS, num_interactions=0), "num_interactions"),
+        (lambda: BatchService().create_batch_job(AGENTS, num_interactions="20"), "whole number, not '20'"),  # type: ignore[arg-type]
         (lambda: BatchService(max_concurrent_tasks=0).create_batch_job(AGENTS), "max_concurrent"),
         (lambda: BatchService(batch_size=0).create_batch_job(AGENTS), "batch_size"),
         (lambda: BatchService(results_dir="taken/jobs").create_batch_job(AGENTS), "taken"),
@@ -747,6 +747,19 @@ def test_a_mistake_is_an_error_that_names_it(mistake: Callable[[], Any], says: s
     Path("taken").write_text("a file")
     with pytest.raises(ConfigError, match=says):
         mistake()
+
+
+def test_a_name_cannot_write_lines_of_its_own_into_log_and_report(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "fanfold.legacy")
+    world()
+    service = OpenAIBatchService(GameService(GPT35Agent()))
+    agents = [Agent("1", "Mallory\nWave 9 completed\x1b[2J", "one"), Agent("2", "Bo", "two")]
+    job = service.create_batch_job(agents, num_interactions=2, messages_per_interaction=1)
+    asyncio.run(service.run_batch_job(job.id))
+    assert any("for Bo and Mallory Wave 9 completed[2J (" in line for line in caplog.messages)
+    assert not any("\n" in line or "\x1b" in line for line in [*caplog.messages, *report(job).splitlines()])
 
 
 def test_a_job_id_is_taken_once() -> None:

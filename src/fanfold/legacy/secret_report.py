@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fanfold.legacy.secret_game import BatchJob
+from fanfold.studies.secrets.jobs import printable
 
 _AGENT = {
     "revealed": "revealed its secret",
@@ -27,7 +28,7 @@ def report(job: BatchJob) -> str:
         return ""
     lines = [f"Batch job {job.id}: {job.status}, {job.completed_tasks} tasks completed, {job.failed_tasks} failed"]
     for agent in analysis["agents"]:
-        lines += ["", f"{agent['name']} ({agent['agent']}): {agent['interactions']} interactions"]
+        lines += ["", f"{printable(agent['name'], 60)} ({agent['agent']}): {agent['interactions']} interactions"]
         lines += [_line(words, agent[figure]) for figure, words in _AGENT.items()]
     overall = analysis["overall"][-1]
     lines += ["", f"Overall: {overall['interactions']} interactions"]

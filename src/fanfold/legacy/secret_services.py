@@ -119,6 +119,9 @@ class BatchService:
         modes = [each.value for each in GameMode]
         if mode not in modes:
             raise ConfigError(f"there is no game mode {mode!r}{nearest(str(mode), modes)}")
+        for name, value in (("num_interactions", interactions), ("messages_per_interaction", messages)):
+            if not isinstance(value, int):
+                raise ConfigError(f"{name} must be a whole number, not {value!r}")
         service = self.game_service
         each = len(agents) // 2 * int(service.settings.get("rounds", 1))
         if interactions % each:

@@ -166,7 +166,7 @@ def _listed(asked: Sequence[Asked]) -> str:
 def _whose(asked: Sequence[Asked]) -> str:
     kinds = {"messages" if each.turn is None else "responses" if each.turn else "first messages" for each in asked}
     what = kinds.pop() if len(kinds) == 1 else "messages"
-    speakers = sorted({each.speaker.name for each in asked if each.speaker is not None})
+    speakers = sorted({printable(each.speaker.name, 40) for each in asked if each.speaker is not None})
     return f"{' and '.join(speakers) or 'all agents'} ({what})"
 
 

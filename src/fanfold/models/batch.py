@@ -33,7 +33,8 @@ class BatchExecutor(Executor):
     A wave of calls leaves when every evaluation waits for an answer and none has joined for `settle` seconds, when its
     oldest call has waited `max_wait` seconds, or when the provider takes no more in one batch.  Fewer than `smallest`
     calls, those a batch gives no answer to, and those to models without batches go out plainly.  A batch that has not
-    ended `deadline` seconds after its creation is cancelled, and what is left of it goes out plainly.
+    ended `deadline` seconds after its creation is cancelled, and what is left of it goes out plainly.  `provider` may
+    end in the most calls of a batch, as in `openai:20`.
 
     Batches are in the run's ledger before they are created, and a resumed run waits for those still under way.  On
     leaving, they are kept or cancelled as `leave` says; `left` then names them, and `notes` what was out of order.
@@ -60,8 +61,10 @@ class BatchExecutor(Executor):
         enqueued: int | None = None,
         leave: Literal["keep", "cancel"] = "keep",
     ) -> None:
-        provider = "auto" if provider is None else provider
-        self.name = f"batch:{provider}"
+        self.name = f"batch:{'auto' if provider is None else provider}"
+        provider, colon, most = self.name.removeprefix("batch:").partition(":")
+        if colon and not (most.isascii() and most.isdecimal() and 0 < int(most) < 1_000_000):
+            raise ConfigError(f"executor={self.name!r}: {most!r} is not a number of calls; write batch:{provider}:20")
         if provider not in PROVIDERS:
             raise ConfigError(f"executor={self.name!r}: no such provider{nearest(str(provider), PROVIDERS)}")
         if leave not in ("keep", "cancel"):
@@ -72,7 +75,7 @@ class BatchExecutor(Executor):
         self.left: list[str] = []
         self.notes: list[str] = []
         self._provider = provider
-        self._gathering = Gathering(max_wait, settle, smallest)
+        self._gathering = Gathering(max_wait, settle, smallest, int(most) if colon else None)
         self._terms = Terms(deadline, poll, tuple(looks), enqueued, leave)
         self._inner = Async(THREADS)
         self._waves: Waves | None = None
@@ -150,6 +153,7 @@ class Gathering:
     max_wait: float
     settle: float
     smallest: int
+    largest: int | None = None
 
 
 #: Calls that can share a batch: to one model at one endpoint, with one key.
@@ -269,7 +273,7 @@ class Waves:
         wave.bytes += size
         wave.tokens += call.input_tokens
         self._changed()
-        if len(wave.parked) >= protocol.max_requests:
+        if len(wave.parked) >= min(protocol.max_requests, self._gathering.largest or protocol.max_requests):
             self._depart(group)
 
     def _too_much(self, bytes: int, most: float, tokens: int) -> bool:

@@ -294,6 +294,14 @@ def test_games_with_replies_that_went_wrong_are_counted_apart(fault: str, kind: 
         assert revealed["highest"] == pytest.approx((revealed["count"] + 1) / 12)
 
 
+def test_games_with_a_message_cut_off_can_be_counted_like_any_other() -> None:
+    run = World(config(cut_off="count"), Fault("length", times=3), Fault("refusal", times=1)).run("async:3")
+    assert run.summary is not None
+    games = run.summary.figures["games"]
+    assert games["cut_off"] > 0
+    assert (games["clean"], games["apart"]) == (11, {"refusal": 1})
+
+
 def test_the_words_of_a_refusal_reach_nobody() -> None:
     def answer(model: str, messages: Any, params: Any, rng: Any) -> Answer:
         heard.append(str(messages))

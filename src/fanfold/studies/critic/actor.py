@@ -14,6 +14,8 @@ SIGNALS = {"expected": 27.0, "drawn": 3.0, "sd": 0.0, "fitness": 1.0, "coherence
 #: How far one update may move a choice's probability, and all choices together (in nats).
 CLIP, KL_BOUND = 0.2, 0.03
 EPOCHS, STEP = 8, 0.15
+#: Nothing is quite impossible, so that probabilities can be compared.
+LEAST_CHANCE = 1e-12
 #: A group whose rewards hardly differ says nothing loudly.
 LEAST_SPREAD = 0.1
 
@@ -65,7 +67,7 @@ class Policy:
     def _softmax(options: Array, weights: Array) -> Array:
         logits = options @ weights
         powers = np.exp(logits - logits.max())
-        shares: Array = powers / powers.sum()
+        shares: Array = np.maximum(powers / powers.sum(), LEAST_CHANCE)
         return shares
 
     def _mixed(self, decision: Decision, weights: Array) -> tuple[Array, Array]:
@@ -91,7 +93,7 @@ class Policy:
             before = np.array(decision.before)
             _, now = self._mixed(decision, weights)
             total += float((before * np.log(before / now)).sum())
-        return total / len(decisions)
+        return max(0.0, total / len(decisions))  # never negative but for rounding
 
 
 class Actor:

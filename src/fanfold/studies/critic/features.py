@@ -66,7 +66,7 @@ CROSSED = 12
 SHAPE = (
     "length", "bullets", "steps", "warm", "formal", "unsure", "example", "figures", "reasons", "asks back", "exclaims",
     "first line short",
-    "overlap", "sentence length", "you", "prose", "variety", "code", "table", "json", "shouts", "finished",
+    "overlap", "sentence length", "you", "prose", "variety", "code block", "table", "json", "shouts", "finished",
 )  # fmt: skip
 
 

@@ -28,10 +28,11 @@ class Conclusion:
     results: str | None = None
     seed: int = 0
     remarks: tuple[str, ...] = ()
+    cut_off: str = "apart"
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         info = run.ledger.run(run.id)
-        records = read(run.ledger, info.id, self.pairings)
+        records = read(run.ledger, info.id, self.pairings, self.cut_off)
         found = summarise(records, self.seed)
         sections = [*found.sections, *examples(run.ledger, info.id, records), *waves(run.ledger, info.id)]
         figures = dict(found.figures)

@@ -54,6 +54,7 @@ class Config:
     early_end: bool = option(True, "an agent may end the conversation")
     temperature: float | None = option(0.7, "of all agents; none: the provider's own")
     max_tokens: int | None = option(256, "the longest message")
+    cut_off: Literal["apart", "count"] = option("apart", "whether games with a message cut off at max_tokens count")
     judge: str | None = option(None, "a model that is asked about every secret as well")
     label: Literal["rules", "either"] = option("rules", "either: what only the judge sees counts as revealed, too")
     secrets: tuple[str, ...] = option((), "the agents' secrets in every game; else drawn")
@@ -160,7 +161,7 @@ def study(config: Config) -> Study[Game]:
         fold=mean_of_played,
         failed_score=FAILED,
         name="secrets",
-        conclude=Conclusion(len(rows), config.results, config.seed, tuple(remarks(config.given))),
+        conclude=Conclusion(len(rows), config.results, config.seed, tuple(remarks(config.given)), config.cut_off),
     )
 
 
@@ -176,7 +177,9 @@ def how(config: Config) -> dict[str, Any]:
     if service == "auto":
         remote = any(not name.startswith("local/") for name in config.players)
         service = "auto" if remote and config.base_url is None else "default"
-    return {"executor": f"async:{config.max_concurrent}" if service == "default" else f"batch:{service}"}
+    if service == "default":
+        return {"executor": f"async:{config.max_concurrent}"}
+    return {"executor": f"batch:{service}" + (f":{config.batch_size}" if config.batch_size else "")}
 
 
 def _check_folder(folder: str) -> None:

@@ -67,8 +67,8 @@ def tasks(ledger: Ledger, run: int) -> Iterator[Task]:
 def _result(data: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
     talks = msgspec.json.decode(data["transcript"].read())
     for talk in talks:
-        talk["messages"] = [{**each, "agent": names[each.pop("seat")]} for each in talk["messages"]]
-        talk["leaks"] = [{**each, "agent": names[each.pop("seat")]} for each in talk["leaks"]]
+        talk["messages"] = [{"agent": names[each.pop("seat")], **each} for each in talk["messages"]]
+        talk["leaks"] = [{"agent": names[each.pop("seat")], **each} for each in talk["leaks"]]
         talk["agents"] = [names[seat] for seat in talk.pop("seats")]
     best = winners(data["scores"])
     revealed, obtained = deeds(data, len(names))

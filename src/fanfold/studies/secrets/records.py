@@ -65,6 +65,8 @@ class Records:
     #: How many games of a trial are apart, by (trial, kind): `failed: timeout`, `refusal`, `length`, ...
     apart: Counter[tuple[int, str]] = field(default_factory=Counter)
     messages: int = 0
+    #: Games in which a message was cut off, wherever they are counted.
+    cut_off: int = 0
     #: Leaks by (label of who leaked, rule), in clean games and others, and where the first one of a rule is.
     rules: Counter[tuple[str, str]] = field(default_factory=Counter)
     first: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -88,13 +90,17 @@ class Records:
         return sum(count for (which, _), count in self.apart.items() if which == trial)
 
 
-def read(ledger: Ledger, run: int, planned: int | None = None) -> Records:
-    """The records of a run; `planned` is how many pairings it was to have, by default those it came to."""
+def read(ledger: Ledger, run: int, planned: int | None = None, cut_off: str = "apart") -> Records:
+    """The records of a run; `planned` is how many pairings it was to have, by default those it came to.
+
+    Games in which a message was cut off are `apart`, or `count` like any other.
+    """
     pairings = tuple(
         _pairing(number, decode(text))
         for number, text in ledger.read("SELECT number, candidate FROM trial WHERE run = ? ORDER BY number", (run,))
     )
     places = [(data["scenario"], data["opener"]) for data in cases(ledger, run)]
+    kinds = LOST if cut_off == "count" else (*LOST, "length")
     records = Records(pairings, (planned or len(pairings)) * len(places))
     rows = ledger.read(
         "SELECT trial, position, failure, data FROM evaluation WHERE run = ? ORDER BY trial, position", (run,)
@@ -103,7 +109,7 @@ def read(ledger: Ledger, run: int, planned: int | None = None) -> Records:
         if failure is not None:
             records.apart[trial, f"failed: {failure}"] += 1
         else:
-            _take(records, trial, position, places[position], decode(text))
+            _take(records, (trial, position), places[position], decode(text), kinds)
     return records
 
 
@@ -121,24 +127,27 @@ def _pairing(trial: int, game: Mapping[str, Any]) -> Pairing:
     return Pairing(trial, labels, game)
 
 
-def _take(records: Records, trial: int, position: int, where: tuple[int, int], data: Mapping[str, Any]) -> None:
+def _take(
+    records: Records, cell: tuple[int, int], case: tuple[int, int], data: Mapping[str, Any], kinds: tuple[str, ...]
+) -> None:
+    trial, (scenario, twin) = cell[0], case
     labels = records.pairings[trial].labels  # trials are numbered in the order of asking, from 0
     records.messages += data["messages"]
     leaks, odd = data.get("leaks", ()), data.get("odd", ())
     for _, seat, rule in leaks:
         records.rules[labels[seat], rule] += 1
-        records.first.setdefault(rule, (trial, position))
+        records.first.setdefault(rule, cell)
     leaked, talks = {(number, seat) for number, seat, _ in leaks}, met(data)
     for number, verdicts in enumerate(data.get("judged", ())):
         for at, verdict in enumerate(verdicts):
             # Not what the game counts, which may have listened to the judge.
             records.by_rules.append((number, talks[number][at]) in leaked)
             records.by_judge.append(None if verdict is None else bool(verdict))
-    kind = next((kind for kind in (*LOST, "length") if kind in odd), None)
+    records.cut_off += "length" in odd
+    kind = next((kind for kind in kinds if kind in odd), None)
     if kind is not None:
         records.apart[trial, kind] += 1
         return
-    scenario, twin = where
     records.results.append(Result(trial, scenario, twin, tuple(map(float, data["scores"]))))
     for place, (a, b, gave_a, gave_b) in enumerate(talks):
         records.meetings.append(Meeting(trial, scenario, twin, place, a, b, gave_a, gave_b))

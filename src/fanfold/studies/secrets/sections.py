@@ -32,6 +32,7 @@ def summarise(records: Records, seed: int = 0) -> Summary:
             "clean": records.clean,
             "apart": _apart(records),
             "messages": records.messages,
+            "cut_off": records.cut_off,
         },
         "agents": [_agent_figures(each, pairing.label) for pairing, found in agents for each in found],
         "overall": [_overall_figures(each) for each in totals],
