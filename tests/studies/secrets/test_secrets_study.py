@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import pytest
 from fanfold import Ledger, Run
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
-from fanfold.events import TrialTold
+from fanfold.events import Notice, TrialTold
 from fanfold.limits import Limits
 from fanfold.models.anthropic import Anthropic
 from fanfold.models.batch import BatchExecutor
@@ -131,6 +132,27 @@ def test_two_providers_in_one_conversation_travel_in_waves_of_their_own() -> Non
     assert world.waves == [6] * 12
     assert Counter(charge.provider for charge in world.simulator.charges) == {"openai": 36, "anthropic": 36}
     assert world.charged == sum(lengths(run)) == 72
+
+
+def test_the_batch_size_limits_a_batch_and_changes_no_conversation() -> None:
+    sized = config(models=MODELS[:1], early_end=False, batch_service="openai", batch_size=5)
+    world = World(sized)
+    run = world.run(how(sized)["executor"])
+    assert world.waves[:2] == [5, 5] and max(world.waves) == 5
+    assert world.charged == sum(lengths(run)) == 72
+    assert encode(transcripts(run)) == encode(transcripts(World(sized).run()))
+
+
+def test_every_wave_is_told_with_its_size_and_time_when_it_leaves_and_when_it_is_back() -> None:
+    said: list[str] = []
+    world = World(config(models=MODELS[:1]))
+    world.run("batch", watch=lambda event: said.append(event.message) if isinstance(event, Notice) else None)
+    left = [int(found[1]) for line in said if (found := re.match(r"Processing wave \d+ with (\d+) requests", line))]
+    back = [
+        line for line in said if re.match(r"Wave \d+ completed in [\d.]+ seconds, avg [\d.]+ sec per message", line)
+    ]
+    assert left == world.waves
+    assert len(back) == len(left)
 
 
 @pytest.mark.parametrize("kind", ["batch_failed", "batch_expired", "batch_missing"])

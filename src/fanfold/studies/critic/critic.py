@@ -15,7 +15,7 @@ try:
 except ImportError as error:
     raise MissingExtra("numpy", "critic", "the critic study") from error
 
-__all__ = ["Array", "Critic", "Prediction", "np"]
+__all__ = ["Array", "Critic", "Prediction", "as_numbers", "as_text", "np"]
 
 Array: TypeAlias = "NDArray[np.float64]"
 
@@ -140,8 +140,8 @@ class Critic:
             "count": self.count,
             "pairs": self.pairs,
             "tt": self._tt,
-            **{name: _text(getattr(self, f"_{name}")) for name in ("x", "xy", "y", "dt")},
-            **{name: _text(getattr(self, f"_{name}")[half]) for name in ("xx", "dd")},
+            **{name: as_text(getattr(self, f"_{name}")) for name in ("x", "xy", "y", "dt")},
+            **{name: as_text(getattr(self, f"_{name}")[half]) for name in ("xx", "dd")},
         }
 
     @classmethod
@@ -150,11 +150,11 @@ class Critic:
         critic = cls(state["size"])
         critic.count, critic.pairs, critic._tt = state["count"], state["pairs"], state["tt"]
         for name in ("x", "xy", "y", "dt"):
-            setattr(critic, f"_{name}", _numbers(state[name]))
+            setattr(critic, f"_{name}", as_numbers(state[name]))
         half = np.triu_indices(critic.size)
         for name in ("xx", "dd"):
             matrix = np.zeros((critic.size, critic.size))
-            matrix[half] = _numbers(state[name])
+            matrix[half] = as_numbers(state[name])
             setattr(critic, f"_{name}", np.triu(matrix) + np.triu(matrix, 1).T)
         return critic
 
@@ -210,9 +210,10 @@ class _Posterior:
         return drawn
 
 
-def _text(numbers: Array) -> str:
+def as_text(numbers: Array) -> str:
+    """Numbers as text that holds them exactly."""
     return base64.b64encode(np.ascontiguousarray(numbers, dtype="<f8").tobytes()).decode()
 
 
-def _numbers(text: str) -> Array:
+def as_numbers(text: str) -> Array:
     return np.frombuffer(base64.b64decode(text), dtype="<f8").astype(np.float64)

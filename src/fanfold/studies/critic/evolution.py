@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fanfold.studies.critic.config import EvolutionaryParams
@@ -16,6 +16,8 @@ RATE = 0.1
 EXPECTED_SHARE = 0.5
 #: The share of the non-elite that a generation replaces, and what a prompt must have seen before it may go.
 REPLACED, ENOUGH = 0.25, 2.0
+#: How many children are imagined for each that is born.
+BROOD = 12
 #: Over how many responses a prompt's style is averaged, and as how many its parents' style counts for a child.
 STYLE_MEMORY, INHERITED = 50.0, 2.0
 
@@ -107,8 +109,13 @@ class Population:
         for member in self.members:
             member.fitness += member.guessed * change
 
-    def evolve(self, bank: Bank, rng: random.Random, query: int) -> None:
-        """One generation: children of good prompts replace the worst that had their chance."""
+    def evolve(
+        self, bank: Bank, rng: random.Random, query: int, promise: Callable[[Prompt], float] | None = None
+    ) -> None:
+        """One generation: children of good prompts replace the worst that had their chance.
+
+        Where the `promise` of a prompt can be told, each child is the most promising of a brood.
+        """
         self._note(query)
         if self.stopped:
             return
@@ -116,8 +123,10 @@ class Population:
         mature = [m for m in self.members if m.evidence >= ENOUGH and not any(m is each for each in elite)]
         room = max(1, round(REPLACED * (len(self.members) - len(elite))))
         for leaving in sorted(mature, key=lambda member: member.fitness)[:room]:
-            child = self._child(bank, rng, query)
-            if child is not None:
+            brood = [self._child(bank, rng, query) for _ in range(1 if promise is None else BROOD)]
+            born = [child for child in brood if child is not None]
+            if born:
+                child = born[0] if promise is None else max(born, key=lambda child: promise(child.prompt))
                 self.members[next(i for i, m in enumerate(self.members) if m is leaving)] = child
 
     def _note(self, query: int) -> None:

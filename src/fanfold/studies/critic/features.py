@@ -166,15 +166,20 @@ def _buckets(items: Iterable[str], many: int, salt: str) -> list[float]:
     return [count / math.sqrt(total) for count in counts] if total else counts
 
 
+#: About what cues and looks are on average.  Their products are taken from there, so that what a product says is not
+#: said by its factors already.
+USUAL_CUE, USUAL_LOOK = 0.2, 0.25
 #: How many hash buckets there are for the words of the query, the clauses of the prompt, and the response's words.
 TOPICS, CLAUSES, GRAMS = 4, 4, 6
+#: What `style` gives.
+STYLE = (*SHAPE, *(f"gram {i}" for i in range(GRAMS)))
 NAMES: tuple[str, ...] = (
     *SHAPE,
     *CUES,
     *(f"{cue} x {look}" for cue in CUES for look in SHAPE[:CROSSED]),
     *(f"topic {i}" for i in range(TOPICS)),
     *(f"clause {i}" for i in range(CLAUSES)),
-    *(f"gram {i}" for i in range(GRAMS)),
+    *STYLE[len(SHAPE) :],
 )
 
 
@@ -193,13 +198,13 @@ def situation(query: str) -> list[float]:
 def combined(prompt: Prompt, situation: Sequence[float], style: Sequence[float]) -> list[float]:
     """The numbers that `NAMES` names, of a prompt, the situation it is in, and the style of what it brings forth.
 
-    Linear in the style and in the situation, so the mean style of many responses stands for all of them.
+    Linear in the style and in the situation (but for constants), so a mean of either stands for all of them.
     """
     asked, looks = situation[: len(CUES)], style[: len(SHAPE)]
     return [
         *looks,
         *asked,
-        *(cue * look for cue in asked for look in looks[:CROSSED]),
+        *((cue - USUAL_CUE) * (look - USUAL_LOOK) for cue in asked for look in looks[:CROSSED]),
         *situation[len(CUES) :],
         *_buckets(prompt.clauses, CLAUSES, "clause"),
         *style[len(SHAPE) :],

@@ -12,6 +12,9 @@ from fanfold.studies.critic.domain import Show, Shown
 from fanfold.studies.critic.evolution import Generation, Member
 from fanfold.studies.critic.reward import Reward
 
+#: How many queries are looked back on when a prompt is imagined.
+RECENT = 40
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -75,6 +78,8 @@ class Memory:
     #: The mean situation of the queries so far, and how many these are.
     situation: list[float] = field(default_factory=list)
     situations: int = 0
+    #: The situations of the last queries.
+    recent: list[list[float]] = field(default_factory=list)
     #: What the actor has not learnt from yet.
     shown: list[Decision] = field(default_factory=list)
     warmed: list[Decision] = field(default_factory=list)
@@ -89,6 +94,7 @@ class Memory:
     def notice(self, situation: list[float]) -> None:
         """Take one more query into the mean situation."""
         self.situations += 1
+        self.recent = [*self.recent, situation][-RECENT:]
         old = self.situation or situation
         self.situation = [mean + (value - mean) / self.situations for mean, value in zip(old, situation)]
 
@@ -104,3 +110,4 @@ class State(msgspec.Struct):
     stopped: bool
     critic: dict[str, Any]
     actor: dict[str, Any]
+    habits: dict[str, Any]

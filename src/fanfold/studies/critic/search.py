@@ -15,8 +15,9 @@ from fanfold.studies.critic.config import Config
 from fanfold.studies.critic.critic import Critic
 from fanfold.studies.critic.domain import SLOT, Generate, Show, Shown, Step, response_of
 from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
-from fanfold.studies.critic.features import CUES, NAMES, combined, cues, features, situation, style
-from fanfold.studies.critic.genome import BANK, Bank, first_prompts
+from fanfold.studies.critic.features import CUES, NAMES, STYLE, combined, cues, features, situation, style
+from fanfold.studies.critic.genome import BANK, Bank, Prompt, first_prompts
+from fanfold.studies.critic.habits import Habits
 from fanfold.studies.critic.memory import Candidate, Memory, Record, State, Waiting
 from fanfold.studies.critic.reward import Reward, coherence, unsafe
 from fanfold.types import Ok, Result
@@ -45,6 +46,8 @@ class Search(Strategy[Step]):
         self.population = Population(config.evolution, members)
         self.critic = Critic(len(NAMES))
         self.actor = Actor(config.temperatures, len(CUES))
+        clauses = (clause for prompt in prompts for clause in prompt.clauses)
+        self.habits = Habits([*clauses, *(each for section in self.bank.values() for each in section)], len(STYLE))
         self.memory = Memory()
 
     def _middling(self) -> float:
@@ -161,6 +164,7 @@ class Search(Strategy[Step]):
             if response is None:
                 continue
             look = style(asked.query, response[0])
+            self.habits.learn(prompt, look)
             if (member := self.population.find(prompt)) is not None:
                 member.notice(look)
             found.append((Shown(slot, prompt, temperature, response[0]), response[1]))
@@ -258,7 +262,21 @@ class Search(Strategy[Step]):
             memory.shown, memory.warmed = [], []
         beyond = memory.answered - config.bootstrap_queries
         if config.evolve and beyond > 0 and beyond % config.evolution.evolution_interval == 0:
-            self.population.evolve(self.bank, self._rng("evolution", memory.answered), memory.answered)
+            rng = self._rng("evolution", memory.answered)
+            self.population.evolve(self.bank, rng, memory.answered, self._promise if config.critic else None)
+
+    def _promise(self, prompt: Prompt) -> float:
+        """What a prompt nobody has tried may add to the population, as the critic sees it.
+
+        Imagined in the situations of the last queries: by how much it would be better there than the best there is.
+        """
+        places = self.memory.recent
+        known = [member for member in self.population.members if member.style]
+        rows = [combined(prompt, place, self.habits.expect(prompt)) for place in places]
+        rows += [combined(member.prompt, place, member.style) for member in known for place in places]
+        worth = self.critic.predict(rows).mean.reshape(len(known) + 1, len(places))
+        gains = worth[0] - worth[1:].max(axis=0)
+        return float(gains.clip(0.0).mean() + 0.1 * worth[0].mean())
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -274,6 +292,7 @@ class Search(Strategy[Step]):
                 population.stopped,
                 self.critic.state(),
                 self.actor.state(),
+                self.habits.state(),
             )
         )
 
@@ -285,6 +304,7 @@ class Search(Strategy[Step]):
         )
         self.critic = Critic.of(saved.critic)
         self.actor.load(saved.actor)
+        self.habits.load(saved.habits)
 
 
 def _scores(shown: Show, result: Result[Step]) -> list[float] | None:

@@ -122,6 +122,9 @@ def _seeds(config: Config, task: Task) -> tuple[str, ...]:
 
 def _stop(config: Config) -> Any:
     rule: Any = MaxTrials(config.trials)
-    if config.target is not None:
-        rule = rule | Target(config.target)
+    target = config.target
+    if target is None and config.objectives == ("accuracy",):
+        target = 1.0  # nothing on the training problems can tell a better prompt from this one
+    if target is not None:
+        rule = rule | Target(target)
     return rule if config.patience is None else rule | Plateau(config.patience)

@@ -53,7 +53,7 @@ class Config:
     temperature: float = option(0.0, "of the model that is asked")
     objectives: tuple[str, ...] = option(("accuracy",), "accuracy, cost, length, ...; several: a Pareto front")
     weights: tuple[float, ...] | None = option(None, "of the objectives: one fitness instead of a Pareto front")
-    target: float | None = option(None, "stop once a prompt scores this")
+    target: float | None = option(None, "stop once a prompt scores this; none: 1, where accuracy is all that counts")
     patience: int | None = option(None, "stop after so many prompts without a better one")
     preset: Preset = option("adaptive", "how hard the API is used")
     concurrent: int | None = option(None, "calls in flight; none: as the preset says")

@@ -1,0 +1,56 @@
+"""What each clause of a prompt does to the style of responses, so that a prompt nobody has tried yet can be imagined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fanfold.studies.critic.critic import Array, as_numbers, as_text, np
+from fanfold.studies.critic.genome import Prompt
+
+#: How many responses it takes until a clause's effect is believed by half.
+RIDGE = 5.0
+
+
+class Habits:
+    """Ridge regression from the clauses of a prompt to the style of its responses.
+
+    Every response teaches it, whether shown or not.  A clause that was never tried is taken to change nothing.
+    """
+
+    def __init__(self, clauses: Iterable[str], size: int) -> None:
+        self._places = {clause: place for place, clause in enumerate(sorted(set(clauses)), start=1)}
+        many = len(self._places) + 1
+        self._xx: Array = np.zeros((many, many))
+        self._xy: Array = np.zeros((many, size))
+        self._effects: Array | None = None
+
+    def learn(self, prompt: Prompt, style: Sequence[float]) -> None:
+        """Take in the style of one response."""
+        row = self._row(prompt)
+        self._xx += np.outer(row, row)
+        self._xy += np.outer(row, style)
+        self._effects = None
+
+    def expect(self, prompt: Prompt) -> list[float]:
+        """The style that responses of a prompt may have."""
+        if self._effects is None:
+            shrunk = np.eye(len(self._xx)) * RIDGE
+            shrunk[0, 0] = 1e-6  # what all responses have in common is nobody's effect
+            self._effects = np.linalg.solve(self._xx + shrunk, self._xy)
+        expected: list[float] = (self._row(prompt) @ self._effects).tolist()
+        return expected
+
+    def _row(self, prompt: Prompt) -> Array:
+        row = np.zeros(len(self._xx))
+        row[[0, *(self._places[clause] for clause in prompt.clauses if clause in self._places)]] = 1.0
+        return row
+
+    def state(self) -> dict[str, Any]:
+        """Everything learnt, as JSON-like values."""
+        return {"xx": as_text(self._xx), "xy": as_text(self._xy)}
+
+    def load(self, state: dict[str, Any]) -> None:
+        self._xx = as_numbers(state["xx"]).reshape(self._xx.shape)
+        self._xy = as_numbers(state["xy"]).reshape(self._xy.shape)
+        self._effects = None

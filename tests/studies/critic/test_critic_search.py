@@ -1,0 +1,325 @@
+"""What the search promises: feedback after the response, the same search everywhere, and nothing paid or asked twice."""
+
+from __future__ import annotations
+
+import io
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import pytest
+
+from fanfold.errors import CallFailed
+from fanfold.running import Run
+from fanfold.stop import MaxTrials
+from fanfold.strategy import Strategy
+from fanfold.studies.critic import ActorCriticParams, Config, Generate, Show, Step, queries_of, study
+from fanfold.studies.critic.conclusion import replayed
+from fanfold.studies.critic.feedback import Feedback, read
+from fanfold.studies.critic.search import Search
+from fanfold.studies.critic.simulated import planted_feedback, preference, respond
+from fanfold.studies.critic.terminal import Human
+from fanfold.testing.strategies import StrategyConformance
+from fanfold.types import Failed, Ok, Outcome, Result, Trial
+
+
+def config(**changes: Any) -> Config:
+    settings: dict[str, Any] = {"model": "simulated/critic", "feedback": "simulated", "total": 16, "seed": 3}
+    return Config(**{**settings, "bootstrap_queries": 4, **changes})
+
+
+def begun(seed: int = 3, **changes: Any) -> Search:
+    made = config(**changes)
+    search = Search(made, queries_of(made))
+    search.begin(seed)
+    return search
+
+
+def answered(step: Step, broken: set[int] = frozenset()) -> dict[str, Outcome]:  # type: ignore[assignment]
+    """What an evaluation of a step gives, without an engine; the slots in `broken` fail."""
+    import random
+
+    if isinstance(step, Show):
+        responses = [shown.response for shown in step.shown]
+        scores = [planted_feedback(step.query, response) for response in responses]
+        return {"slot-0": Ok(scores[0] if len(scores) == 1 else float(scores[0] > scores[1]))}
+    outcomes: dict[str, Outcome] = {}
+    for slot, (prompt, temperature) in enumerate(zip(step.prompts, step.temperatures)):
+        messages = [{"role": "system", "content": prompt.text}, {"role": "user", "content": step.query}]
+        text = respond("m", messages, {"temperature": temperature}, random.Random(f"{prompt.text}{step.query}"))
+        ok = Ok(0.0, {"text": text, "finish": "stop", "tokens": len(text) // 4})
+        outcomes[f"slot-{slot}"] = Failed("server", "down") if slot in broken else ok
+    return outcomes
+
+
+def drive(search: Search, most: int = 10_000, number: int = 0) -> list[Step]:
+    """Ask and tell with the search's own window, in order."""
+    asked: list[Step] = []
+    waiting: list[Trial[Step]] = []
+    while len(asked) < most:
+        for step in search.ask(search.window - len(waiting)):
+            waiting.append(Trial(number + len(asked), step))
+            asked.append(step)
+        if not waiting:
+            break
+        trial = waiting.pop(0)
+        search.tell(Result(trial, 0.0, answered(trial.candidate)))
+    return asked
+
+
+class TestConformance(StrategyConformance):
+    """With results that hold no responses, which must be survived."""
+
+    trials = 40
+
+    def make(self) -> Strategy[Any]:
+        made = config(total=30)
+        return Search(made, queries_of(made))
+
+
+# -- one step ------------------------------------------------------------------------------------------------------
+
+
+def test_feedback_is_asked_for_after_the_responses_exist_and_about_one_of_them() -> None:
+    search = begun()
+    (asked,) = search.ask(1)
+    assert isinstance(asked, Generate) and len(set(asked.prompts)) == 5
+    outcomes = answered(asked)
+    search.tell(Result(Trial(0, asked), 0.0, outcomes))
+    (shown,) = search.ask(1)
+    assert isinstance(shown, Show) and shown.number == asked.number
+    (one,) = shown.shown
+    assert outcomes[f"slot-{one.slot}"].data["text"] == one.response  # type: ignore[union-attr]
+    assert (asked.prompts[one.slot], asked.temperatures[one.slot]) == (one.prompt, one.temperature)
+
+
+def test_fitness_of_the_shown_moves_by_feedback_and_of_the_others_by_what_is_expected_but_less() -> None:
+    search = begun(total=60)
+    drive(search, most=80)
+    (asked,) = search.ask(1)
+    assert isinstance(asked, Generate)
+    search.tell(Result(Trial(0, asked), 0.0, answered(asked)))
+    (shown,) = search.ask(1)
+    assert isinstance(shown, Show)
+    evidence = {member.prompt: member.evidence for member in search.population.members}
+    fitness = {member.prompt: (member.fitness, member.guessed) for member in search.population.members}
+    waiting, before = search.memory.waiting[shown.number], search.memory.rewards / search.memory.answered
+    search.tell(Result(Trial(1, shown), 0.9, {"slot-0": Ok(0.9)}))
+    reward = search.memory.records[-1].reward
+    expected = waiting.candidates[waiting.chosen[0]].reward(0.9).total(search.config.reward)
+    assert reward == pytest.approx(expected)
+    change = search.memory.rewards / search.memory.answered - before
+    for member in search.population.members:
+        gained = member.evidence - evidence[member.prompt]
+        if member.prompt == shown.shown[0].prompt:
+            old, guessed = fitness[member.prompt]
+            assert gained == 1.0
+            assert member.fitness == pytest.approx(0.9 * (old + guessed * change) + 0.1 * reward)
+        elif member.prompt in asked.prompts:
+            assert 0.0 < gained <= 0.5
+        else:
+            assert gained == 0.0
+
+
+def test_responses_that_failed_are_left_out_of_the_choice() -> None:
+    search = begun()
+    (asked,) = search.ask(1)
+    search.tell(Result(Trial(0, asked), None, answered(asked, broken={0, 1, 3, 4})))
+    (shown,) = search.ask(1)
+    assert isinstance(shown, Show) and shown.shown[0].slot == 2
+
+
+@pytest.mark.parametrize("data", [None, {}, {"text": "  "}, {"text": 5}, "text"])
+def test_a_query_without_any_response_is_skipped(data: Any) -> None:
+    search = begun(total=2)
+    (asked,) = search.ask(1)
+    outcomes: dict[str, Outcome] = {f"slot-{i}": Ok(0.0, data) for i in range(4)}
+    search.tell(Result(Trial(0, asked), None, {**outcomes, "slot-4": Failed("server", "down")}))
+    (following,) = search.ask(1)
+    assert isinstance(following, Generate) and following.number == 1
+    assert search.memory.skipped == 1 and not search.done
+
+
+def test_a_response_without_feedback_teaches_nothing() -> None:
+    search = begun(total=1)
+    (asked,) = search.ask(1)
+    search.tell(Result(Trial(0, asked), 0.0, answered(asked)))
+    (shown,) = search.ask(1)
+    before = search.critic.state()
+    search.tell(Result(Trial(1, shown), None, {"slot-0": Failed("error", "the judge was silent")}))
+    assert search.critic.state() == before
+    assert search.memory.unanswered == 1 and search.done and list(search.ask(1)) == []
+
+
+# -- phases --------------------------------------------------------------------------------------------------------
+
+
+def test_bootstrap_shows_every_prompt_in_turn_before_evolution_begins() -> None:
+    search = begun(total=40, bootstrap_queries=20)
+    drive(search, most=40)
+    assert all(member.evidence > 0 and member.born == 0 for member in search.population.members)
+    assert search.population.generations == []
+    drive(search)
+    assert [generation.query for generation in search.population.generations] == [25, 30, 35, 40]
+
+
+def test_the_actor_learns_every_so_many_answers() -> None:
+    search = begun(total=21, actor_critic=ActorCriticParams(update_interval=7))
+    weights = []
+    while asked := search.ask(1):
+        search.tell(Result(Trial(0, asked[0]), 0.0, answered(asked[0])))
+        if isinstance(asked[0], Show):
+            weights.append(search.actor.shows.weights.tolist())
+    changes = [number for number, (a, b) in enumerate(zip(weights, weights[1:]), start=2) if a != b]
+    assert changes == [7, 14, 21]
+
+
+def test_a_random_actor_and_an_absent_critic_are_what_they_say() -> None:
+    blind = begun(actor="random")
+    drive(blind)
+    assert all(record.probability == pytest.approx(0.2) for record in blind.memory.records)
+    simple = begun(critic=False)
+    drive(simple)
+    assert simple.critic.count == 0
+    assert {record.expected for record in simple.memory.records} == {0.5}
+
+
+def test_without_evolution_the_first_prompts_stay() -> None:
+    search = begun(total=30, evolve=False, fitness_threshold=-9.0)
+    first = {member.prompt for member in search.population.members}
+    drive(search)
+    assert {member.prompt for member in search.population.members} == first
+
+
+def test_in_the_end_what_is_unfit_is_dropped_and_the_best_remains() -> None:
+    search = begun(fitness_threshold=99.0)
+    drive(search)
+    assert search.done and len(search.population.members) == 1
+
+
+def test_preferences_between_two_teach_the_critic_and_credit_both() -> None:
+    search = begun(total=12, ask="pair")
+    shown = [step for step in drive(search) if isinstance(step, Show)]
+    assert all(len(step.shown) == 2 and step.shown[0].slot != step.shown[1].slot for step in shown)
+    assert search.critic.pairs == 12 and search.critic.count == 0
+    assert search.memory.answered == 12
+
+
+def test_a_short_list_of_queries_is_gone_through_again_with_new_samples() -> None:
+    made = config(total=7)
+    search = Search(made, ("Why?", "How?", "Who?"))
+    search.begin(1)
+    steps = [step for step in drive(search) if isinstance(step, Generate)]
+    assert [(step.query, step.sample) for step in steps] == [
+        ("Why?", 0), ("How?", 0), ("Who?", 0), ("Why?", 1), ("How?", 1), ("Who?", 1), ("Why?", 2)
+    ]  # fmt: skip
+
+
+# -- the same everywhere -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concurrent", [1, 3])
+@pytest.mark.parametrize("cut", [1, 8, 17, 40])
+def test_a_saved_search_goes_on_as_if_nothing_had_happened(cut: int, concurrent: int) -> None:
+    def trace(saved_after: int | None) -> list[bytes]:
+        search, waiting, steps, told = begun(total=24, concurrent=concurrent), [], [], 0
+        while True:
+            for step in search.ask(search.window - len(waiting)):
+                waiting.append(step)
+                steps.append(msgspec.json.encode(step))
+            if not waiting:
+                return steps
+            step = waiting.pop(0)
+            search.tell(Result(Trial(0, step), 0.0, answered(step)))
+            told += 1
+            if told == saved_after:
+                state, search = search.save(), begun(total=24, concurrent=concurrent)
+                search.load(state)
+
+    assert trace(cut) == trace(None)
+
+
+def run(made: Config, executor: str = "inline", **how: Any) -> Run[Any]:
+    return replace(study(made), conclude=None).run(executor, **how)
+
+
+@pytest.mark.parametrize("concurrent", [1, 4])
+def test_the_same_search_on_every_executor(concurrent: int) -> None:
+    made = config(concurrent=concurrent)
+    traces = {run(made, executor).trace for executor in ("inline", "async:3", "async:32")}
+    assert len(traces) == 1
+
+
+def test_another_seed_is_another_search() -> None:
+    assert run(config(seed=1)).trace != run(config(seed=2)).trace
+
+
+@pytest.mark.parametrize("stopped_after", [9, 57])  # before and after the first snapshot
+def test_an_interrupted_run_goes_on_and_asks_nobody_twice(tmp_path: Path, stopped_after: int) -> None:
+    asked: list[str] = []
+
+    async def source(query: str, responses: tuple[str, ...]) -> Feedback:
+        asked.append(responses[0])
+        return read("score", planted_feedback(query, responses[0]))
+
+    made = config(total=32, concurrent=2)
+    whole = replace(study(made, feedback=source), conclude=None)
+    straight = whole.run("async:8")
+    there, asked[:] = list(asked), []
+    ledger = tmp_path / "ledger.db"
+    replace(whole, stop=MaxTrials(stopped_after)).run("async:8", ledger=ledger, run="r").ledger.close()
+    resumed = whole.run("async:8", ledger=ledger, run="r")
+    assert resumed.trace == straight.trace
+    assert sorted(asked) == sorted(there)
+
+
+def test_the_search_can_be_rebuilt_from_the_ledger() -> None:
+    made = config(concurrent=2)
+    done = run(made)
+    rebuilt = replayed(made, queries_of(made), done)
+    assert rebuilt.done and rebuilt.memory.answered == made.total
+    told = [result for result in done.results() if msgspec.convert(result.candidate, Step).slots == 1]
+    assert [record.feedback for record in rebuilt.memory.records] == [result.score for result in told]
+
+
+def test_the_ledger_says_what_was_said_and_what_the_critic_had_expected() -> None:
+    shows = [result for result in run(config(ask="rating")).results() if result.candidate["type"] == "show"]
+    assert len(shows) == 16
+    for result in shows:
+        data = result.outcomes["slot-0"].data  # type: ignore[union-attr]
+        assert data["kind"] == "rating" and data["raw"] in (1, 2, 3, 4, 5)
+        assert data["score"] == (data["raw"] - 1) / 4 == result.score
+        assert len(result.trial.origin["expected"]) == 5 and 0 < result.trial.origin["probability"][0] <= 1
+
+
+def test_when_the_person_leaves_the_run_stops_and_goes_on_later_where_it_was(tmp_path: Path) -> None:
+    screens: list[io.StringIO] = []
+
+    def person(lines: int) -> Human:
+        reader = io.StringIO("3\n" * lines)
+
+        def opened(stack: ExitStack) -> tuple[IO[str], IO[str]]:
+            screens.append(io.StringIO())
+            return reader, screens[-1]
+
+        return Human("rating", opened)
+
+    made = config(feedback="human", ask="rating", total=6, bootstrap_queries=2)
+    ledger = tmp_path / "ledger.db"
+    with pytest.raises(CallFailed, match="running again under the same name"):
+        study(made, feedback=person(2)).run(ledger=ledger, run="r")
+    done = study(made, feedback=person(4)).run(ledger=ledger, run="r")
+    assert done.summary is not None and done.summary.figures["answered"] == 6
+    assert done.progress.failures == 0
+    assert len(screens) == 3 + 4  # two answers, the one that never came, and the remaining four
+
+
+def test_it_learns_on_the_planted_preference() -> None:
+    made = config(total=120, bootstrap_queries=20, seed=11)
+    search = begun(5, total=120, bootstrap_queries=20, seed=11)
+    shows = [step for step in drive(search) if isinstance(step, Show)]
+    worth = [preference(step.query, step.shown[0].response) for step in shows]
+    assert made.total == len(worth)
+    assert sum(worth[60:]) / 60 > sum(worth[:20]) / 20 + 0.05

@@ -1,0 +1,274 @@
+"""What the study promises as a whole: settings that are checked, a summary, batch mode, and an honest planted world."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fanfold.config import describe, from_mapping
+from fanfold.errors import ConfigError
+from fanfold.studies.critic import ActorCriticParams, Config, EvolutionaryParams, RewardWeights, how, queries_of, study
+from fanfold.studies.critic.batch import fitness
+from fanfold.studies.critic.critic import Critic
+from fanfold.studies.critic.features import CUES, NAMES, cues, features
+from fanfold.studies.critic.genome import BANK, Prompt, first_prompts
+from fanfold.studies.critic.queries import BUILT_IN, load_queries
+from fanfold.studies.critic.simulated import (
+    NOISE,
+    WORDINGS,
+    kind_of,
+    planted_feedback,
+    planted_queries,
+    preference,
+    respond,
+)
+
+SIMULATED: dict[str, Any] = {"model": "simulated/critic", "feedback": "simulated", "bootstrap_queries": 4}
+
+
+# -- settings ------------------------------------------------------------------------------------------------------
+
+
+def test_the_documented_parameters_have_their_documented_defaults() -> None:
+    assert vars(EvolutionaryParams()) == {
+        "population_size": 10, "elite_size": 2, "mutation_rate": 0.3, "crossover_rate": 0.5,
+        "evolution_interval": 5, "min_improvement": 0.01, "patience": 5,
+    }  # fmt: skip
+    assert vars(ActorCriticParams()) == {"num_candidates": 5, "update_interval": 10, "exploration": 0.1}
+    assert list(vars(RewardWeights()).values()) == [1.0, 0.8, 0.3, -0.001, -1.0]
+    assert Config().bootstrap_queries == 20
+
+
+def test_every_setting_has_a_help() -> None:
+    assert all(each.help for each in describe(Config))
+    assert all(is_dataclass(each.default_factory) for each in fields(Config) if not each.metadata)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "message"),
+    [
+        ({"evolution": {"population_size": 3}}, "population_size"),
+        ({"evolution": {"elite_size": 11}}, "elite_size"),
+        ({"evolution": {"mutation_rate": 1.5}}, "mutation_rate must be from 0 to 1"),
+        ({"actor_critic": {"num_candidates": 0}}, "num_candidates must be at least 1"),
+        ({"actor_critic": {"num_candidates": 1}, "ask": "pair"}, "pair"),
+        ({"reward": {"lambda_tokens": float("inf")}}, "lambda_tokens"),
+        ({"temperatures": []}, "temperatures"),
+        ({"total": 0}, "total must be at least 1"),
+        ({"concurrent": 0}, "concurrent"),
+        ({"feedbak": "rules"}, "did you mean 'feedback'"),
+        ({"ask": "stars"}, "ask must be"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(given_settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        from_mapping(Config, given_settings)
+
+
+def test_feedback_that_cannot_be_had_is_refused_before_anything_is_paid() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'human'"):
+        study(Config(feedback="humans"))
+
+
+def test_queries_come_from_lines_or_from_json_lines(tmp_path: Path) -> None:
+    lines, records, broken = tmp_path / "q.txt", tmp_path / "q.jsonl", tmp_path / "b.jsonl"
+    lines.write_text("Why?\n\n  How? \n")
+    records.write_text('{"query": "Who?"}\n"When?"\n')
+    broken.write_text('{"query": "Who?"}\n{"question": "When?"}\n')
+    assert load_queries(str(lines)) == ("Why?", "How?")
+    assert load_queries(str(records)) == ("Who?", "When?")
+    with pytest.raises(ConfigError, match="line 2"):
+        load_queries(str(broken))
+    with pytest.raises(ConfigError, match="there is no file"):
+        load_queries(str(tmp_path / "none.txt"))
+    (tmp_path / "empty.txt").write_text("\n")
+    with pytest.raises(ConfigError, match="holds no query"):
+        load_queries(str(tmp_path / "empty.txt"))
+
+
+def test_our_own_queries_are_many_and_varied() -> None:
+    assert len(set(BUILT_IN)) == len(BUILT_IN) >= 40
+    kinds = [tuple(cues(query)) for query in BUILT_IN]
+    assert all(sum(kind[i] for kind in kinds) >= 2 for i, name in enumerate(CUES))
+
+
+def test_as_many_calls_run_at_once_as_there_can_be() -> None:
+    assert how(Config(concurrent=3)) == {"executor": "async:15"}
+
+
+def test_the_settings_can_be_read_without_numpy() -> None:
+    code = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "from fanfold.studies.critic import Config, study\n"
+        "try:\n    study(Config())\nexcept ImportError as error:\n    print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("MissingExtra") and "fanfold[critic]" in done.stdout
+
+
+# -- the summary ---------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_says_what_was_found_and_learnt() -> None:
+    made = Config(**SIMULATED, total=30)
+    done = study(made).run("async:8")
+    assert done.summary is not None
+    figures = done.summary.figures
+    assert figures["answered"] == 30 and figures["skipped"] == figures["unanswered"] == 0
+    assert figures["best_prompt"]["fitness"] == max(row[0] for row in done.summary.sections[2].rows)
+    assert len(figures["satisfaction"]) == len(figures["best_fitness"]) == 3
+    assert -1 <= figures["critic_rank_correlation"] <= 1
+    assert [generation["query"] for generation in figures["generations"]] == [9, 14, 19, 24, 29]
+    assert all(0 <= generation["diversity"] <= 1 for generation in figures["generations"])
+    assert figures["evolution_stopped"] is False and figures["variance_between_prompts"] > 0
+    assert sum(figures["temperatures"].values()) == 30
+    assert [section.title for section in done.summary.sections] == [
+        "Best prompt", "Satisfaction", "Population", "Generations"
+    ]  # fmt: skip
+    assert all(len(row) == len(section.columns) for section in done.summary.sections for row in section.rows)
+
+
+def test_a_run_in_which_nobody_gave_feedback_is_summarised_too() -> None:
+    async def silent(query: str, responses: tuple[str, ...]) -> Any:
+        raise ValueError("nothing to say")
+
+    done = study(Config(**SIMULATED, total=3), feedback=silent).run()
+    assert done.summary is not None and done.summary.figures["unanswered"] == 3
+
+
+# -- batch mode ----------------------------------------------------------------------------------------------------
+
+
+def taught() -> Critic:
+    critic, rng = Critic(len(NAMES)), random.Random(1)
+    prompts = first_prompts(10, (), BANK, rng)
+    for query in planted_queries(60, 9):
+        prompt = rng.choice(prompts)
+        text = respond("m", [{"role": "system", "content": prompt.text}, {"role": "user", "content": query}], {}, rng)
+        critic.learn(features(prompt, query, text), preference(query, text))
+    return critic
+
+
+def test_batch_mode_keeps_the_order_of_prompts_and_queries() -> None:
+    prompts, queries, critic = first_prompts(4, (), BANK, random.Random(2)), planted_queries(6, 2), taught()
+    both = fitness(prompts, queries, critic, "simulated/critic")
+    alone = [fitness([prompt], queries, critic, "simulated/critic", executor="inline") for prompt in prompts]
+    assert both.fitness == pytest.approx([each.fitness[0] for each in alone])
+    assert both.responses == tuple(each.responses[0] for each in alone)
+    turned = fitness(prompts[::-1], queries[::-1], critic, "simulated/critic")
+    assert [row[::-1] for row in turned.scores[::-1]] == [pytest.approx(row) for row in both.scores]
+    assert all(0.0 <= score <= 1.0 for row in both.scores for score in row if score is not None)
+
+
+def test_a_response_that_could_not_be_had_counts_nowhere() -> None:
+    prompts = [Prompt(("You help.",)), Prompt(("You write.",))]
+    cut = fitness(
+        prompts, ["Why?"], taught(), "openai/none", base_url="http://127.0.0.1:9", executor="inline", max_tokens=1
+    )
+    assert cut.fitness == (None, None) and cut.scores == ((None,), (None,))
+
+
+def test_nothing_to_judge_is_no_error() -> None:
+    assert fitness([], ["Why?"], taught(), "simulated/critic").fitness == ()
+    assert fitness([Prompt(("You help.",))], [], taught(), "simulated/critic").fitness == (None,)
+
+
+# -- the planted world ---------------------------------------------------------------------------------------------
+
+
+def worth(prompt: Prompt, queries: list[str], temperature: float = 0.3) -> dict[str, float]:
+    """What the answers under a prompt are worth, by kind of query."""
+    rng, found = random.Random(4), {kind: [] for kind in WORDINGS}  # type: ignore[var-annotated]
+    for query in queries:
+        messages = [{"role": "system", "content": prompt.text}, {"role": "user", "content": query}]
+        text = respond("m", messages, {"temperature": temperature}, rng)
+        found[kind_of(query)].append(preference(query, text))
+    return {kind: statistics.fmean(values) for kind, values in found.items()}
+
+
+def test_no_prompt_is_best_for_every_kind_of_query() -> None:
+    queries = planted_queries(150, 1)
+    steps = worth(Prompt(format=("Answer in numbered steps.",)), queries)
+    brief = worth(
+        Prompt(
+            constraints=("Answer in one or two short sentences.",),
+            format=("Begin with the answer itself in one line.",),
+        ),
+        queries,
+    )
+    warm = worth(
+        Prompt(tone=("Be warm and encouraging.",), format=("End with a question that moves the reader on.",)), queries
+    )
+    points = worth(Prompt(format=("Answer in bullet points.",)), queries)
+    vivid = worth(Prompt(tone=("Be playful and vivid.",)), queries)
+    best = {kind: max(range(5), key=lambda i: (steps, brief, warm, points, vivid)[i][kind]) for kind in WORDINGS}
+    assert best == {"instruct": 0, "fact": 1, "comfort": 2, "compare": 3, "create": 4}
+
+
+def test_queries_are_of_all_kinds_and_not_always_to_be_told_by_their_words() -> None:
+    queries = planted_queries(500, 1)
+    signs = {"instruct": "how to", "fact": "fact", "compare": "compare", "comfort": "feel", "create": "write"}
+    shows = [dict(zip(CUES, cues(query)))[signs[kind_of(query)]] for query in queries]
+    assert {kind: sum(kind_of(query) == kind for query in queries) for kind in WORDINGS} == dict.fromkeys(WORDINGS, 100)
+    assert 0.6 < statistics.fmean(shows) < 0.92
+
+
+def test_feedback_is_noisy_about_the_true_preference_and_always_the_same() -> None:
+    query = "How do I get started with a kite?"
+    texts = [f"{i}. Check the kite once more." for i in range(400)]
+    errors = [planted_feedback(query, text) - preference(query, text) for text in texts]
+    assert planted_feedback(query, texts[0]) == planted_feedback(query, texts[0])
+    assert abs(statistics.fmean(errors)) < 0.03
+    assert 0.7 * NOISE < statistics.pstdev(errors) < 2 * NOISE
+
+
+@given(st.text(max_size=80), st.text(max_size=200))
+def test_any_text_has_a_preference_and_gets_feedback(query: str, response: str) -> None:
+    assert 0.0 <= preference(query, response) <= 1.0
+    assert 0.0 <= planted_feedback(query, response) <= 1.0
+
+
+def test_warm_sampling_obeys_less() -> None:
+    rng = random.Random(1)
+    messages = [
+        {"role": "system", "content": "Answer in numbered steps."},
+        {"role": "user", "content": "What is a kite?"},
+    ]
+    obeyed = [sum("1." in respond("m", messages, {"temperature": t}, rng) for _ in range(300)) for t in (0.0, 1.0)]
+    assert obeyed[0] > obeyed[1] + 30
+
+
+def test_planted_queries_are_used_when_the_planted_reader_judges() -> None:
+    assert queries_of(Config(**SIMULATED, total=5, seed=2)) == tuple(planted_queries(5, 2))
+    assert queries_of(Config(model="simulated/critic")) == BUILT_IN
+
+
+# -- the benchmark -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def benchmark() -> Iterator[Any]:
+    before = list(sys.path)
+    sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+    yield importlib.import_module("critic")
+    sys.path[:] = before
+
+
+def test_the_benchmark_runs_on_tiny_sizes_and_compares_all(benchmark: Any) -> None:
+    compared, critic = benchmark.measure(replace(benchmark.TINY, queries=16))
+    names = [line.name for line in compared.lines]
+    assert names[:4] == [benchmark.STUDY, benchmark.RANDOM, benchmark.FIXED, benchmark.TUNED]
+    assert [line.name for line in compared.lines if line.target is not None] == [benchmark.RANDOM, benchmark.FIXED]
+    assert all(0 <= sample <= 1 for line in compared.lines for sample in line.values["preference"].samples)
+    assert all(-1 <= sample <= 1 for line in critic.lines for sample in line.values["rank correlation"].samples)
