@@ -20,7 +20,7 @@ Cache: TypeAlias = Literal["on", "off", "refresh", "offline"]
 
 
 #: How many keys of calls are kept in memory, to spare a look into the ledger for each new call.
-KNOWN_KEYS = 200_000
+KNOWN_KEYS = 50_000
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):

@@ -106,7 +106,7 @@ class GameService:
     """The game that is played: who speaks, and by which rules.
 
     `settings` are further fields of `fanfold.studies.secrets.Config`: `temperature`, `max_tokens`, `judge`, `scoring`,
-    `target`, `early_end`, `memory`, `context`, `rounds` and so on.
+    `targeted`, `early_end`, `memory`, `context`, `rounds` and so on.
     """
 
     def __init__(self, agent_service: AgentService | None = None, **settings: Any) -> None:

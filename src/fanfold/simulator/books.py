@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast, overload
 
 import msgspec
 
 
-class Charge(msgspec.Struct, frozen=True, gc=False):  # gc: hundreds of thousands of these slow every collection down
+class Charge(msgspec.Struct, frozen=True, gc=False):
     """One request that was paid for.
 
     `key` is a hash of the request's body.  `sample` tells wanted repetitions of one body apart: it comes from the
@@ -34,6 +36,69 @@ class Charge(msgspec.Struct, frozen=True, gc=False):  # gc: hundreds of thousand
         return (self.input_tokens + self.output_tokens) * (0.5 if self.price == "batch" else 1.0)
 
 
+class Charges(Sequence[Charge]):
+    """A list of charges, kept as columns: a simulator that lives as long as a big run holds very many of them."""
+
+    def __init__(self) -> None:
+        self._numbers = array("d")
+        self._keys = bytearray()
+        #: Everything else of a charge is shared by many; what is not (a batch and a line of it) is kept by place.
+        self._kinds: dict[tuple[str, ...], int] = {}
+        self._kind = array("L")
+        self._lines: dict[int, tuple[str | None, str | None]] = {}
+
+    def append(self, charge: Charge) -> None:
+        kind = (charge.sample, charge.provider, charge.model, charge.price, charge.owner)
+        if charge.batch is not None or charge.custom_id is not None:
+            self._lines[len(self)] = (charge.batch, charge.custom_id)
+        self._kind.append(self._kinds.setdefault(kind, len(self._kinds)))
+        self._keys += bytes.fromhex(charge.key)
+        self._numbers.extend((charge.at, charge.input_tokens, charge.output_tokens))
+
+    def __len__(self) -> int:
+        return len(self._kind)
+
+    @overload
+    def __getitem__(self, at: int) -> Charge: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[Charge]: ...
+
+    def __getitem__(self, at: int | slice) -> Charge | list[Charge]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        place = range(len(self))[at]
+        return self._read(place, list(self._kinds)[self._kind[place]])
+
+    def __iter__(self) -> Iterator[Charge]:
+        kinds = list(self._kinds)
+        for place in range(len(self)):
+            yield self._read(place, kinds[self._kind[place]])
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == other if isinstance(other, list) else self is other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _read(self, place: int, kind: tuple[str, ...]) -> Charge:
+        sample, provider, model, price, owner = kind
+        width = len(self._keys) // len(self)
+        at, read, written = self._numbers[3 * place : 3 * place + 3]
+        return Charge(
+            key=self._keys[width * place : width * (place + 1)].hex(),
+            sample=sample,
+            at=at,
+            provider=provider,
+            model=model,
+            input_tokens=int(read),
+            output_tokens=int(written),
+            price=cast(Literal["realtime", "batch"], price),
+            owner=owner,
+            batch=self._lines.get(place, (None, None))[0],
+            custom_id=self._lines.get(place, (None, None))[1],
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class CreatedBatch:
     """A batch that exists at the provider: `payload` is a hash of what its lines ask, `tag` how the client named it."""
@@ -50,7 +115,7 @@ class Books:
     """All charges since the start or the last reset, in the order in which they were made."""
 
     def __init__(self) -> None:
-        self.charges: list[Charge] = []
+        self.charges = Charges()
         self.batches: list[CreatedBatch] = []
         self.statuses: Counter[int] = Counter()
         self.broken: Counter[str] = Counter()

@@ -11,7 +11,7 @@ import msgspec
 from fanfold.errors import ConfigError
 from fanfold.simulator.anthropic import COUNT, MESSAGES, Anthropic
 from fanfold.simulator.anthropic_store import AnthropicStore
-from fanfold.simulator.books import Books, Charge
+from fanfold.simulator.books import Books, Charges
 from fanfold.simulator.config import SimulatorConfig
 from fanfold.simulator.dialect import Dialect
 from fanfold.simulator.engine import Engine, Origin, owner_of
@@ -58,7 +58,7 @@ class Simulator:
         return self._engine.books
 
     @property
-    def charges(self) -> list[Charge]:
+    def charges(self) -> Charges:
         return self._engine.books.charges
 
     def set_faults(self, faults: Faults) -> None:

@@ -117,10 +117,12 @@ def fit(kernels: Array, seen: Sequence[int], values: ArrayLike, variances: Array
     import numpy as np
 
     where, y, v = np.asarray(seen, np.intp), np.asarray(values, np.float64), np.asarray(variances, np.float64)
+    centre = float(y.mean())
     unit = float(np.var(y, ddof=1)) if len(y) > 1 else 0.0
-    unit = unit if unit > 0.0 else 1.0
+    if unit <= max((1e-9 * float(np.abs(y).max())) ** 2, 1e-200):  # all alike: there is nothing to measure it by
+        unit = 1.0
     found = kernels[:, where[:, None], where[None, :]]
-    y, v = (y - y.mean()) / math.sqrt(unit), v / unit
+    y, v = (y - centre) / math.sqrt(unit), np.minimum(v / unit, 1e12)
     best, top = (0, 0.0, 0.0, 0.0), -math.inf
     amplitudes, noises, scales = np.array(AMPLITUDES), np.array(NOISES), range(len(kernels))
     for _ in range(2):
@@ -134,7 +136,6 @@ def fit(kernels: Array, seen: Sequence[int], values: ArrayLike, variances: Array
         amplitudes = np.clip(best[1] * np.array([0.56, 1.0, 1.78]), AMPLITUDES[0], AMPLITUDES[-1])
         noises = np.clip(best[2] * np.array([0.32, 0.56, 1.0, 1.78, 3.16]), NOISES[0], NOISES[-1])
     scale, amplitude, noise, mean = best
-    centre = float(np.mean(np.asarray(values, np.float64)))
     return Fit(scale, amplitude * unit, noise * unit, centre + mean * math.sqrt(unit))
 
 
@@ -157,10 +158,10 @@ def _evidence(kernel: Array, y: Array, v: Array, amplitudes: Array, noises: Arra
     by, one = root[:, n, :n], root[:, n + 1, :n]
     ones, cross, squares = (one * one).sum(axis=1), (one * by).sum(axis=1), (by * by).sum(axis=1)
     mean = cross / ones
-    likelihood: Array = -0.5 * (squares - mean * cross) - logarithm - 0.5 * np.log(ones)
+    density = -0.5 * (squares - mean * cross) - logarithm - 0.5 * np.log(ones)
     for value, (middle, spread) in ((amplitudes, AMPLITUDE_PRIOR), (noises, NOISE_PRIOR)):
-        likelihood -= 0.5 * np.square(np.log(value / middle) / spread)
-    return likelihood, mean
+        density = density - 0.5 * np.square(np.log(value / middle) / spread)
+    return np.asarray(density, np.float64), mean
 
 
 def _cholesky(matrix: Array) -> Array:
@@ -169,10 +170,9 @@ def _cholesky(matrix: Array) -> Array:
     largest = float(np.abs(np.diagonal(matrix)).max())
     for jitter in JITTERS:
         try:
-            root: Array = np.linalg.cholesky(matrix + np.eye(len(matrix)) * (jitter * largest))
+            return np.asarray(np.linalg.cholesky(matrix + np.eye(len(matrix)) * (jitter * largest)), np.float64)
         except np.linalg.LinAlgError:
             continue
-        return root
     raise ConfigError(
         "GpUcb: the kernel is not positive semidefinite (its matrix has a clearly negative eigenvalue), so it is no "
         "covariance; use a kernel such as exp(-scale * distance)"
@@ -409,6 +409,8 @@ def _kernels(kernel: Callable[[float], ArrayLike], scales: Sequence[float], size
 
 def _checked(seen: Observation, candidate: Any) -> Observation:
     numbers = (seen.value, seen.variance, seen.constraint_variance, seen.constraint or 0.0)
-    if not all(math.isfinite(number) for number in numbers) or min(seen.variance, seen.constraint_variance) < 0.0:
-        raise ConfigError(f"GpUcb: {seen} of {candidate!r}: give finite numbers, and variances of at least 0")
+    if not all(abs(number) < 1e100 for number in numbers) or min(seen.variance, seen.constraint_variance) < 0.0:
+        raise ConfigError(
+            f"GpUcb: {seen} of {candidate!r}: give finite numbers (below 1e100), and variances of at least 0"
+        )
     return seen

@@ -59,7 +59,7 @@ class Config:
     label: Literal["rules", "either"] = option("rules", "either: what only the judge sees counts as revealed, too")
     secrets: tuple[str, ...] = option((), "the agents' secrets in every game; else drawn")
     names: tuple[str, ...] = option((), "the agents' names in every game; else drawn")
-    target: str | None = option(None, "the targeted secret; else drawn for every scenario")
+    targeted: str | None = option(None, "the targeted secret; else drawn for every scenario")
     aliases: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict, metadata={"help": "other words for a secret, which count as it: secret = [words]"}
     )
@@ -153,7 +153,7 @@ def study(config: Config) -> Study[Game]:
             secrets=config.secrets,
             names=config.names,
             targeted=config.game_mode == "targeted",
-            target=config.target,
+            target=config.targeted,
             aliases=config.aliases,
         ),
         stop=MaxTrials(len(rows)),

@@ -1,0 +1,179 @@
+"""The learner as a strategy: it asks for blocks of episodes by its newest policy, and learns from those it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fanfold.encoding import derive_seed
+from fanfold.errors import ConfigError
+from fanfold.strategy import Strategy
+from fanfold.studies.workflow import ppo
+from fanfold.studies.workflow.collect import Collect, folded, read
+from fanfold.studies.workflow.ppo import Adam, Array, Experience, Ppo
+from fanfold.studies.workflow.tensors import Arrays, pack, unpack
+from fanfold.studies.workflow.workflows import one_hot
+from fanfold.types import Blob, Failed, Ok, Result
+
+#: Episodes on which the policies that training ends with are compared, and how often a failed block is tried.
+CHOSEN_ON, TRIES = 1024, 3
+
+
+class Learner(Strategy[Collect]):
+    """PPO as ask and tell.
+
+    A block is asked with the newest policy there is; up to `window` blocks are under way, so what is learnt from may be
+    that much older, which the ratio to the policy that played corrects.  After `per_update` episodes were told, the
+    policy learns from them.  With `synchronous`, no block is asked for that an update under way would make stale.  At
+    the end the last policy and the averaged one, sampled and greedy, are asked to play the same held-out episodes.
+    A block that fails is asked for again, by the policy of that moment.
+    """
+
+    candidate_type = Collect
+
+    def __init__(
+        self,
+        sizes: tuple[int, int],
+        total: int,
+        per_update: int = 1000,
+        block: int = 250,
+        window: int = 4,
+        settings: Ppo | None = None,
+        workflow: tuple[str, ...] | None = None,
+        synchronous: bool = False,
+    ) -> None:
+        self.sizes = sizes
+        self.total = total
+        self.per_update = per_update
+        self.block = min(block, per_update)
+        self.window = window
+        self.settings = settings or Ppo()
+        self.workflow = workflow
+        self.synchronous = synchronous
+
+    def begin(self, seed: int) -> None:
+        super().begin(seed)
+        self.seed = seed
+        self.weights = ppo.initial(*self.sizes, self.settings.hidden, derive_seed(seed, "weights"))
+        self.slow = self.weights
+        self.adam = Adam()
+        self.pending: list[bytes] = []
+        self.again: list[Collect] = []
+        #: Versions made so far; episodes asked for, told, and told since the last update; held-out plays asked for.
+        self.version = self.asked = self.told = self.fresh = self.chosen = 0
+        self._publish()
+
+    def _publish(self) -> None:
+        """The newest policy as a blob: one object for all blocks that play it."""
+        self.blob = Blob.of(pack(self.weights))
+
+    # -- asking ------------------------------------------------------------------------------------------------------
+
+    def ask(self, n: int) -> Sequence[Collect]:
+        asked: list[Collect] = []
+        while len(asked) < n and (following := self._following()) is not None:
+            asked.append(following)
+        return asked
+
+    def _following(self) -> Collect | None:
+        if self.again:
+            return replace(self.again.pop(0), version=self.version, weights=self.blob)
+        if self.asked < self.total:
+            limit = self.total
+            if self.synchronous:
+                limit = min(limit, (self.version + 1) * self.per_update)
+            count = min(self.block, limit - self.asked)
+            if count < 1:
+                return None
+            self.asked += count
+            return Collect(self.version, self.blob, self.asked - count, count, self.workflow)
+        if self.told < self.total or self.chosen == 4:
+            return None
+        averaged, greedy = divmod(self.chosen, 2)
+        self.chosen += 1
+        weights = Blob.of(pack(self.slow)) if averaged else self.blob
+        return Collect(self.version, weights, 0, CHOSEN_ON, self.workflow, bool(greedy), learn=False)
+
+    # -- learning ----------------------------------------------------------------------------------------------------
+
+    def tell(self, result: Result[Collect]) -> None:
+        block = result.candidate
+        outcome = next(iter(result.outcomes.values()))
+        if isinstance(outcome, Failed):
+            self._failed(block, outcome)
+            return
+        if not block.learn:
+            return
+        self.pending.append(_experience(outcome))
+        self.told += block.episodes
+        self.fresh += block.episodes
+        if self.fresh >= self.per_update or self.told == self.total:
+            self._learn()
+
+    def _failed(self, block: Collect, outcome: Failed) -> None:
+        if block.attempt + 1 >= TRIES:
+            last = block.first_episode + block.episodes - 1
+            raise ConfigError(
+                f"episodes {block.first_episode} to {last} failed {TRIES} times, last with {outcome.kind}: "
+                f"{outcome.message}. Look at the environment, or allow more time"
+            )
+        self.again.append(replace(block, attempt=block.attempt + 1))
+
+    def _learn(self) -> None:
+        context = () if self.workflow is None else one_hot(self.workflow)
+        experience = ppo.merge([self._folded(data, context) for data in self.pending])
+        seed = derive_seed(self.seed, "update", self.version)
+        progress = self.told / self.total
+        self.weights, _ = ppo.update(self.weights, self.adam, experience, self.settings, progress, seed, context)
+        self.version += 1
+        # At first there is nothing worth remembering, so the average starts short.
+        keep = min(self.settings.averaging, self.version / (self.version + 10))
+        self.slow = ppo.averaged(self.slow, self.weights, keep)
+        self.pending, self.fresh = [], 0
+        self._publish()
+
+    def _folded(self, data: bytes, context: Sequence[float]) -> Experience:
+        steps = read(data)
+        if isinstance(steps, Experience):
+            return steps
+        settings = self.settings
+        return folded(steps, self.weights, settings.discount, settings.trace, context, correct=True)
+
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def save(self) -> bytes:
+        counts = np.array([self.version, self.asked, self.told, self.fresh, self.chosen])
+        arrays: Arrays = {"counts": counts}
+        for name, group in (("weights", self.weights), ("slow", self.slow), ("adam", self.adam.state)):
+            arrays |= {f"{name}:{key}": array for key, array in group.items()}
+        for number, data in enumerate(self.pending):
+            arrays[f"pending:{number}"] = np.frombuffer(data, np.uint8)
+        if self.again:
+            arrays["again"] = np.array([(each.first_episode, each.episodes, each.attempt) for each in self.again])
+        return pack(arrays)
+
+    def load(self, state: bytes) -> None:
+        arrays = unpack(state)
+        self.version, self.asked, self.told, self.fresh, self.chosen = arrays.pop("counts").tolist()
+        self.weights, self.slow = _group(arrays, "weights"), _group(arrays, "slow")
+        self.adam = Adam(_group(arrays, "adam"))
+        pending = _group(arrays, "pending")
+        self.pending = [pending[str(number)].tobytes() for number in range(len(pending))]
+        self._publish()
+        again: Any = arrays.get("again", np.zeros((0, 3), np.int64)).tolist()
+        self.again = [
+            Collect(self.version, self.blob, first, count, self.workflow, attempt=attempt)
+            for first, count, attempt in again
+        ]
+
+
+def _group(arrays: Arrays, name: str) -> dict[str, Array]:
+    return {key.partition(":")[2]: array for key, array in arrays.items() if key.startswith(f"{name}:")}
+
+
+def _experience(outcome: Ok) -> bytes:
+    data: bytes = outcome.data["experience"].read()
+    return data
