@@ -372,37 +372,47 @@ def charged(sizes: Sizes, executor: str, early_end: bool) -> dict[bytes, tuple[f
         return {key: (cost, wave) for key, cost, wave in ledger.read("SELECT key, cost, batch FROM call")}
 
 
+#: Where the memory is measured, the model, and what keeps it from being flat.
+REMEMBERED = (
+    ("async:200", MODELS[0], ""),
+    ("async:200", "simulated/gpt-4o-mini", "with the simulator and its bill in the same process"),
+    ("batch:auto", MODELS[0], "all conversations are under way at once"),
+)
+
+
 def memories(sizes: Sizes) -> Iterator[Table]:
-    """Each number of conversations in a process of its own."""
-    for executor in ("async:200", "batch:auto"):
-        with server([sys.executable, "-m", "fanfold.simulator", "--port", "0", "--answer", PLAYER]) as url:
-            found = {count: held(url, executor, count) for count in sizes.remembered}
-        first = found[sizes.remembered[0]]
-        lines = []
-        for count, values in found.items():
-            ratios = {f"{which} / first": values[f"{which} MB"] / first[f"{which} MB"] for which in ("peak", "after")}
-            target = None if values is first else Target("peak / first", 1.5)
-            lines.append(Line(f"{count:,} conversations", sampled([values | ratios]), target))
-        yield Table(f"Memory of the client on {executor}, {2 * Config().messages_per_interaction} turns", lines)
+    """Each number of conversations in a process of its own, by default with the simulator in another one."""
+    lines = []
+    with server([sys.executable, "-m", "fanfold.simulator", "--port", "0", "--answer", PLAYER]) as url:
+        for executor, name, why in REMEMBERED:
+            found = {count: held(url, executor, count, name) for count in sizes.remembered}
+            first = found[sizes.remembered[0]]
+            for count, values in found.items():
+                grown = {"peak / first": values["peak MB"] / first["peak MB"]}
+                target = None if why or values is first else Target("peak / first", 1.5)
+                lines.append(Line(f"{count:,} on {executor}, {name}", sampled([values | grown]), target, why))
+    yield Table(f"Memory of conversations of up to {2 * Config().messages_per_interaction} turns", lines)
 
 
-def held(url: str, executor: str, count: int) -> dict[str, float]:
+def held(url: str, executor: str, count: int, name: str) -> dict[str, float]:
+    """What `remember` prints, from a process of its own; an error unless every call was answered and charged once."""
     simulator(url, "reset", b"{}")
     environment = {**os.environ, "OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "no-key"}
-    command = [sys.executable, __file__, "--remember", executor, str(count)]
+    command = [sys.executable, __file__, "--remember", executor, str(count), name]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout
     values: dict[str, float] = json.loads(answer.splitlines()[-1])
-    charged = simulator(url, "ledger?summary=1")["counts"]["charged"]
+    elsewhere = not name.startswith("simulated/")
+    charged = simulator(url, "ledger?summary=1")["counts"]["charged"] if elsewhere else values["calls"]
     if values["failed"] or charged != values["calls"]:
         raise RuntimeError(f"{count} conversations on {executor}: {values}, and {charged} calls were charged")
     return values
 
 
-def remember(executor: str, count: int) -> None:
+def remember(executor: str, count: int, name: str) -> None:
     """Play so many conversations, with all that the study makes of them, and print what this process held."""
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        config = Config(models=(MODELS[0],), num_interactions=count, results=f"{folder}/results")
+        config = Config(models=(name,), num_interactions=count, results=f"{folder}/results")
         done = study(config).run(executor, ledger=Path(folder) / "ledger.db")
         calls = done.ledger.one("SELECT count(*) FROM call")[0]
         after = resident() / 1e6
@@ -446,7 +456,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run(_serve(int(given[1]), int(given[2])))
         return 0
     if given[:1] == ["--remember"]:
-        remember(given[1], int(given[2]))
+        remember(given[1], int(given[2]), given[3])
         return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer seeds")

@@ -67,8 +67,10 @@ def picks(strategy: GpUcb[Any], truth: np.ndarray, seed: int, n: int, opened: in
 
 
 class TestOrdersConform(StrategyConformance):
+    trials = 40
+
     def make(self) -> Strategy[Any]:
-        return GpUcb(ORDERS, KERNEL, DECAYS[::2])
+        return GpUcb(ORDERS[::2], functools.partial(mallows, ORDERS[::2]), DECAYS[::3])
 
 
 class TestConstrainedConforms(StrategyConformance):
@@ -182,8 +184,10 @@ def test_noise_that_is_measured_is_not_counted_again_in_the_noise_that_is_fitted
 @settings(max_examples=25)
 def test_the_fit_follows_shift_and_unit_of_the_scores(shift: float, unit: float, seed: int) -> None:
     kernels = np.stack([on_a_line(scale) for scale in (0.1, 0.5)])
-    values = np.random.default_rng(seed).normal(size=12)
-    one, other = (fit(kernels, range(12), each, np.zeros(12)) for each in (values, shift + unit * values))
+    rng = np.random.default_rng(seed)
+    values, variances = rng.normal(size=12), rng.uniform(0.0, 0.5, 12)
+    one = fit(kernels, range(12), values, variances)
+    other = fit(kernels, range(12), shift + unit * values, unit**2 * variances)
     if unit > 1e-4 * abs(shift):  # else rounding is part of the data
         assert one.scale == other.scale
         assert other.noise == pytest.approx(unit**2 * one.noise, rel=1e-3)
@@ -207,6 +211,18 @@ def test_the_variance_of_a_score_is_that_of_the_mean_of_its_cases() -> None:
     seen = measured(Result(Trial(0, 1), 3.0, outcomes))
     assert seen == Observation(3.0, pytest.approx(4.0 / 3.0))
     assert measured(Result(Trial(0, 1), 3.0, {"a": Ok(3.0)})) == Observation(3.0, 0.0)
+
+
+def test_a_long_search_does_not_fit_with_every_observation(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def counted(kernels: Any, seen: Any, values: Any, variances: Any) -> Any:
+        sizes.append(len(seen))
+        return fit(kernels, seen, values, variances)
+
+    monkeypatch.setattr(gp_ucb, "fit", counted)
+    picks(GpUcb(ORDERS, KERNEL, [0.3]), planted(0), 0, 50)
+    assert sizes == [*range(1, 25), 27, 30, 33, 37, 41, 46]
 
 
 def test_settings_are_fitted_with_every_observation_at_first_and_then_with_a_tenth_more() -> None:
@@ -254,6 +270,16 @@ def test_no_arm_is_asked_twice_and_when_all_were_asked_it_ends() -> None:
     assert strategy.ask(3) == []
 
 
+def test_what_was_told_without_being_asked_is_learnt_from_and_not_asked() -> None:
+    strategy = line()
+    told(strategy, 4, 3.0)
+    told(strategy, 4, 3.0)
+    asked = strategy.ask(100)
+    assert sorted([*asked, 4]) == LINE
+    believed = strategy.origin(asked[0])
+    assert believed is not None and believed["mean"] > 2.0
+
+
 def test_open_arms_spread_out_because_pending_ones_count_as_observed() -> None:
     strategy = line()
     told(strategy, 0, 0.0)
@@ -271,7 +297,7 @@ def test_the_bound_grows_as_the_schedule_for_finite_sets_says() -> None:
         beta = 2.0 * math.log(20 * t * t * math.pi**2 / 6 / 0.05)
         assert seen["bound"] - seen["mean"] == pytest.approx(math.sqrt(beta) * seen["deviation"])
         told(strategy, arm, math.sin(arm))
-    never = next(arm for arm in LINE if arm not in strategy._asked)
+    never = next(belief.arm for belief in strategy.beliefs() if not belief.told)
     assert strategy.origin(never) is None
 
 
@@ -279,7 +305,6 @@ def test_without_boldness_it_asks_what_it_believes_to_be_best() -> None:
     strategy = line(boldness=0.0)
     for arm in (0, 5, 10, 15):
         told(strategy, arm, -abs(arm - 10.0))
-        strategy._asked.append(arm)
     (asked,) = strategy.ask(1)
     assert asked in (9, 11)
 
@@ -401,14 +426,15 @@ def test_when_nothing_seems_feasible_the_most_probable_is_asked() -> None:
     def read(result: Result[int]) -> Observation:
         return Observation(result.score or 0.0, 0.0, 0.1 + 0.02 * result.candidate, 1e-6)
 
-    strategy = line(read=read, threshold=0.9, feasibility=0.5)
+    strategy = line(read=read, threshold=0.9, feasibility=0.5, boldness=0.0)
     for arm in range(15):
-        told(strategy, arm, float(-arm))
-        strategy._asked.append(arm)
+        told(strategy, arm, float(arm))
     (asked,) = strategy.ask(1)
     feasible = {belief.arm: belief.feasible for belief in strategy.beliefs() if not belief.told}
     assert max(feasible.values()) < 0.5
     assert feasible[asked] == max(feasible.values())
+    means = {belief.arm: belief.mean for belief in strategy.beliefs() if not belief.told}
+    assert means[asked] < max(means.values()), "not the one with the highest bound"
 
 
 def test_a_constraint_that_was_not_observed_excludes_nothing() -> None:
@@ -467,10 +493,10 @@ def test_orders_that_tie_are_taken_in_the_turn_of_the_seed_not_as_rounding_falls
         (lambda: line(boldness=-1.0), "boldness=-1.0"),
         (lambda: line(boldness=math.nan), "boldness=nan"),
         (lambda: line(threshold=math.inf), "threshold=inf"),
-        (lambda: GpUcb([1, 2], on_a_line, [0.3]).begin(0), r"shape \(20, 20\); 2 arms need \(2, 2\)"),
-        (lambda: GpUcb(LINE, lambda s: on_a_line(s) * np.nan, [0.3]).begin(0), "finite numbers"),
-        (lambda: GpUcb([1, 2], lambda s: np.array([[1, 0.5], [0.1, 1]]), [0.3]).begin(0), "not symmetric"),
-        (lambda: GpUcb([1, 2], lambda s: np.array([[1, 2], [2, 1]]), [0.3]).begin(0), "not positive semidefinite"),
+        (lambda: GpUcb([1, 2], on_a_line, [0.3]), r"shape \(20, 20\); 2 arms need \(2, 2\)"),
+        (lambda: GpUcb(LINE, lambda s: on_a_line(s) * np.nan, [0.3]), "finite numbers"),
+        (lambda: GpUcb([1, 2], lambda s: np.array([[1, 0.5], [0.1, 1]]), [0.3]), "not symmetric"),
+        (lambda: GpUcb([1, 2], lambda s: np.array([[1, 2], [2, 1]]), [0.3]), "not positive semidefinite"),
         (lambda: told(line(), 77, 1.0), "none of its arms"),
         (lambda: told(line(read=lambda r: Observation(1.0, -1.0)), 7, 1.0), "variances of at least 0"),
         (lambda: told(line(read=lambda r: Observation(math.nan)), 7, 1.0), "finite numbers"),

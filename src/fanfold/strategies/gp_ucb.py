@@ -266,8 +266,10 @@ class GpUcb(Strategy[C]):
     constraint; of the arms that are feasible with a probability of at least `feasibility`, the one with the highest
     bound is asked, and when there is none, the one that is most probably feasible.
 
-    A failed result counts as the lowest value so far.  To let an arm be asked again, list it again as another
-    candidate ((arm, visit), say) with the same row in the kernel: an equal candidate would not be evaluated anew.
+    A failed result counts as the lowest value so far.  Results of arms that were never asked may be told, too.  To let
+    an arm be asked again, list it again as another candidate ((arm, visit), say) with the same row in the kernel: an
+    equal candidate would not be evaluated anew.  Made for some hundred arms: an ask takes time with the cube of the
+    number told.
     """
 
     window = 4
@@ -297,14 +299,14 @@ class GpUcb(Strategy[C]):
             raise ConfigError(f"GpUcb: boldness={boldness!r}: give a number of at least 0")
         if threshold is not None and not math.isfinite(threshold):
             raise ConfigError(f"GpUcb: threshold={threshold!r}: give a number, or None for no constraint")
-        self._kernel, self._scales, self._read = kernel, list(scales), read
+        self._kernels = _kernels(kernel, scales, len(self._arms))
+        self._read = read
         self._threshold, self._feasibility = threshold, feasibility
         self._delta, self._boldness = delta, boldness
 
     def begin(self, seed: int) -> None:
         super().begin(seed)
-        kernels = _kernels(self._kernel, self._scales, len(self._arms))
-        self._value, self._constraint = Process(kernels), Process(kernels)
+        self._value, self._constraint = Process(self._kernels), Process(self._kernels)
         self._turn = list(range(len(self._arms)))
         self.rng.shuffle(self._turn)
         self._asked: list[int] = []
@@ -321,6 +323,8 @@ class GpUcb(Strategy[C]):
             raise ConfigError(f"GpUcb was told a result of {result.candidate!r}, which is none of its arms")
         if arm in self._pending:
             self._pending.remove(arm)
+        elif arm not in self._asked:  # somebody else's result is as good
+            self._asked.append(arm)
         if result.score is None:
             self._failed.append(arm)
             return

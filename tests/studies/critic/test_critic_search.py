@@ -1,8 +1,9 @@
-"""What the search promises: feedback after the response, the same search everywhere, and nothing paid or asked twice."""
+"""What the search promises: feedback after the response, the same search everywhere, nothing paid or asked twice."""
 
 from __future__ import annotations
 
 import io
+import itertools
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -172,7 +173,7 @@ def test_the_actor_learns_every_so_many_answers() -> None:
         search.tell(Result(Trial(0, asked[0]), 0.0, answered(asked[0])))
         if isinstance(asked[0], Show):
             weights.append(search.actor.shows.weights.tolist())
-    changes = [number for number, (a, b) in enumerate(zip(weights, weights[1:]), start=2) if a != b]
+    changes = [number for number, (a, b) in enumerate(itertools.pairwise(weights), start=2) if a != b]
     assert changes == [7, 14, 21]
 
 

@@ -255,7 +255,7 @@ def test_the_bandit_finds_the_arm_that_pays_and_leaves_it_when_it_stops() -> Non
             bandit.learn(arm, rng.random() < chances[arm])
         return tried.most_common(1)[0][0]
 
-    bandit, rng = Bandit("abcdef"), Random(3)
+    bandit, rng = Bandit(dict.fromkeys("abcdef", 1.0)), Random(3)
     poor = dict.fromkeys("abcdef", 0.05)
     assert favourite(bandit, poor | {"d": 0.5}, rng) == "d"
     assert favourite(bandit, poor | {"b": 0.5}, rng) == "b"
@@ -264,7 +264,7 @@ def test_the_bandit_finds_the_arm_that_pays_and_leaves_it_when_it_stops() -> Non
 
 def test_the_bandit_is_a_function_of_its_luck_and_its_lessons() -> None:
     def ranks(lessons: list[tuple[str, bool]]) -> list[list[str]]:
-        bandit, rng = Bandit("abc"), Random(7)
+        bandit, rng = Bandit(dict.fromkeys("abc", 1.0)), Random(7)
         for arm, won in lessons:
             bandit.learn(arm, won)
         return [bandit.ranked("abc", rng) for _ in range(5)]

@@ -80,9 +80,12 @@ def test_the_lineage_of_the_winner_goes_back_to_one_without_parents(searched: An
     )
 
 
-def test_elites_are_never_asked_again(searched: Any) -> None:
-    asked = [encode(result.candidate) for result in searched[0].results()]
-    assert len(set(asked)) == len(asked)
+def test_no_prompt_is_scored_twice_on_a_problem(searched: Any) -> None:
+    run, _ = searched
+    main = run.ledger.run("r").id
+    ran = "SELECT count(*), count(DISTINCT key) FROM evaluation WHERE run = ? AND reused = 0"
+    evaluated, distinct = run.ledger.one(ran, (main,))
+    assert evaluated == distinct > 0
 
 
 @pytest.mark.parametrize("executor", ["inline", "async:3", "batch:auto"])

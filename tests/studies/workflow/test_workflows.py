@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -182,9 +180,3 @@ def test_of_equally_near_ones_that_which_agrees_on_the_most_urgent_types_is_take
 def test_the_same_workflow_is_the_nearest_and_without_any_there_is_none() -> None:
     assert nearest_workflow(UNITS, ORDERS) == UNITS
     assert nearest_workflow(UNITS, []) is None
-
-
-def test_importing_it_imports_no_numpy() -> None:
-    code = "import sys, fanfold.studies.workflow.workflows as w; w.parse('reverse'); print('numpy' in sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "False"

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from fanfold.studies.critic.config import EvolutionaryParams
 from fanfold.studies.critic.genome import TRIES, Bank, Prompt, crossover, diversity, mutate
@@ -52,6 +53,10 @@ class Generation:
     mean: float
     variance: float
     diversity: float
+
+
+#: Of the members as they are: how much each would be missed, and what a prompt that is not among them promises.
+Outlook: TypeAlias = "Callable[[Sequence[Member]], tuple[Mapping[str, float], Callable[[Prompt], float]]]"
 
 
 @dataclass
@@ -109,25 +114,30 @@ class Population:
         for member in self.members:
             member.fitness += member.guessed * change
 
-    def evolve(
-        self, bank: Bank, rng: random.Random, query: int, promise: Callable[[Prompt], float] | None = None
-    ) -> None:
+    def evolve(self, bank: Bank, rng: random.Random, query: int, outlook: Outlook | None = None) -> None:
         """One generation: children of good prompts replace the worst that had their chance.
 
-        Where the `promise` of a prompt can be told, each child is the most promising of a brood.
+        With an outlook, the worst are those that would be missed least, so a prompt that is the best for one kind of
+        query stays though it is bad on average; and each child is the most promising of a brood.
         """
         self._note(query)
         if self.stopped:
             return
         elite = sorted(self.members, key=lambda member: -member.fitness)[: self.params.elite_size]
-        mature = [m for m in self.members if m.evidence >= ENOUGH and not any(m is each for each in elite)]
         room = max(1, round(REPLACED * (len(self.members) - len(elite))))
-        for leaving in sorted(mature, key=lambda member: member.fitness)[:room]:
-            brood = [self._child(bank, rng, query) for _ in range(1 if promise is None else BROOD)]
+        for _ in range(room):
+            mature = [m for m in self.members if m.evidence >= ENOUGH and not any(m is each for each in elite)]
+            brood = [self._child(bank, rng, query) for _ in range(1 if outlook is None else BROOD)]
             born = [child for child in brood if child is not None]
-            if born:
-                child = born[0] if promise is None else max(born, key=lambda child: promise(child.prompt))
-                self.members[next(i for i, m in enumerate(self.members) if m is leaving)] = child
+            if not mature or not born:
+                return
+            if outlook is None:
+                leaving, child = min(mature, key=lambda member: member.fitness), born[0]
+            else:
+                missed, promise = outlook(self.members)
+                leaving = min(mature, key=lambda member: (missed[member.prompt.text], member.fitness))
+                child = max(born, key=lambda each: promise(each.prompt))
+            self.members[next(i for i, member in enumerate(self.members) if member is leaving)] = child
 
     def _note(self, query: int) -> None:
         """Write down what the population is like, and see whether it still gets better."""
@@ -157,9 +167,8 @@ class Population:
         return None
 
     def _parent(self, rng: random.Random) -> Member:
-        """The best of three drawn at random."""
-        drawn = [rng.choice(self.members) for _ in range(3)]
-        return max(drawn, key=lambda member: member.fitness)
+        """The better of two drawn at random."""
+        return max(rng.choice(self.members), rng.choice(self.members), key=lambda member: member.fitness)
 
     def refine(self, threshold: float) -> None:
         """Drop prompts that read alike, and those under the threshold; the best always stays."""

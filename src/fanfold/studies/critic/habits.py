@@ -1,4 +1,4 @@
-"""What each clause of a prompt does to the style of responses, so that a prompt nobody has tried yet can be imagined."""
+"""What each clause of a prompt does to the style of responses: how a prompt that was never tried is imagined."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ class Habits:
 
     def expect(self, prompt: Prompt) -> list[float]:
         """The style that responses of a prompt may have."""
-        if self._effects is None:
+        effects = self._effects
+        if effects is None:
             shrunk = np.eye(len(self._xx)) * RIDGE
             shrunk[0, 0] = 1e-6  # what all responses have in common is nobody's effect
-            self._effects = np.linalg.solve(self._xx + shrunk, self._xy)
-        expected: list[float] = (self._row(prompt) @ self._effects).tolist()
+            effects = self._effects = np.linalg.solve(self._xx + shrunk, self._xy).astype(np.float64)
+        expected: list[float] = (self._row(prompt) @ effects).tolist()
         return expected
 
     def _row(self, prompt: Prompt) -> Array:

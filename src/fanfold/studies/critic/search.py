@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from fanfold.encoding import derive_seed
 from fanfold.strategy import Strategy
 from fanfold.studies.critic.actor import Actor, Decision, advantages, pick
 from fanfold.studies.critic.config import Config
-from fanfold.studies.critic.critic import Critic
+from fanfold.studies.critic.critic import Critic, np
 from fanfold.studies.critic.domain import SLOT, Generate, Show, Shown, Step, response_of
 from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
 from fanfold.studies.critic.features import CUES, NAMES, STYLE, combined, cues, features, situation, style
@@ -263,20 +263,32 @@ class Search(Strategy[Step]):
         beyond = memory.answered - config.bootstrap_queries
         if config.evolve and beyond > 0 and beyond % config.evolution.evolution_interval == 0:
             rng = self._rng("evolution", memory.answered)
-            self.population.evolve(self.bank, rng, memory.answered, self._promise if config.critic else None)
+            self.population.evolve(self.bank, rng, memory.answered, self._outlook if config.critic else None)
 
-    def _promise(self, prompt: Prompt) -> float:
-        """What a prompt nobody has tried may add to the population, as the critic sees it.
+    def _outlook(self, members: Sequence[Member]) -> tuple[dict[str, float], Callable[[Prompt], float]]:
+        """How much each prompt would be missed, and what one that was never tried promises, as the critic sees it.
 
-        Imagined in the situations of the last queries: by how much it would be better there than the best there is.
+        Both are imagined in the situations of the last queries, where the best prompt for each would have answered: a
+        prompt is missed by how much worse the next best is, and promises by how much it is better than the best.
         """
         places = self.memory.recent
-        known = [member for member in self.population.members if member.style]
-        rows = [combined(prompt, place, self.habits.expect(prompt)) for place in places]
-        rows += [combined(member.prompt, place, member.style) for member in known for place in places]
-        worth = self.critic.predict(rows).mean.reshape(len(known) + 1, len(places))
-        gains = worth[0] - worth[1:].max(axis=0)
-        return float(gains.clip(0.0).mean() + 0.1 * worth[0].mean())
+        styles = [member.style or self.habits.expect(member.prompt) for member in members]
+        rows = [combined(each.prompt, place, look) for each, look in zip(members, styles) for place in places]
+        worth = self.critic.predict(rows).mean.reshape(len(members), len(places))
+        best = worth.max(axis=0)
+        missed = {}
+        for i, member in enumerate(members):
+            others = [row for j, row in enumerate(worth) if j != i]
+            loss = 0.0 if not others else float((best - np.max(others, axis=0)).mean())
+            missed[member.prompt.text] = round(loss, 6)  # many are not missed at all, on every machine
+
+        def promise(prompt: Prompt) -> float:
+            imagined = self.habits.expect(prompt)
+            found = self.critic.predict([combined(prompt, place, imagined) for place in places]).mean
+            # Where it is the best nowhere, being good on average counts, but little.
+            return float((found - best).clip(0.0).mean() + 0.1 * found.mean())
+
+        return missed, promise
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 

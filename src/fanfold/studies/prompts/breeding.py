@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -25,21 +27,27 @@ _SHORT = 6
 #: Requests for the same rewriting differ by a number up to this.
 _SAMPLES = 1_000_000
 
+#: How often each kind of change is tried before anything is known about it, all operators of the kind together: what is
+#: said and shown matters more than single words.
+_KINDS = {"clause": 1.0, "example": 1.0, "labels": 0.5, "section": 0.5, "word": 0.25}
+
 _Told: TypeAlias = Result[Candidate]
 _Arm = TypeVar("_Arm", bound=str)
 _T = TypeVar("_T")
 
 
 class Bandit:
-    """Which arms to try first: Thompson sampling on what they earned, the recent past counting more.
+    """Which arms to try first: drawn by weight and by what they earned, the recent past counting more.
 
-    The belief about an arm is Beta(wins + 1, losses + 1).  Each lesson of weight w first fades the arm's earlier ones
-    by `memory ** w`, so that a belief never rests on more than about 1 / (1 - memory) lessons, and an arm that paid at
-    the beginning is left when it has stopped paying.
+    The belief about an arm is Beta(wins + 1, losses + 1); its chance to come first is in proportion to its weight (what
+    is thought of it beforehand) times the square of a draw from that belief.  Each lesson of weight w first fades the
+    arm's earlier ones by `memory ** w`, so that a belief never rests on more than about 1 / (1 - memory) lessons, and
+    an arm that paid at the beginning is left when it has stopped paying.
     """
 
-    def __init__(self, arms: Iterable[str], memory: float = 0.98) -> None:
+    def __init__(self, arms: Mapping[str, float], memory: float = 0.98) -> None:
         self._memory = memory
+        self._weights = dict(arms)
         self._earned = dict.fromkeys(arms, (0.0, 0.0))
 
     @property
@@ -49,7 +57,12 @@ class Bandit:
 
     def ranked(self, arms: Iterable[_Arm], rng: Random) -> list[_Arm]:
         """The arms in the order in which to try them."""
-        drawn = {arm: rng.betavariate(self._earned[arm][0] + 1, self._earned[arm][1] + 1) for arm in arms}
+        drawn = {}
+        for arm in arms:
+            wins, losses = self._earned[arm]
+            weight = self._weights[arm] * rng.betavariate(wins + 1, losses + 1) ** 2
+            # The order of these is that of drawing by weight, one after the other, without putting back.
+            drawn[arm] = math.log(1.0 - rng.random()) / max(weight, 1e-9)
         return sorted(drawn, key=lambda arm: -drawn[arm])
 
     def learn(self, arm: str, won: bool, weight: float = 1.0) -> None:
@@ -94,7 +107,7 @@ class PromptBreeder:
         self._model_share = model_share if writer else 0.0
         self._crossover_rate = crossover_rate
         self._fresh_share = fresh_share
-        self.bandit = Bandit([*OPERATORS, *RECIPES])
+        self.bandit = Bandit({**_weights(), **dict.fromkeys(RECIPES, 1.0)})
 
     def sample(self, rng: Random) -> Bred[Candidate]:
         banked = any(self._material.clauses.values())
@@ -180,6 +193,12 @@ class PromptBreeder:
             if possible[how]:
                 return Bred(Written(how, genomes, failures, _sample(rng)), parents, how)
         return None
+
+
+def _weights() -> dict[str, float]:
+    """The weight of each operator: its share of what its kind has."""
+    kinds = Counter(name.split()[0] for name in OPERATORS)
+    return {name: _KINDS[name.split()[0]] / kinds[name.split()[0]] for name in OPERATORS}
 
 
 def genome_of(result: Result[Any]) -> Genome:

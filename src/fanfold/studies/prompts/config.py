@@ -36,7 +36,7 @@ class Config:
     tournament: int = option(3, "prompts in a tournament")
     pressure: float = option(1.5, "of the selections rank and sus")
     crossover_rate: float = option(0.5, "share of prompts with two parents")
-    mutation_rate: float = option(0.3, "how strongly prompts are changed, at first")
+    mutation_rate: float = option(0.5, "how strongly prompts are changed, at first")
     adaptive: bool = option(True, "whether the mutation rate follows success")
     steady: bool = option(False, "no generations and no waiting: each prompt is bred from the best so far")
     window: int | None = option(None, "prompts being scored at once; none: 4, or when steady the strategy's own")

@@ -56,6 +56,8 @@ class Evaluate:
         asked = self._model(asking.agent.spec.model, game)
         parameters: dict[str, Any] = {"temperature": game.temperature, "max_tokens": game.max_tokens}
         system = asking.system
+        if asked.raw:  # one that continues texts would go on with the whole conversation; a message is a line
+            parameters["stop"] = ["\n"]
         if "seed" in asked.wire.parameters:
             parameters["seed"] = asking.seed
         else:

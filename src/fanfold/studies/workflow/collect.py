@@ -1,8 +1,7 @@
-"""Collection: whole episodes played by one version of a policy, folded to what learning needs where they were played."""
+"""Collection: whole episodes by one version of a policy, folded to what learning needs where they are played."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -11,10 +10,8 @@ import numpy as np
 
 from fanfold.encoding import derive_seed
 from fanfold.studies.workflow import gym, ppo
-from fanfold.studies.workflow.cage2.policy import BITS, CHOICES, Network, PolicyTable
-from fanfold.studies.workflow.cage2.rollout import Block, rollout
-from fanfold.studies.workflow.cage2.rules import Game
-from fanfold.studies.workflow.compliance import Marks, alignment, judge
+from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, Game
+from fanfold.studies.workflow.compliance import alignment, judge
 from fanfold.studies.workflow.gym import Trajectories
 from fanfold.studies.workflow.ppo import Array, Experience
 from fanfold.studies.workflow.tensors import Arrays, pack, unpack
@@ -22,7 +19,6 @@ from fanfold.studies.workflow.workflows import one_hot
 from fanfold.types import Blob, Case, Ok
 
 CAGE2 = "cage2"
-_LOCAL = threading.local()
 
 
 @dataclass(frozen=True)
@@ -45,7 +41,10 @@ class Collect:
 
 @dataclass(frozen=True)
 class Collector:
-    """Plays blocks.  What comes of one is a function of its weights, its episodes' numbers and the case's seed alone."""
+    """Plays blocks.  What comes of one follows from its weights, its episodes' numbers and the case's seed alone.
+
+    A case may hold a number: the most episodes of a block that are played on it.
+    """
 
     env: str = CAGE2
     game: Game = field(default_factory=Game)
@@ -59,69 +58,40 @@ class Collector:
         weights = unpack(candidate.weights.read())
         # Held-out episodes must not be those that are learnt from, whatever their numbers.
         seed = case.seed if candidate.learn else derive_seed(case.seed or 0, "held out")
-        numbers = range(candidate.first_episode, candidate.first_episode + candidate.episodes)
-        found: dict[str, Any] = {}
+        count = candidate.episodes if case.data is None else min(candidate.episodes, case.data)
+        numbers = range(candidate.first_episode, candidate.first_episode + count)
         if self.env == CAGE2:
-            block = play(candidate, weights, self.game, numbers, seed or 0)
-            marks = None if candidate.workflow is None else judge(block.actions, block.held, candidate.workflow)
-            returns = block.returns
-            if marks is not None:
-                bonus = alignment(marks, self.alignment_lambda)
-                found |= {"fixes": marks.fixes.tolist(), "kept": marks.kept.tolist(), "bonus": float(bonus.sum())}
-        else:
-            steps = gym.play(self.env, weights, numbers, seed or 0, candidate.greedy)
-            returns = steps.rewards.sum(axis=1)
-        found |= {"returns": [round(each, 6) for each in returns.tolist()]}
-        if candidate.learn:
-            steps = trajectories(block, weights, marks, self.alignment_lambda) if self.env == CAGE2 else steps
-            context = () if candidate.workflow is None else one_hot(candidate.workflow)
+            return self._cage2(candidate, weights, numbers, seed or 0)
+        steps = gym.play(self.env, weights, numbers, seed or 0, candidate.greedy)
+        return self._outcome(candidate, weights, steps, steps.rewards.sum(axis=1), {})
+
+    def _cage2(self, candidate: Collect, weights: Arrays, numbers: range, seed: int) -> Ok:
+        from fanfold.studies.workflow.blocks import play, trajectories  # compiled code, which others do without
+
+        policy, block = play(candidate, weights, self.game, numbers, seed)
+        found: dict[str, Any] = {}
+        bonus: Array = np.zeros(1)
+        if candidate.workflow is not None:
+            marks = judge(block.actions, block.held, candidate.workflow)
+            bonus = alignment(marks, self.alignment_lambda)
+            found = {"fixes": marks.fixes.tolist(), "kept": marks.kept.tolist(), "bonus": float(bonus.sum())}
+        steps = trajectories(block, policy, bonus) if candidate.learn else None
+        return self._outcome(candidate, weights, steps, block.returns, found)
+
+    def _outcome(
+        self, candidate: Collect, weights: Arrays, steps: Trajectories | None, returns: Array, found: dict[str, Any]
+    ) -> Ok:
+        found["returns"] = [round(each, 6) for each in returns.tolist()]
+        if candidate.learn and steps is not None:
+            context = context_of(candidate.workflow)
             kept = steps if self.raw else folded(steps, weights, self.discount, self.trace, context)
             found["experience"] = Blob.of(written(kept))
         return Ok(float(np.mean(returns)), found)
 
 
-def play(candidate: Collect, weights: Arrays, game: Game, numbers: range, seed: int) -> Block:
-    """A block of CAGE-2; the table of what a version does is kept for the next block of the same version."""
-    identity = (candidate.weights.digest, candidate.workflow, candidate.greedy)
-    known = getattr(_LOCAL, "known", None)
-    if known is None or known[0] != identity:
-        policy = network(weights, () if candidate.workflow is None else one_hot(candidate.workflow))
-        table = PolicyTable(policy) if known is None else known[1]
-        table.load(policy, candidate.version, greedy=candidate.greedy)
-        _LOCAL.known = known = (identity, table)
-    return rollout(known[1], game, numbers, seed)
-
-
-def network(weights: Arrays, context: Sequence[float]) -> Network:
-    """The policy's weights as the simulation takes them."""
-    layers = [weights[f"policy.{layer}.{part}"] for layer in range(3) for part in ("weight", "bias")]
-    return Network(*layers, np.asarray(context, np.float32))
-
-
-def trajectories(block: Block, weights: Arrays, marks: Marks | None, alignment_lambda: float) -> Trajectories:
-    """A block as trajectories.
-
-    Blue is not told the time, so to the value network an episode does not end but is cut off: its last observation
-    stands for all that would follow, and its last step only shows that observation.
-    """
-    context = np.zeros(len(weights["policy.0.weight"]) - BITS, np.float32)
-    if len(context):
-        _, table = _LOCAL.known
-        context = table.policy.context
-    rewards = block.rewards.astype(np.float64)
-    if marks is not None:
-        rewards += alignment(marks, alignment_lambda)
-    episodes, length = rewards.shape
-    last = length - 1 if length > 1 else 1
-    return Trajectories(
-        block.keys,
-        block.observations[:, :last],
-        block.actions[:, :last],
-        rewards[:, :last],
-        np.full(episodes, last),
-        block.observations[:, -1] if length > 1 else np.full(episodes, -1),
-        network(weights, context).log_probabilities(block.keys),
-    )
+def context_of(workflow: tuple[str, ...] | None) -> tuple[float, ...]:
+    """What a network is told of the workflow, besides the observation."""
+    return () if workflow is None else one_hot(workflow)
 
 
 def folded(
@@ -142,9 +112,9 @@ def folded(
     after = np.where(steps.final >= 0, expected[steps.final], 0.0)
     found = ppo.advantages(steps.rewards, expected[steps.index], after, steps.lengths, discount, trace, ratios)
     inside = np.arange(steps.index.shape[1]) < steps.lengths[:, None]
-    return ppo.fold(
-        steps.observations, steps.index[inside], steps.actions[inside], *(x[inside] for x in found), steps.log_chances
-    )
+    advantage, target = (each[inside] for each in found)
+    index, action = steps.index[inside], steps.actions[inside]
+    return ppo.fold(steps.observations, index, action, advantage, target, steps.log_chances)
 
 
 # ---------------------------------------------------------------- as bytes
@@ -181,5 +151,5 @@ def read(data: bytes) -> Experience | Trajectories:
 def sizes(env: str, workflow: tuple[str, ...] | None) -> tuple[int, int]:
     """How many inputs and actions a policy has."""
     if env == CAGE2:
-        return BITS + (0 if workflow is None else len(one_hot(workflow))), CHOICES
+        return 4 * len(HOSTS) + len(context_of(workflow)), len(ACTIONS)
     return gym.sizes(env)

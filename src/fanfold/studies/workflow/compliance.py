@@ -198,8 +198,8 @@ def reachable(reds: Sequence[str]) -> tuple[str, ...]:
     landing = {name for exploit in g.EXPLOITS for name in (*exploit.user, *exploit.admin)}
     users = {host for host in landing if host.startswith("User") and host != "User0"}
     planned = {target for _, target in g.PLAN if target in g.HOSTS}
-    found = {str(host.reveals) for host in g.HOST if host.name in users and host.reveals}
-    targets = {"b_line": users | found | planned, "meander": landing, "sleep": set()}
+    # The host that B-line finds on its way is of a type that its plan names anyway.
+    targets = {"b_line": users | planned, "meander": landing, "sleep": set()}
     unknown = next((red for red in reds if red not in targets), None)
     if unknown is not None:
         raise ConfigError(f"there is no red agent {unknown!r}{nearest(str(unknown), g.REDS)}")
@@ -242,7 +242,7 @@ class Stopping:
 
     def decide(self, looks: Sequence[Interval], episodes: int) -> str | None:
         """Why to stop (`compliant`, `patience` or `budget`), or None to go on, after these looks at the compliance."""
-        if looks and looks[-1].estimate is not None and looks[-1].low >= self.threshold:
+        if looks and looks[-1].low >= self.threshold:
             return "compliant"
         if episodes >= self.max_episodes:
             return "budget"

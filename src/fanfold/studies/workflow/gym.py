@@ -64,7 +64,9 @@ def play(env: str, weights: Arrays, numbers: range, seed: int, greedy: bool = Fa
     """Play these episodes to their end.  Each has its own luck, whatever is played beside it."""
     done: dict[int, _Episode] = {}
     waiting = iter(numbers)
-    under_way = [(number, _Episode(each, seed, number)) for number, each in zip(waiting, _environments(env, len(numbers)))]
+    made = _environments(env, len(numbers))
+    # Environments come first: what is taken from `waiting` must find one.
+    under_way = [(number, _Episode(each, seed, number)) for each, number in zip(made, waiting)]
     while under_way:
         inputs = np.stack([episode.seen[-1] for _, episode in under_way])
         logs = ppo.log_softmax(ppo.forward(weights, "policy", inputs)[2])

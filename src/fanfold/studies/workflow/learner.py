@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -12,14 +10,15 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.strategy import Strategy
 from fanfold.studies.workflow import ppo
-from fanfold.studies.workflow.collect import Collect, folded, read
+from fanfold.studies.workflow.collect import Collect, context_of, folded, read
 from fanfold.studies.workflow.ppo import Adam, Array, Experience, Ppo
 from fanfold.studies.workflow.tensors import Arrays, pack, unpack
-from fanfold.studies.workflow.workflows import one_hot
 from fanfold.types import Blob, Failed, Ok, Result
 
-#: Episodes on which the policies that training ends with are compared, and how often a failed block is tried.
-CHOSEN_ON, TRIES = 1024, 3
+#: How often a block that fails is tried.
+TRIES = 3
+#: Whose a block is: the newest policy's, to learn from; or that of one of the four that training ends with.
+_LEARN, _POLICIES = -1, 4
 
 
 class Learner(Strategy[Collect]):
@@ -28,7 +27,7 @@ class Learner(Strategy[Collect]):
     A block is asked with the newest policy there is; up to `window` blocks are under way, so what is learnt from may be
     that much older, which the ratio to the policy that played corrects.  After `per_update` episodes were told, the
     policy learns from them.  With `synchronous`, no block is asked for that an update under way would make stale.  At
-    the end the last policy and the averaged one, sampled and greedy, are asked to play the same held-out episodes.
+    the end the last policy and the averaged one, sampled and greedy, are asked to play the same `held_out` episodes.
     A block that fails is asked for again, by the policy of that moment.
     """
 
@@ -38,12 +37,13 @@ class Learner(Strategy[Collect]):
         self,
         sizes: tuple[int, int],
         total: int,
-        per_update: int = 1000,
-        block: int = 250,
+        per_update: int = 500,
+        block: int = 125,
         window: int = 4,
         settings: Ppo | None = None,
         workflow: tuple[str, ...] | None = None,
         synchronous: bool = False,
+        held_out: int = 1024,
     ) -> None:
         self.sizes = sizes
         self.total = total
@@ -53,6 +53,7 @@ class Learner(Strategy[Collect]):
         self.settings = settings or Ppo()
         self.workflow = workflow
         self.synchronous = synchronous
+        self.held_out = held_out
 
     def begin(self, seed: int) -> None:
         super().begin(seed)
@@ -61,7 +62,8 @@ class Learner(Strategy[Collect]):
         self.slow = self.weights
         self.adam = Adam()
         self.pending: list[bytes] = []
-        self.again: list[Collect] = []
+        #: Blocks that failed: whose they are, their first episode, how many, and the attempt.
+        self.again: list[tuple[int, int, int, int]] = []
         #: Versions made so far; episodes asked for, told, and told since the last update; held-out plays asked for.
         self.version = self.asked = self.told = self.fresh = self.chosen = 0
         self._publish()
@@ -80,7 +82,7 @@ class Learner(Strategy[Collect]):
 
     def _following(self) -> Collect | None:
         if self.again:
-            return replace(self.again.pop(0), version=self.version, weights=self.blob)
+            return self._block(*self.again.pop(0))
         if self.asked < self.total:
             limit = self.total
             if self.synchronous:
@@ -89,13 +91,22 @@ class Learner(Strategy[Collect]):
             if count < 1:
                 return None
             self.asked += count
-            return Collect(self.version, self.blob, self.asked - count, count, self.workflow)
-        if self.told < self.total or self.chosen == 4:
+            return self._block(_LEARN, self.asked - count, count)
+        if self.told < self.total:
             return None
-        averaged, greedy = divmod(self.chosen, 2)
+        policy, piece = divmod(self.chosen, -(-self.held_out // self.block))
+        if policy == _POLICIES:
+            return None
         self.chosen += 1
-        weights = Blob.of(pack(self.slow)) if averaged else self.blob
-        return Collect(self.version, weights, 0, CHOSEN_ON, self.workflow, bool(greedy), learn=False)
+        first = piece * self.block
+        return self._block(policy, first, min(self.block, self.held_out - first))
+
+    def _block(self, policy: int, first: int, count: int, attempt: int = 0) -> Collect:
+        """Episodes to learn from, or held-out ones for one of the policies that training ended with."""
+        if policy == _LEARN:
+            return Collect(self.version, self.blob, first, count, self.workflow, attempt=attempt)
+        weights = Blob.of(pack(self.slow)) if policy >= 2 else self.blob
+        return Collect(self.version, weights, first, count, self.workflow, bool(policy % 2), False, attempt)
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
@@ -120,10 +131,11 @@ class Learner(Strategy[Collect]):
                 f"episodes {block.first_episode} to {last} failed {TRIES} times, last with {outcome.kind}: "
                 f"{outcome.message}. Look at the environment, or allow more time"
             )
-        self.again.append(replace(block, attempt=block.attempt + 1))
+        policy = _LEARN if block.learn else 2 * (block.weights != self.blob) + block.greedy
+        self.again.append((policy, block.first_episode, block.episodes, block.attempt + 1))
 
     def _learn(self) -> None:
-        context = () if self.workflow is None else one_hot(self.workflow)
+        context = context_of(self.workflow)
         experience = ppo.merge([self._folded(data, context) for data in self.pending])
         seed = derive_seed(self.seed, "update", self.version)
         progress = self.told / self.total
@@ -152,7 +164,7 @@ class Learner(Strategy[Collect]):
         for number, data in enumerate(self.pending):
             arrays[f"pending:{number}"] = np.frombuffer(data, np.uint8)
         if self.again:
-            arrays["again"] = np.array([(each.first_episode, each.episodes, each.attempt) for each in self.again])
+            arrays["again"] = np.array(self.again)
         return pack(arrays)
 
     def load(self, state: bytes) -> None:
@@ -163,11 +175,8 @@ class Learner(Strategy[Collect]):
         pending = _group(arrays, "pending")
         self.pending = [pending[str(number)].tobytes() for number in range(len(pending))]
         self._publish()
-        again: Any = arrays.get("again", np.zeros((0, 3), np.int64)).tolist()
-        self.again = [
-            Collect(self.version, self.blob, first, count, self.workflow, attempt=attempt)
-            for first, count, attempt in again
-        ]
+        again = arrays.get("again", np.zeros((0, 4), np.int64)).tolist()
+        self.again = [(policy, first, count, attempt) for policy, first, count, attempt in again]
 
 
 def _group(arrays: Arrays, name: str) -> dict[str, Array]:

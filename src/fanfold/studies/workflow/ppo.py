@@ -29,8 +29,8 @@ class Ppo:
 
     learning_rate: float = option(0.003, "step size of the policy, falling to a twentieth towards the end")
     value_learning_rate: float = option(0.005, "step size of the value network, falling alike")
-    epochs: int = option(12, "gradient steps of an update where its experience is one minibatch, else passes (3 or more)")
-    minibatch: int = option(2048, "the most distinct observations that one gradient step looks at")
+    epochs: int = option(12, "gradient steps of an update; with many minibatches more, so that each is seen thrice")
+    minibatch: int = option(1024, "the most distinct observations that one gradient step looks at")
     clip: float = option(0.2, "how far the chance of an action may move for its reward, as a ratio")
     target_kl: float = option(0.03, "an update of the policy ends beyond this distance from the one that played")
     discount: float = option(0.99, "what the next step's reward counts")
@@ -173,15 +173,16 @@ class Experience:
         return int(self.visits.sum())
 
 
+_OF_PAIRS = ("action", "log_chance", "count", "gain", "loss")
+
+
 def fold(
     observations: Array, index: Array, action: Array, advantage: Array, target: Array, log_chances: Array
 ) -> Experience:
     """Steps (any shape, all alike) folded to distinct pairs; `index` numbers each step's observation."""
     index, action, advantage, target = (each.ravel() for each in (index, action, advantage, target))
     n, actions = log_chances.shape
-    pairs, pair, count = np.unique(
-        index.astype(np.int64) * actions + action, return_inverse=True, return_counts=True
-    )
+    pairs, pair, count = np.unique(index.astype(np.int64) * actions + action, return_inverse=True, return_counts=True)
     where, chosen = pairs // actions, pairs % actions
     return Experience(
         observations,
@@ -209,11 +210,9 @@ def merge(parts: Sequence[Experience]) -> Experience:
         where = number[where]
         visits = np.bincount(number, visits, minlength=len(met))
         targets = np.bincount(number, targets, minlength=len(met))
-    rest = [
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("action", "log_chance", "count", "gain", "loss")
-    ]
-    return Experience(met, visits, targets, where, *rest, np.sum([part.squares for part in parts], axis=0))
+    squares = np.sum([part.squares for part in parts], axis=0)
+    rest = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _OF_PAIRS}
+    return Experience(met, visits, targets, where, **rest, squares=squares)
 
 
 def inputs_of(observations: Array, width: int, context: Sequence[float] = ()) -> Array:
@@ -349,7 +348,7 @@ def _parts(experience: Experience, inputs: Array, parts: int, rng: Any) -> Any:
         number = np.full(n, -1)
         number[chosen] = np.arange(len(chosen))
         pairs = np.flatnonzero(number[experience.where] >= 0)
-        picked = {name: getattr(experience, name)[pairs] for name in ("action", "log_chance", "count", "gain", "loss")}
+        picked = {name: getattr(experience, name)[pairs] for name in _OF_PAIRS}
         yield (
             Experience(
                 experience.observations[chosen],
