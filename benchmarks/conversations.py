@@ -54,8 +54,8 @@ from models import RESULTS, publish, server, simulator
 
 #: Seconds of an answer: the median, and the sigma of the lognormal.
 MEDIAN, SIGMA = 3.0, 0.8
-#: Seconds of its rate that a provider lets through at once.
-BURST = 1.0
+#: Seconds of its rate that a provider lets through at once, and that a client sends at once (its default).
+BURST, SENT = 1.0, 0.5
 #: In real time everything is so many times as fast.
 FAST = 10.0
 MODELS = ("openai/gpt-4o-mini", "anthropic/claude-haiku-4-5")
@@ -100,22 +100,24 @@ class Setting:
     staggered: bool = True
     #: A conversation may be twice as long, and agents may end it.
     uneven: bool = False
-    median: float = MEDIAN
     most: float = ANYWHERE
+    #: How many times as fast everything is.
+    speed: float = 1.0
 
     @property
     def limits(self) -> Limits:
-        told = self.rate * 60 if self.rate is not None and self.knows == "told" else None
-        return Limits(requests_per_minute=told, in_flight=self.in_flight, adaptive=self.knows != "off")
+        told = self.rate * self.speed * 60 if self.rate is not None and self.knows == "told" else None
+        adaptive = self.knows != "off"
+        return Limits(told, in_flight=self.in_flight, adaptive=adaptive, burst=SENT / self.speed)
 
     def models(self, url: str) -> dict[str, Model]:
         make = functools.partial(model, key="no-key", limits=self.limits, timeout=600)
         return {name: make(name, base_url=at) for name, at in zip(MODELS, (f"{url}/v1", url))}
 
     def simulator(self, seed: int) -> Simulator:
-        rate = None if self.rate is None else self.rate * 60
-        allowance = Allowance(rate, burst_seconds=BURST, headers=self.knows == "headers")
-        answer = functools.partial(answered, self.median)
+        rate = None if self.rate is None else self.rate * self.speed * 60
+        allowance = Allowance(rate, burst_seconds=BURST / self.speed, headers=self.knows == "headers")
+        answer = functools.partial(answered, MEDIAN / self.speed)
         return Simulator(SimulatorConfig(seed=seed, limits=allowance, answer=answer, epoch=0.0))
 
     def game(self, sizes: Sizes) -> Game:
@@ -138,12 +140,8 @@ class Setting:
             if self.in_flight is not None:
                 bounds.append(sum(work) / self.in_flight)
             if self.rate is not None:
-                bounds.append((len(work) - max(1.0, self.rate * BURST)) / self.rate)
+                bounds.append((len(work) - max(1.0, self.rate * BURST)) / (self.rate * self.speed))
         return max(bounds)
-
-    def faster(self, times: float) -> Setting:
-        rate = None if self.rate is None else self.rate * times
-        return dataclasses.replace(self, median=self.median / times, rate=rate)
 
 
 SETTINGS = (
@@ -166,7 +164,7 @@ SETTINGS = (
     Setting("uneven lengths, 50 calls in flight", in_flight=50, uneven=True),
 )
 #: Those that are played in real time as well.
-REAL = tuple(SETTINGS[index].faster(FAST) for index in (0, 3, 7))
+REAL = tuple(dataclasses.replace(SETTINGS[index], speed=FAST) for index in (0, 3, 7))
 
 
 async def answered(
@@ -329,9 +327,8 @@ def realities(sizes: Sizes) -> Iterator[Table]:
     lines = []
     for index, setting in enumerate(REAL):
         samples = [really(index, sizes, seed) for seed in range(sizes.real_seeds)]
-        name = setting.name if setting.rate is None else f"{setting.rate:g}/s"
-        lines.append(Line(name, sampled(samples), Target("real / virtual", 1.10)))
-    yield Table(f"Barrier-free over sockets in real time, {MEDIAN / FAST:g} s a call, and on the virtual clock", lines)
+        lines.append(Line(setting.name, sampled(samples), Target("real / virtual", 1.10)))
+    yield Table(f"Barrier-free over sockets in real time, {FAST:g} times as fast, and on the virtual clock", lines)
 
 
 def prices(sizes: Sizes) -> Iterator[Table]:

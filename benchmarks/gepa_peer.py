@@ -65,7 +65,7 @@ def main() -> None:
             trainset=job["train"],
             valset=job["train"],
             adapter=adapter,
-            reflection_lm=lambda text: adapter.ask(str(text), max_tokens=400, temperature=0.7),
+            reflection_lm=lambda text: adapter.ask(str(text), max_tokens=job["reflection_tokens"], temperature=0.7),
             max_metric_calls=job["budget"],
             seed=job["seed"],
             raise_on_exception=False,

@@ -134,12 +134,20 @@ def test_the_bound_is_the_tightest_of_its_parts(talks: list[Any], cap: int, rate
     assert bound(slots=cap, rate=rate) == max(bound(slots=cap), bound(rate=rate))
 
 
+def test_a_setting_that_is_ten_times_as_fast_is_the_same_in_a_tenth_of_the_time() -> None:
+    setting = bench().Setting("paced", rate=0.5, knows="told", in_flight=3)
+    quick = dataclasses.replace(setting, speed=10.0)
+    slow, fast = (bench().virtually(each, tiny(), 0, "barrier-free") for each in (setting, quick))
+    assert fast.seconds * 10 == pytest.approx(slow.seconds)
+    assert quick.bound(fast.took) * 10 == pytest.approx(setting.bound(slow.took))
+
+
 def test_a_failed_conversation_is_an_error_and_not_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     def player(*given: Any) -> str:
         raise ValueError("nothing to say")
 
     monkeypatch.setattr(bench(), "player", player)
-    setting = dataclasses.replace(free(), median=1e-6)
+    setting = dataclasses.replace(free(), speed=1e6)
     with pytest.raises(RuntimeError, match="conversations failed"):
         bench().virtually(setting, tiny(1), 0, "barrier-free")
 

@@ -63,7 +63,7 @@ def test_held_out_problems_are_asked_only_at_the_end_and_never_shown(searched: A
 def test_racing_saves_calls_and_the_summary_counts_them(searched: Any) -> None:
     run, _ = searched
     calls = run.summary.figures["calls"]
-    ran = run.progress.evaluations - run.progress.reused
+    ran = run.progress.told_evaluations - run.progress.reused
     assert calls["full"] == 60 * 24
     assert calls["saved"] == calls["full"] - ran > 0
     facts = telemetry.CallFacts.of(run.ledger, run.ledger.run("r").id)

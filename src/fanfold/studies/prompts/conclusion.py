@@ -187,7 +187,7 @@ class _Search:
         """Cells that were run and those that racing, and equal cells, saved."""
         number = len(run.ledger.cases(run.ledger.run(run.id).id))
         full = number * len(self.results)
-        ran = run.progress.evaluations - run.progress.reused
+        ran = run.progress.told_evaluations - run.progress.reused  # of prompts that were told, not those under way
         metrics = counted(run.ledger, run.ledger.run(run.id).id)
         return {
             "made": metrics.calls,
