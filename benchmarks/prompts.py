@@ -36,7 +36,10 @@ from fanfold.studies.prompts.tasks import Split, Task, load
 from models import RESULTS, ROOT, publish, server
 
 PLANTED, LOCAL = "simulated/gpt-6-luna", "local/smollm2"
-SIZES: dict[str, Any] = {"examples": 8, "train": 24, "validation": 24, "held_out": 60}
+SIZES: dict[str, dict[str, Any]] = {
+    PLANTED: {"examples": 8, "train": 24, "validation": 24, "held_out": 60},
+    LOCAL: {"examples": 8, "train": 12, "validation": 8, "held_out": 40},
+}
 PRESETS = ("conservative", "balanced", "aggressive", "adaptive")
 LATENCY, RATE = 0.2, 3500.0
 
@@ -57,7 +60,7 @@ class Sizes:
 
 
 FULL = Sizes(5, 4000, 800, 20, 60, 150, ((30, 50), (50, 100), (100, 100)), 150)
-QUICK = Sizes(5, 2000, 150, 5, 40, 120, ((30, 50),), 60)
+QUICK = Sizes(5, 2000, 200, 5, 40, 120, ((30, 50),), 60)
 TINY = Sizes(2, 60, 0, 1, 8, 24, ((3, 10),), 5)
 
 
@@ -65,7 +68,7 @@ def measure(sizes: Sizes, only: Sequence[str]) -> Iterator[Table]:
     if "planted" in only:
         yield searched(PLANTED, "city", sizes.planted_calls, sizes.seeds)
     if "local" in only and sizes.local_calls:
-        yield searched(LOCAL, "city", sizes.local_calls, sizes.seeds)
+        yield searched(LOCAL, "sentiment", sizes.local_calls, sizes.seeds)
     if "racing" in only:
         yield raced(sizes)
     if "concurrency" in only:
@@ -115,12 +118,12 @@ def searched(name: str, task: str, calls: int, seeds: int) -> Table:
 
 def ours(name: str, task: str, calls: int, seed: int, settings: dict[str, Any]) -> tuple[float, float]:
     random = settings.pop("random", False)
-    config = Config(task=task, model=(name,), trials=100_000, seed=seed, **SIZES, **settings)
+    config = Config(task=task, model=(name,), trials=100_000, seed=seed, finalists=2, **SIZES[name], **settings)
     # The calls on validation problems belong to the search, those on held-out problems do not.
-    validation = 0 if random else config.finalists * SIZES["validation"]
+    validation = 0 if random else config.finalists * SIZES[name]["validation"]
     work = study(config)
     if random:
-        split = load(task).split(seed=seed, **SIZES)
+        split = load(task).split(seed=seed, **SIZES[name])
         work = dataclasses.replace(work, strategy=Sweep(samples(load(task), split, seed, calls)), window=8)
     work = dataclasses.replace(work, stop=MaxEvaluations(calls - validation))
     if random:
@@ -149,7 +152,7 @@ def gepa(url: str | None, name: str, task: str, calls: int, seed: int) -> tuple[
     if url is None or not python.exists():
         raise RuntimeError("not installed: make bench-peers")
     work = load(task)
-    split = work.split(seed=seed, **SIZES)
+    split = work.split(seed=seed, **SIZES[name])
     # What the others search and choose on, this one may search on altogether.
     problems = [{"input": each.input, "answer": each.answer} for each in split.train]
     options = {"max_tokens": work.max_tokens, "temperature": 0.0, "stop": list(work.stop)}

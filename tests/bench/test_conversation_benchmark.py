@@ -140,6 +140,8 @@ def test_a_setting_that_is_ten_times_as_fast_is_the_same_in_a_tenth_of_the_time(
     slow, fast = (bench().virtually(each, tiny(), 0, "barrier-free") for each in (setting, quick))
     assert fast.seconds * 10 == pytest.approx(slow.seconds)
     assert quick.bound(fast.took) * 10 == pytest.approx(setting.bound(slow.took))
+    usual, scaled = (each.simulator(0).config.limits for each in (setting, quick))
+    assert (scaled.rpm, scaled.burst_seconds) == (usual.rpm * 10, usual.burst_seconds / 10)
 
 
 def test_a_failed_conversation_is_an_error_and_not_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,8 +157,9 @@ def test_a_failed_conversation_is_an_error_and_not_a_measurement(monkeypatch: py
 def test_a_conversation_that_is_played_twice_is_an_error_and_not_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = free().cases(tiny(2), 0)
     monkeypatch.setattr(bench().Setting, "cases", lambda self, sizes, seed: [cases[0], cases[0]])
-    with pytest.raises(RuntimeError, match="1 conversations of"):
-        bench().virtually(free(), tiny(2), 0, "sequential")
+    for setting in (free(), dataclasses.replace(free(), uneven=True)):
+        with pytest.raises(RuntimeError, match="1 conversations of"):
+            bench().virtually(setting, tiny(2), 0, "sequential")
 
 
 def test_every_setting_has_a_line_with_all_ways_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -317,7 +317,6 @@ def test_other_environments_are_learnt(env: str, episodes: int, correction: Any,
         ({"total_episodes": 0}, "total_episodes must be at least 1"),
         ({"workflow": "user>enterprise"}, "user"),
         ({"workflow": "balanced", "env": "CartPole-v1"}, "is for CAGE-2"),
-        ({"compliance_threshold": 1.5}, "compliance_threshold must be from 0 to 1"),
     ],
 )
 def test_options_that_cannot_work_are_refused(fields: dict[str, Any], message: str) -> None:

@@ -34,10 +34,7 @@ class Config:
     block: int = option(125, "the most episodes played without a pause: what a worker does at a time")
     in_flight: int | None = option(None, "blocks under way; it bounds how stale a policy plays. none: 4, or n_workers")
     synchronous: bool = option(False, "wait for every update before playing on (for comparison)")
-    max_episodes_per_workflow: int = option(10_000, "the most episodes spent on one workflow")
-    fixed_episodes_per_workflow: int | None = option(None, "spend exactly so many on each; none: stop early")
     alignment_lambda: float = option(30.0, "what keeping to the workflow is worth in the reward")
-    compliance_threshold: float = option(0.95, "the share of fixes that must keep to the workflow")
     length: int = option(100, "steps of an episode of CAGE-2")
     green: bool = option(False, "whether CAGE-2's green agent is awake")
     observation: Literal["cyborg", "original"] = option("cyborg", "which table CAGE-2's blue sees")
@@ -51,13 +48,11 @@ class Config:
 
     def __post_init__(self) -> None:
         least = {"n_workers": 1, "total_episodes": 1, "episodes_per_update": 1, "block": 1, "length": 1}
-        least |= {"in_flight": 1, "fresh_episodes": 1, "max_episodes_per_workflow": 1, "fixed_episodes_per_workflow": 1}
+        least |= {"in_flight": 1, "fresh_episodes": 1}
         for name, low in least.items():
             value = getattr(self, name)
             if value is not None and value < low:
                 raise ConfigError(f"{name} must be at least {low}, not {value!r}")
-        if not 0 <= self.compliance_threshold <= 1:
-            raise ConfigError(f"compliance_threshold must be from 0 to 1, not {self.compliance_threshold!r}")
         self.red  # noqa: B018 -- an unknown name is an error now
         if self.workflow is not None:
             parse(self.workflow)
