@@ -220,7 +220,7 @@ def test_every_way_to_end_a_body_is_understood(run: Run) -> None:
         "interim": (b"HTTP/1.1 100 Continue\r\nx: y\r\n\r\nHTTP/1.1 103 Early\r\n\r\n" + reply(b"abc"), b"abc"),
         "nothing": (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
         "unchanged": (b"HTTP/1.1 304 Not Modified\r\ncontent-length: 999999999\r\n\r\n", b""),
-        "gzip": (reply(gzip.compress(b"abc"), headers="content-encoding: gzip\r\n"), b"abc"),
+        "gzip": (reply(gzip.compress(b"abc", mtime=0), headers="content-encoding: gzip\r\n"), b"abc"),
         "deflate": (reply(zlib.compress(b"abc"), headers="content-encoding: deflate\r\n"), b"abc"),
         "empty gzip": (reply(b"", headers="content-encoding: gzip\r\n"), b""),
     }
@@ -343,7 +343,7 @@ def test_no_bytes_do_more_than_fail_the_exchange(prefix: bytes, junk: bytes) -> 
 
 def answered(body: bytes, framing: str, encoding: str, interim: bool) -> bytes:
     if encoding == "gzip":
-        body = gzip.compress(body)
+        body = gzip.compress(body, mtime=0)
     elif encoding == "deflate":
         body = zlib.compress(body)
     elif encoding == "raw deflate":
@@ -407,7 +407,7 @@ def test_a_download_passes_on_no_more_than_its_limit_even_of_a_bomb(run: Run) ->
         pytest.param(b"HTTP/1.1 200 OK\r\n\r\n" + bytes(1001), id="until close"),
         pytest.param(CHUNKED + b"1\r\nx\r\n" * 1001, id="chunked"),
         pytest.param(
-            reply(gzip.compress(b"")[:10] + b"\0\0\0\xff\xff" * 201, headers="content-encoding: gzip\r\n"),
+            reply(gzip.compress(b"", mtime=0)[:10] + b"\0\0\0\xff\xff" * 201, headers="content-encoding: gzip\r\n"),
             id="packed to be larger",
         ),
         pytest.param(
@@ -499,8 +499,8 @@ def test_waiting_for_a_connection_counts_towards_the_deadline(run: Run) -> None:
         (b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nabc", "protocol"),
         (reply(b"abc", headers="content-encoding: br\r\n"), "protocol"),
         (reply(b"abc", headers="content-encoding: gzip\r\n"), "protocol"),
-        (reply(gzip.compress(b"abc")[:-4], headers="content-encoding: gzip\r\n"), "protocol"),
-        (reply(gzip.compress(b"abc") + b"more", headers="content-encoding: gzip\r\n"), "protocol"),
+        (reply(gzip.compress(b"abc", mtime=0)[:-4], headers="content-encoding: gzip\r\n"), "protocol"),
+        (reply(gzip.compress(b"abc", mtime=0) + b"more", headers="content-encoding: gzip\r\n"), "protocol"),
     ],
 )
 def test_a_broken_answer_is_an_error_that_says_so(run: Run, raw: bytes, kind: str) -> None:
@@ -845,7 +845,7 @@ def test_a_download_goes_to_its_sink_and_other_answers_to_the_caller(run: Run) -
     async def main() -> None:
         async def answer(request: Request) -> None:
             if request.target == "/file":
-                await request.reply(gzip.compress(content), headers="content-encoding: gzip\r\n")
+                await request.reply(gzip.compress(content, mtime=0), headers="content-encoding: gzip\r\n")
             else:
                 await request.reply(b"no such file", "404 Not Found")
 
