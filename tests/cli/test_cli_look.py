@@ -6,10 +6,11 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import Result
 
@@ -173,7 +174,15 @@ def test_unknown_commands_and_options_suggest_the_nearest(fanfold: Fanfold) -> N
     fanfold("rnus", code=2)
 
 
-@pytest.mark.parametrize("command", list(cli.commands))
-def test_every_command_has_the_common_options(fanfold: Fanfold, command: str) -> None:
-    shown = fanfold(command, "--help").stdout
+def leaves(group: click.Group) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from ((name, *rest) for rest in leaves(command))
+        else:
+            yield (name,)
+
+
+@pytest.mark.parametrize("command", list(leaves(cli)), ids=" ".join)
+def test_every_command_has_the_common_options(fanfold: Fanfold, command: tuple[str, ...]) -> None:
+    shown = fanfold(*command, "--help").stdout
     assert all(option in shown for option in ("--json", "--quiet", "--no-color"))
