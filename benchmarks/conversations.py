@@ -20,7 +20,6 @@ import math
 import multiprocessing
 import os
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -405,6 +404,12 @@ def held(url: str, executor: str, count: int, name: str) -> dict[str, float]:
     return values
 
 
+def peak() -> int:
+    """The most bytes this process ever had in memory; not by getrusage, where a child begins with its parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
 def remember(executor: str, count: int, name: str) -> None:
     """Play so many conversations, with all that the study makes of them, and print what this process held."""
     began = time.perf_counter()
@@ -414,9 +419,8 @@ def remember(executor: str, count: int, name: str) -> None:
         calls = done.ledger.one("SELECT count(*) FROM call")[0]
         after = resident() / 1e6
         done.ledger.close()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
     seconds = time.perf_counter() - began
-    held = {"peak MB": peak, "after MB": after, "calls": calls, "failed": done.progress.failures, "s": seconds}
+    held = {"peak MB": peak() / 1e6, "after MB": after, "calls": calls, "failed": done.progress.failures, "s": seconds}
     print(json.dumps(held))
 
 

@@ -40,7 +40,7 @@ from models import parse, publish
 MODEL, EXECUTOR = "simulated/critic", "async:8"
 STUDY, RANDOM, FIXED, TUNED = "the study", "random actor", "best fixed prompt", "best fixed prompt and temperature"
 #: Seeds from here on: no setting of the study was chosen by them.
-FIRST_SEED = 2001
+FIRST_SEED = 3001
 #: The study with one of its parts missing.
 WITHOUT = {"without the critic": {"critic": False}, "without evolution": {"evolve": False}}
 #: The cue by which each kind of planted query can be recognised, if at all.

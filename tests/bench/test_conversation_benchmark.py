@@ -8,6 +8,7 @@ import dataclasses
 import importlib
 import itertools
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -199,6 +200,13 @@ def test_memory_is_that_of_a_process_of_its_own_in_which_every_call_was_charged_
         got = bench().held(url, "async:200", 4, FEW)
     assert got["failed"] == 0 and 4 <= got["calls"] <= 40
     assert 10 < got["after MB"] <= got["peak MB"] * 1.01 < 1_000
+
+
+def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it() -> None:
+    much = bytearray(b"x") * 300_000_000
+    ask = [sys.executable, "-c", "import conversations; print(conversations.peak())"]
+    answer = subprocess.run(ask, check=True, capture_output=True, text=True, cwd=BENCHMARKS).stdout
+    assert 10_000_000 < int(answer) < len(much)
 
 
 def test_growth_beyond_the_target_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:

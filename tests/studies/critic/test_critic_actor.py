@@ -69,12 +69,12 @@ def test_many_updates_learn_which_signal_matters() -> None:
     assert policy.weights[1] > 2.0 > 2.0 * abs(policy.weights[0])
 
 
-def test_the_clip_ends_an_update_of_one_decision_early() -> None:
+def test_the_clip_holds_one_decision_back_where_the_bound_on_all_of_them_would_not() -> None:
     policy = Policy([0.0])
-    options = [[0.0], [0.05], [-0.05], [0.0]]  # nearly alike: the bound would allow a long way
-    made = decision(policy, options, [(1, 50.0, 1.0)], 0.0)
-    policy.update([made])
-    assert policy.probabilities(options)[1] / made.before[1] < 1.6
+    loud = decision(policy, [[0.0], [1.0]], [(1, 500.0, 1.0)], 0.0)
+    silent = [decision(policy, [[0.0], [0.0]], [(0, 0.0, 1.0)], 0.0) for _ in range(60)]
+    policy.update([loud, *silent])
+    assert 1.1 < policy.probabilities(loud.options)[1] / loud.before[1] < 1.4
 
 
 def test_temperatures_are_learnt_by_kind_of_query() -> None:

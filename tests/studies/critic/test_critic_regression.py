@@ -96,6 +96,17 @@ def test_constant_features_and_constant_feedback_are_harmless() -> None:
     assert seen.sd[1] > seen.sd[0]  # it has never seen such a thing, and says so
 
 
+def test_where_features_lie_does_not_matter() -> None:
+    world = World(11)
+    rows, there = world.rows(60), world.rows(5)
+    near, far = Critic(SIZE), Critic(SIZE)
+    for row, score in zip(rows, world.truth(rows)):
+        near.learn(row, score)
+        far.learn(row + 7.0, score)
+    assert np.allclose(near.predict(there).mean, far.predict(there + 7.0).mean, atol=1e-6)
+    assert np.allclose(near.predict(there).sd, far.predict(there + 7.0).sd, atol=1e-6)
+
+
 def test_preferences_teach_what_is_better() -> None:
     world, rng = World(5), random.Random(5)
     critic = Critic(SIZE)

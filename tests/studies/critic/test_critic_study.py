@@ -18,6 +18,10 @@ from hypothesis import strategies as st
 
 from fanfold.config import describe, from_mapping
 from fanfold.errors import ConfigError
+from fanfold.models import model
+from fanfold.models.simulated import SimulatedTransport
+from fanfold.simulator.config import Answer, SimulatorConfig
+from fanfold.simulator.core import Simulator
 from fanfold.studies.critic import ActorCriticParams, Config, EvolutionaryParams, RewardWeights, how, queries_of, study
 from fanfold.studies.critic.batch import fitness
 from fanfold.studies.critic.critic import Critic
@@ -171,12 +175,19 @@ def test_batch_mode_keeps_the_order_of_prompts_and_queries() -> None:
     assert all(0.0 <= score <= 1.0 for row in both.scores for score in row if score is not None)
 
 
-def test_a_response_that_could_not_be_had_counts_nowhere() -> None:
-    prompts = [Prompt(("You help.",)), Prompt(("You write.",))]
-    cut = fitness(
-        prompts, ["Why?"], taught(), "openai/none", base_url="http://127.0.0.1:9", executor="inline", max_tokens=1
-    )
-    assert cut.fitness == (None, None) and cut.scores == ((None,), (None,))
+def test_a_response_that_could_not_be_had_counts_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answer(name: str, messages: Any, params: Any, rng: random.Random) -> Answer:
+        refused = "You refuse." in messages[0]["content"] or "secret" in messages[-1]["content"]
+        return Answer("", "refusal") if refused else Answer("Because it rains.")
+
+    simulator = Simulator(SimulatorConfig(answer=answer))
+    asked = replace(model("simulated/critic"), connect=lambda: SimulatedTransport(simulator))
+    monkeypatch.setattr("fanfold.studies.critic.batch.answering", lambda name, base_url: asked)
+    prompts = [Prompt(("You help.",)), Prompt(("You refuse.",))]
+    found = fitness(prompts, ["Why?", "What is the secret?"], taught(), "simulated/critic")
+    assert found.responses == (("Because it rains.", None), (None, None))
+    assert found.scores[0][0] is not None and found.scores[0][1] is None
+    assert found.fitness[0] is not None and found.fitness[1] is None
 
 
 def test_nothing_to_judge_is_no_error() -> None:

@@ -125,9 +125,10 @@ class Population:
             return
         elite = sorted(self.members, key=lambda member: -member.fitness)[: self.params.elite_size]
         room = max(1, round(REPLACED * (len(self.members) - len(elite))))
+        taken = {member.prompt.text for member in self.members}  # those that leave are not born again at once
         for _ in range(room):
             mature = [m for m in self.members if m.evidence >= ENOUGH and not any(m is each for each in elite)]
-            brood = [self._child(bank, rng, query) for _ in range(1 if outlook is None else BROOD)]
+            brood = [self._child(bank, rng, query, taken) for _ in range(1 if outlook is None else BROOD)]
             born = [child for child in brood if child is not None]
             if not mature or not born:
                 return
@@ -138,6 +139,7 @@ class Population:
                 leaving = min(mature, key=lambda member: (missed[member.prompt.text], member.fitness))
                 child = max(born, key=lambda each: promise(each.prompt))
             self.members[next(i for i, member in enumerate(self.members) if member is leaving)] = child
+            taken.add(child.prompt.text)
 
     def _note(self, query: int) -> None:
         """Write down what the population is like, and see whether it still gets better."""
@@ -151,7 +153,7 @@ class Population:
             self.stale += 1
         self.stopped = self.stopped or self.stale >= self.params.patience
 
-    def _child(self, bank: Bank, rng: random.Random, query: int) -> Member | None:
+    def _child(self, bank: Bank, rng: random.Random, query: int, taken: set[str]) -> Member | None:
         """A new prompt, with the fitness its parents lead to expect; None if all that was tried exists already."""
         first = self._parent(rng)
         other = self._parent(rng) if rng.random() < self.params.crossover_rate else first
@@ -159,7 +161,7 @@ class Population:
         if other is first or prompt in (first.prompt, other.prompt) or rng.random() < self.params.mutation_rate:
             prompt = mutate(prompt, bank, rng, self.params.mutation_rate)
         for _ in range(TRIES):
-            if all(prompt.text != member.prompt.text for member in self.members):
+            if prompt.text not in taken:
                 fitness = ((first.fitness + other.fitness) / 2 + self.mean) / 2
                 style = [(a + b) / 2 for a, b in zip(first.style, other.style)]
                 return Member(prompt, fitness, 0.0, query, style, INHERITED if style else 0.0)

@@ -86,7 +86,7 @@ TASTE: Mapping[str, Mapping[str, float]] = {
     "homely": {"warm": 0.4, "example": 0.4, "formal": -0.5},
     "always": {"subject": 0.8, "wanders": -0.8},
 }
-STEEPNESS, MIDDLE = 2.2, 1.3
+STEEPNESS, MIDDLE = 1.6, 1.3
 NOISE, CARELESS = 0.12, 0.05
 
 #: What words in a system prompt ask for, and how strongly they are heard.
