@@ -100,12 +100,32 @@ def connect(path: Path, *, readonly: bool = False, durable: bool = True) -> sqli
         except BaseException:
             db.close()
             raise
+        _KNOWN.add(_identity(path))
         return db
     except UNREADABLE as error:
         raise explain(error, path) from error
 
 
+#: Files that this process has opened as ledgers.
+_KNOWN: set[tuple[int, int] | None] = {None}
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _foreign(path: Path) -> bool:
+    """Whether the file is something else.
+
+    Looked into only before the first connection: closing a file drops the locks that all connections of this process
+    hold on it, and another process would then take the ledger for unused and clear what is not yet in the main file.
+    """
+    if _identity(path) in _KNOWN:
+        return False
     try:
         with path.open("rb") as file:
             head = file.read(16)
