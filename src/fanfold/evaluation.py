@@ -32,15 +32,22 @@ def block_size(evaluate: Any) -> int:
     return int(getattr(evaluate, "block_size", 64))
 
 
+def arguments(evaluate: Any, candidate: Any, case: Case, previous: Outcome | None) -> tuple[Any, ...]:
+    """What an evaluator is called with: one that continues is also given what came of the case before, if it was Ok."""
+    if not getattr(evaluate, "continues", False):
+        return candidate, case
+    return candidate, case, previous if isinstance(previous, Ok) else None
+
+
 @dataclass(frozen=True, slots=True)
 class One:
     """Evaluates one cell where it is called, and turns whatever happens into an outcome that can travel."""
 
     evaluate: Any
 
-    def __call__(self, candidate: Any, case: Case) -> Outcome:
+    def __call__(self, *arguments: Any) -> Outcome:
         try:
-            return outcome_of(self.evaluate(candidate, case))
+            return outcome_of(self.evaluate(*arguments))
         except (Exception, SystemExit) as error:
             return failure_of(error)
 
@@ -51,9 +58,9 @@ class OneAsync:
 
     evaluate: Any
 
-    async def __call__(self, candidate: Any, case: Case) -> Outcome:
+    async def __call__(self, *arguments: Any) -> Outcome:
         try:
-            return outcome_of(await self.evaluate(candidate, case))
+            return outcome_of(await self.evaluate(*arguments))
         except (Exception, SystemExit) as error:
             return failure_of(error)
 
@@ -64,7 +71,7 @@ class Block:
 
     evaluate_block: Any
 
-    def __call__(self, cells: Sequence[tuple[Any, Case]]) -> list[Outcome]:
+    def __call__(self, cells: Sequence[tuple[Any, ...]]) -> list[Outcome]:
         values = list(self.evaluate_block(cells))
         if len(values) != len(cells):
             raise ValueError(f"evaluate_block was given {len(cells)} cells and gave {len(values)} outcomes")
@@ -77,7 +84,7 @@ class BlockAsync:
 
     evaluate_block: Any
 
-    async def __call__(self, cells: Sequence[tuple[Any, Case]]) -> list[Outcome]:
+    async def __call__(self, cells: Sequence[tuple[Any, ...]]) -> list[Outcome]:
         values = await self.evaluate_block(cells)
         return Block(lambda cells: values)(cells)
 

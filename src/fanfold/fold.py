@@ -23,12 +23,16 @@ from fanfold.types import C, Case, Dropped, Failed, Outcome, Result, Trial
 
 @dataclass(frozen=True, slots=True)
 class Cell(Generic[C]):
-    """One evaluation to be made: a trial's candidate on one case.  `text` is the candidate's canonical JSON."""
+    """One evaluation to be made: a trial's candidate on one case.
+
+    `text` is the candidate's canonical JSON, `previous` what became of it on the case before, where that is known.
+    """
 
     trial: Trial[C]
     text: str
     position: int
     case: Case
+    previous: Outcome | None = None
 
 
 class Journal(Protocol):
@@ -263,7 +267,8 @@ class Fold(Generic[C]):
                     f"{type(self.schedule).__name__} planned case {case.id!r} of trial {row.trial.number} "
                     f"{'twice' if position is not None else 'which the study does not have'}"
                 )
-            self._cells.append(Cell(row.trial, row.text, position, case))
+            previous = row.outcomes.get(self.rules.cases[position - 1].id) if position else None
+            self._cells.append(Cell(row.trial, row.text, position, case, previous))
 
     def _wake(self) -> None:
         """Resume waiting rows until none of them moves."""

@@ -17,7 +17,7 @@ from fanfold.attempt import Backoff, attempt
 from fanfold.calls import METER, Meter
 from fanfold.encoding import decode, digest, encode
 from fanfold.errors import CallFailed, ConfigError, ExecutorBroken, WorkerDied
-from fanfold.evaluation import block_size, failure_of, for_blocks, for_one
+from fanfold.evaluation import arguments, block_size, failure_of, for_blocks, for_one
 from fanfold.events import EvaluationFinished, Event, Ticked, TrialTold, Watcher
 from fanfold.executors import Executor
 from fanfold.fold import Cell, Fold
@@ -225,10 +225,8 @@ class Road:
             nonlocal tries
             tries += 1
             if self._block is not None and len(cells) > 1:
-                pairs = [(cell.trial.candidate, cell.case) for _, cell in cells]
-                return list(await self.executor.run(self._block, pairs))
-            cell = cells[0][1]
-            outcome = await self.executor.run(self._call, cell.trial.candidate, cell.case)
+                return list(await self.executor.run(self._block, [self._arguments(cell) for _, cell in cells]))
+            outcome = await self.executor.run(self._call, *self._arguments(cells[0][1]))
             if isinstance(outcome, Failed) and outcome.kind == "error" and tries <= self.work.retries:
                 raise EvaluationFailed(outcome)
             return [outcome]
@@ -253,6 +251,9 @@ class Road:
         share = meter.cost / len(cells)
         for (key, cell), outcome in zip(cells, outcomes, strict=True):
             self._record(key, cell, replace(outcome, cost=outcome.cost + share) if share else outcome, times)
+
+    def _arguments(self, cell: Cell[Any]) -> tuple[Any, ...]:
+        return arguments(self.work.evaluate, cell.trial.candidate, cell.case, cell.previous)
 
     def _failure(self, error: Exception, tries: int) -> Failed:
         if isinstance(error, TimeoutError):

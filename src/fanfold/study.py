@@ -31,7 +31,9 @@ class Study(Generic[C]):
     `evaluate(candidate, case)` gives a number (higher is better) or `Ok(score, data, cost)`; it may be a coroutine
     function, and may raise: that candidate's evaluation is then `Failed` and the search goes on.  `cases` are `Case`s
     or plain values (each becomes the `data` of a case); without them a candidate is evaluated once.  An evaluator with
-    an attribute `evaluate_block(cells)` is given up to `block_size` (candidate, case) pairs at once.
+    an attribute `evaluate_block(cells)` is given up to `block_size` (candidate, case) pairs at once.  One with a true
+    attribute `continues` is also given, as a third argument and third of each cell, the `Ok` of the candidate on the
+    case before, or None where it has none: rungs of a training can go on where the last one stopped.
 
     A trial's score is `fold` of its cases' scores; a trial with a failed case has none, unless `failed_score` says what
     a failed case counts.  `window` is how many trials may be open at once: an ask knows all but the last `window`

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanfold import (
+    Blob,
     Case,
     ConfigError,
     Failed,
@@ -36,8 +38,9 @@ from fanfold import (
     Target,
 )
 from fanfold.errors import ExecutorBroken, Interrupted
-from fanfold.events import EvaluationFinished, Notice, RunStarted, RunStopped, TrialTold
+from fanfold.events import EvaluationFinished, Notice, Progress, RunStarted, RunStopped, TrialTold
 from fanfold.schedules import last_rung
+from fanfold.stop import Never
 from fanfold.testing import run_virtual
 
 SPACE = Space(x=Float(-5, 5), y=Float(-5, 5))
@@ -323,6 +326,64 @@ def test_an_evaluator_with_blocks_gets_full_ones_and_gives_the_same_results() ->
 def test_a_block_that_fails_as_a_whole_fails_only_its_culprit() -> None:
     run = sweep(Vectorised(), range(20), cases=[0.0]).run()
     assert {result.number for result in run.results() if result.failures} == {7}
+
+
+# -- continuing -------------------------------------------------------------------------------------------------------
+
+
+class Climber:
+    """Goes on from the case before: what it has done so far is in the outcome's data and in a blob."""
+
+    continues = True
+
+    def __call__(self, candidate: int, case: Case, previous: Ok | None) -> Ok:
+        if candidate == 5 and case.id == "1":
+            raise ValueError("five")
+        before = [] if previous is None else previous.data["done"]
+        assert previous is None or previous.data["blob"].read() == f"{candidate}/{before[-1]}".encode()
+        return Ok(
+            candidate + case.data, {"done": [*before, case.id], "blob": Blob.of(f"{candidate}/{case.id}".encode())}
+        )
+
+
+class Enough(Never):
+    """Stops in the middle of the climb."""
+
+    def check(self, progress: Progress) -> str | None:
+        return "enough" if progress.told >= 7 else None
+
+
+class BlockClimber(Climber):
+    def evaluate_block(self, cells: Any) -> list[Ok]:
+        return [self(*cell) for cell in cells]
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads:3", "processes:2"])
+@pytest.mark.parametrize("evaluator", [Climber(), BlockClimber()])
+def test_an_evaluator_that_continues_is_given_what_came_of_the_case_before(evaluator: Any, executor: str) -> None:
+    halving = Halving(eta=3, cohort=9)
+    run = sweep(evaluator, range(9), cases=[0.0, 1.0, 2.0], schedule=halving, window=9).run(executor)
+    done = {result.candidate: list(result.outcomes.values()) for result in run.results()}
+    assert [outcome.data["done"] for outcome in done[8]] == [["0"], ["0", "1"], ["0", "1", "2"]]
+    assert [len(outcomes) for outcomes in done.values()] == [1, 1, 1, 1, 1, 1, 2, 2, 3]
+
+
+def test_a_case_without_one_before_it_begins_anew_and_so_does_one_asked_at_the_same_time() -> None:
+    run = sweep(Climber(), [3], cases=[0.0, 1.0]).run()
+    (result,) = run.results()
+    assert [outcome.data["done"] for outcome in result.outcomes.values()] == [["0"], ["1"]]
+
+
+def test_a_continued_evaluation_is_resumed_from_the_ledger(tmp_path: Path) -> None:
+    def study(stop: Any) -> Study[int]:
+        return sweep(Climber(), range(9), cases=[0.0, 1.0, 2.0], schedule=Halving(3, 9), window=9, stop=stop)
+
+    ledger = tmp_path / "l.db"
+    assert study(Enough()).run(ledger=ledger, run="a").progress.told < 9
+    again = study(Never()).run(ledger=ledger, run="a")
+    assert again.trace == study(Never()).run().trace
+    last = list(next(result for result in again.results() if result.candidate == 8).outcomes.values())[-1]
+    assert isinstance(last, Ok) and last.data["done"] == ["0", "1", "2"]
 
 
 # -- stopping ---------------------------------------------------------------------------------------------------------

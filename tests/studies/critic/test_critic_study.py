@@ -24,6 +24,7 @@ from fanfold.simulator.config import Answer, SimulatorConfig
 from fanfold.simulator.core import Simulator
 from fanfold.studies.critic import ActorCriticParams, Config, EvolutionaryParams, RewardWeights, how, queries_of, study
 from fanfold.studies.critic.batch import fitness
+from fanfold.studies.critic.conclusion import slope
 from fanfold.studies.critic.critic import Critic
 from fanfold.studies.critic.features import CUES, NAMES, cues, features
 from fanfold.studies.critic.genome import BANK, Prompt, first_prompts
@@ -141,6 +142,11 @@ def test_the_summary_says_what_was_found_and_learnt() -> None:
         "Best prompt", "Satisfaction", "Population", "Generations"
     ]  # fmt: skip
     assert all(len(row) == len(section.columns) for section in done.summary.sections for row in section.rows)
+
+
+def test_the_slope_is_of_a_trend_and_not_of_a_handful() -> None:
+    assert slope([0.1, 0.9, 0.2]) is None
+    assert slope([0.01 * i for i in range(30)]) == pytest.approx(0.01)
 
 
 def test_a_run_in_which_nobody_gave_feedback_is_summarised_too() -> None:

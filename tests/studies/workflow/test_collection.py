@@ -19,7 +19,7 @@ from fanfold.studies.workflow.cage2.rules import Game
 from fanfold.studies.workflow.collect import Collect, Collector, folded, read, sizes
 from fanfold.studies.workflow.gym import TOGETHER, Trajectories
 from fanfold.studies.workflow.ppo import Experience
-from fanfold.studies.workflow.tensors import pack
+from fanfold.tensors import pack
 from fanfold.studies.workflow.workflows import UNITS, one_hot
 from fanfold.types import Blob, Case, Ok
 

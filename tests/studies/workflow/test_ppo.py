@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fanfold.errors import ConfigError
 from fanfold.studies.workflow import ppo
 from fanfold.studies.workflow.ppo import Adam, Experience, Ppo
-from fanfold.studies.workflow.tensors import about, pack, unpack
+from fanfold.tensors import about, pack, unpack
 
 ACTIONS, WIDTH = 4, 6
 

@@ -26,7 +26,7 @@ from fanfold.studies.workflow import Config, Ppo, how, study
 from fanfold.studies.workflow import training as t
 from fanfold.studies.workflow.collect import Collect
 from fanfold.studies.workflow.learner import Learner
-from fanfold.studies.workflow.tensors import about, unpack
+from fanfold.tensors import about, unpack
 from fanfold.types import Blob, Failed, Result, Trial
 
 SMALL = Config(total_episodes=900, episodes_per_update=200, block=50, length=20, results=None, fresh_episodes=800)

@@ -24,6 +24,8 @@ from fanfold.types import Result, Trial
 
 #: Rows of the table of satisfaction, and of the table of generations, at most.
 WINDOWS, ROWS = 10, 12
+#: Answers it takes to speak of a trend.
+TREND = 20
 
 
 def replayed(config: Config, queries: Sequence[str], run: Run[Any]) -> Search:
@@ -86,10 +88,11 @@ class Conclusion:
         stopped = "evolution stopped: the best no longer improved" if search.evolution_stopped else "evolution went on"
         after = [record for record in records if record.number >= self.config.bootstrap_queries]
         agreement = _agreement(after)
+        trend = slope([record.feedback for record in records])
+        moved = "" if trend is None else f"Satisfaction moved by {100 * trend:+.3f} in 100 queries. "
         told = (
             f"{memory.answered} answered, {memory.skipped} without a response, {memory.unanswered} without feedback. "
-            f"Satisfaction moved by {100 * slope([record.feedback for record in records]):+.3f} in 100 queries. "
-            "Rank correlation of what the critic expected with the feedback: "
+            f"{moved}Rank correlation of what the critic expected with the feedback: "
             + ("not known." if agreement is None else f"{agreement:.2f}.")
         )
         members = sorted(population.members, key=lambda member: -member.fitness)
@@ -155,8 +158,8 @@ def _error(records: Sequence[Record]) -> float | None:
     return statistics.fmean(abs(r.expected - r.feedback) for r in records) if records else None
 
 
-def slope(values: Sequence[float]) -> float:
-    """The least-squares slope of values against their position."""
-    if len(values) < 2:
-        return 0.0
+def slope(values: Sequence[float]) -> float | None:
+    """The least-squares slope of values against their position; None where there are too few to speak of a trend."""
+    if len(values) < TREND:
+        return None
     return statistics.linear_regression(range(len(values)), values).slope

@@ -7,9 +7,10 @@ vivid, and lets it wander off.  Prompts that contradict themselves are resolved 
 The reader (`preference`) judges the text that was written, never the prompt.  What is liked depends on the kind of the
 question (steps for instructions, one direct line for facts, points side by side for comparisons, warmth for worries,
 liveliness for writing) and on its subject (figures and formality for technical ones, friendliness for homely ones), so
-no fixed prompt is best for all.  Kinds are recognised by the reader's own table of wordings, many of which hold none
-of the cues that `features` knows, and subjects by whole words, which `features` sees only through four hash buckets:
-the critic can learn much of the taste but not all of it.
+no fixed prompt is best for all.  Kinds are recognised by the reader's own table of wordings: of about one query in
+seven the words that `features` knows do not show the kind, and of others they suggest a wrong one as well.  Subjects
+are recognised by whole words, which `features` sees only through four hash buckets.  So the critic can learn much of
+the taste but not all of it.
 
 Feedback is the preference plus normal noise, and one time in twenty the reader does not look and gives a random score.
 """

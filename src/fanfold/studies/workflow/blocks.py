@@ -13,7 +13,7 @@ from fanfold.studies.workflow.cage2.rules import Game
 from fanfold.studies.workflow.collect import Collect, context_of
 from fanfold.studies.workflow.gym import Trajectories
 from fanfold.studies.workflow.ppo import Array
-from fanfold.studies.workflow.tensors import Arrays
+from fanfold.tensors import Arrays
 
 _LOCAL = threading.local()
 

@@ -14,7 +14,7 @@ from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, Game
 from fanfold.studies.workflow.compliance import alignment, judge
 from fanfold.studies.workflow.gym import Trajectories
 from fanfold.studies.workflow.ppo import Array, Experience
-from fanfold.studies.workflow.tensors import Arrays, pack, unpack
+from fanfold.tensors import Arrays, pack, unpack
 from fanfold.studies.workflow.workflows import one_hot
 from fanfold.types import Blob, Case, Ok
 
@@ -53,6 +53,7 @@ class Collector:
     #: Give back whole trajectories, for a learner that corrects them itself.
     raw: bool = False
     alignment_lambda: float = 0.0
+    alignment_kind: str = "rate"
 
     def __call__(self, candidate: Collect, case: Case) -> Ok:
         weights = unpack(candidate.weights.read())
@@ -73,7 +74,7 @@ class Collector:
         bonus: Array = np.zeros(1)
         if candidate.workflow is not None:
             marks = judge(block.actions, block.held, candidate.workflow)
-            bonus = alignment(marks, self.alignment_lambda)
+            bonus = alignment(marks, self.alignment_lambda, self.alignment_kind)
             found = {"fixes": marks.fixes.tolist(), "kept": marks.kept.tolist(), "bonus": float(bonus.sum())}
         steps = trajectories(block, policy, bonus) if candidate.learn else None
         return self._outcome(candidate, weights, steps, block.returns, found)

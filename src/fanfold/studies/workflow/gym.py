@@ -13,7 +13,7 @@ from fanfold.errors import ConfigError, MissingExtra
 from fanfold.studies.workflow import ppo
 from fanfold.studies.workflow.cage2 import ENVIRONMENT_ID, register
 from fanfold.studies.workflow.ppo import Array
-from fanfold.studies.workflow.tensors import Arrays
+from fanfold.tensors import Arrays
 
 #: How many episodes are played in step, so that the policy is asked about many observations at once.
 TOGETHER = 16

@@ -12,7 +12,7 @@ from fanfold.strategy import Strategy
 from fanfold.studies.workflow import ppo
 from fanfold.studies.workflow.collect import Collect, context_of, folded, read
 from fanfold.studies.workflow.ppo import Adam, Array, Experience, Ppo
-from fanfold.studies.workflow.tensors import Arrays, pack, unpack
+from fanfold.tensors import Arrays, pack, unpack
 from fanfold.types import Blob, Failed, Ok, Result
 
 #: How often a block that fails is tried.
@@ -28,7 +28,8 @@ class Learner(Strategy[Collect]):
     that much older, which the ratio to the policy that played corrects.  After `per_update` episodes were told, the
     policy learns from them.  With `synchronous`, no block is asked for that an update under way would make stale.  At
     the end the last policy and the averaged one, sampled and greedy, are asked to play the same `held_out` episodes.
-    A block that fails is asked for again, by the policy of that moment.
+    A block that fails is asked for again, by the policy of that moment.  Step sizes fall from where `begun` says (0: at
+    the beginning of learning) to the end.
     """
 
     candidate_type = Collect
@@ -44,6 +45,7 @@ class Learner(Strategy[Collect]):
         workflow: tuple[str, ...] | None = None,
         synchronous: bool = False,
         held_out: int = 1024,
+        begun: float = 0.0,
     ) -> None:
         self.sizes = sizes
         self.total = total
@@ -54,6 +56,7 @@ class Learner(Strategy[Collect]):
         self.workflow = workflow
         self.synchronous = synchronous
         self.held_out = held_out
+        self.begun = begun
 
     def begin(self, seed: int) -> None:
         super().begin(seed)
@@ -66,6 +69,12 @@ class Learner(Strategy[Collect]):
         self.again: list[tuple[int, int, int, int]] = []
         #: Versions made so far; episodes asked for, told, and told since the last update; held-out plays asked for.
         self.version = self.asked = self.told = self.fresh = self.chosen = 0
+        self._publish()
+
+    def take_over(self, weights: Arrays, moments: Arrays) -> None:
+        """Begin with another learner's weights and, where it has any, its optimiser's moments; after `begin`."""
+        self.weights = self.slow = weights
+        self.adam = Adam(moments)
         self._publish()
 
     def _publish(self) -> None:
@@ -138,7 +147,7 @@ class Learner(Strategy[Collect]):
         context = context_of(self.workflow)
         experience = ppo.merge([self._folded(data, context) for data in self.pending])
         seed = derive_seed(self.seed, "update", self.version)
-        progress = self.told / self.total
+        progress = self.begun + (1.0 - self.begun) * (self.told / self.total)
         self.weights, _ = ppo.update(self.weights, self.adam, experience, self.settings, progress, seed, context)
         self.version += 1
         # At first there is nothing worth remembering, so the average starts short.

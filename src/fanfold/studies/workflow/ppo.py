@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fanfold.config import option
 from fanfold.errors import ConfigError
-from fanfold.studies.workflow.tensors import Arrays
+from fanfold.tensors import Arrays
 
 Array = NDArray[Any]
 

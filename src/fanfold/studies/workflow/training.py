@@ -21,7 +21,7 @@ from fanfold.errors import ConfigError
 from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
 from fanfold.studies.workflow.collect import Collect, Collector
-from fanfold.studies.workflow.tensors import pack, unpack
+from fanfold.tensors import pack, unpack
 from fanfold.studies.workflow.workflows import show
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
