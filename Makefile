@@ -55,9 +55,14 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/prompts.py --quick
 	$(BIN)/python benchmarks/critic.py --quick
 	$(BIN)/python benchmarks/conversations.py --quick
+	$(BIN)/python benchmarks/cage2.py --quick
+	$(BIN)/python benchmarks/collection.py --quick
+	$(BIN)/python benchmarks/workflow_search.py --quick
+	$(BIN)/python benchmarks/neuro.py --quick
 
 # The peers live in environments of their own, so that what they need never mixes with what Fanfold needs.
-MODEL_PEERS := litellm:litellm langchain:langchain-openai dspy:dspy inspect:inspect-ai,openai gepa:gepa
+MODEL_PEERS := litellm:litellm langchain:langchain-openai dspy:dspy inspect:inspect-ai,openai gepa:gepa \
+	sb3:stable-baselines3
 bench-peers: $(VENV)/.dev
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
@@ -72,4 +77,4 @@ bench-peers: $(VENV)/.dev
 	$(BIN)/python benchmarks/models.py --quick
 
 clean:
-	rm -rf $(VENV) .venv-bench .venv-peers demo benchmarks/results dist build
+	rm -rf $(VENV) .venv-bench .venv-peers demo benchmarks/results/*.json dist build

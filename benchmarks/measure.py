@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("fanfold", "msgspec", "cloudpickle", "optuna", "joblib", "dask", "distributed", "ray")
+PACKAGES = ("fanfold", "msgspec", "cloudpickle", "optuna", "joblib", "dask", "distributed", "ray", "torch")
 
 
 @dataclass(frozen=True)

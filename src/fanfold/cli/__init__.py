@@ -11,6 +11,7 @@ import click
 
 from fanfold import __version__
 from fanfold.cli.cage2 import cage2
+from fanfold.cli.calibrate import calibrate
 from fanfold.cli.compare import compare
 from fanfold.cli.doctor import completion, doctor
 from fanfold.cli.export import export
@@ -71,7 +72,10 @@ def cli() -> None:
     """Evaluate populations of expensive candidates, and never pay twice for a finished evaluation."""
 
 
-_COMMANDS = (run, resume, estimate, runs, show, export, report, compare, batches, simulate, cage2, doctor, completion)
+_COMMANDS = (
+    *(run, resume, estimate, calibrate, runs, show, export, report, compare),
+    *(batches, simulate, cage2, doctor, completion),
+)
 for _command in _COMMANDS:
     cli.add_command(_command)
 

@@ -68,6 +68,14 @@ def fields_of(name: str) -> tuple[FieldHelp, ...]:
     return describe(find_study(name).Config) if name in studies() else ()
 
 
+def configured(name: str, flags: Sequence[str]) -> Any:
+    """The config of a study with the fields that the flags say."""
+    from fanfold.plugins import find_study
+
+    kind = find_study(name).Config
+    return from_mapping(kind, _merged({}, _read_flags(describe(kind), flags, ())), name)
+
+
 def _from_name(
     name: str,
     given: dict[str, Any],

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from fanfold.executors.futures import Futures
     from fanfold.executors.local import Async, Inline, Threads
     from fanfold.executors.processes import Processes
+    from fanfold.executors.ray import Ray
 
-__all__ = ["Async", "Executor", "Futures", "Inline", "Processes", "Threads", "is_coroutine_function", "make"]
+__all__ = ["Async", "Executor", "Futures", "Inline", "Processes", "Ray", "Threads", "is_coroutine_function", "make"]
 
 # Loaded when asked for: a worker process imports this package too, and must start fast.
 _HOMES = {
@@ -28,7 +29,9 @@ _HOMES = {
     "Threads": "local",
     "Processes": "processes",
     "Futures": "futures",
+    "Ray": "ray",
 }
+_NAMES = ("inline", "async", "threads", "processes", "ray", "auto")
 
 
 def __getattr__(name: str) -> Any:
@@ -44,6 +47,8 @@ def make(spec: str | Executor | concurrent.futures.Executor = "auto", fn: Callab
     - `async:64`: coroutine functions in the event loop (plain functions on threads), so many at once; 64 unless said;
     - `threads:8`: on threads, for plain functions that mostly wait; 8 unless said;
     - `processes:8`: in worker processes, for functions that compute; one per usable core unless said;
+    - `ray:100`: as tasks of a Ray cluster, or of a Ray started here where there is none; `ray:100@ADDRESS` says which
+      cluster; one per usable core unless said;
     - `auto`: `async:64` if `fn` is a coroutine function; anything else is taken to compute, and gets `processes` with
       one worker per usable core, or `inline` where there is only one core;
     - any other name that is offered in the entry point group `fanfold.executors` (`batch:openai` is one), as a
@@ -69,8 +74,11 @@ def make(spec: str | Executor | concurrent.futures.Executor = "auto", fn: Callab
             return make("async")
         return make("processes" if usable_cores() > 1 else "inline")
     name, colon, rest = spec.partition(":")
-    if name in ("inline", "async", "threads", "processes", "auto"):
-        return _named(name, _slots(spec, rest) if colon else None, spec)
+    if name in _NAMES:
+        count, at, address = rest.partition("@") if name == "ray" else (rest, "", "")
+        if at and not address:
+            raise ConfigError(f"executor={spec!r}: no address after the '@'; write {spec[:-1]!r}, or 'ray:8@auto'")
+        return _named(name, _slots(spec, count) if colon else None, spec, address or None)
     number = rest.isascii() and rest.isdecimal() and len(rest) < 7
     return _plugged_in(name, int(rest) if number else rest if colon else None, spec)
 
@@ -91,7 +99,7 @@ def _slots(spec: str, number: str) -> int:
     return int(number)
 
 
-def _named(name: str, slots: int | None, spec: str) -> Executor:
+def _named(name: str, slots: int | None, spec: str, address: str | None) -> Executor:
     from fanfold.executors.local import Async, Inline, Threads
     from fanfold.executors.processes import Processes
 
@@ -103,6 +111,10 @@ def _named(name: str, slots: int | None, spec: str) -> Executor:
         return Async(slots or 64)
     if name == "threads":
         return Threads(slots or 8)
+    if name == "ray":
+        from fanfold.executors.ray import Ray
+
+        return Ray(slots or usable_cores(), address)
     return Processes(slots or usable_cores())
 
 
@@ -113,7 +125,7 @@ def _plugged_in(name: str, option: int | str | None, spec: str) -> Executor:
 
     offered = {entry.name: entry for entry in entry_points(group="fanfold.executors")}
     if name not in offered:
-        known = ["inline", "async", "threads", "processes", "auto", *offered]
+        known = [*_NAMES, *offered]
         raise ConfigError(f"executor={spec!r}: there is no executor {name!r}{nearest(name, known)}")
     made = offered[name].load()(option)
     if not isinstance(made, Executor):

@@ -14,10 +14,11 @@ from fanfold.cli import cli
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.models import telemetry
+from fanfold.strategies.pareto import fronts
 from fanfold.studies.prompts import Config, how, study
 from fanfold.studies.prompts.breeding import genome_of
 from fanfold.studies.prompts.genome import Genome, render
-from fanfold.studies.prompts.objectives import OBJECTIVES, fronts, merit, points_of
+from fanfold.studies.prompts.objectives import OBJECTIVES, merit, points_of
 from fanfold.studies.prompts.simulated import quality, traits
 from fanfold.studies.prompts.tasks import load
 from fanfold.types import Ok, Result, Trial

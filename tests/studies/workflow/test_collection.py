@@ -19,8 +19,8 @@ from fanfold.studies.workflow.cage2.rules import Game
 from fanfold.studies.workflow.collect import Collect, Collector, folded, read, sizes
 from fanfold.studies.workflow.gym import TOGETHER, Trajectories
 from fanfold.studies.workflow.ppo import Experience
-from fanfold.tensors import pack
 from fanfold.studies.workflow.workflows import UNITS, one_hot
+from fanfold.tensors import pack
 from fanfold.types import Blob, Case, Ok
 
 GAME = Game(("b_line",), length=30)
@@ -122,13 +122,13 @@ def test_a_workflow_is_seen_by_the_policy_and_rewarded() -> None:
 # ---------------------------------------------------------------- any environment
 
 
-def play(env: str, episodes: range = range(40), loud: float = 1) -> Trajectories:
+def play(env: str, episodes: range = range(150), loud: float = 1) -> Trajectories:
     return gym.play(env, weights_for(env, loud=loud), episodes, 5)
 
 
 def test_every_episode_of_a_block_is_played_once_and_in_its_place() -> None:
     many, few = play("gym_world:Corridor-v0"), play("gym_world:Corridor-v0", range(17, 20))
-    assert many.rewards.shape[0] == 40 > 2 * TOGETHER
+    assert many.rewards.shape[0] == 150 > 2 * TOGETHER
     for row in range(3):
         length = few.lengths[row]
         assert length == many.lengths[17 + row]
@@ -136,7 +136,7 @@ def test_every_episode_of_a_block_is_played_once_and_in_its_place() -> None:
         assert (few.rewards[row, :length] == many.rewards[17 + row, :length]).all()
         seen = few.observations[few.index[row, :length]]
         assert np.array_equal(seen, many.observations[many.index[17 + row, :length]])
-    assert len({tuple(row) for row in many.observations[many.index[:, 0]].tolist()}) == 40
+    assert len({tuple(row) for row in many.observations[many.index[:, 0]].tolist()}) == 150
 
 
 def test_terminated_episodes_have_no_last_observation_and_cut_off_ones_do() -> None:
@@ -151,7 +151,7 @@ def test_terminated_episodes_have_no_last_observation_and_cut_off_ones_do() -> N
 
 
 def test_environments_are_made_once_and_used_again() -> None:
-    play("gym_world:Endless-v0")
+    play("gym_world:Endless-v0", range(30))
     before = gym_world.Corridor.COUNT
     for first in (0, 100, 200):
         play("gym_world:Endless-v0", range(first, first + 30))

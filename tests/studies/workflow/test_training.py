@@ -29,7 +29,15 @@ from fanfold.studies.workflow.learner import Learner
 from fanfold.tensors import about, unpack
 from fanfold.types import Blob, Failed, Result, Trial
 
-SMALL = Config(total_episodes=900, episodes_per_update=200, block=50, length=20, results=None, fresh_episodes=800)
+SMALL = Config(
+    mode="ppo",
+    total_episodes=900,
+    episodes_per_update=200,
+    block=50,
+    length=20,
+    results=None,
+    fresh_episodes=800,
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +46,7 @@ def reference() -> Run[Any]:
 
 
 def curve(run: Run[Any], config: Config = SMALL) -> list[tuple[Any, ...]]:
-    updates = t.curve(run.results(), config.episodes_per_update, config.total_episodes, {})
+    updates = t.curve(run.results(), config.per_update, config.total_episodes, {})
     return [(each.number, each.episodes, each.mean_return, dict(each.lags)) for each in updates]
 
 
@@ -115,6 +123,7 @@ def count(ledger: Path, sql: str) -> int:
 # ---------------------------------------------------------------- workers that misbehave
 
 CORRIDOR = Config(
+    mode="ppo",
     env="gym_world:Corridor-v0",
     fresh_episodes=8,
     total_episodes=120,
@@ -245,7 +254,7 @@ def test_a_recorded_block_is_known_again() -> None:
 
 
 def test_cage2_is_learnt_and_the_agent_and_its_log_are_kept(tmp_path: Path) -> None:
-    config = Config(total_episodes=8_000, length=30, results=str(tmp_path))
+    config = Config(mode="ppo", total_episodes=8_000, length=30, results=str(tmp_path))
     run = study(config).run(run="mine")
     assert run.summary is not None
     figures = run.summary.figures
@@ -272,13 +281,13 @@ def test_cage2_is_learnt_and_the_agent_and_its_log_are_kept(tmp_path: Path) -> N
 
 def test_a_workflow_is_learnt_to_be_kept_to() -> None:
     order = "user>enterprise>op_server>op_host>defender"
-    config = Config(total_episodes=6_000, length=30, workflow=order, results=None)
+    config = Config(mode="ppo", total_episodes=6_000, length=30, workflow=order, alignment="rate", results=None)
     run = study(config).run()
     assert run.summary is not None
     figures = run.summary.figures
     low, high = figures["compliance_interval"]
     assert low <= figures["compliance"] <= high
-    first, *_, last = t.curve(run.results(), config.episodes_per_update, config.total_episodes, {})
+    first, *_, last = t.curve(run.results(), config.per_update, config.total_episodes, {})
     assert first.compliance is not None and last.compliance is not None
     assert last.bonus > first.bonus
 
@@ -293,6 +302,7 @@ def test_a_workflow_is_learnt_to_be_kept_to() -> None:
 )
 def test_other_environments_are_learnt(env: str, episodes: int, correction: Any, bar: float) -> None:
     config = Config(
+        mode="ppo",
         env=env,
         total_episodes=episodes,
         episodes_per_update=50,
@@ -316,7 +326,14 @@ def test_other_environments_are_learnt(env: str, episodes: int, correction: Any,
         ({"red_agent": "B_linAgent"}, "did you mean 'B_lineAgent'"),
         ({"total_episodes": 0}, "total_episodes must be at least 1"),
         ({"workflow": "user>enterprise"}, "user"),
-        ({"workflow": "balanced", "env": "CartPole-v1"}, "is for CAGE-2"),
+        ({"workflow": "balanced", "env": "CartPole-v1", "mode": "ppo"}, "is for CAGE-2"),
+        ({"env": "CartPole-v1"}, "mode='search' is for CAGE-2.*mode='ppo'"),
+        ({"workflow": "balanced"}, "mode='fixed' or mode='ppo'"),
+        ({"workflow": "balanced", "mode": "fixed", "exhaustive": True}, "a choice among all"),
+        ({"mode": "ppo", "exhaustive": True}, "leave one of them out"),
+        ({"compliance_threshold": 1.0}, "between 0 and 1"),
+        ({"patience_updates": 0}, "patience_updates must be at least 1"),
+        ({"ppo": Ppo(correction="vtrace")}, "only mode='ppo' has"),
     ],
 )
 def test_options_that_cannot_work_are_refused(fields: dict[str, Any], message: str) -> None:
@@ -333,5 +350,6 @@ def test_red_agents_have_their_documented_names(name: str) -> None:
 def test_workers_decide_where_blocks_are_played() -> None:
     assert how(Config()) == {"executor": "inline"}
     assert how(Config(n_workers=3)) == {"executor": "processes:3"}
-    assert Config(n_workers=2).window == Config(n_workers=4).window == 4
+    assert Config(mode="ppo", n_workers=2).window == Config(mode="ppo", n_workers=4).window == 4
+    assert Config().window == Config(n_workers=2).window == 2 and Config(n_workers=5).window == 5
     assert os.environ.get("OPENBLAS_NUM_THREADS")

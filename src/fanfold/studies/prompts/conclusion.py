@@ -13,11 +13,12 @@ from fanfold.calls import counted
 from fanfold.running import Go, Run
 from fanfold.stats import Interval, clustered_mean, clustered_rate, mcnemar
 from fanfold.strategies import Sweep
+from fanfold.strategies.pareto import fronts
 from fanfold.studies.prompts.breeding import credit, genome_of
 from fanfold.studies.prompts.config import Config
 from fanfold.studies.prompts.domain import Evaluate, cases
 from fanfold.studies.prompts.genome import Genome, difference, render
-from fanfold.studies.prompts.objectives import fronts, oks, points_of
+from fanfold.studies.prompts.objectives import oks, points_of
 from fanfold.studies.prompts.tasks import Problem, Split, Task
 from fanfold.study import Study
 from fanfold.summary import Section, Summary

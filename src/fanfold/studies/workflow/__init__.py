@@ -1,6 +1,7 @@
-"""The workflow study: policies that learn to defend CAGE-2 (or to do well in any Gymnasium environment) by PPO.
+"""The workflow study: which order a defender of CAGE-2 should keep to, and policies that learn to keep to it by PPO.
 
-A candidate is a version of a policy with a block of episodes to play, a cell plays them, and the strategy learns.
+In a search a candidate is a workflow and a cell its whole training; GP-UCB chooses.  With `mode="ppo"` there is one
+policy: a candidate is a version of it with a block of episodes to play, a cell plays them, and the strategy learns.
 """
 
 import os

@@ -14,8 +14,8 @@ from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, Game
 from fanfold.studies.workflow.compliance import alignment, judge
 from fanfold.studies.workflow.gym import Trajectories
 from fanfold.studies.workflow.ppo import Array, Experience
-from fanfold.tensors import Arrays, pack, unpack
 from fanfold.studies.workflow.workflows import one_hot
+from fanfold.tensors import Arrays, pack, unpack
 from fanfold.types import Blob, Case, Ok
 
 CAGE2 = "cage2"

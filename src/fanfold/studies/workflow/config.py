@@ -8,12 +8,17 @@ from typing import Any, Literal
 
 from fanfold.config import option
 from fanfold.errors import ConfigError, nearest
+from fanfold.strategy import Strategy
+from fanfold.studies.workflow.apprentice import Apprentice, Train
 from fanfold.studies.workflow.cage2.rules import REDS, Game
 from fanfold.studies.workflow.collect import CAGE2, Collect, Collector, sizes
+from fanfold.studies.workflow.compliance import Stopping, reachable
+from fanfold.studies.workflow.findings import Findings
 from fanfold.studies.workflow.learner import Learner
 from fanfold.studies.workflow.ppo import Ppo
+from fanfold.studies.workflow.search import Arm, Search, Shuffled, given, gp_ucb
 from fanfold.studies.workflow.training import Conclusion
-from fanfold.studies.workflow.workflows import parse
+from fanfold.studies.workflow.workflows import NAMED, UNITS, orders, parse
 from fanfold.study import Study
 
 #: The names that CybORG and the documented system use for red agents.
@@ -24,21 +29,45 @@ NAMES = {"B_lineAgent": "b_line", "MeanderAgent": "meander", "RedMeanderAgent": 
 class Config:
     """What is learnt, on which episodes, and how."""
 
-    mode: Literal["ppo"] = option("ppo", "ppo: one policy, with or without a workflow to keep to")
-    env: str = option(CAGE2, "cage2, or the id of any Gymnasium environment with a finite set of actions")
+    mode: Literal["search", "random", "fixed", "ppo"] = option(
+        "search",
+        "search: train the workflows that GP-UCB chooses; random: those that chance chooses; fixed: the one given, or "
+        "the six that have names; ppo: one policy, with or without a workflow to keep to",
+    )
+    env: str = option(
+        CAGE2, "cage2; with mode=ppo also the id of any Gymnasium environment with a finite set of actions"
+    )
     red_agent: str = option("B_lineAgent", "the attacker of CAGE-2: B_lineAgent, MeanderAgent or SleepAgent")
     workflow: str | None = option(None, "the order to keep to: defender>enterprise>op_server>op_host>user; none: any")
-    n_workers: int = option(1, "blocks of episodes played at once")
-    total_episodes: int = option(100_000, "episodes played in all")
-    episodes_per_update: int = option(500, "episodes from which the policy learns at once")
-    block: int = option(125, "the most episodes played without a pause: what a worker does at a time")
-    in_flight: int | None = option(None, "blocks under way; it bounds how stale a policy plays. none: 4, or n_workers")
-    synchronous: bool = option(False, "wait for every update before playing on (for comparison)")
+    n_workers: int = option(1, "workflows trained at once; with mode=ppo, blocks of episodes played at once")
+    total_episodes: int = option(100_000, "episodes learnt from in all")
+    max_episodes_per_workflow: int = option(5_000, "the most that one training of a workflow learns from")
+    fixed_episodes_per_workflow: int | None = option(None, "exactly so many instead: no training ends early")
+    episodes_per_update: int | None = option(
+        None, "episodes from which a policy learns at once; none: 100, with mode=ppo 500"
+    )
+    compliance_threshold: float = option(0.9, "the share of fixes that must keep to the workflow")
+    patience_updates: int = option(40, "a training that has not improved for so many updates ends")
+    look_updates: int = option(5, "updates from one look at held-out episodes to the next")
+    inherit: Literal["nearest", "none"] = option("nearest", "whose policy a workflow begins with")
+    inherit_optimiser: bool = option(False, "whether the optimiser's moments come along")
+    finale: float = option(0.25, "mode=search: the last share of the episodes, which the best workflow is trained with")
+    exhaustive: bool = option(False, "train all 120 workflows once, whatever total_episodes says")
+    block: int = option(125, "mode=ppo: the most episodes played without a pause, what a worker does at a time")
+    in_flight: int | None = option(
+        None, "trainings (mode=ppo: blocks) under way; a choice knows all others. none: 2 (4), or n_workers if more"
+    )
+    synchronous: bool = option(False, "mode=ppo: wait for every update before playing on (for comparison)")
     alignment_lambda: float = option(30.0, "what keeping to the workflow is worth in the reward")
+    alignment: Literal["each", "rate"] = option(
+        "each", "each: a fix that breaks the order costs lambda; rate: lambda times the change of the episode's rate"
+    )
     length: int = option(100, "steps of an episode of CAGE-2")
     green: bool = option(False, "whether CAGE-2's green agent is awake")
     observation: Literal["cyborg", "original"] = option("cyborg", "which table CAGE-2's blue sees")
-    timeout: float | None = option(None, "seconds a block may take before its worker is killed and it is played again")
+    timeout: float | None = option(
+        None, "seconds a training may take before its worker is killed; mode=ppo: a block, which is then played again"
+    )
     fresh_episodes: int | None = option(
         None, "episodes the final policy is scored on; none: 4096 of CAGE-2, 256 of other environments"
     )
@@ -47,17 +76,45 @@ class Config:
     seed: int = option(0, "of episodes, weights and everything else")
 
     def __post_init__(self) -> None:
-        least = {"n_workers": 1, "total_episodes": 1, "episodes_per_update": 1, "block": 1, "length": 1}
-        least |= {"in_flight": 1, "fresh_episodes": 1}
-        for name, low in least.items():
+        episodes = ("total_episodes", "max_episodes_per_workflow", "fixed_episodes_per_workflow", "fresh_episodes")
+        updates = ("episodes_per_update", "patience_updates", "look_updates")
+        for name in ("n_workers", "block", "in_flight", "length", *episodes, *updates):
             value = getattr(self, name)
-            if value is not None and value < low:
-                raise ConfigError(f"{name} must be at least {low}, not {value!r}")
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, not {value!r}")
+        if not 0.0 < self.compliance_threshold < 1.0:
+            raise ConfigError(f"compliance_threshold must be between 0 and 1, not {self.compliance_threshold!r}")
+        if not 0.0 <= self.finale < 1.0:
+            raise ConfigError(f"finale must be a share from 0 to below 1, not {self.finale!r}")
         self.red  # noqa: B018 -- an unknown name is an error now
         if self.workflow is not None:
             parse(self.workflow)
-            if self.env != CAGE2:
-                raise ConfigError(f"workflow={self.workflow!r} is for CAGE-2: leave env at {CAGE2!r}")
+        self._check_mode()
+
+    def _check_mode(self) -> None:
+        """Options that would not do what they say in this mode."""
+        if self.env != CAGE2 and (self.workflow is not None or self.mode != "ppo"):
+            what = f"workflow={self.workflow!r}" if self.workflow is not None else f"mode={self.mode!r}"
+            raise ConfigError(f"{what} is for CAGE-2: leave env at {CAGE2!r}, or train one policy with mode='ppo'")
+        if self.workflow is not None and (self.mode in ("search", "random") or self.exhaustive):
+            raise ConfigError(
+                f"workflow={self.workflow!r} is one workflow, and this is a choice among all: train it with "
+                "mode='fixed' or mode='ppo'"
+            )
+        if self.exhaustive and self.mode == "ppo":
+            raise ConfigError("exhaustive=True trains every workflow, and mode='ppo' one policy: leave one of them out")
+        if self.mode != "ppo" and self.ppo.correction == "vtrace":
+            raise ConfigError("ppo.correction='vtrace' corrects stale episodes, which only mode='ppo' has")
+
+    @property
+    def per_update(self) -> int:
+        if self.episodes_per_update is not None:
+            return self.episodes_per_update
+        return 500 if self.mode == "ppo" else 100
+
+    @property
+    def per_workflow(self) -> int:
+        return self.fixed_episodes_per_workflow or self.max_episodes_per_workflow
 
     @property
     def red(self) -> str:
@@ -75,16 +132,32 @@ class Config:
 
     @property
     def window(self) -> int:
-        return max(4, self.n_workers) if self.in_flight is None else self.in_flight
+        return max(4 if self.mode == "ppo" else 2, self.n_workers) if self.in_flight is None else self.in_flight
+
+    @property
+    def game(self) -> Game:
+        return Game((self.red,), self.length, self.green, self.observation)
+
+    @property
+    def collector(self) -> Collector:
+        ppo = self.ppo
+        raw = ppo.correction == "vtrace"
+        return Collector(
+            self.env, self.game, ppo.discount, ppo.trace, raw, self.alignment_lambda, alignment_kind=self.alignment
+        )
 
 
-def study(config: Config) -> Study[Collect]:
+def study(config: Config) -> Study[Any]:
     """The study that a config describes."""
+    return _one_policy(config) if config.mode == "ppo" else _many_workflows(config)
+
+
+def _one_policy(config: Config) -> Study[Collect]:
     workflow = None if config.workflow is None else parse(config.workflow)
     learner = Learner(
         sizes(config.env, workflow),
         config.total_episodes,
-        config.episodes_per_update,
+        config.per_update,
         config.block,
         config.window,
         config.ppo,
@@ -92,22 +165,17 @@ def study(config: Config) -> Study[Collect]:
         config.synchronous,
         -(-config.scored_on // 4),
     )
-    game = Game((config.red,), config.length, config.green, config.observation)
-    ppo = config.ppo
-    collector = Collector(
-        config.env, game, ppo.discount, ppo.trace, ppo.correction == "vtrace", config.alignment_lambda
-    )
     return Study(
         learner,
-        collector,
+        config.collector,
         seed=config.seed,
         timeout=config.timeout,
         name="workflow",
         conclude=Conclusion(
-            collector,
+            config.collector,
             dataclasses.asdict(config),
             config.total_episodes,
-            config.episodes_per_update,
+            config.per_update,
             config.seed,
             config.results,
             config.scored_on,
@@ -117,8 +185,45 @@ def study(config: Config) -> Study[Collect]:
     )
 
 
+def _many_workflows(config: Config) -> Study[Train]:
+    ignore = tuple(unit for unit in UNITS if unit not in reachable((config.red,)))
+    most, threshold = config.per_workflow, config.compliance_threshold
+    search = Search(
+        _chooser(config, ignore),
+        len(orders()) * most if config.exhaustive else config.total_episodes,
+        most,
+        config.per_update,
+        threshold=threshold,
+        inherit=config.inherit == "nearest",
+        ignore=ignore,
+        finale=config.finale if config.mode == "search" and not config.exhaustive else 0.0,
+        window=config.window,
+    )
+    apprentice = Apprentice(
+        config.collector,
+        config.ppo,
+        Stopping(threshold, patience=-(-config.patience_updates // config.look_updates)),
+        config.per_update,
+        config.look_updates,
+        early=config.fixed_episodes_per_workflow is None,
+        keep_optimiser=config.inherit_optimiser,
+    )
+    findings = Findings(
+        config.game, dataclasses.asdict(config), threshold, ignore, config.seed, config.results, config.scored_on
+    )
+    return Study(search, apprentice, seed=config.seed, timeout=config.timeout, name="workflow", conclude=findings)
+
+
+def _chooser(config: Config, ignore: tuple[str, ...]) -> Strategy[Arm]:
+    if config.exhaustive:
+        return given(orders(), again=False)
+    if config.mode == "fixed":
+        return given(tuple(NAMED.values()) if config.workflow is None else (parse(config.workflow),))
+    return Shuffled(orders()) if config.mode == "random" else gp_ucb(config.compliance_threshold, ignore)
+
+
 def how(config: Config) -> dict[str, Any]:
-    """Run options that follow from the config: where blocks are played."""
+    """Run options that follow from the config: where blocks are played and workflows are trained."""
     if config.n_workers == 1 and config.timeout is None:
         return {"executor": "inline"}
     return {"executor": f"processes:{config.n_workers}"}

@@ -20,11 +20,12 @@ from fanfold.calls import REHEARSAL
 from fanfold.errors import ConfigError
 from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
+from fanfold.studies.workflow import tensorboard
 from fanfold.studies.workflow.collect import Collect, Collector
-from fanfold.tensors import pack, unpack
 from fanfold.studies.workflow.workflows import show
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
+from fanfold.tensors import pack, unpack
 from fanfold.types import Case, Ok, Result
 
 #: The columns of the log, as the documented system had them; and the lag of the policies that played.
@@ -151,7 +152,9 @@ class Conclusion:
                 place = self._write(Path(self.results) / run.id, best.candidate, updates, figures)
                 figures["folder"] = str(place)
                 sections.append(
-                    Section("Files", f"{place}: agent.safetensors, training_log.csv, experiment_config.json")
+                    Section(
+                        "Files", f"{place}: agent, training_log.csv, experiment_config.json, curves for TensorBoard"
+                    )
                 )
         return Summary(figures, tuple(sections))
 
@@ -178,14 +181,33 @@ class Conclusion:
             "training_log.csv": log(updates, chosen["workflow"]).encode(),
             "experiment_config.json": msgspec.json.format(msgspec.json.encode(self.settings)),
         }
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            for name, data in files.items():
-                (place / f".{name}").write_bytes(data)
-                (place / f".{name}").replace(place / name)
-        except OSError as error:
-            raise ConfigError(f"results={self.results!r} cannot be written: {error}") from error
-        return place
+        tensorboard.write(place, curves(updates))
+        return write(place, files)
+
+
+def curves(updates: Iterable[Update]) -> dict[str, list[tuple[int, float]]]:
+    """What is drawn over the episodes learnt from."""
+    found: dict[str, list[tuple[int, float]]] = {"return/mean": [], "compliance": [], "staleness": []}
+    episodes = 0
+    for update in updates:
+        episodes += update.episodes
+        found["return/mean"].append((episodes, update.mean_return))
+        found["staleness"].append((episodes, update.lag))
+        if update.compliance is not None:
+            found["compliance"].append((episodes, update.compliance))
+    return found
+
+
+def write(place: Path, files: Mapping[str, bytes]) -> Path:
+    """Write files into a folder, each whole or not at all."""
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            (place / f".{name}").write_bytes(data)
+            (place / f".{name}").replace(place / name)
+    except OSError as error:
+        raise ConfigError(f"results={str(place.parent)!r} cannot be written: {error}") from error
+    return place
 
 
 def judged(results: Iterable[Result[Any]]) -> dict[str, Any]:

@@ -1,0 +1,151 @@
+"""The documented settings of a search for networks, the documented form of a genome, and what they stand for here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fanfold.config import option
+from fanfold.errors import ConfigError
+from fanfold.studies.neuro.breeding import Spread
+from fanfold.studies.neuro.genome import Conv, Dense, Genome, Space, key, repair
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every documented key of `CONFIG`, with its documented default."""
+
+    population_size: int = option(10, "networks in a generation")
+    max_generations: int = option(30, "generations at most")
+    fitness_threshold: float = option(99.9, "stop once a network has this accuracy in per cent")
+    concurrent_models: int = option(2, "networks trained at a time; 1: one after another")
+    max_concurrent_models: int = option(4, "the most that concurrent_models may be")
+    base_mutation_rate: float = option(0.35, "probability that a gene is changed, at a middling spread of fitness")
+    mutation_rate_min: float = option(0.10, "the least that it is lowered to where networks differ much")
+    mutation_rate_max: float = option(0.80, "the most that it is raised to where they are alike")
+    current_mutation_rate: float = option(0.35, "the rate in use; kept up to date by the search")
+    crossover_rate: float = option(0.99, "share of networks with two parents")
+    elite_percentage: float = option(0.2, "share of a generation that is kept, with its fitness")
+    dataset: Literal["MNIST", "CIFAR10", "CUSTOM"] = option("MNIST", "what is read where no loaders are given")
+    num_channels: int = option(1, "of the images; the loaders' own count")
+    px_h: int = option(28, "height of the images; the loaders' own count")
+    px_w: int = option(28, "width of the images; the loaders' own count")
+    num_classes: int = option(10, "classes; the loaders' own count")
+    batch_size: int = option(128, "images in a step")
+    test_split: float = option(0.35, "share of a CUSTOM dataset that is kept for the test")
+    num_epochs: int = option(12, "epochs of a network, at most")
+    learning_rate: float = option(0.01, "not used: every genome has its own")
+    early_stopping_patience: int = option(1000, "steps of an epoch, at most")
+    epoch_patience: int = option(3, "stop training after so many epochs without ...")
+    improvement_threshold: float = option(0.2, "... a gain of this many per cent in accuracy")
+    min_conv_layers: int = option(1, "convolutions, at least")
+    max_conv_layers: int = option(7, "convolutions, at most")
+    min_fc_layers: int = option(1, "dense layers, at least")
+    max_fc_layers: int = option(7, "dense layers, at most")
+    min_filters: int = option(2, "filters of a convolution, at least")
+    max_filters: int = option(256, "filters of a convolution, at most")
+    min_fc_nodes: int = option(128, "nodes of a dense layer, at least")
+    max_fc_nodes: int = option(2048, "nodes of a dense layer, at most")
+    dataset_path: str | None = option(None, "where the files of the dataset are")
+
+    def __post_init__(self) -> None:
+        least = {"population_size": 2, "max_generations": 1, "max_concurrent_models": 1, "num_epochs": 1}
+        least |= {"batch_size": 2, "early_stopping_patience": 1, "epoch_patience": 1}
+        for name, low in least.items():
+            if getattr(self, name) < low:
+                raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
+        for name in ("base_mutation_rate", "mutation_rate_min", "mutation_rate_max", "crossover_rate"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
+        for name in ("elite_percentage", "test_split"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
+        pairs = [(f"min_{name}", f"max_{name}") for name in ("conv_layers", "fc_layers", "filters", "fc_nodes")]
+        for least_name, most_name in [*pairs, ("mutation_rate_min", "mutation_rate_max")]:
+            low, high = getattr(self, least_name), getattr(self, most_name)
+            if low > high:
+                raise ConfigError(f"{least_name}={low} is more than {most_name}={high}")
+
+    def _bounds(self, name: str) -> tuple[int, int]:
+        return getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
+
+    @property
+    def at_once(self) -> int:
+        """Networks trained at a time: what was asked for, within its bounds."""
+        return max(1, min(self.concurrent_models, self.max_concurrent_models))
+
+    @property
+    def elites(self) -> int:
+        return min(max(1, int(self.population_size * self.elite_percentage)), self.population_size - 1)
+
+    @property
+    def spread(self) -> Spread:
+        return Spread(least=self.mutation_rate_min, most=self.mutation_rate_max, members=self.population_size)
+
+    @property
+    def space(self) -> Space:
+        return dataclasses.replace(
+            Space.original(),
+            conv_layers=self._bounds("conv_layers"),
+            filters=self._bounds("filters"),
+            dense_layers=self._bounds("fc_layers"),
+            nodes=self._bounds("fc_nodes"),
+        )
+
+
+#: The settings as the document has them: a dict to change before it is handed over.
+CONFIG: dict[str, Any] = dataclasses.asdict(Settings())
+
+
+def as_dict(genome: Genome, fitness: float = 0.0) -> dict[str, Any]:
+    """A genome under the documented keys, and two more: the activations of dense layers, and the normalisation."""
+    return {
+        "num_conv_layers": len(genome.conv),
+        "num_fc_layers": len(genome.dense),
+        "filters": [conv.filters for conv in genome.conv],
+        "kernel_sizes": [conv.kernel for conv in genome.conv],
+        "fc_nodes": [dense.nodes for dense in genome.dense],
+        "activations": [conv.activation for conv in genome.conv],
+        "fc_activations": [dense.activation for dense in genome.dense],
+        "normalization": genome.norm,
+        "dropout_rate": genome.dropout,
+        "learning_rate": genome.learning_rate,
+        "optimizer": genome.optimiser,
+        "fitness": fitness,
+        "id": key(genome)[:8],
+    }
+
+
+def as_genome(given: Mapping[str, Any], space: Space) -> Genome:
+    """The genome of such a dict, brought into the space; lists too short or too long for the counts are no matter."""
+
+    def at(name: str, place: int, otherwise: Any) -> Any:
+        values: Sequence[Any] = given.get(name) or [otherwise]
+        return values[place % len(values)]
+
+    conv = [
+        Conv(at("filters", i, None), at("kernel_sizes", i, None), at("activations", i, "relu"))
+        for i in range(_count(given, "num_conv_layers", "filters"))
+    ]
+    dense = [
+        Dense(at("fc_nodes", i, None), at("fc_activations", i, "relu"))
+        for i in range(_count(given, "num_fc_layers", "fc_nodes"))
+    ]
+    genome = Genome(
+        tuple(conv),
+        tuple(dense),
+        given.get("normalization", "batch"),
+        given.get("dropout_rate", 0.0),
+        given.get("optimizer", "adam"),
+        given.get("learning_rate", 0.001),
+    )
+    return repair(genome, space)
+
+
+def _count(given: Mapping[str, Any], count: str, values: str) -> int:
+    found = given.get(count, len(given.get(values, ())))
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise ConfigError(f"a genome's {count} must be a whole number, not {found!r}")
+    return found

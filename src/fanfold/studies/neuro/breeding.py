@@ -1,0 +1,380 @@
+"""How a genetic search makes networks: by changes of single genes, by crossing aligned layers, and by inheritance."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, TypeAlias, TypeVar
+
+from fanfold.errors import ConfigError
+from fanfold.strategies.breeding import Bred, Pick
+from fanfold.studies.neuro.genome import (
+    Conv,
+    Dense,
+    Genome,
+    Individual,
+    Space,
+    individual_of,
+    key,
+    random_conv,
+    random_dense,
+    random_genome,
+    repair,
+    rounded,
+)
+from fanfold.types import Blob, Ok, Result
+
+#: Standard deviations of a step: of a size and a learning rate in powers of e, of the dropout as it is.
+_SIZE, _RATE, _DROPOUT = 0.5, 0.7, 0.1
+#: How often a genome that was bred before is changed by one gene more, before it is accepted: the space is that small.
+_ATTEMPTS = 32
+
+_Told: TypeAlias = Result[Individual]
+_Layer = TypeVar("_Layer")
+_Choice = TypeVar("_Choice")
+_Number = TypeVar("_Number", int, float)
+#: A way to change a genome: given the layer it is about (0 where it is about the whole), the space, and randomness.
+Change: TypeAlias = Callable[[Genome, int, Space, Random], Genome]
+
+
+# ---------------------------------------------------------------- single changes
+
+
+def _filters(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+    layer = genome.conv[at]
+    return _with_conv(genome, at, replace(layer, filters=_resized(layer.filters, space.filters, rng)))
+
+
+def _kernel(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+    layer = genome.conv[at]
+    return _with_conv(genome, at, replace(layer, kernel=_other(layer.kernel, space.kernels, rng)))
+
+
+def _conv_activation(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+    layer = genome.conv[at]
+    return _with_conv(genome, at, replace(layer, activation=_other(layer.activation, space.activations, rng)))
+
+
+def _nodes(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+    layer = genome.dense[at]
+    return _with_dense(genome, at, replace(layer, nodes=_resized(layer.nodes, space.nodes, rng)))
+
+
+def _dense_activation(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+    layer = genome.dense[at]
+    return _with_dense(genome, at, replace(layer, activation=_other(layer.activation, space.activations, rng)))
+
+
+def _norm(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+    return replace(genome, norm=_other(genome.norm, space.norms, rng))
+
+
+def _dropout(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+    moved = round(rng.gauss(genome.dropout, _DROPOUT), 3)
+    return replace(genome, dropout=float(_within(moved, space.dropout)))
+
+
+def _optimiser(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+    return replace(genome, optimiser=_other(genome.optimiser, space.optimisers, rng))
+
+
+def _learning_rate(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+    moved = rounded(genome.learning_rate * math.exp(rng.gauss(0.0, _RATE)))
+    return replace(genome, learning_rate=float(_within(moved, space.learning_rates)))
+
+
+def _conv_layers(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+    return replace(genome, conv=_restacked(genome.conv, space.conv_layers, random_conv(space, rng), rng))
+
+
+def _dense_layers(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+    return replace(genome, dense=_restacked(genome.dense, space.dense_layers, random_dense(space, rng), rng))
+
+
+#: Every way to change a genome, and what it is about: each convolution, each dense layer, or the whole.  Those that
+#: change the number of layers come last, so that the numbers of the layers hold until then.
+CHANGES: dict[str, tuple[str, Change]] = {
+    "filters": ("conv", _filters),
+    "kernel": ("conv", _kernel),
+    "conv activation": ("conv", _conv_activation),
+    "nodes": ("dense", _nodes),
+    "dense activation": ("dense", _dense_activation),
+    "norm": ("", _norm),
+    "dropout": ("", _dropout),
+    "optimiser": ("", _optimiser),
+    "learning rate": ("", _learning_rate),
+    "conv layers": ("", _conv_layers),
+    "dense layers": ("", _dense_layers),
+}
+
+
+def _genes(genome: Genome) -> list[tuple[str, int]]:
+    """What can be changed: the name of the change, and the layer."""
+    counts = {"conv": len(genome.conv), "dense": len(genome.dense), "": 1}
+    return [(name, at) for name, (about, _) in CHANGES.items() for at in range(counts[about])]
+
+
+def _changed(genome: Genome, gene: tuple[str, int], space: Space, rng: Random) -> Genome:
+    name, at = gene
+    return CHANGES[name][1](genome, at, space, rng)
+
+
+# ---------------------------------------------------------------- genomes from genomes
+
+
+def mutate(genome: Genome, space: Space, rng: Random, rate: float) -> tuple[Genome, list[str]]:
+    """A genome of the space with each gene changed with probability `rate`, and the names of the changes, if any."""
+    names: dict[str, None] = {}
+    for gene in [gene for gene in _genes(genome) if rng.random() < rate]:
+        mutant = _changed(genome, gene, space, rng)
+        if mutant != genome:
+            genome, names[gene[0]] = mutant, None
+    return genome, list(names)
+
+
+def step(genome: Genome, space: Space, rng: Random) -> tuple[Genome, list[str]]:
+    """A genome of the space with one gene changed, and the name of the change; none where there is no other genome."""
+    genes = _genes(genome)
+    for gene in rng.sample(genes, len(genes)):
+        mutant = _changed(genome, gene, space, rng)
+        if mutant != genome:
+            return mutant, [gene[0]]
+    return genome, []
+
+
+def crossover(mother: Genome, father: Genome, rng: Random) -> Genome:
+    """Each layer from either parent, convolutions aligned from the images on and dense layers from the classes back.
+
+    What one stack has more than the other is inherited as a whole, or not.  The optimiser comes with its learning rate.
+    """
+    trained = rng.choice((mother, father))
+    return Genome(
+        conv=_crossed(mother.conv, father.conv, rng),
+        dense=_crossed(mother.dense[::-1], father.dense[::-1], rng)[::-1],
+        norm=rng.choice((mother.norm, father.norm)),
+        dropout=rng.choice((mother.dropout, father.dropout)),
+        optimiser=trained.optimiser,
+        learning_rate=trained.learning_rate,
+    )
+
+
+def sibling(genome: Genome, space: Space, rng: Random, young: bool = False) -> Genome:
+    """The same network, trained with another learning rate and dropout: any where nothing is known yet, else near."""
+    low, high = map(math.log, space.learning_rates)
+    step = rng.gauss(0.0, _RATE)
+    rate = math.exp(rng.uniform(low, high)) if young else genome.learning_rate * math.exp(step)
+    dropout = genome.dropout
+    if dropout > 0:  # a network without dropout is of another family
+        dropout = max(0.001, round(rng.gauss(dropout, _DROPOUT), 3))
+    return repair(replace(genome, learning_rate=rounded(rate), dropout=dropout), space)
+
+
+def shared(one: Genome, other: Genome) -> int:
+    """How many layers two genomes have in common, aligned as in `crossover`."""
+    conv = sum(mine == theirs for mine, theirs in zip(one.conv, other.conv))
+    return conv + sum(mine == theirs for mine, theirs in zip(one.dense[::-1], other.dense[::-1]))
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mutation rate that rises as the scores of the population draw together.
+
+    `rate = base + (1 - min(1, deviation / wide) - 0.5) * swing`, kept between `least` and `most`, where the deviation
+    is that of the last `members` scores.  The numbers are the original's, for accuracies between 0 and 1.
+    """
+
+    wide: float = 0.1
+    swing: float = 0.4
+    least: float = 0.1
+    most: float = 0.8
+    members: int = 10
+
+    def __post_init__(self) -> None:
+        if not (self.wide > 0 and math.isfinite(self.wide) and math.isfinite(self.swing)):
+            raise ConfigError(f"wide must be above 0 and swing a number, not {self.wide!r} and {self.swing!r}")
+        if not 0 <= self.least <= self.most <= 1:
+            raise ConfigError(f"least and most must be between 0 and 1 and in order, not {self.least!r}, {self.most!r}")
+        if self.members < 2:
+            raise ConfigError(f"a spread needs at least 2 members, not {self.members!r}")
+
+    def rate(self, base: float, scores: Collection[float]) -> float:
+        """The rate for these scores; of fewer than two nothing is known, and the base holds."""
+        if len(scores) > 1:
+            narrow = 1.0 - min(1.0, statistics.pstdev(scores) / self.wide)
+            base += (narrow - 0.5) * self.swing
+        return min(max(base, self.least), self.most)
+
+
+class NeuroBreeder:
+    """Breeds networks for `Genetic(breeder=...)`: every candidate is an `Individual` whose genome is in the space.
+
+    A sample is any genome.  A child is a parent, or with probability `crossover_rate` two parents crossed, mutated; a
+    `fresh_share` of them are samples.  No genome is bred twice (by `key`), unless the space is used up.  `spread` moves
+    the mutation rate that the search gives by how far the scores lie apart.  With a `litter` above 1, each is followed
+    by siblings that differ from it in learning rate and dropout alone: a family, which engines can train as one.
+
+    With `inherit`, a child starts from the weights of a parent: of the one with more layers in common where both have
+    any.  `parents` in its origin names that one first.  The weights are those in the data of a result's last case that
+    was evaluated (`"weights"`, a Blob).  `by` names the changes ("crossover+filters+dropout").  State is one short key
+    for every genome bred, and the last scores.
+    """
+
+    def __init__(
+        self,
+        space: Space | None = None,
+        crossover_rate: float = 0.5,
+        fresh_share: float = 0.05,
+        inherit: bool = False,
+        spread: Spread | None = None,
+        litter: int = 1,
+    ) -> None:
+        for name, share in (("crossover_rate", crossover_rate), ("fresh_share", fresh_share)):
+            if not 0 <= share <= 1:
+                raise ConfigError(f"{name} must be between 0 and 1, not {share!r}")
+        if litter < 1:
+            raise ConfigError(f"litter must be at least 1, not {litter!r}")
+        self._space = space or Space()
+        self._litter = litter
+        self._first: Bred[Individual] | None = None
+        self._siblings = 0
+        self._crossover_rate = crossover_rate
+        self._fresh_share = fresh_share
+        self._inherit = inherit
+        self._spread = spread
+        self._bred: set[str] = set()
+        self._scores: dict[int, float] = {}
+
+    def sample(self, rng: Random) -> Bred[Individual]:
+        return self._sibling(rng) or self._follow(self._sample(rng))
+
+    def child(self, pick: Pick[Individual], rng: Random, rate: float) -> Bred[Individual]:
+        return self._sibling(rng) or self._follow(self._child(pick, rng, rate))
+
+    def _follow(self, bred: Bred[Individual]) -> Bred[Individual]:
+        """The next ones are to be siblings of this one."""
+        self._first, self._siblings = bred, self._litter - 1
+        return bred
+
+    def _sibling(self, rng: Random) -> Bred[Individual] | None:
+        if self._first is None or self._siblings < 1:
+            return None
+        self._siblings -= 1
+        first = self._first
+        genome = sibling(first.candidate.genome, self._space, rng, young=not first.parents)
+        return self._made(genome, first.parents, [*first.by.split("+"), "sibling"], rng)
+
+    def _sample(self, rng: Random) -> Bred[Individual]:
+        return self._made(random_genome(self._space, rng), (), ["sample"], rng)
+
+    def _child(self, pick: Pick[Individual], rng: Random, rate: float) -> Bred[Individual]:
+        if rng.random() < self._fresh_share:
+            return self._sample(rng)
+        mother = pick()
+        assert mother is not None
+        genome = _genome(mother)
+        parents: tuple[_Told, ...] = (mother,)
+        by: list[str] = []
+        father = pick(but=mother) if rng.random() < self._crossover_rate else None
+        if father is not None and (crossed := crossover(genome, _genome(father), rng)) != genome:
+            genome, parents, by = crossed, (mother, father), ["crossover"]
+        # A parent that the user gave as a seed may lie outside the space.
+        genome, names = mutate(repair(genome, self._space), self._space, rng, self._rate(rate))
+        return self._made(genome, parents, [*by, *names], rng)
+
+    def again(self, bred: Bred[Individual], rng: Random, rate: float) -> Bred[Individual]:
+        genome, names = step(bred.candidate.genome, self._space, rng)
+        return self._made(genome, bred.parents, [*bred.by.split("+"), *names] if bred.parents else [bred.by], rng)
+
+    def learn(self, result: _Told, better: bool | None) -> None:
+        self._bred.add(key(_genome(result)))  # seeds are nobody's children
+        if self._spread is not None and result.score is not None:
+            self._scores[result.number] = result.score
+            if len(self._scores) > self._spread.members:
+                del self._scores[min(self._scores)]  # the oldest by number, so that the order of telling is no matter
+
+    def _rate(self, rate: float) -> float:
+        return rate if self._spread is None else self._spread.rate(rate, self._scores.values())
+
+    def _made(self, genome: Genome, parents: tuple[_Told, ...], names: Iterable[str], rng: Random) -> Bred[Individual]:
+        """The candidate, changed until it is new."""
+        by = dict.fromkeys(names)
+        for _ in range(_ATTEMPTS):
+            if key(genome) not in self._bred:
+                break
+            genome, further = step(genome, self._space, rng)
+            by |= dict.fromkeys(further if parents else ())
+        self._bred.add(key(genome))
+        blob = None
+        if self._inherit:
+            # Stable: of parents that are equally near, the one selected first.
+            parents = tuple(sorted(parents, key=lambda one: (weights_of(one) is None, -shared(_genome(one), genome))))
+            blob = weights_of(parents[0]) if parents else None
+        return Bred(Individual(genome, blob), parents, "+".join(by) or "copy")
+
+
+def weights_of(result: Result[Any]) -> Blob | None:
+    """The weights a network ended with: those of its last case that was evaluated; None where none were kept."""
+    for outcome in reversed(list(result.outcomes.values())):
+        if isinstance(outcome, Ok) and isinstance(outcome.data, Mapping):
+            weights = outcome.data.get("weights")
+            if isinstance(weights, Blob):
+                return weights
+    return None
+
+
+def _genome(result: _Told) -> Genome:
+    return individual_of(result.candidate).genome
+
+
+# ---------------------------------------------------------------- layers and numbers
+
+
+def _with_conv(genome: Genome, at: int, layer: Conv) -> Genome:
+    return replace(genome, conv=(*genome.conv[:at], layer, *genome.conv[at + 1 :]))
+
+
+def _with_dense(genome: Genome, at: int, layer: Dense) -> Genome:
+    return replace(genome, dense=(*genome.dense[:at], layer, *genome.dense[at + 1 :]))
+
+
+def _restacked(layers: tuple[_Layer, ...], bounds: tuple[int, int], new: _Layer, rng: Random) -> tuple[_Layer, ...]:
+    """One layer more (new, or a copy of one behind it) or one less, as the bounds allow."""
+    least, most = bounds
+    ways = ["add"] * (len(layers) < most) + ["copy"] * (0 < len(layers) < most) + ["remove"] * (len(layers) > least)
+    if not ways:
+        return layers
+    way = rng.choice(ways)
+    at = rng.randrange(len(layers) + (way == "add"))
+    if way == "remove":
+        return (*layers[:at], *layers[at + 1 :])
+    return (*layers[:at], new if way == "add" else layers[at], *layers[at:])
+
+
+def _crossed(one: tuple[_Layer, ...], other: tuple[_Layer, ...], rng: Random) -> tuple[_Layer, ...]:
+    common = tuple(rng.choice(pair) for pair in zip(one, other))
+    longer = max(one, other, key=len)
+    return common + (longer[len(common) :] if rng.random() < 0.5 else ())
+
+
+def _resized(size: int, bounds: tuple[int, int], rng: Random) -> int:
+    """A size some steps up or down, in proportion to itself; at a bound, away from it."""
+    factor = math.exp(rng.gauss(0.0, _SIZE))
+    least, most = bounds
+    if size >= most:
+        factor = min(factor, 1 / factor)
+    elif size <= least:
+        factor = max(factor, 1 / factor)
+    new = round(size * factor)
+    return _within(new if new != size else size + (1 if factor >= 1 else -1), bounds)
+
+
+def _within(value: _Number, bounds: tuple[_Number, _Number]) -> _Number:
+    return min(max(value, bounds[0]), bounds[1])
+
+
+def _other(choice: _Choice, choices: Sequence[_Choice], rng: Random) -> _Choice:
+    """Another choice; the same only where there is no other."""
+    return rng.choice([other for other in choices if other != choice] or [choice])

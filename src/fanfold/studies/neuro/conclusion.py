@@ -1,0 +1,231 @@
+"""What a search for networks found: the winner on the test part, where it came from, and files of it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fanfold.calls import REHEARSAL
+from fanfold.running import Go, Run
+from fanfold.stats import Interval, rate, spearman
+from fanfold.strategies import Sweep
+from fanfold.strategies.pareto import fronts
+from fanfold.studies.neuro import genome as genomes
+from fanfold.studies.neuro.breeding import weights_of
+from fanfold.studies.neuro.config import Config
+from fanfold.studies.neuro.data import Data
+from fanfold.studies.neuro.domain import Examiner, Trainer
+from fanfold.studies.neuro.export import classifier
+from fanfold.studies.neuro.genome import Genome, Individual, individual_of
+from fanfold.studies.neuro.objectives import points_of
+from fanfold.study import Study
+from fanfold.summary import Section, Summary
+from fanfold.types import Ok, Result
+
+#: Rows of the lists that could be long.
+MOST_ROWS = 40
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """Scores the winner of the search on the test part, once, and writes its files."""
+
+    config: Config
+    trainer: Trainer
+    data: Data
+
+    async def __call__(self, run: Run[Any], go: Go) -> Summary:
+        results = list(run.results())
+        winner = run.best
+        if winner is None:
+            return Summary({"winner": None}, (Section("No winner", "no network was trained to the last rung"),))
+        genome = individual_of(winner.candidate).genome
+        tested = await self._tested(Individual(genome, weights_of(winner)), go)
+        last = _last(winner)
+        figures: dict[str, Any] = {
+            "winner": {"genome": msgspec.to_builtins(genome), "text": genomes.describe(genome)},
+            "validation": last.data["accuracy"],
+            "test": None if tested is None else tested.estimate,
+            "test_interval": None if tested is None else [tested.low, tested.high],
+            "test_images": None if tested is None else tested.n,
+            "parameters": last.data["parameters"],
+            "epochs": _epochs(results),
+        }
+        sections = [
+            Section("Best network", self._text(genome, figures), ("layer", "size", "numbers"), self._layers(genome)),
+            self._spent(figures, results),
+            self._front(results),
+            self._generations(results),
+            Section("Lineage of the winner", "", ("trial", "by", "accuracy", "network"), _lineage(winner, results)),
+            self._curves(results),
+            self._ways(results),
+        ]
+        if self.config.results is not None and REHEARSAL.get() is None:
+            saved = classifier(winner, self.data).save(Path(self.config.results) / run.id)
+            figures["folder"] = str(saved.folder)
+            sections.append(Section("Files", "\n".join([f"{saved.folder}: {', '.join(saved.files)}", *saved.notes])))
+        return Summary(figures, tuple(section for section in sections if section is not None))
+
+    async def _tested(self, winner: Individual, go: Go) -> Interval | None:
+        if not len(self.data.test):
+            return None
+        examiner = Examiner(self.trainer.source, self.trainer.training, self.trainer.seed)
+        run = await go("test", Study(Sweep([winner]), examiner, seed=self.config.seed, name="test"))
+        for result in run.results():
+            for outcome in result.outcomes.values():
+                if isinstance(outcome, Ok):
+                    pairs = list(zip(outcome.data["said"], outcome.data["labels"]))
+                    return rate(sum(said == label for said, label in pairs), len(pairs))
+        return None
+
+    def _text(self, genome: Genome, figures: dict[str, Any]) -> str:
+        text = f"{genomes.describe(genome)}\nValidation accuracy {figures['validation']:.4f}, by which it was chosen"
+        if figures["test"] is None:
+            return text + "; there is no test part."
+        low, high = figures["test_interval"]
+        return (
+            f"{text}; test accuracy {figures['test']:.4f} (95 % interval {low:.4f} to {high:.4f}, "
+            f"{figures['test_images']} images, looked at once)."
+        )
+
+    def _layers(self, genome: Genome) -> tuple[tuple[Any, ...], ...]:
+        sizes = genomes.layout(genome, self.data.shape)
+        rows = []
+        for i, conv in enumerate(genome.conv):
+            own = (f"conv.{i}.", f"norm.{i}.")
+            numbers = sum(math.prod(size) for name, size in sizes.tensors.items() if name.startswith(own))
+            layer = f"conv {conv.filters} of {conv.kernel}x{conv.kernel}, {conv.activation}"
+            layer += ", pool" if sizes.pooled[i] else ""
+            rows.append((layer, "x".join(map(str, sizes.maps[i + 1])), numbers))
+        for j, dense in enumerate(genome.dense):
+            numbers = sum(math.prod(sizes.tensors[f"dense.{j}.{part}"]) for part in ("weight", "bias"))
+            rows.append((f"dense, {dense.activation}", str(dense.nodes), numbers))
+        numbers = sum(math.prod(sizes.tensors[f"out.{part}"]) for part in ("weight", "bias"))
+        return (*rows, ("out", str(self.data.shape.classes), numbers))
+
+    def _spent(self, figures: dict[str, Any], results: Sequence[Result[Any]]) -> Section:
+        """What the rungs saved, and what became of the networks."""
+        every = len(results) * self.config.epochs
+        spent = figures["epochs"]
+        ends = Counter(_end(result) for result in results)
+        text = f"{spent} epochs were trained"
+        if every:
+            text += f"; every network to the end would have taken {every}, {every / max(1, spent):.1f} times as many."
+        rows = tuple(sorted(ends.items(), key=lambda pair: -pair[1]))
+        return Section("Effort", text, ("end of the training", "networks"), rows)
+
+    def _front(self, results: Sequence[Result[Any]]) -> Section | None:
+        objectives = self.config.objectives
+        complete = [result for result in results if result.complete]
+        if len(objectives) == 1 or not complete:
+            return None
+        points = points_of(complete, objectives)
+        rows = [
+            (complete[at].number, points[at][0], *(-value for value in points[at][1:]), _brief(complete[at]))
+            for at in fronts(points)[0]
+        ]
+        return Section("Pareto front", "", ("trial", *objectives, "network"), tuple(sorted(rows)[:MOST_ROWS]))
+
+    def _generations(self, results: Sequence[Result[Any]]) -> Section:
+        """How scores and diversity moved, in steps of one population."""
+        rows, best = [], float("-inf")
+        ordered = sorted(results, key=lambda result: result.number)
+        for first in range(0, len(ordered), self.config.population):
+            part = ordered[first : first + self.config.population]
+            scores = [result.score for result in part if result.score is not None]
+            best = max([best, *(result.score or 0.0 for result in part if result.complete)])
+            kinds = len({_shape(result) for result in part})
+            spread = statistics.pstdev(scores) if scores else None
+            mean = statistics.fmean(scores) if scores else None
+            rows.append((f"{part[0].number}-{part[-1].number}", best, mean, spread, kinds))
+        head = ("trials", "best so far", "mean accuracy", "deviation", "different shapes")
+        return Section("Search", "", head, tuple(rows[:MOST_ROWS]))
+
+    def _curves(self, results: Sequence[Result[Any]]) -> Section:
+        """The validation accuracy of the longest trained networks, epoch by epoch."""
+        done = [result for result in results if result.complete]
+        done = sorted(done, key=lambda result: -(result.score or 0.0))[:5]
+        curves = [[accuracy for accuracy, _ in _last(result).data["curve"]] for result in done]
+        longest = max((len(curve) for curve in curves), default=0)
+        every = max(1, longest // 20)
+        rows = [
+            (epoch + 1, *(curve[epoch] if epoch < len(curve) else None for curve in curves))
+            for epoch in range(longest)
+            if (epoch + 1) % every == 0 or epoch == longest - 1
+        ]
+        head = ("epoch", *(f"trial {result.number}" for result in done))
+        return Section("Validation accuracy of the best", _foresight(results), head, tuple(rows))
+
+    def _ways(self, results: Sequence[Result[Any]]) -> Section:
+        scores = {result.number: result.score for result in results}
+        made: Counter[str] = Counter()
+        better: Counter[str] = Counter()
+        for result in results:
+            origin = result.trial.origin or {}
+            bars = [scores.get(parent) for parent in origin.get("parents", ())]
+            known = [bar for bar in bars if bar is not None]
+            for way in str(origin.get("by", "")).split("+"):
+                made[way] += 1
+                better[way] += bool(known) and result.score is not None and result.score > max(known)
+        rows = tuple((way, count, better[way]) for way, count in made.most_common(MOST_ROWS))
+        return Section("Ways of making networks", "", ("way", "networks", "better than the parent"), rows)
+
+
+def _last(result: Result[Any]) -> Ok:
+    return [outcome for outcome in result.outcomes.values() if isinstance(outcome, Ok)][-1]
+
+
+def _epochs(results: Sequence[Result[Any]]) -> int:
+    found = 0
+    for result in results:
+        oks = [outcome for outcome in result.outcomes.values() if isinstance(outcome, Ok)]
+        found += max((outcome.data.get("epochs", 0) for outcome in oks), default=0)
+    return found
+
+
+def _end(result: Result[Any]) -> str:
+    failures = list(result.failures.values())
+    if failures:
+        return f"failed: {failures[-1].kind}"
+    if result.dropped is not None:
+        return result.dropped
+    if _last(result).data.get("broken"):
+        return "diverged"
+    return "stopped by patience" if _last(result).data.get("stopped") else "trained to the end"
+
+
+def _brief(result: Result[Any]) -> str:
+    return genomes.describe(individual_of(result.candidate).genome)
+
+
+def _shape(result: Result[Any]) -> tuple[Any, ...]:
+    genome = individual_of(result.candidate).genome
+    return genome.conv, genome.dense, genome.norm
+
+
+def _lineage(winner: Result[Any], results: Sequence[Result[Any]]) -> tuple[tuple[Any, ...], ...]:
+    """From the winner back through its first parents."""
+    known = {result.number: result for result in results}
+    rows: list[tuple[Any, ...]] = []
+    at: Result[Any] | None = winner
+    while at is not None and len(rows) < MOST_ROWS:
+        origin = at.trial.origin or {}
+        rows.append((at.number, origin.get("by", ""), at.score, _brief(at)))
+        parents = [parent for parent in origin.get("parents", ()) if parent < at.number]
+        at = known.get(parents[0]) if parents else None
+    return tuple(rows)
+
+
+def _foresight(results: Sequence[Result[Any]]) -> str:
+    """How well the first epoch told the end, among those that got there."""
+    curves = [[accuracy for accuracy, _ in _last(result).data["curve"]] for result in results if result.complete]
+    curves = [curve for curve in curves if len(curve) > 1]
+    found = spearman([curve[0] for curve in curves], [curve[-1] for curve in curves]) if len(curves) > 4 else None
+    return "" if found is None else f"Rank correlation of the first epoch with the last: {found:.2f}."

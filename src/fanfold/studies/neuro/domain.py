@@ -1,0 +1,274 @@
+"""What a cell of the study is: a network trained up to a rung, one alone or many as one, and what came of it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from fanfold.encoding import derive_seed, digest
+from fanfold.studies.neuro import genome as genomes
+from fanfold.studies.neuro import morph, network
+from fanfold.studies.neuro.data import Data, Resident, Source, resident
+from fanfold.studies.neuro.engines import Devices, Engine
+from fanfold.studies.neuro.genome import Individual, individual_of
+from fanfold.studies.neuro.memory import DoesNotFit, Memory, Pace, free_memory, in_groups
+from fanfold.studies.neuro.training import Job, Trained, Training, pinned_threads, predict, train
+from fanfold.tensors import pack, unpack
+from fanfold.types import Blob, Case, Failed, Ok, Outcome
+
+#: Images for which the time of an answer is taken, and how often.
+_ASKED, _TIMES = 64, 5
+
+Cell = tuple[Any, Case, Ok | None]
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Trains networks: `case.data["epochs"]` epochs in all, from where the rung before left off.
+
+    What comes of a network does not depend on the engine or on what is trained beside it (to rounding where networks
+    are stacked, or a GPU adds), so the engine is no part of what an evaluation is.  With 0 epochs nothing is trained:
+    the score is then a guess from the first slopes, below every accuracy.
+    """
+
+    source: Source | Data
+    training: Training
+    engine: Engine
+    #: Also measure how long the network takes to answer.
+    latency: bool = False
+    seed: int = 0
+
+    continues: ClassVar[bool] = True
+
+    @property
+    def block_size(self) -> int:
+        return self.engine.group
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """What decides about outcomes: the data and how networks are trained."""
+        source = self.source if isinstance(self.source, Source) else self.source.digest
+        settings = (self.training.batch, self.training.dtype, self.training.max_batches)
+        patience = (self.training.patience, self.training.gain)
+        return f"neuro-1@{digest(repr((source, settings, patience, self.latency, self.seed))).hex()[:16]}"
+
+    def __call__(self, candidate: Any, case: Case, previous: Ok | None = None) -> Outcome:
+        return self.evaluate_block([(candidate, case, previous)])[0]
+
+    def evaluate_block(self, cells: Sequence[Cell]) -> list[Outcome]:
+        with pinned_threads():
+            place = _place(self.engine)
+            device = place.devices.take()
+            try:
+                images = resident(self.source, device, self.training.dtype, self.seed)
+                return self._evaluated(cells, images, place)
+            finally:
+                place.devices.give(device)
+
+    def _evaluated(self, cells: Sequence[Cell], images: Resident, place: _Place) -> list[Outcome]:
+        individuals = [individual_of(candidate) for candidate, _, _ in cells]
+        jobs = [
+            _job(individual, case, previous, images) if case.data["epochs"] else None
+            for individual, (_, case, previous) in zip(individuals, cells)
+        ]
+        wanted = [job for job in jobs if job is not None]
+        done = iter(self._trained(wanted, images, place))
+        outcomes: list[Outcome] = []
+        for individual, job, (_, case, _) in zip(individuals, jobs, cells):
+            if job is None:
+                outcomes.append(_guessed(individual, case, images, self.training))
+                continue
+            found = next(done)
+            if isinstance(found, DoesNotFit):
+                outcomes.append(Failed("out-of-memory", str(found)))
+            else:
+                outcomes.append(self._outcome(individual, found, images))
+        return outcomes
+
+    def _trained(self, jobs: Sequence[Job], images: Resident, place: _Place) -> list[Trained | DoesNotFit]:
+        memory = place.memory(images.device)
+
+        def predict(job: Job) -> int:
+            return genomes.memory(job.genome, images.shape, self.training.batch) * (
+                2 if self.training.dtype == "float64" else 1
+            )
+
+        def group(part: Sequence[Job]) -> list[Trained]:
+            if images.device == "cuda":
+                torch.cuda.empty_cache()
+                torch.cuda.reset_peak_memory_stats()
+                before = torch.cuda.memory_allocated()
+            began = time.perf_counter()
+            found = self._together(part, images)
+            place.pace.saw(len(part), time.perf_counter() - began)
+            if images.device == "cuda" and self.engine.together != "each":
+                memory.measured(sum(map(predict, part)), torch.cuda.max_memory_allocated() - before)
+            return found
+
+        return in_groups(jobs, predict, memory, group, out_of_memory, lambda: place.pace.size)
+
+    def _together(self, jobs: Sequence[Job], images: Resident) -> list[Trained]:
+        if self.engine.together == "fused":
+            from fanfold.studies.neuro.fused import train_fused
+
+            return list(train_fused(jobs, images, self.training))
+        if self.engine.together == "graph":
+            from fanfold.studies.neuro.graphs import train_graphs
+
+            return list(train_graphs(jobs, images, self.training))
+        if self.engine.name == "streams":
+            with torch.cuda.stream(_stream()):
+                found = [train(job, images, self.training) for job in jobs]
+                torch.cuda.current_stream().synchronize()
+                return found
+        return [train(job, images, self.training) for job in jobs]
+
+    def _outcome(self, individual: Individual, found: Trained, images: Resident) -> Ok:
+        # The weights are kept once, unless they are trained in finer numbers than they are kept in.
+        whole = self.training.dtype != "float32"
+        state = {name: array for name, array in unpack(found.state).items() if whole or name not in found.weights}
+        data: dict[str, Any] = {
+            "accuracy": found.accuracy,
+            "loss": _finite(found.loss),
+            "curve": [[accuracy, _finite(loss)] for accuracy, loss in found.curve],
+            "epochs": found.epochs,
+            "parameters": genomes.parameters(individual.genome, images.shape),
+            "operations": genomes.operations(individual.genome, images.shape),
+            "stopped": found.stopped,
+            "weights": Blob.of(morph.packed(individual.genome, found.weights)),
+            "state": Blob.of(pack(state)),
+        }
+        if found.broken:
+            data["broken"] = True
+        if self.latency:
+            data["latency"] = latency(individual, found, images)
+        return Ok(found.accuracy, data)
+
+
+@dataclass(frozen=True)
+class Examiner:
+    """Scores networks on the test part: a candidate's weights are those it inherited."""
+
+    source: Source | Data
+    training: Training
+    seed: int = 0
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        source = self.source if isinstance(self.source, Source) else self.source.digest
+        return f"neuro-test-1@{digest(repr((source, self.training.dtype, self.seed))).hex()[:16]}"
+
+    def __call__(self, candidate: Any, case: Case) -> Ok:
+        individual = individual_of(candidate)
+        assert individual.inherited is not None
+        _, weights = morph.unpacked(individual.inherited.read())
+        with pinned_threads():
+            images = resident(self.source, "cpu", self.training.dtype, self.seed)
+            test = images.data.test
+            said = predict(individual.genome, weights, images.prepared(test.pixels)).argmax(axis=1)
+        return Ok(float((said == test.labels).mean()), {"said": said.tolist(), "labels": test.labels.tolist()})
+
+
+def _job(individual: Individual, case: Case, previous: Ok | None, images: Resident) -> Job:
+    genome, key = individual.genome, genomes.key(individual.genome)
+    seed = derive_seed(case.seed or 0, "network", key)
+    if previous is not None and isinstance(previous.data, Mapping) and "state" in previous.data:
+        _, weights = morph.unpacked(previous.data["weights"].read())
+        state = weights | unpack(previous.data["state"].read())
+        return Job(genome, seed, case.data["epochs"], pack(state))
+    heritage = morph.heir(individual, images.shape, seed)
+    return Job(genome, seed, case.data["epochs"], inherited=None if heritage is None else pack(heritage))
+
+
+def _finite(loss: float) -> float | None:
+    return loss if math.isfinite(loss) else None
+
+
+def _guessed(individual: Individual, case: Case, images: Resident, training: Training) -> Ok:
+    """A score below 0 for a network that is not trained: how much its first loss depends on its weights (SNIP)."""
+    genome = individual.genome
+    seed = derive_seed(case.seed or 0, "network", genomes.key(genome))
+    arrays = morph.heir(individual, images.shape, seed)
+    if arrays is None:
+        arrays = network.initial(genome, images.shape, derive_seed(seed, "weights"))
+    net = {name: torch.tensor(array, device=images.device, dtype=images.mean.dtype) for name, array in arrays.items()}
+    leaves = [tensor.requires_grad_() for name, tensor in net.items() if network.trained(name)]
+    pixels, labels = images.batch(images.order(0)[: training.batch], images.base(0))
+    bases = [network.dropout_base(derive_seed(seed, "dropout"), 0, layer) for layer in range(len(genome.dense))]
+    loss = torch.nn.functional.cross_entropy(network.forward(genome, net, pixels, bases), labels)
+    slopes = torch.autograd.grad(loss, leaves)
+    depends = float(sum((leaf.detach() * slope).abs().sum() for leaf, slope in zip(leaves, slopes)))
+    if not depends >= 0.0:  # not a number
+        depends = 0.0
+    return Ok(-1.0 / (1.0 + depends), {"proxy": depends, "parameters": genomes.parameters(genome, images.shape)})
+
+
+def latency(individual: Individual, found: Trained, images: Resident) -> float:
+    """Milliseconds that the trained network takes for some images: the least of a few tries."""
+    net = {name: torch.tensor(array, device=images.device) for name, array in found.weights.items()}
+    asked = images.validation[0][:_ASKED].to(torch.float32)
+    times = []
+    with torch.no_grad():
+        for _ in range(_TIMES + 1):
+            began = time.perf_counter()
+            network.forward(individual.genome, net, asked).argmax(1).cpu()
+            times.append(time.perf_counter() - began)
+    return round(1000.0 * min(times), 4)
+
+
+# ---------------------------------------------------------------- what a process knows of its devices
+
+
+class _Place:
+    """The devices of this process, what fits on each, and how large groups should be."""
+
+    def __init__(self, engine: Engine) -> None:
+        at_once = int(engine.executor.partition(":")[2] or 1)
+        shared = len(set(engine.devices)) == 1
+        self.devices = Devices(engine.devices, lambda name: at_once if shared else engine.devices.count(name))
+        self.pace = Pace(min(engine.group, 32), engine.group)
+        self._memory: dict[str, Memory] = {}
+
+    def memory(self, device: str) -> Memory:
+        if device not in self._memory:
+            self._memory[device] = Memory(free_on_gpu if device == "cuda" else free_memory)
+        return self._memory[device]
+
+
+_PLACES: dict[Engine, _Place] = {}
+_LOCK = threading.Lock()
+_LOCAL = threading.local()
+
+
+def _place(engine: Engine) -> _Place:
+    with _LOCK:
+        if engine not in _PLACES:
+            _PLACES[engine] = _Place(engine)
+        return _PLACES[engine]
+
+
+def _stream() -> Any:
+    if not hasattr(_LOCAL, "stream"):
+        _LOCAL.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    return _LOCAL.stream
+
+
+def free_on_gpu() -> int:
+    free, _ = torch.cuda.mem_get_info()
+    return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there was no room: a GPU's, or what PyTorch says on a processor."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(
+        words in str(error) for words in ("not enough memory", "can't allocate memory", "CUDA out of memory")
+    )

@@ -1,0 +1,407 @@
+"""What is searched: a convolutional network with the way it is trained, and what it takes to build and to run it.
+
+A genome stands for this network.  Each convolution keeps the size of its map (padding is half the kernel), is
+normalised or has a bias, is halved by a 2x2 maximum while the shorter side of the map is at least 4, and is activated.
+The last map is laid out flat; dense layers follow, each activated and then dropped out, and a last one gives the
+classes.  So every genome can be built for images of any size.  Its tensors are called `conv.0.weight`, `conv.0.bias`
+(without normalisation), `norm.0.weight`, `norm.0.bias`, `norm.0.mean`, `norm.0.var` (with it; the last two are running
+statistics), `dense.0.weight`, `dense.0.bias`, `out.weight` and `out.bias`, and laid out as PyTorch has them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+
+from fanfold.encoding import digest, encode
+from fanfold.errors import ConfigError, nearest
+from fanfold.types import Blob
+
+ACTIVATIONS = ("relu", "leaky_relu", "tanh", "sigmoid", "selu")
+OPTIMISERS = ("adam", "adamw", "sgd", "rmsprop")
+NORMS = ("batch", "none")
+KERNELS = (1, 3, 5, 7)
+#: A map is halved only while its shorter side is at least this.
+POOLED = 4
+
+#: Bytes for one trained number: itself and its slope, and what the optimiser remembers of it (SGD: its momentum).
+_TRAINED = {"adam": 16, "adamw": 16, "sgd": 12, "rmsprop": 12}
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the images are, and into how many classes they fall."""
+
+    channels: int
+    height: int
+    width: int
+    classes: int
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if not _whole(value := getattr(self, each.name)) or value < 1:
+                raise ConfigError(f"{each.name} of the images must be a whole number of at least 1, not {value!r}")
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution: how many maps it makes, the side of its kernel, and what it is activated by."""
+
+    filters: int
+    kernel: int
+    activation: str
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A layer in which every node sees everything."""
+
+    nodes: int
+    activation: str
+
+
+@dataclass(frozen=True)
+class Genome:
+    """A network and how it is trained.  A plain value that promises nothing: `valid` tells, and `repair` mends."""
+
+    conv: tuple[Conv, ...]
+    dense: tuple[Dense, ...]
+    norm: str
+    dropout: float
+    optimiser: str
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Individual:
+    """A candidate: a genome, and the weights of a parent where it is not to start from nothing."""
+
+    genome: Genome
+    inherited: Blob | None = None
+
+
+@dataclass(frozen=True)
+class Space:
+    """Which genomes are searched: the least and the most of each number, and the choices.
+
+    As it stands, it holds networks for small images that a processor trains in seconds.
+    """
+
+    conv_layers: tuple[int, int] = (1, 3)
+    filters: tuple[int, int] = (4, 32)
+    kernels: tuple[int, ...] = (3, 5)
+    dense_layers: tuple[int, int] = (1, 2)
+    nodes: tuple[int, int] = (32, 128)
+    activations: tuple[str, ...] = ACTIVATIONS
+    norms: tuple[str, ...] = NORMS
+    dropout: tuple[float, float] = (0.0, 0.5)
+    optimisers: tuple[str, ...] = OPTIMISERS
+    learning_rates: tuple[float, float] = (1e-4, 3e-2)
+
+    def __post_init__(self) -> None:
+        for name, least in (("conv_layers", 0), ("filters", 1), ("dense_layers", 0), ("nodes", 1)):
+            _check_range(name, getattr(self, name), least, math.inf, whole=True)
+        _check_range("dropout", self.dropout, 0.0, 0.95)
+        _check_range("learning_rates", self.learning_rates, 1e-12, 1e3)
+        _check_choices("kernels", self.kernels, KERNELS)
+        _check_choices("activations", self.activations, ACTIVATIONS)
+        _check_choices("norms", self.norms, NORMS)
+        _check_choices("optimisers", self.optimisers, OPTIMISERS)
+
+    @classmethod
+    def original(cls) -> Space:
+        """The ranges of the original system, those of creation and of mutation together."""
+        return cls(
+            conv_layers=(1, 7),
+            filters=(2, 256),
+            kernels=(1, 3, 5, 7),
+            dense_layers=(1, 7),
+            nodes=(128, 2048),
+            norms=("batch",),
+            dropout=(0.1, 0.8),
+            learning_rates=(1e-6, 5e-2),
+        )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The sizes of a network on images of one shape.
+
+    `maps` are channels, height and width: of the images first, then behind each convolution; `pooled` says which of
+    the convolutions are halved.  `tensors` has the shape of each by name, in the order of the network.
+    """
+
+    maps: tuple[tuple[int, int, int], ...]
+    pooled: tuple[bool, ...]
+    tensors: Mapping[str, tuple[int, ...]]
+
+    @property
+    def features(self) -> int:
+        """How many numbers the last map is when it is laid out flat."""
+        return math.prod(self.maps[-1])
+
+
+def layout(genome: Genome, shape: Shape) -> Layout:
+    """The size of every map and of every tensor."""
+    channels, height, width = shape.channels, shape.height, shape.width
+    maps, pooled = [(channels, height, width)], []
+    tensors: dict[str, tuple[int, ...]] = {}
+    for i, conv in enumerate(genome.conv):
+        tensors[f"conv.{i}.weight"] = (conv.filters, channels, conv.kernel, conv.kernel)
+        if genome.norm == "batch":
+            tensors |= {f"norm.{i}.{part}": (conv.filters,) for part in ("weight", "bias", "mean", "var")}
+        else:
+            tensors[f"conv.{i}.bias"] = (conv.filters,)
+        channels = conv.filters
+        pooled.append(min(height, width) >= POOLED)
+        if pooled[-1]:
+            height, width = height // 2, width // 2
+        maps.append((channels, height, width))
+    inputs = channels * height * width
+    for j, dense in enumerate(genome.dense):
+        tensors |= {f"dense.{j}.weight": (dense.nodes, inputs), f"dense.{j}.bias": (dense.nodes,)}
+        inputs = dense.nodes
+    tensors |= {"out.weight": (shape.classes, inputs), "out.bias": (shape.classes,)}
+    return Layout(tuple(maps), tuple(pooled), tensors)
+
+
+def parameters(genome: Genome, shape: Shape) -> int:
+    """How many numbers are trained; running statistics are not."""
+    tensors = layout(genome, shape).tensors.items()
+    return sum(math.prod(size) for name, size in tensors if not name.endswith((".mean", ".var")))
+
+
+def operations(genome: Genome, shape: Shape) -> int:
+    """Floating-point operations for one image, forward: two for each multiplication and addition of the layers.
+
+    Training takes about three times as many.  What normalising, pooling and activating take is left out.
+    """
+    sizes = layout(genome, shape)
+    total = 0
+    for i in range(len(genome.conv)):
+        _, height, width = sizes.maps[i]
+        total += 2 * math.prod(sizes.tensors[f"conv.{i}.weight"]) * height * width
+    dense = (size for name, size in sizes.tensors.items() if name.endswith(".weight") and len(size) == 2)
+    return total + sum(2 * math.prod(size) for size in dense)
+
+
+def activation_bytes(genome: Genome, shape: Shape) -> int:
+    """Bytes that the forward pass of one image leaves for the backward one.
+
+    Of a convolution: its output, that again normalised, what pooling leaves and where it was found, and what
+    activation makes of it.  Of a dense layer: its output, activated, and what was dropped of it.
+    """
+    sizes = layout(genome, shape)
+    total = 4 * math.prod(sizes.maps[0])
+    for i, conv in enumerate(genome.conv):
+        _, height, width = sizes.maps[i]
+        made, left = conv.filters * height * width, math.prod(sizes.maps[i + 1])
+        total += 4 * made * (2 if genome.norm == "batch" else 1) + 4 * left + (12 * left if sizes.pooled[i] else 0)
+    return total + sum(dense.nodes * (13 if genome.dropout > 0 else 8) for dense in genome.dense) + 4 * shape.classes
+
+
+def memory(genome: Genome, shape: Shape, batch: int) -> int:
+    """An estimate of the bytes that training takes at its peak, without the data and the library's own workspace.
+
+    Every trained number takes 16 bytes with Adam and AdamW, 12 with RMSprop and with SGD (which has momentum); to that
+    comes what the forward pass of a batch keeps.
+    """
+    return parameters(genome, shape) * _TRAINED[genome.optimiser] + batch * activation_bytes(genome, shape)
+
+
+def key(genome: Genome) -> str:
+    """What a genome is, as a short text: equal for genomes that stand for the same training.
+
+    Floats count to six digits; a dropout without dense layers and a norm without convolutions do nothing.
+    """
+    plain = replace(
+        genome,
+        norm=genome.norm if genome.conv else "none",
+        dropout=_plain(genome.dropout) if genome.dense else 0.0,
+        learning_rate=_plain(genome.learning_rate),
+    )
+    return digest(encode(plain, "a genome")).hex()
+
+
+def describe(genome: Genome) -> str:
+    """A genome in one line, as people write it: `conv 16x3 relu, batch norm, dense 128 tanh, adam 0.001`."""
+    parts = [f"conv {conv.filters}x{conv.kernel} {conv.activation}" for conv in genome.conv]
+    if genome.conv and genome.norm != "none":
+        parts.append(f"{genome.norm} norm")
+    parts += [f"dense {dense.nodes} {dense.activation}" for dense in genome.dense]
+    if genome.dense and genome.dropout:
+        parts.append(f"dropout {genome.dropout:g}")
+    return ", ".join([*parts, f"{genome.optimiser} {genome.learning_rate:g}"])
+
+
+def individual_of(value: Any) -> Individual:
+    """A candidate as it was asked, though it may have lost its type on the way through a ledger."""
+    return value if isinstance(value, Individual) else _converted(value, Individual)
+
+
+def genome_of(value: Any) -> Genome:
+    """A genome, though it may have lost its type on the way through a ledger."""
+    return value if isinstance(value, Genome) else _converted(value, Genome)
+
+
+# ---------------------------------------------------------------- in and out of the space
+
+
+def random_genome(space: Space, rng: Random) -> Genome:
+    """Any genome of the space: counts of layers evenly, sizes and learning rates evenly on a logarithmic scale."""
+    genome = Genome(
+        conv=tuple(random_conv(space, rng) for _ in range(rng.randint(*space.conv_layers))),
+        dense=tuple(random_dense(space, rng) for _ in range(rng.randint(*space.dense_layers))),
+        norm=rng.choice(space.norms),
+        dropout=round(rng.uniform(*space.dropout), 3),
+        optimiser=rng.choice(space.optimisers),
+        learning_rate=rounded(math.exp(rng.uniform(*map(math.log, space.learning_rates)))),
+    )
+    return repair(genome, space)
+
+
+def random_conv(space: Space, rng: Random) -> Conv:
+    return Conv(_size(space.filters, rng), rng.choice(space.kernels), rng.choice(space.activations))
+
+
+def random_dense(space: Space, rng: Random) -> Dense:
+    return Dense(_size(space.nodes, rng), rng.choice(space.activations))
+
+
+def rounded(rate: float) -> float:
+    """A learning rate to three significant digits: more would only look like knowledge."""
+    return float(f"{rate:.3g}")
+
+
+def repair(genome: Genome, space: Space) -> Genome:
+    """The genome of the space that is nearest, whatever was in the fields; one of the space comes back as it was.
+
+    Numbers go to the nearest bound, and what is no number to the middle; unknown names become the first choice; layers
+    too many are left out at the end, and layers too few are repeated.
+    """
+    conv = [
+        Conv(
+            _clamped_whole(getattr(layer, "filters", None), space.filters),
+            _nearest_kernel(getattr(layer, "kernel", None), space.kernels),
+            _known(getattr(layer, "activation", None), space.activations),
+        )
+        for layer in _layers(genome.conv, space.conv_layers)
+    ]
+    dense = [
+        Dense(
+            _clamped_whole(getattr(layer, "nodes", None), space.nodes),
+            _known(getattr(layer, "activation", None), space.activations),
+        )
+        for layer in _layers(genome.dense, space.dense_layers)
+    ]
+    return Genome(
+        conv=tuple(conv),
+        dense=tuple(dense),
+        norm=_known(genome.norm, space.norms),
+        dropout=_clamped(genome.dropout, space.dropout, sum(space.dropout) / 2),
+        optimiser=_known(genome.optimiser, space.optimisers),
+        learning_rate=_clamped(
+            genome.learning_rate, space.learning_rates, rounded(math.sqrt(math.prod(space.learning_rates)))
+        ),
+    )
+
+
+def faults(genome: Genome, space: Space) -> list[str]:
+    """What keeps a genome out of the space, each with what would fit."""
+    mended = repair(genome, space)
+    # By their text: True is no 1, and NaN not equal to itself.
+    pairs = [(each.name, getattr(genome, each.name), getattr(mended, each.name)) for each in fields(Genome)]
+    return [f"{name} is {was!r:.200}, near it is {now!r:.200}" for name, was, now in pairs if repr(was) != repr(now)]
+
+
+def valid(genome: Genome, space: Space) -> bool:
+    """Whether a genome is one of the space; then it can be built for images of any size."""
+    mended = repair(genome, space)
+    # Equality alone would take True for 1; that it goes first spares the others the encoding, which may be impossible.
+    return mended == genome and encode(mended) == encode(genome)
+
+
+def _size(bounds: tuple[int, int], rng: Random) -> int:
+    least, most = bounds
+    return min(most, int(math.exp(rng.uniform(math.log(least), math.log(most + 1)))))
+
+
+def _layers(layers: Any, bounds: tuple[int, int]) -> list[Any]:
+    least, most = bounds
+    found = list(layers)[:most] if isinstance(layers, Sequence) and not isinstance(layers, str) else []
+    return found + [found[-1] if found else None] * (least - len(found))
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # only NaN is not itself
+        return None
+    return value
+
+
+def _clamped(value: Any, bounds: tuple[float, float], middle: float) -> float:
+    number = _number(value)
+    least, most = bounds
+    return float(min(max(middle if number is None else number, least), most))
+
+
+def _clamped_whole(value: Any, bounds: tuple[int, int]) -> int:
+    least, most = bounds
+    number = _number(value)
+    if number is None:
+        return (least + most) // 2
+    return round(min(max(number, least), most))
+
+
+def _nearest_kernel(value: Any, kernels: tuple[int, ...]) -> int:
+    number = _number(value)
+    if number is None:
+        return kernels[0]
+    bounded = min(max(number, 0), max(KERNELS) + 1)
+    return min(kernels, key=lambda kernel: (abs(kernel - bounded), kernel))
+
+
+def _known(value: Any, names: tuple[str, ...]) -> str:
+    return value if isinstance(value, str) and value in names else names[0]
+
+
+def _plain(value: float) -> float:
+    return float(f"{value:.6g}") + 0.0  # adding 0.0 makes -0.0 a plain zero
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_range(name: str, bounds: Any, least: float, most: float, whole: bool = False) -> None:
+    kind = "whole numbers" if whole else "numbers"
+    numbers = isinstance(bounds, tuple) and len(bounds) == 2 and all(_number(bound) is not None for bound in bounds)
+    if not numbers or (whole and not all(map(_whole, bounds))):
+        raise ConfigError(f"{name} of the space must be two {kind}, the least and the most, not {bounds!r}")
+    if any(one > other for one, other in pairwise((least, *bounds, most))):
+        limit = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
+        raise ConfigError(f"{name} of the space must be {limit} and in rising order, not {bounds!r}")
+
+
+def _check_choices(name: str, chosen: Any, known: Sequence[Any]) -> None:
+    if not isinstance(chosen, tuple) or not chosen:
+        raise ConfigError(f"{name} of the space must be a tuple of some of {known!r}, not {chosen!r}")
+    for choice in chosen:
+        if choice not in known or isinstance(choice, bool):
+            raise ConfigError(f"{name} of the space: there is no {choice!r}{nearest(str(choice), map(str, known))}")
+    if len(set(chosen)) < len(chosen):
+        raise ConfigError(f"{name} of the space names one choice twice: {chosen!r}; leave the second out")
+
+
+def _converted(value: Any, kind: type[_T]) -> _T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"this is no network of this study: {value!r:.100} ({error})") from error

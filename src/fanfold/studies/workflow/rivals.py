@@ -1,0 +1,103 @@
+"""Policies side by side on the same fresh episodes: trained agents, and two that have learnt nothing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from fanfold import stats
+from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, RESTORE, Game
+from fanfold.studies.workflow.collect import Collect
+from fanfold.studies.workflow.compliance import UNIT_OF_HOST, judge
+from fanfold.studies.workflow.ppo import Array
+from fanfold.studies.workflow.workflows import UNITS, Workflow
+from fanfold.tensors import unpack
+from fanfold.types import Blob, Case, Ok, Result
+
+
+@dataclass(frozen=True)
+class Play:
+    """A policy to be watched: an agent; `random`, which takes any action; or `greedy`, which mends what it sees.
+
+    The last two learn nothing.  `greedy` takes the first type in the workflow's order of which a machine looks
+    compromised, and restores it where it may be in deep, or else removes.
+    """
+
+    who: Literal["agent", "random", "greedy"]
+    workflow: tuple[str, ...]
+    weights: Blob | None = None
+    greedy: bool = False
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Plays as many episodes as the case says, and tells how they went; all policies play the same ones."""
+
+    game: Game = field(default_factory=Game)
+
+    def __call__(self, candidate: Play, case: Case) -> Ok:
+        from fanfold.studies.workflow.blocks import play
+        from fanfold.studies.workflow.cage2.policy import PolicyTable
+        from fanfold.studies.workflow.cage2.rollout import rollout
+
+        numbers, seed, order = range(case.data), case.seed or 0, candidate.workflow
+        if candidate.weights is not None:
+            whole = Collect(0, candidate.weights, 0, len(numbers), order, candidate.greedy, False)
+            block = play(whole, unpack(candidate.weights.read()), self.game, numbers, seed)[1]
+        else:
+            policy = functools.partial(mending, order) if candidate.who == "greedy" else anything
+            block = rollout(PolicyTable(policy), self.game, numbers, seed)
+        found: dict[str, Any] = {"returns": [round(each, 6) for each in block.returns.tolist()]}
+        for definition in ("effective", "contested"):
+            marks = judge(block.actions, block.held, order, definition)
+            found[definition] = [marks.kept.tolist(), marks.fixes.tolist()]
+        found["original"] = judge(block.actions, block.held, order, "original").rates(empty=0.5).tolist()
+        return Ok(float(np.mean(block.returns)), found)
+
+
+def cases(episodes: int, size: int = 1024) -> list[Case]:
+    """So many fresh episodes, in pieces that can be played at once."""
+    return [Case(f"fresh-{first // size}", min(size, episodes - first)) for first in range(0, episodes, size)]
+
+
+def judged(result: Result[Any]) -> dict[str, Any]:
+    """What a policy did on all cases, with intervals."""
+    blocks: list[Mapping[str, Any]] = [each.data for each in result.outcomes.values() if isinstance(each, Ok)]
+    returns = stats.mean(_joined(block["returns"] for block in blocks))
+    found: dict[str, Any] = {
+        "return": returns.estimate,
+        "return_interval": [returns.low, returns.high],
+        "fresh_episodes": returns.n,
+    }
+    for name, definition in (("compliance", "effective"), ("contested", "contested")):
+        pairs = [pair for block in blocks for pair in zip(*block[definition])]
+        rate = stats.clustered_rate(dict(enumerate(pairs)))
+        found |= {name: rate.estimate, f"{name}_interval": [rate.low, rate.high]}
+    return found | {"original": stats.mean(_joined(block["original"] for block in blocks)).estimate}
+
+
+def _joined(parts: Iterable[Iterable[float]]) -> list[float]:
+    return [each for part in parts for each in part]
+
+
+def anything(keys: Array) -> Array:
+    """Every action alike."""
+    return np.zeros((len(keys), len(ACTIONS)), np.float32)
+
+
+def mending(workflow: Workflow, keys: Array) -> Array:
+    """See `Play`.  What blue's table says of a host's compromise is none, unknown, user or privileged."""
+    scores = np.full((len(keys), len(ACTIONS)), -np.inf, np.float32)
+    bits = (keys[:, None] >> np.arange(4 * len(HOSTS), dtype=np.uint64) & np.uint64(1)).astype(bool)
+    unsure, entered = bits[:, 2::4], bits[:, 3::4]
+    chosen = np.zeros(len(keys), np.int64)
+    for unit in reversed(workflow):
+        for host in (number for number, its in enumerate(UNIT_OF_HOST) if UNITS[its] == unit):
+            action = np.where(unsure[:, host], RESTORE, REMOVE) * len(HOSTS) + 2 + host
+            chosen = np.where(unsure[:, host] | entered[:, host], action, chosen)
+    scores[np.arange(len(keys)), chosen] = 0.0
+    return scores

@@ -1,0 +1,170 @@
+"""The study as a classifier of scikit-learn: its rules are kept, and images and rows of numbers are both learnt."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_wine
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fanfold.errors import ConfigError
+from fanfold.ledger import Ledger
+from fanfold.studies.neuro.estimator import NeuroevolutionClassifier
+from fanfold.studies.neuro.export import Classifier
+from fanfold.studies.neuro.genome import Genome
+
+DIGITS = load_digits()
+#: Small enough for a test, large enough to learn something.
+SMALL: dict[str, Any] = {
+    "trials": 3, "population": 2, "epochs": 4, "rungs": 1, "batch_size": 32, "engine": "sequential", "random_state": 0,
+    "settings": {"learning_rates": (3e-3, 1e-2), "optimisers": ("adam",), "filters": (4, 8), "nodes": (32, 32)},
+}  # fmt: skip
+
+
+def small(**changes: Any) -> NeuroevolutionClassifier:
+    return NeuroevolutionClassifier(**{**SMALL, **changes})
+
+
+@parametrize_with_checks(
+    [NeuroevolutionClassifier(2, population=2, epochs=12, rungs=1, batch_size=16, engine="sequential", random_state=0)]
+)
+def test_it_keeps_the_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[Any, Any, Any, Any]:
+    images, labels = DIGITS.images[:700], DIGITS.target[:700]
+    parts: tuple[Any, Any, Any, Any] = tuple(train_test_split(images, labels, random_state=0, stratify=labels))
+    return parts
+
+
+@pytest.fixture(scope="module")
+def fitted(digits: tuple[Any, Any, Any, Any]) -> NeuroevolutionClassifier:
+    return small().fit(digits[0], digits[2])
+
+
+def test_it_learns_images_far_better_than_guessing(fitted: Any, digits: tuple[Any, Any, Any, Any]) -> None:
+    assert fitted.score(digits[1], digits[3]) > 0.8
+    assert fitted.network_.shape.height == 8 and fitted.n_features_in_ == 64
+    assert isinstance(fitted.best_genome_, Genome) and fitted.best_genome_.conv
+
+
+def test_images_may_come_with_a_channel_or_laid_out_flat_and_are_the_same(
+    fitted: Any, digits: tuple[Any, Any, Any, Any]
+) -> None:
+    images = digits[1]
+    expected = fitted.predict_proba(images)
+    np.testing.assert_array_equal(fitted.predict_proba(images[:, None]), expected)
+    np.testing.assert_array_equal(fitted.predict_proba(images.reshape(len(images), -1)), expected)
+    again = small(image_shape=(8, 8)).fit(digits[0].reshape(-1, 64), digits[2])
+    np.testing.assert_array_equal(again.predict_proba(images), expected)
+
+
+def test_the_same_seed_finds_the_same_network_and_another_seed_another(
+    fitted: Any, digits: tuple[Any, Any, Any, Any]
+) -> None:
+    threads = small(engine="threads", n_jobs=2).fit(digits[0], digits[2])
+    assert threads.best_genome_ == fitted.best_genome_ and threads.history_ == fitted.history_
+    np.testing.assert_array_equal(threads.predict_proba(digits[1]), fitted.predict_proba(digits[1]))
+    other = small(random_state=1).fit(digits[0], digits[2])
+    assert other.best_genome_ != fitted.best_genome_
+
+
+def test_chances_add_up_and_their_largest_is_what_is_predicted(fitted: Any, digits: tuple[Any, Any, Any, Any]) -> None:
+    chances = fitted.predict_proba(digits[1])
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0)
+    np.testing.assert_array_equal(fitted.classes_[chances.argmax(axis=1)], fitted.predict(digits[1]))
+
+
+def test_the_history_has_every_network_and_the_best_of_them(fitted: Any) -> None:
+    assert [each["trial"] for each in fitted.history_] == [0, 1, 2]
+    assert max(each["score"] for each in fitted.history_) == fitted.best_score_
+    assert all({"genome", "rungs", "by", "parents"} <= set(each) for each in fitted.history_)
+
+
+def test_rows_of_numbers_are_normalised_one_by_one() -> None:
+    X, y = load_wine(return_X_y=True)
+    assert X.std(axis=0).max() > 1000 * X.std(axis=0).min()
+    X, other, y, target = train_test_split(X, y, random_state=0, stratify=y)
+    names = np.array(["barolo", "grignolino", "barbera"])
+    fitted = small(epochs=10, batch_size=16).fit(X, names[y])
+    assert fitted.score(other, names[target]) > 0.85
+    assert fitted.network_.classes == tuple(fitted.classes_) == ("barbera", "barolo", "grignolino")
+    assert not fitted.best_genome_.conv and fitted.network_.shape.channels == 13
+
+
+def test_a_feature_far_from_zero_is_still_told_apart() -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 120)
+    X = np.column_stack([1.7e9 + 20.0 * y + rng.normal(size=120), np.full(120, 3.0)])
+    assert np.ptp(X[:, 0].astype(np.float32)) in (0.0, 128.0)  # nothing is left of it in short numbers
+    assert small(epochs=8, batch_size=16).fit(X, y).score(X, y) > 0.95
+    huge = (X - X.mean(axis=0)) * 1e298
+    assert small(epochs=8, batch_size=16).fit(huge, y).score(huge, y) > 0.95
+
+
+def test_a_fitted_network_is_saved_as_files_and_survives_a_pickle(
+    fitted: Any, digits: tuple[Any, Any, Any, Any], tmp_path: Path
+) -> None:
+    saved = fitted.save(tmp_path / "best")
+    assert {"model.py", "model.safetensors", "model.json"} <= {each.name for each in saved.folder.iterdir()}
+    copy = pickle.loads(pickle.dumps(fitted))  # noqa: S301 -- our own bytes
+    assert isinstance(copy.network_, Classifier)
+    np.testing.assert_array_equal(copy.predict_proba(digits[1]), fitted.predict_proba(digits[1]))
+
+
+def test_with_a_ledger_what_was_trained_is_not_trained_again(digits: tuple[Any, Any, Any, Any], tmp_path: Path) -> None:
+    path = str(tmp_path / "fits.db")
+    first, second = (small(ledger=path).fit(digits[0], digits[2]) for _ in range(2))
+    assert first.best_genome_ == second.best_genome_
+    with Ledger(path) as ledger:
+        trained = list(ledger.read("SELECT count(*) FROM evaluation WHERE seconds > 0 GROUP BY run"))
+    assert [tuple(row) for row in trained] == [(3,)]
+
+
+def test_it_goes_into_pipelines_and_grids() -> None:
+    X, y = load_wine(return_X_y=True)
+    made = make_pipeline(StandardScaler(), small(trials=2, batch_size=16))
+    grid = GridSearchCV(made, {"neuroevolutionclassifier__epochs": [1, 8]}, cv=2).fit(X, y)
+    assert grid.best_params_ == {"neuroevolutionclassifier__epochs": 8}
+    assert clone(small()).get_params() == small().get_params()
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"settings": {"mutation_rat": 0.1}}, "did you mean 'mutation_rate'"),
+        ({"trials": 0}, "trials"),
+        ({"trials": "many"}, "trials must be a whole number"),
+        ({"engine": "sequental"}, "engine"),
+        ({"n_jobs": 0}, "n_jobs"),
+        ({"image_shape": (7, 8)}, "does not fit rows of 64"),
+        ({"image_shape": (64,)}, "height, width"),
+        ({"validation": 2.5}, "validation"),
+    ],
+)
+def test_a_mistake_is_an_error_that_names_it(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        small(**changes).fit(DIGITS.data[:50], DIGITS.target[:50])
+
+
+def test_images_of_another_size_are_refused(fitted: Any) -> None:
+    with pytest.raises(ConfigError, match="trained on"):
+        fitted.predict(np.zeros((2, 4, 16)))
+    with pytest.raises(ValueError, match="features"):
+        fitted.predict(np.zeros((2, 63)))
+    with pytest.raises(ConfigError, match="channels, height, width"):
+        small().fit(np.zeros((4, 2, 2, 2, 2)), [0, 1, 0, 1])

@@ -1,0 +1,272 @@
+"""What the study promises: the same search on every engine, after every accident, with nothing trained twice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from fanfold.errors import ConfigError, LedgerError  # noqa: E402
+from fanfold.ledger import Ledger  # noqa: E402
+from fanfold.running import Run  # noqa: E402
+from fanfold.studies.neuro import Config, how, study  # noqa: E402
+from fanfold.studies.neuro import domain as domain_module  # noqa: E402
+from fanfold.studies.neuro.engines import engine  # noqa: E402
+from fanfold.studies.neuro.genome import individual_of, key  # noqa: E402
+from fanfold.types import Ok  # noqa: E402
+
+SMALL: dict[str, Any] = {
+    "dataset": "digits",
+    "population": 6,
+    "elites": 1,
+    "trials": 14,
+    "epochs": 4,
+    "rungs": 2,
+    "eta": 2,
+    "max_batches": 3,
+    "conv_layers": (1, 2),
+    "filters": (3, 6),
+    "nodes": (8, 16),
+    "dense_layers": (1, 1),
+    "results": None,
+    "seed": 3,
+}
+
+
+def config(**changes: Any) -> Config:
+    return Config(**{**SMALL, **changes})
+
+
+def searched(**changes: Any) -> Run[Any]:
+    chosen = config(**changes)
+    return study(chosen).run(how(chosen)["executor"])
+
+
+@pytest.fixture(scope="module")
+def alone() -> Run[Any]:
+    return searched(engine="sequential")
+
+
+@pytest.mark.parametrize("name", ["threads", "processes"])
+def test_the_search_is_the_same_bit_for_bit_on_every_cpu_engine(alone: Run[Any], name: Any) -> None:
+    other = searched(engine=name, concurrent=2)
+    assert other.trace == alone.trace
+    for one, two in zip(alone.results(), other.results(), strict=True):
+        for a, b in zip(one.outcomes.values(), two.outcomes.values(), strict=True):
+            assert isinstance(a, Ok) and isinstance(b, Ok)
+            assert a.data["weights"] == b.data["weights"] and a.data["state"] == b.data["state"]
+
+
+@pytest.mark.parametrize("name", ["graph", "fused"])
+def test_networks_trained_as_one_make_the_same_search(name: Any) -> None:
+    alone, together = (
+        searched(engine=engine, dtype="float64", device="cpu", concurrent=5) for engine in ("sequential", name)
+    )
+    assert _course(together) == _course(alone)
+
+
+def _course(run: Run[Any]) -> list[tuple[Any, ...]]:
+    """What was asked and what came of it, but for the last digits of the weights."""
+    return [(r.number, individual_of(r.candidate).genome, r.score, r.dropped) for r in run.results()]
+
+
+def test_rungs_are_parts_of_one_training() -> None:
+    rungs = searched(engine="sequential", trials=6, inherit=False)
+    whole = searched(engine="sequential", trials=6, rungs=1, inherit=False)
+    straight = {key(individual_of(r.candidate).genome): r for r in whole.results()}
+    climbed = [result for result in rungs.results() if result.complete]
+    assert climbed
+    for result in climbed:
+        other = straight[key(individual_of(result.candidate).genome)]
+        last, only = list(result.outcomes.values())[-1], list(other.outcomes.values())[-1]
+        assert isinstance(last, Ok) and isinstance(only, Ok)
+        assert last.data["weights"] == only.data["weights"] and last.data["curve"] == only.data["curve"]
+
+
+def test_no_genome_is_trained_twice_and_elites_are_not_trained_again(alone: Run[Any]) -> None:
+    keys = [key(individual_of(result.candidate).genome) for result in alone.results()]
+    assert len(keys) == len(set(keys)) == 14
+
+
+def test_children_start_from_the_weights_of_a_parent_unless_told_otherwise(alone: Run[Any]) -> None:
+    heirs = [result for result in alone.results() if individual_of(result.candidate).inherited is not None]
+    assert heirs and all(result.trial.origin["parents"] for result in heirs)
+    cold = searched(engine="sequential", inherit=False, trials=8)
+    assert all(individual_of(result.candidate).inherited is None for result in cold.results())
+
+
+def test_the_test_part_is_scored_once_with_an_interval(alone: Run[Any]) -> None:
+    assert alone.summary is not None
+    figures = alone.summary.figures
+    low, high = figures["test_interval"]
+    assert low <= figures["test"] <= high and figures["test_images"] == 180
+    titles = [section.title for section in alone.summary.sections]
+    assert {"Best network", "Effort", "Search", "Lineage of the winner"} <= set(titles)
+    assert all(len(row) == len(section.columns) for section in alone.summary.sections for row in section.rows)
+
+
+def test_the_winner_is_written_to_files(tmp_path: Path) -> None:
+    done = searched(engine="sequential", trials=6, results=str(tmp_path))
+    assert done.summary is not None
+    folder = Path(done.summary.figures["folder"])
+    assert {"model.safetensors", "model.py", "model.json"} <= {path.name for path in folder.iterdir()}
+
+
+def test_several_objectives_give_a_front() -> None:
+    done = searched(engine="sequential", objectives=("accuracy", "parameters", "latency"), rungs=1, epochs=1)
+    assert done.summary is not None
+    (front,) = [section for section in done.summary.sections if section.title == "Pareto front"]
+    assert front.columns == ("trial", "accuracy", "parameters", "latency", "network")
+    points = [row[1:3] for row in front.rows]
+    for accuracy, parameters in points:
+        assert not any(a > accuracy and p < parameters for a, p in points) or len(points) > 1
+
+
+def test_the_rung_without_training_sends_networks_home_that_are_never_ahead_of_trained_ones() -> None:
+    done = searched(engine="sequential", prefilter=True)
+    guessed = [r for r in done.results() if len(r.outcomes) == 1]
+    trained = [r for r in done.results() if len(r.outcomes) > 1]
+    assert guessed and trained
+    assert max(r.score or -1 for r in guessed) < 0 <= min(r.score or 0 for r in trained)
+
+
+def test_a_steady_search_waits_for_nobody() -> None:
+    done = searched(engine="sequential", steady=True)
+    assert done.progress.told == 14 and done.best is not None
+
+
+def test_networks_that_do_not_fit_together_are_trained_in_smaller_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fanfold.studies.neuro.graphs as graphs
+
+    plain = searched(engine="graph", device="cpu", concurrent=6, dtype="float64")
+    real, sizes = graphs.train_graphs, []
+
+    def scarce(jobs: Any, *rest: Any, **more: Any) -> Any:
+        sizes.append(len(jobs))
+        if len(jobs) > 2:
+            raise torch.OutOfMemoryError("injected")
+        return real(jobs, *rest, **more)
+
+    monkeypatch.setattr(graphs, "train_graphs", scarce)
+    monkeypatch.setattr(domain_module, "_PLACES", {})
+    scarce_run = searched(engine="graph", device="cpu", concurrent=6, dtype="float64")
+    assert max(sizes) > 2 and _course(scarce_run) == _course(plain)
+    assert scarce_run.progress.failures == 0
+
+
+def test_a_training_that_raises_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = domain_module.train, []
+
+    def fragile(job: Any, *rest: Any) -> Any:
+        calls.append(job)
+        if len(calls) == 3:
+            raise RuntimeError("injected")
+        return real(job, *rest)
+
+    monkeypatch.setattr(domain_module, "train", fragile)
+    done = searched(engine="sequential")
+    assert done.progress.failures == 1 and done.best is not None and done.progress.told == 14
+
+
+def test_a_network_too_large_for_the_machine_fails_without_a_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(job: Any, *rest: Any) -> Any:
+        raise torch.OutOfMemoryError("injected")
+
+    monkeypatch.setattr(domain_module, "train", full)
+    monkeypatch.setattr(domain_module, "_PLACES", {})
+    done = searched(engine="sequential", trials=6)
+    kinds = {failure.kind for result in done.results() for failure in result.failures.values()}
+    assert kinds == {"out-of-memory"} and all(result.score is None for result in done.results())
+
+
+def test_a_killed_search_goes_on_to_the_same_best_network(tmp_path: Path) -> None:
+    flags = [
+        "--dataset",
+        "digits",
+        "--trials",
+        "14",
+        "--population",
+        "6",
+        "--epochs",
+        "4",
+        "--rungs",
+        "2",
+        "--seed",
+        "5",
+    ]
+    flags += ["--max-batches", "6", "--results", str(tmp_path / "r"), "--engine", "sequential"]
+    whole = _fanfold(tmp_path, "whole", flags).communicate()
+    assert "stopped: 14 trials" in whole[0]
+    process = _fanfold(tmp_path, "cut", flags)
+    _wait_for_evaluations(tmp_path / "cut.db", 5)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    again = _fanfold(tmp_path, "cut", flags).communicate()
+    assert "stopped: 14 trials" in again[0]
+    with Ledger(tmp_path / "whole.db") as one, Ledger(tmp_path / "cut.db") as two:
+        results = [list(ledger.results(ledger.run("r").id)) for ledger in (one, two)]
+        summaries = [ledger.summary(ledger.run("r").id)["figures"]["winner"] for ledger in (one, two)]
+    assert [(r.number, r.score) for r in results[0]] == [(r.number, r.score) for r in results[1]]
+    assert summaries[0] == summaries[1]
+
+
+def _fanfold(folder: Path, name: str, flags: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "fanfold", "run", "neuro", *flags, "--ledger", f"{name}.db", "--run", "r"]
+    return subprocess.Popen(command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def _wait_for_evaluations(path: Path, count: int) -> None:
+    for _ in range(1200):
+        with contextlib.suppress(LedgerError), Ledger(path, readonly=True) as ledger:
+            if ledger.one("SELECT count(*) FROM evaluation")[0] >= count:
+                return
+        time.sleep(0.05)
+    raise AssertionError("the run did not get going")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"objectives": ("accuracy", "size")}, "there is no 'size'"),
+        ({"objectives": ("parameters",)}, "must have accuracy"),
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"filters": (8, 4)}, "filters of the space"),
+        ({"kernels": (2,)}, "kernels of the space"),
+        ({"batch_size": 1}, "batch_size must be at least 2"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_runs(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        config(**changes)
+
+
+def test_engines_that_need_a_gpu_say_so_where_there_is_none() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ConfigError, match="needs a GPU"):
+        engine("streams")
+    with pytest.raises(ConfigError, match="sees no GPU"):
+        engine("auto", "cuda")
+
+
+def test_the_ladder_of_epochs() -> None:
+    assert Config(epochs=18, rungs=3, eta=3).ladder == (2, 6, 18)
+    assert Config(epochs=18, rungs=1).ladder == (18,)
+    assert Config(epochs=3, rungs=4, eta=2, prefilter=True).ladder == (0, 1, 2, 3)
+
+
+def test_the_calibration_measures_engines_and_room() -> None:
+    from fanfold.studies.neuro import calibrate
+
+    engines, room = calibrate(config())
+    assert {"sequential", "threads", "processes"} <= {row[0] for row in engines.rows}
+    assert all(row[3] > 0 for row in engines.rows) and room.rows[0][2] > 0
