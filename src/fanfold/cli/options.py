@@ -110,7 +110,7 @@ def plan_options(command: F) -> F:
             "--executor",
             metavar="E",
             shell_complete=_executors,
-            help="inline, async:N, threads:N, processes:N, batch:openai, batch:anthropic, auto.",
+            help="inline, async:N, threads:N, processes:N, ray:N, batch:openai, batch:anthropic, auto.",
         ),
         click.option(
             "--batch-deadline", metavar="TIME", help="After TIME the rest of a provider batch goes out in realtime."

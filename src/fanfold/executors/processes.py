@@ -84,7 +84,7 @@ class Processes(Executor):
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         function = self._function(fn)
-        body = _pickled(args, fn)
+        body = pickled(args, fn)
         async with self._free:
             worker = self._take()
             try:
@@ -101,7 +101,7 @@ class Processes(Executor):
                 self._idle.append(worker)
             else:
                 worker.close()
-        return _value(kind, reply, fn)
+        return value_of(kind, reply, fn)
 
     def _function(self, fn: Callable[..., Any]) -> _Function:
         known = self._functions.get(id(fn))
@@ -231,7 +231,7 @@ def _frame(kind: bytes, number: int, body: bytes) -> bytes:
     return HEADER.pack(kind, number, len(body)) + body
 
 
-def _pickled(args: tuple[Any, ...], fn: Callable[..., Any]) -> bytes:
+def pickled(args: tuple[Any, ...], fn: Callable[..., Any]) -> bytes:
     try:
         return dumps(args)
     except Exception as error:
@@ -250,7 +250,7 @@ def _can_be_pickled(value: Any) -> bool:
     return True
 
 
-def _value(kind: bytes, reply: bytes | bytearray, fn: Callable[..., Any]) -> Any:
+def value_of(kind: bytes, reply: bytes | bytearray, fn: Callable[..., Any]) -> Any:
     if kind != ERROR:
         try:
             return loads(reply)

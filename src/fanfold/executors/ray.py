@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, WorkerDied
 from fanfold.executors.base import Caller, Executor, checked_slots, name_of
-from fanfold.executors.processes import THREAD_SETTINGS, _pickled, _value
-from fanfold.executors.worker import FUNCTIONS_KEPT, _answer, dumps
+from fanfold.executors.processes import THREAD_SETTINGS, pickled, value_of
+from fanfold.executors.worker import FUNCTIONS_KEPT, answer, dumps
 
 #: Bytes of shared memory of a Ray of our own: it needs little, since values come back to the driver at once.
 STORE = 80 * 2**20
@@ -73,7 +73,7 @@ class Ray(Executor):
         if self._ray is None or not self._ray.is_initialized():  # or Ray would quietly start another one
             raise ExecutorBroken(f"{self.name} is not connected to Ray any more; finished work is kept. Start again")
         function = self._function(fn)
-        call = self._task.remote([function], _pickled(args, fn))
+        call = self._task.remote([function], pickled(args, fn))
         answer = self._open[call] = asyncio.wrap_future(call.future())
         try:
             kind, reply = await asyncio.shield(answer)
@@ -88,7 +88,7 @@ class Ray(Executor):
             raise self._failure(error, fn) from error
         finally:
             self._open.pop(call, None)
-        return _value(kind, reply, fn)
+        return value_of(kind, reply, fn)
 
     def _connect(self) -> None:
         try:
@@ -176,4 +176,4 @@ def _serve(function: list[Any], body: bytes) -> tuple[bytes, bytes]:
         if len(_FUNCTIONS) > FUNCTIONS_KEPT:
             oldest = next(iter(_NUMBERS))
             del _FUNCTIONS[_NUMBERS.pop(oldest)]
-    return _answer(_CALLER, _FUNCTIONS, number, body)
+    return answer(_CALLER, _FUNCTIONS, number, body)

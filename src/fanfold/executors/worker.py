@@ -68,7 +68,7 @@ def _serve(frames: queue.SimpleQueue[Frame], replies: BinaryIO) -> None:
             if len(functions) > FUNCTIONS_KEPT:
                 del functions[next(iter(functions))]
         else:
-            kind, body = _answer(caller, functions, number, body)
+            kind, body = answer(caller, functions, number, body)
             try:
                 replies.write(HEADER.pack(kind, number, len(body)))
                 replies.write(body)
@@ -93,7 +93,7 @@ def _receive(fd: int, frames: queue.SimpleQueue[Frame]) -> None:
         os._exit(0)
 
 
-def _answer(caller: Caller, functions: dict[int, Any], number: int, body: bytes) -> tuple[bytes, bytes]:
+def answer(caller: Caller, functions: dict[int, Any], number: int, body: bytes) -> tuple[bytes, bytes]:
     try:
         fn, args = _load(functions, number, body)
         value = caller.call(fn, args)

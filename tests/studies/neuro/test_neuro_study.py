@@ -270,3 +270,8 @@ def test_the_calibration_measures_engines_and_room() -> None:
     engines, room = calibrate(config())
     assert {"sequential", "threads", "processes"} <= {row[0] for row in engines.rows}
     assert all(row[3] > 0 for row in engines.rows) and room.rows[0][2] > 0
+
+
+def test_an_engine_can_be_found_by_measuring_and_the_search_is_the_same(alone: Run[Any]) -> None:
+    found = searched(engine="measured")
+    assert found.trace == alone.trace

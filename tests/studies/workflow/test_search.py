@@ -133,9 +133,7 @@ def test_the_finale_trains_the_best_compliant_workflow_further_from_its_best_pol
         )
         search.tell(result(train, found, len(asked) - 1))
     assert [train.workflow for train in asked[:7]] == [showy, sound] * 3 + [showy]
-    assert [train.workflow for train in asked[7:]] == [sound] * 3, (
-        "not the one with the higher return: it does not comply"
-    )
+    assert [train.workflow for train in asked[7:]] == [sound] * 3, "a higher return does not count that does not comply"
     assert sum(train.episodes for train in asked) == 1000
     assert asked[8].inherited == asked[9].inherited != asked[7].inherited, "from the best so far, every time"
     assert (search.origin(asked[8]) or {})["finale"] is True

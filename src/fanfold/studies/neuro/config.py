@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,7 +15,7 @@ from fanfold.schedules import AllCases, Halving, last_rung
 from fanfold.stop import MaxTrials, Never, Plateau, Rule, Target
 from fanfold.strategies import Genetic
 from fanfold.studies.neuro.breeding import NeuroBreeder, Spread
-from fanfold.studies.neuro.engines import EngineName, engine
+from fanfold.studies.neuro.engines import Engine, EngineName, engine
 from fanfold.studies.neuro.genome import ACTIVATIONS, NORMS, OPTIMISERS, Individual, Space
 from fanfold.studies.neuro.objectives import OBJECTIVES, merit
 from fanfold.study import Study
@@ -76,7 +77,9 @@ class Config:
     optimisers: tuple[str, ...] = option(OPTIMISERS, "adam, adamw, sgd (with momentum), rmsprop")
     learning_rates: tuple[float, float] = option((1e-4, 3e-2), "least and most")
 
-    engine: EngineName = option("auto", "how networks are trained at once; see `fanfold calibrate neuro`")
+    engine: EngineName = option(
+        "auto", "how networks are trained at once; measured: as seconds of trying show; see `fanfold calibrate neuro`"
+    )
     concurrent: int | None = option(None, "networks trained at once; none: as many as the machine is good for")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "where networks are trained")
     timeout: float | None = option(None, "seconds a rung may take before its worker is killed (engine processes)")
@@ -153,8 +156,7 @@ def study(config: Config, data: Data | None = None) -> Study[Individual]:
     luck = derive_seed(config.seed, "images")
     # Read now: data that cannot be used are an error before the run, not in every evaluation.
     images = resident(where, "cpu", config.dtype, luck).data
-    chosen = engine(config.engine, config.device, config.concurrent)
-    trainer = Trainer(where, training(config), chosen, "latency" in config.objectives, luck)
+    trainer = Trainer(where, training(config), _engine(config), "latency" in config.objectives, luck)
     strategy = Genetic(
         breeder=NeuroBreeder(
             config.space,
@@ -207,7 +209,17 @@ def _stop(config: Config) -> Rule:
 
 def how(config: Config) -> dict[str, Any]:
     """Run options that follow from the config: where networks are trained."""
-    return {"executor": engine(config.engine, config.device, config.concurrent).executor}
+    return {"executor": _engine(config).executor}
+
+
+@functools.lru_cache(maxsize=8)
+def _engine(config: Config) -> Engine:
+    """The engine that is asked for; one that is to be found by measuring is measured once."""
+    if config.engine != "measured":
+        return engine(config.engine, config.device, config.concurrent)
+    from fanfold.studies.neuro.calibration import fastest
+
+    return fastest(config)
 
 
 def calibrate(config: Config) -> list[Section]:

@@ -10,7 +10,9 @@ from typing import Literal, TypeAlias
 
 from fanfold.errors import ConfigError, MissingExtra
 
-EngineName: TypeAlias = Literal["auto", "sequential", "threads", "processes", "streams", "graph", "fused", "cpu+gpu"]
+EngineName: TypeAlias = Literal[
+    "auto", "measured", "sequential", "threads", "processes", "streams", "graph", "fused", "cpu+gpu"
+]
 #: Networks in a group of the engines that train many as one, where nothing else is said.
 GROUP = 64
 
