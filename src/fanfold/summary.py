@@ -8,13 +8,26 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
+class Curve:
+    """A named line of a chart, as points (x, y) in rising order of x."""
+
+    name: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
-    """A titled piece of a summary: a text, a table, or both.  Cells are texts, numbers or None (not known)."""
+    """A titled piece of a summary: a text, a table, or both.  Cells are texts, numbers or None (not known).
+
+    `curves` are drawn in the report, in one chart over what `across` says; a shell shows only text and table.
+    """
 
     title: str
     text: str = ""
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Any, ...], ...] = ()
+    curves: tuple[Curve, ...] = ()
+    across: str = ""
 
 
 @dataclass(frozen=True, slots=True)

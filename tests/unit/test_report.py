@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +16,8 @@ from fanfold import Case, Ok, Study, Sweep
 from fanfold.errors import LedgerError
 from fanfold.ledger import Ledger
 from fanfold.report import facts, find_run, status_of, write_report
+from fanfold.report.chart import line_chart
+from fanfold.summary import Curve, Section, Summary
 
 EVIL = "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 HTML = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "div", "span", "b", "small", "pre"}
@@ -142,3 +146,34 @@ def test_a_run_that_claims_to_run_without_a_process_is_called_interrupted(tmp_pa
 def test_last_in_an_empty_ledger_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with Ledger(tmp_path / "runs.db") as ledger, pytest.raises(LedgerError, match="no runs yet"):
         find_run(ledger, "last")
+
+
+@given(
+    st.lists(
+        st.tuples(st.text(max_size=8), st.lists(st.tuples(st.floats(0, 1e9), st.floats()), max_size=30)), max_size=9
+    ),
+    st.text(max_size=10),
+)
+def test_any_curves_are_drawn_as_well_formed_svg_and_their_names_cannot_break_out(
+    curves: list[tuple[str, list[tuple[float, float]]]], across: str
+) -> None:
+    drawn = line_chart([Curve(name, tuple(sorted(points))) for name, points in curves], across)
+    assert "nan" not in drawn.partition("<text")[0] and "inf" not in drawn.partition("<text")[0]
+    if drawn:
+        cleaned = re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]", "", drawn)
+        ElementTree.fromstring(cleaned)
+
+
+def test_a_hostile_name_of_a_curve_is_only_text() -> None:
+    drawn = line_chart([Curve("<script>x</script>", ((0.0, 1.0), (1.0, 2.0)))], '"><b>')
+    assert "<script>" not in drawn and '"><b>' not in drawn and 'class="curve c0"' in drawn
+
+
+def test_a_section_with_curves_has_a_chart_in_the_report(tmp_path: Path) -> None:
+    async def conclude(run: Any, go: Any) -> Summary:
+        return Summary({}, (Section("Course", "", (), (), (Curve("behind", ((1.0, 3.0), (2.0, 1.0))),), "episodes"),))
+
+    study = Study(Sweep([1, 2]), lambda candidate, case: candidate, conclude=conclude)
+    study.run(ledger=tmp_path / "l.db", run="r")
+    text = write_report(tmp_path / "l.db", "r", tmp_path / "r.html").read_text()
+    assert text.count('class="curve c0"') == 1 and "behind" in text and "episodes" in text

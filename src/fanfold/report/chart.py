@@ -1,10 +1,13 @@
-"""The chart of a report: all scores and the best so far, over the order of telling, as inline SVG."""
+"""The charts of a report as inline SVG: all scores over the order of telling, and the curves of a section."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from html import escape
 
 from fanfold.ledger import Ledger
+from fanfold.summary import Curve
 
 MOST_POINTS = 2000
 #: Greater scores are drawn as this one, so that differences of scores stay finite.
@@ -49,6 +52,51 @@ def score_chart(ledger: Ledger, run: int, trials: int) -> str:
         line += "".join(f"H{x(order)}V{y(best)}" for order, best in steps[1:])
         parts.append(f'<path class="best" d="{line}H{x(last)}"/>')
     return "\n".join([*parts, "</svg>"])
+
+
+#: Curves of one chart, at most: more cannot be told apart.
+MOST_CURVES = 6
+
+
+def line_chart(curves: Sequence[Curve], across: str) -> str:
+    """An `<svg>` of the first few curves, with a legend; nothing where there is no point to draw."""
+    drawn = [(curve.name, _drawable(curve.points)) for curve in curves[:MOST_CURVES]]
+    points = [point for _, line in drawn for point in line]
+    if not points:
+        return ""
+    left, right = min(x for x, _ in points), max(x for x, _ in points)
+    low, high = min(y for _, y in points), max(y for _, y in points)
+    margin = (high - low) * 0.05 or max(abs(high), 1.0) * 0.05
+    low, high, width = low - margin, high + margin, (right - left) or 1.0
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across_share, up_share = (x - left) / width, (y - low) / (high - low)
+        return LEFT + (WIDTH - LEFT - RIGHT) * across_share, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * up_share
+
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(across, quote=True)}">']
+    for value in (low + (high - low) * quarter / 4 for quarter in range(5)):
+        y = place(left, value)[1]
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{LEFT - 8}" y="{y:.1f}" text-anchor="end" dy="4">{value:.4g}</text>')
+    for mark in (left, right):
+        anchor = "start" if mark == left else "end"
+        parts.append(f'<text x="{place(mark, low)[0]:.1f}" y="{HEIGHT - 10}" text-anchor="{anchor}">{mark:,.6g}</text>')
+    parts.append(f'<text x="{WIDTH // 2}" y="{HEIGHT - 10}" text-anchor="middle">{escape(across)}</text>')
+    for number, (name, line) in enumerate(drawn):
+        path = " ".join(f"{'L' if at else 'M'}{x:.1f} {y:.1f}" for at, (x, y) in enumerate(place(*p) for p in line))
+        parts.append(f'<path class="curve c{number}" d="{path}"/>' if line else "")
+        parts.append(
+            f'<text class="c{number}" x="{WIDTH - RIGHT - 5}" y="{TOP + 14 * (number + 1)}" text-anchor="end">'
+            f"{escape(name)}</text>"
+        )
+    return "\n".join([*parts, "</svg>"])
+
+
+def _drawable(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Those points that have a place on paper, no more than can be seen."""
+    finite = [(float(x), min(max(float(y), -LARGEST), LARGEST)) for x, y in points if math.isfinite(x + y)]
+    every = max(1, -(-len(finite) // MOST_POINTS))
+    return finite[::every] if every == 1 else [*finite[:-1:every], finite[-1]]
 
 
 def _scores(ledger: Ledger, run: int) -> Iterator[tuple[int, float, float, bool]]:

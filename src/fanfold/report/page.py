@@ -11,7 +11,7 @@ from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.ledger import Ledger
-from fanfold.report.chart import score_chart
+from fanfold.report.chart import line_chart, score_chart
 from fanfold.report.facts import RunFacts, TrialRow, facts, find_run
 from fanfold.summary import Summary, cell_text
 from fanfold.types import Case, Failed, Outcome
@@ -41,6 +41,11 @@ pre { padding: .8rem 1rem; margin: 0; font-size: .85rem; white-space: pre-wrap; 
 svg { display: block; width: 100%; height: auto; min-width: 34rem; }
 svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
 svg .grid { stroke: var(--line); } svg .dot { fill: var(--dot); opacity: .6; }
+svg .curve { fill: none; stroke-width: 2; stroke-linejoin: round; }
+svg path.c0 { stroke: #2a6fdb; } svg path.c1 { stroke: #d9602b; } svg path.c2 { stroke: #2f9e6e; }
+svg path.c3 { stroke: #a14fc4; } svg path.c4 { stroke: #b08a1e; } svg path.c5 { stroke: #5b6b7a; }
+svg text.c0 { fill: #2a6fdb; } svg text.c1 { fill: #d9602b; } svg text.c2 { fill: #2f9e6e; }
+svg text.c3 { fill: #a14fc4; } svg text.c4 { fill: #b08a1e; } svg text.c5 { fill: #5b6b7a; }
 svg .best { fill: none; stroke: var(--accent); stroke-width: 2; stroke-linejoin: round; }
 table { border-collapse: collapse; width: 100%; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
@@ -121,6 +126,8 @@ def _summary(summary: Summary | None) -> list[str]:
         parts.append(f"<h2>{escape(section.title)}</h2>")
         if section.text:
             parts.append(f"<pre>{escape(section.text)}</pre>")
+        if chart := line_chart(section.curves, section.across):
+            parts.append(f'<div class="box">{chart}</div>')
         if section.rows:
             head = "".join(f"<th>{escape(column)}</th>" for column in section.columns)
             rows = "".join(

@@ -122,7 +122,7 @@ def test_episodes_that_a_training_did_not_use_are_there_for_others() -> None:
 
 def test_the_finale_trains_the_best_compliant_workflow_further_from_its_best_policy() -> None:
     showy, sound = orders()[0], orders()[40]
-    search = begun(given([showy, sound]), total=1000, most=100, finale=0.3)
+    search = begun(in_turn([showy, sound]), total=1000, most=100, finale=0.3)
     asked: list[Train] = []
     while trains := search.ask(1):
         (train,) = trains
@@ -140,7 +140,7 @@ def test_the_finale_trains_the_best_compliant_workflow_further_from_its_best_pol
 
 
 def test_without_a_compliant_workflow_the_search_goes_on_to_the_end() -> None:
-    search = begun(given(orders()[:3]), total=500, most=100, finale=0.5)
+    search = begun(in_turn(orders()[:3]), total=500, most=100, finale=0.5)
     asked = []
     while trains := search.ask(1):
         asked.append(trains[0].workflow)

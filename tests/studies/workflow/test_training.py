@@ -274,6 +274,7 @@ def test_cage2_is_learnt_and_the_agent_and_its_log_are_kept(tmp_path: Path) -> N
     assert json.loads((folder / "experiment_config.json").read_text())["length"] == 30
     assert sorted(each.name for each in folder.iterdir()) == [
         "agent.safetensors",
+        "events.out.tfevents.1.fanfold",
         "experiment_config.json",
         "training_log.csv",
     ]

@@ -26,7 +26,7 @@ from fanfold.studies.neuro.export import classifier
 from fanfold.studies.neuro.genome import Genome, Individual, individual_of
 from fanfold.studies.neuro.objectives import points_of
 from fanfold.study import Study
-from fanfold.summary import Section, Summary
+from fanfold.summary import Curve, Section, Summary
 from fanfold.types import Ok, Result
 
 #: Rows of the lists that could be long.
@@ -135,7 +135,8 @@ class Conclusion:
 
     def _generations(self, results: Sequence[Result[Any]]) -> Section:
         """How scores and diversity moved, in steps of one population."""
-        rows, best = [], float("-inf")
+        rows: list[tuple[Any, ...]] = []
+        best = float("-inf")
         ordered = sorted(results, key=lambda result: result.number)
         for first in range(0, len(ordered), self.config.population):
             part = ordered[first : first + self.config.population]
@@ -146,7 +147,11 @@ class Conclusion:
             mean = statistics.fmean(scores) if scores else None
             rows.append((f"{part[0].number}-{part[-1].number}", best, mean, spread, kinds))
         head = ("trials", "best so far", "mean accuracy", "deviation", "different shapes")
-        return Section("Search", "", head, tuple(rows[:MOST_ROWS]))
+        drawn = tuple(
+            Curve(head[at], tuple((float(g), float(row[at])) for g, row in enumerate(rows, 1) if row[at] is not None))
+            for at in (1, 2, 3)
+        )
+        return Section("Search", "", head, tuple(rows[:MOST_ROWS]), drawn, "generations")
 
     def _curves(self, results: Sequence[Result[Any]]) -> Section:
         """The validation accuracy of the longest trained networks, epoch by epoch."""
@@ -160,8 +165,13 @@ class Conclusion:
             for epoch in range(longest)
             if (epoch + 1) % every == 0 or epoch == longest - 1
         ]
-        head = ("epoch", *(f"trial {result.number}" for result in done))
-        return Section("Validation accuracy of the best", _foresight(results), head, tuple(rows))
+        names = [f"trial {result.number}" for result in done]
+        drawn = tuple(
+            Curve(name, tuple((float(at), accuracy) for at, accuracy in enumerate(curve, 1)))
+            for name, curve in zip(names, curves)
+        )
+        text = _foresight(results)
+        return Section("Validation accuracy of the best", text, ("epoch", *names), tuple(rows), drawn, "epochs")
 
     def _ways(self, results: Sequence[Result[Any]]) -> Section:
         scores = {result.number: result.score for result in results}

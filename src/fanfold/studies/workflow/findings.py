@@ -26,7 +26,7 @@ from fanfold.studies.workflow.search import gp_ucb, observed, report
 from fanfold.studies.workflow.training import COLUMNS, cpu_seconds, write
 from fanfold.studies.workflow.workflows import NAMED, Workflow, checked, orders, show
 from fanfold.study import Study
-from fanfold.summary import Section, Summary
+from fanfold.summary import Curve, Section, Summary
 from fanfold.tensors import pack, unpack
 from fanfold.types import Ok, Result, Trial
 
@@ -300,7 +300,9 @@ def regret_table(course: Sequence[Sequence[Any]], reference: float | None, whose
         (number, *row) for number, row in enumerate(course, 1) if number % every == 0 or number in (1, len(course))
     )
     columns = ("trainings", "episodes", "best compliant return", "behind the best known")
-    return Section("Regret", f"The best known is {reference:.2f}, of run {whose}.", columns, rows)
+    behind = tuple((float(row[0]), float(row[2])) for row in course if row[2] is not None)
+    text = f"The best known is {reference:.2f}, of run {whose}."
+    return Section("Regret", text, columns, rows, (Curve("behind the best known", behind),), "episodes learnt from")
 
 
 def endings(told: Sequence[Training]) -> Section:

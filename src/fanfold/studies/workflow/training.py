@@ -24,7 +24,7 @@ from fanfold.studies.workflow import tensorboard
 from fanfold.studies.workflow.collect import Collect, Collector
 from fanfold.studies.workflow.workflows import show
 from fanfold.study import Study
-from fanfold.summary import Section, Summary
+from fanfold.summary import Curve, Section, Summary
 from fanfold.tensors import pack, unpack
 from fanfold.types import Case, Ok, Result
 
@@ -291,7 +291,9 @@ def learning(updates: list[Update]) -> Section:
         seen[update.number] = sampled
     rows = tuple((each.number, seen[each.number], each.mean_return, each.compliance, each.lag) for each in thinned)
     head = ("update", "episodes", "mean return", "compliance", "versions behind")
-    return Section("Learning curve", f"Episodes by versions behind: {text}." if total else "", head, rows)
+    learnt = (Curve("mean return", tuple((float(seen[each.number]), each.mean_return) for each in updates)),)
+    said = f"Episodes by versions behind: {text}." if total else ""
+    return Section("Learning curve", said, head, rows, learnt, "episodes learnt from")
 
 
 def log(updates: list[Update], workflow: Any) -> str:
