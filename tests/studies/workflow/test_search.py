@@ -120,23 +120,22 @@ def test_episodes_that_a_training_did_not_use_are_there_for_others() -> None:
     assert search.ask(9) == []
 
 
-def test_the_finale_trains_the_best_compliant_workflow_further_from_its_best_policy() -> None:
+def test_the_finale_makes_the_best_compliant_policy_better_in_one_thorough_training() -> None:
     showy, sound = orders()[0], orders()[40]
     search = begun(in_turn([showy, sound]), total=1000, most=100, finale=0.3)
     asked: list[Train] = []
     while trains := search.ask(1):
-        (train,) = trains
-        asked.append(train)
-        better = len(asked) == 8  # the first of the finale
-        found = (
-            outcome(train, -15.0 if better else -20.0) if train.workflow == sound else outcome(train, -1.0, rate=0.2)
-        )
-        search.tell(result(train, found, len(asked) - 1))
-    assert [train.workflow for train in asked[:7]] == [showy, sound] * 3 + [showy]
-    assert [train.workflow for train in asked[7:]] == [sound] * 3, "a higher return does not count that does not comply"
-    assert sum(train.episodes for train in asked) == 1000
-    assert asked[8].inherited == asked[9].inherited != asked[7].inherited, "from the best so far, every time"
-    assert (search.origin(asked[8]) or {})["finale"] is True
+        asked += trains
+        complies = trains[0].workflow == sound
+        found = outcome(trains[0], -20.0 + len(asked), 0.95) if complies else outcome(trains[0], -1.0, 0.2)
+        search.tell(result(trains[0], found, len(asked) - 1))
+    *chosen, last = asked
+    assert [train.workflow for train in chosen] == [showy, sound] * 3 + [showy]
+    assert not any(train.thorough for train in chosen)
+    assert last.workflow == sound and last.thorough, "a higher return does not count that does not comply"
+    assert last.episodes == 300 and sum(train.episodes for train in asked) == 1000
+    assert last.inherited == outcome(chosen[5]).data["agent"], "from its best policy"
+    assert (search.origin(last) or {})["finale"] is True
 
 
 def test_without_a_compliant_workflow_the_search_goes_on_to_the_end() -> None:
@@ -291,6 +290,7 @@ def test_the_budget_ends_every_training_and_a_fixed_one_ends_by_nothing_else() -
     fixed = dataclasses.replace(APPRENTICE, early=False)
     assert ends(looks, 1000, fixed) == (10, "budget")
     assert ends([look(100 * n, -10.0, 0.99, 0.98) for n in range(1, 11)], 1000, fixed) == (10, "budget")
+    assert APPRENTICE.decide(looks, 2000) == "patience" and APPRENTICE.decide(looks, 2000, thorough=True) is None
 
 
 EASY = Apprentice(

@@ -26,7 +26,8 @@ MOMENTS = "adam:"
 class Train:
     """A workflow to be trained with at most so many episodes.
 
-    `visit` counts how often it was trained before.  `inherited` is the policy it begins with, made for `parent`.
+    `visit` counts how often it was trained before.  `inherited` is the policy it begins with, made for `parent`.  A
+    `thorough` training uses all its episodes.
     """
 
     workflow: tuple[str, ...]
@@ -34,6 +35,7 @@ class Train:
     episodes: int
     parent: tuple[str, ...] | None = None
     inherited: Blob | None = None
+    thorough: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +72,10 @@ class Apprentice:
     Every few updates there is a look at held-out episodes.  A policy that keeps to its workflow surely enough is
     compliant, but not yet good: it goes on learning until its return has not improved for `stopping.patience` looks
     (`compliant`).  One that does not is given up when its compliance has not improved for as long (`patience`).  Both
-    end when their episodes are used up (`budget`), and without `early`, only then.  Of the last policy, the averaged
-    one and the best that a look has seen, sampled and greedy, the best of those that comply is kept; it is scored on
-    other episodes than it was chosen by.  All of it follows from the candidate and the case's seed.
+    end when their episodes are used up (`budget`); thorough ones and, without `early`, all of them only then.  Of the
+    last policy, the averaged one and the best that a look has seen, sampled and greedy, the best of those that comply
+    is kept; it is scored on other episodes than it was chosen by.  All of it follows from the candidate and the case's
+    seed.
     """
 
     collector: Collector
@@ -137,7 +140,7 @@ class Apprentice:
         looks.append(replace(seen, episodes=learner.told))
         if self._merit(seen) > lesson.merit:
             lesson.merit, lesson.best = self._merit(seen), learner.weights
-        lesson.stopped = self.decide(looks, candidate.episodes)
+        lesson.stopped = self.decide(looks, candidate.episodes, candidate.thorough)
 
     def _played(
         self, weights: Arrays, workflow: Workflow, greedy: bool, numbers: range, seed: int, level: float = 0.95
@@ -148,12 +151,12 @@ class Apprentice:
         block = play(candidate, weights, self.collector.game, numbers, seed)[1]
         return Look(0, stats.mean(block.returns.tolist()), measure(block.actions, block.held, workflow, level))
 
-    def decide(self, looks: Sequence[Look], budget: int) -> str | None:
+    def decide(self, looks: Sequence[Look], budget: int, thorough: bool = False) -> str | None:
         """Why to stop after these looks, or None to go on."""
         if looks[-1].episodes >= budget:
             return "budget"
         first = self.compliant_at(looks)
-        if not self.early:
+        if thorough or not self.early:
             return None
         if first is None:
             return self.stopping.decide([look.compliance.rate for look in looks], 0)

@@ -38,8 +38,8 @@ class Search(Strategy[Train]):
     one: what learnt nothing more from there before would not do so now.  When it has begun with all of them, it begins
     anew.  Types in `ignore`, of which red can hold no machine, do not count.
 
-    The last share `finale` of all episodes is not for choosing: it trains the best compliant workflow further, each
-    time from the best policy it has by then, with other luck.
+    The last share `finale` of all episodes is not for choosing: in one thorough training they make the best compliant
+    policy better.  (Many short ones do much less: step sizes fall in the course of a training.)
     """
 
     candidate_type = Train
@@ -84,14 +84,15 @@ class Search(Strategy[Train]):
         while len(asked) < n and self.left >= self.least:
             leader = self._leader()
             if leader is not None:
-                asked.append(self._train(leader.workflow, leader, {"finale": True}))
+                asked.append(replace(self._train(leader.workflow, leader, {"finale": True}, self.left), thorough=True))
                 continue
             arms = self.chooser.ask(1)
             if not arms:
                 break
             workflow = arms[0][0]
             self._arms[workflow, self._visits.get(workflow, 0)] = arms[0]
-            asked.append(self._train(workflow, self._nearest(workflow), self.chooser.origin(arms[0]) or {}))
+            believed = self.chooser.origin(arms[0]) or {}
+            asked.append(self._train(workflow, self._nearest(workflow), believed, min(self.most, self.left)))
         return asked
 
     def _leader(self) -> Trained | None:
@@ -101,10 +102,9 @@ class Search(Strategy[Train]):
         compliant = [each for each in self._trained.values() if each.merit[0]]
         return max(compliant, key=lambda each: each.merit, default=None)
 
-    def _train(self, workflow: Workflow, parent: Trained | None, believed: Mapping[str, Any]) -> Train:
+    def _train(self, workflow: Workflow, parent: Trained | None, believed: Mapping[str, Any], budget: int) -> Train:
         visit = self._visits.get(workflow, 0)
         self._visits[workflow] = visit + 1
-        budget = min(self.most, self.left)
         self.left -= budget
         if parent is None:
             self._origins[workflow, visit] = dict(believed)
