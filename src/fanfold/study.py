@@ -21,7 +21,7 @@ from fanfold.schedule import Schedule
 from fanfold.schedules import AllCases
 from fanfold.stop import Never, Rule
 from fanfold.strategy import Strategy
-from fanfold.types import C, Case
+from fanfold.types import C, Case, Result
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class Study(Generic[C]):
     a failed case counts.  `window` is how many trials may be open at once: an ask knows all but the last `window`
     results, which makes the search the same on every executor.  With `in_order=False` results are told as they come
     (no waiting for stragglers); the order is recorded, so such a run still resumes exactly.
+
+    `shown(result)` gives a few words about a finished trial for those who watch the run.
 
     `conclude(run, go)`, a coroutine function, is called when the search is over and gives the run's `Summary`; on its
     way it may run further studies beside, such as one that scores the winner on held-out cases:
@@ -59,6 +61,7 @@ class Study(Generic[C]):
     retries: int = 0
     name: str = "study"
     conclude: Conclude | None = None
+    shown: Callable[[Result[C]], str] | None = None
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.strategy, "ask", None)) or not callable(getattr(self.strategy, "tell", None)):

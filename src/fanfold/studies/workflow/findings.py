@@ -60,6 +60,17 @@ class Training:
         return int(sure) + int(likely), self.score if likely else self.rate
 
 
+def trained(result: Result[Any]) -> str:
+    """A training in a few words."""
+    data = report(result)
+    if data is None or result.score is None:
+        return "a training that failed"
+    rate = "-" if data["compliance"] is None else f"{data['compliance']:.2f}"
+    return (
+        f"{show(result.candidate.workflow)}: return {result.score:.2f}, compliance {rate}, {data['episodes']} episodes"
+    )
+
+
 def trainings(results: Iterable[Result[Any]], seconds: Mapping[int, float]) -> list[Training]:
     """The trainings of a run in the order of telling, without those that failed."""
     found = []

@@ -210,6 +210,16 @@ def write(place: Path, files: Mapping[str, bytes]) -> Path:
     return place
 
 
+def played(result: Result[Any]) -> str:
+    """A block in a few words: how it went, and how well its policy kept to its workflow."""
+    outcome = next(iter(result.outcomes.values()))
+    if not isinstance(outcome, Ok):
+        return outcome.kind
+    fixes, kept = (sum(outcome.data.get(name, ())) for name in ("fixes", "kept"))
+    said = f"{len(outcome.data['returns'])} episodes of version {result.candidate.version}: return {outcome.score:.2f}"
+    return f"{said}, compliance {kept / fixes:.2f}" if fixes else said
+
+
 def judged(results: Iterable[Result[Any]]) -> dict[str, Any]:
     """The mean return with its interval, and the compliance where a workflow was to be kept to."""
     blocks = [data.data for result in results for data in result.outcomes.values() if isinstance(data, Ok)]
