@@ -29,9 +29,13 @@ def find_study(name: str) -> Any:
     try:
         module = entry.load()
     except Exception as error:
+        remedy = f"install what it needs, or upgrade {package!r}"
+        extras = entry.dist.metadata.get_all("Provides-Extra") if entry.dist is not None else None
+        if isinstance(error, ImportError) and name in (extras or ()):
+            remedy = f"pip install '{package}[{name}]'"
         raise ConfigError(
             f"the study {name!r} of the package {package!r} cannot be imported ({type(error).__name__}: {error}): "
-            f"install what it needs, or upgrade {package!r}"
+            f"{remedy}"
         ) from error
     if not dataclasses.is_dataclass(getattr(module, "Config", None)) or not callable(getattr(module, "study", None)):
         raise ConfigError(

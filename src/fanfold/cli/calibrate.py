@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fanfold.cli.output import examples, machine_readable, output_options, print_json
-from fanfold.errors import ConfigError, nearest
+from fanfold.errors import ConfigError
 
 
 @click.command(
@@ -28,9 +28,19 @@ def calibrate(study: str, flags: tuple[str, ...]) -> None:
 
     measure = getattr(find_study(study), "calibrate", None)
     if measure is None:
-        able = [name for name in studies() if hasattr(find_study(name), "calibrate")]
-        raise ConfigError(f"there is nothing to calibrate in the study {study!r}{nearest(study, able)}")
+        able = [name for name in studies() if _able(name)]
+        raise ConfigError(f"there is nothing to calibrate in the study {study!r}; try {', '.join(able) or 'none'}")
     sections = tuple(measure(configured(study, flags)))
     if machine_readable():
         print_json([{"title": s.title, "text": s.text, "columns": s.columns, "rows": s.rows} for s in sections])
     say_summary(Summary({}, sections))
+
+
+def _able(name: str) -> bool:
+    """Whether a study can be calibrated; one that cannot be imported here cannot."""
+    from fanfold.plugins import find_study
+
+    try:
+        return hasattr(find_study(name), "calibrate")
+    except ConfigError:
+        return False
