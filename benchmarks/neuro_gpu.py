@@ -48,7 +48,7 @@ from fanfold.studies.neuro.fused import Stack, train_fused
 from fanfold.studies.neuro.genome import memory, operations
 from fanfold.studies.neuro.graphs import Group, How, train_graphs
 from fanfold.studies.neuro.memory import Memory, in_groups
-from fanfold.studies.neuro.training import Job, Trained, Training, train, unpacked
+from fanfold.studies.neuro.training import Job, Trained, Training, out_of_memory, train, unpacked
 from fanfold.tensors import unpack
 
 # ---------------------------------------------------------------- the parts
@@ -215,9 +215,7 @@ def oom_part(bench: Bench) -> None:
         return train_fused(some, resident, Training(BATCH))
 
     room = Memory(lambda: 2**60)
-    found = in_groups(
-        jobs, lambda job: memory(job.genome, resident.shape, BATCH), room, run, graphs.out_of_memory, lambda: 64
-    )
+    found = in_groups(jobs, lambda job: memory(job.genome, resident.shape, BATCH), room, run, out_of_memory, lambda: 64)
     del ballast
     graphs.forget()
     alone = train_fused(jobs, resident, Training(BATCH))

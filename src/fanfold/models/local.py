@@ -20,6 +20,7 @@ from typing import Any, Self
 import msgspec
 
 from fanfold.errors import CallFailed, ConfigError, MissingExtra, nearest
+from fanfold.executors import usable_cores
 from fanfold.models.http import Response
 
 #: The model used when none is named.
@@ -328,7 +329,7 @@ def _cores(patient: bool) -> int:
     """The cores to compute on: all that this process may use, or, if threads spin, those with nothing else to do."""
     if (told := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
         return max(1, int(told))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     return cores if patient else max(1, cores - round(os.getloadavg()[0]))
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from html import escape
+from typing import TypeVar
 
 from fanfold.ledger import Ledger
 from fanfold.summary import Curve
+
+X = TypeVar("X")
 
 MOST_POINTS = 2000
 #: Greater scores are drawn as this one, so that differences of scores stay finite.
@@ -94,9 +97,7 @@ def line_chart(curves: Sequence[Curve], across: str) -> str:
 
 def _drawable(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Those points that have a place on paper, no more than can be seen."""
-    finite = [(float(x), min(max(float(y), -LARGEST), LARGEST)) for x, y in points if math.isfinite(x + y)]
-    every = max(1, -(-len(finite) // MOST_POINTS))
-    return finite[::every] if every == 1 else [*finite[:-1:every], finite[-1]]
+    return _thin([(float(x), min(max(float(y), -LARGEST), LARGEST)) for x, y in points if math.isfinite(x + y)])
 
 
 def _scores(ledger: Ledger, run: int) -> Iterator[tuple[int, float, float, bool]]:
@@ -113,7 +114,7 @@ def _scores(ledger: Ledger, run: int) -> Iterator[tuple[int, float, float, bool]
         yield order, score, score if best is None else best, better
 
 
-def _thin(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+def _thin(points: list[X]) -> list[X]:
     """Every so manieth point, and the last."""
     every = -(-len(points) // (MOST_POINTS - 1))
     return points if len(points) <= MOST_POINTS else [*points[:-1:every], points[-1]]

@@ -275,3 +275,8 @@ def test_the_calibration_measures_engines_and_room() -> None:
 def test_an_engine_can_be_found_by_measuring_and_the_search_is_the_same(alone: Run[Any]) -> None:
     found = searched(engine="measured")
     assert found.trace == alone.trace
+
+
+def test_a_config_written_with_lists_is_the_same_config() -> None:
+    listed = config(filters=[3, 6], objectives=["accuracy"], engine="sequential")
+    assert listed == config(engine="sequential") and how(listed) == {"executor": "inline"}

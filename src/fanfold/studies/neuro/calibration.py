@@ -14,12 +14,13 @@ import torch
 from fanfold.encoding import derive_seed
 from fanfold.errors import FanfoldError
 from fanfold.events import EvaluationFinished, Event
+from fanfold.executors import usable_cores
 from fanfold.strategies import Sweep
 from fanfold.studies.neuro import genome as genomes
 from fanfold.studies.neuro.config import Config, source, training
 from fanfold.studies.neuro.data import resident
 from fanfold.studies.neuro.domain import Trainer, free_on_gpu
-from fanfold.studies.neuro.engines import Engine, cores, engine, has_gpu
+from fanfold.studies.neuro.engines import Engine, engine, has_gpu
 from fanfold.studies.neuro.genome import Individual, random_genome
 from fanfold.studies.neuro.memory import SHARE, free_memory
 from fanfold.study import Study
@@ -57,7 +58,7 @@ def calibration(config: Config) -> list[Section]:
     )
     head = ("engine", "executor", "as one", "networks/s", "x sequential", "seconds to start")
     text = (
-        f"{cores()} cores{', a GPU' if has_gpu() else ''}. {len(individuals)} random networks of the space on "
+        f"{usable_cores()} cores{', a GPU' if has_gpu() else ''}. {len(individuals)} random networks of the space on "
         f"{config.dataset}, {STEPS} steps of {config.batch_size} images each. Fastest here: "
         f"--engine {rows[0].engine.name} --concurrent {at_once(rows[0].engine)}."
     )
@@ -76,8 +77,8 @@ def candidates() -> Iterator[Engine]:
     """The engines that are worth trying here."""
     yield engine("sequential", "cpu")
     for name in ("threads", "processes"):
-        for many in sorted({2, cores(), 2 * cores()}):
-            if name == "threads" or many <= cores():
+        for many in sorted({2, usable_cores(), 2 * usable_cores()}):
+            if name == "threads" or many <= usable_cores():
                 yield engine(name, "cpu", many)
     if has_gpu():
         yield dataclasses.replace(engine("sequential", "cuda"), name="sequential, GPU")
@@ -87,7 +88,7 @@ def candidates() -> Iterator[Engine]:
 
 
 def at_once(found: Engine) -> int:
-    return max(found.group, int(found.executor.partition(":")[2] or 1))
+    return max(found.group, found.calls)
 
 
 def measured(candidate: Engine, individuals: list[Individual], config: Config) -> Row:

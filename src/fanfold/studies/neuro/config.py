@@ -12,7 +12,7 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, MissingExtra, nearest
 from fanfold.schedule import Schedule
 from fanfold.schedules import AllCases, Halving, last_rung
-from fanfold.stop import MaxTrials, Never, Plateau, Rule, Target
+from fanfold.stop import MaxTrials, Plateau, Rule, Target
 from fanfold.strategies import Genetic
 from fanfold.studies.neuro.breeding import NeuroBreeder, Spread
 from fanfold.studies.neuro.engines import Engine, EngineName, engine
@@ -87,6 +87,9 @@ class Config:
     seed: int = option(0, "of the search, the split and every network")
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if isinstance(value := getattr(self, field.name), list):  # the same config, however it was written
+                object.__setattr__(self, field.name, tuple(value))
         least = {"trials": 1, "population": 2, "epochs": 1, "rungs": 1, "eta": 2, "batch_size": 2, "image_size": 1}
         for name, low in (least | {"litter": 1, "concurrent": 1, "max_batches": 1, "epoch_patience": 1}).items():
             value = getattr(self, name)
@@ -101,18 +104,18 @@ class Config:
 
     @property
     def space(self) -> Space:
-        names = [field.name for field in dataclasses.fields(Space)]
-        return Space(**{name: _tuple(getattr(self, name)) for name in names})
+        return Space(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Space)})
+
+    @property
+    def kept(self) -> int:
+        """Elites, at most all but one of the population."""
+        return min(self.elites, self.population - 1)
 
     @property
     def ladder(self) -> tuple[int, ...]:
         """The epochs at the end of each rung; 0 is the rung on which nothing is trained."""
         found = [max(1, round(self.epochs / self.eta**k)) for k in range(self.rungs)]
         return (0,) * self.prefilter + tuple(sorted(set(found)))
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def source(config: Config) -> Source:
@@ -166,7 +169,7 @@ def study(config: Config, data: Data | None = None) -> Study[Individual]:
             litter=config.litter,
         ),
         population=config.population,
-        elites=min(config.elites, config.population - 1),
+        elites=config.kept,
         tournament=config.tournament,
         mutation_rate=config.mutation_rate,
         adaptive=config.adaptive == "success",
@@ -202,11 +205,11 @@ def _schedule(config: Config) -> Schedule:
         return AllCases()
     if config.steady:
         return Halving(config.eta, asynchronous=True)
-    return Halving(config.eta, cohort=config.population - min(config.elites, config.population - 1))
+    return Halving(config.eta, cohort=config.population - config.kept)
 
 
 def _stop(config: Config) -> Rule:
-    rule: Rule = MaxTrials(config.trials) if config.trials else Never()
+    rule: Rule = MaxTrials(config.trials)
     if config.target is not None:
         rule = rule | Target(config.target)
     if config.patience is not None:

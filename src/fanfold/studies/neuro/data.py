@@ -32,6 +32,7 @@ __all__ = [
     "digest",
     "from_arrays",
     "from_loaders",
+    "identity",
     "load",
     "order",
     "prepared",
@@ -375,9 +376,14 @@ _KEPT = 4
 _residents: dict[tuple[Any, ...], Resident] = {}
 
 
+def identity(data: Data | Source) -> Source | str:
+    """What data are told apart by: where they come from, or what they hold."""
+    return data if isinstance(data, Source) else data.digest
+
+
 def resident(data: Data | Source, device: str = "cpu", dtype: str = "float32", seed: int = 0) -> Resident:
     """The data on a device: loaded once in a process, however many networks are trained there."""
-    key = (data if isinstance(data, Source) else data.digest, device, dtype, seed)
+    key = (identity(data), device, dtype, seed)
     with _LOADING:
         if key not in _residents:
             loaded = data.load() if isinstance(data, Source) else data

@@ -15,11 +15,21 @@ import torch
 from fanfold.encoding import derive_seed, digest
 from fanfold.studies.neuro import genome as genomes
 from fanfold.studies.neuro import morph, network
-from fanfold.studies.neuro.data import Data, Resident, Source, resident
+from fanfold.studies.neuro.data import Data, Resident, Source, identity, resident
 from fanfold.studies.neuro.engines import Devices, Engine
 from fanfold.studies.neuro.genome import Individual, individual_of
 from fanfold.studies.neuro.memory import DoesNotFit, Memory, Pace, free_memory, in_groups
-from fanfold.studies.neuro.training import Job, Trained, Training, pinned_threads, predict, train
+from fanfold.studies.neuro.training import (
+    Job,
+    Trained,
+    Training,
+    bases_of,
+    out_of_memory,
+    pinned_threads,
+    predict,
+    train,
+    unpacked,
+)
 from fanfold.tensors import pack, unpack
 from fanfold.types import Blob, Case, Failed, Ok, Outcome
 
@@ -54,10 +64,11 @@ class Trainer:
     @functools.cached_property
     def fingerprint(self) -> str:
         """What decides about outcomes: the data and how networks are trained."""
-        source = self.source if isinstance(self.source, Source) else self.source.digest
         settings = (self.training.batch, self.training.dtype, self.training.max_batches)
         patience = (self.training.patience, self.training.gain)
-        return f"neuro-1@{digest(repr((source, settings, patience, self.latency, self.seed))).hex()[:16]}"
+        return (
+            f"neuro-1@{digest(repr((identity(self.source), settings, patience, self.latency, self.seed))).hex()[:16]}"
+        )
 
     def __call__(self, candidate: Any, case: Case, previous: Ok | None = None) -> Outcome:
         return self.evaluate_block([(candidate, case, previous)])[0]
@@ -95,7 +106,7 @@ class Trainer:
     def _trained(self, jobs: Sequence[Job], images: Resident, place: _Place) -> list[Trained | DoesNotFit]:
         memory = place.memory(images.device)
 
-        def predict(job: Job) -> int:
+        def bytes_of(job: Job) -> int:
             return genomes.memory(job.genome, images.shape, self.training.batch) * (
                 2 if self.training.dtype == "float64" else 1
             )
@@ -109,10 +120,10 @@ class Trainer:
             found = self._together(part, images)
             place.pace.saw(len(part), time.perf_counter() - began)
             if images.device == "cuda" and self.engine.together != "each":
-                memory.measured(sum(map(predict, part)), torch.cuda.max_memory_allocated() - before)
+                memory.measured(sum(map(bytes_of, part)), torch.cuda.max_memory_allocated() - before)
             return found
 
-        return in_groups(jobs, predict, memory, group, out_of_memory, lambda: place.pace.size)
+        return in_groups(jobs, bytes_of, memory, group, out_of_memory, lambda: place.pace.size)
 
     def _together(self, jobs: Sequence[Job], images: Resident) -> list[Trained]:
         if self.engine.together == "fused":
@@ -162,8 +173,7 @@ class Examiner:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        source = self.source if isinstance(self.source, Source) else self.source.digest
-        return f"neuro-test-1@{digest(repr((source, self.training.dtype, self.seed))).hex()[:16]}"
+        return f"neuro-test-1@{digest(repr((identity(self.source), self.training.dtype, self.seed))).hex()[:16]}"
 
     def __call__(self, candidate: Any, case: Case) -> Ok:
         individual = individual_of(candidate)
@@ -193,16 +203,12 @@ def _finite(loss: float) -> float | None:
 
 def _guessed(individual: Individual, case: Case, images: Resident, training: Training) -> Ok:
     """A score below 0 for a network that is not trained: how much its first loss depends on its weights (SNIP)."""
-    genome = individual.genome
-    seed = derive_seed(case.seed or 0, "network", genomes.key(genome))
-    arrays = morph.heir(individual, images.shape, seed)
-    if arrays is None:
-        arrays = network.initial(genome, images.shape, derive_seed(seed, "weights"))
-    net = {name: torch.tensor(array, device=images.device, dtype=images.mean.dtype) for name, array in arrays.items()}
+    genome, job = individual.genome, _job(individual, case, None, images)
+    arrays = unpacked(job, images.shape, training.dtype).arrays
+    net = {name: torch.tensor(array, device=images.device) for name, array in arrays.items()}
     leaves = [tensor.requires_grad_() for name, tensor in net.items() if network.trained(name)]
     pixels, labels = images.batch(images.order(0)[: training.batch], images.base(0))
-    bases = [network.dropout_base(derive_seed(seed, "dropout"), 0, layer) for layer in range(len(genome.dense))]
-    loss = torch.nn.functional.cross_entropy(network.forward(genome, net, pixels, bases), labels)
+    loss = torch.nn.functional.cross_entropy(network.forward(genome, net, pixels, bases_of(job, 0)), labels)
     slopes = torch.autograd.grad(loss, leaves)
     depends = float(sum((leaf.detach() * slope).abs().sum() for leaf, slope in zip(leaves, slopes)))
     if not depends >= 0.0:  # not a number
@@ -230,9 +236,8 @@ class _Place:
     """The devices of this process, what fits on each, and how large groups should be."""
 
     def __init__(self, engine: Engine) -> None:
-        at_once = int(engine.executor.partition(":")[2] or 1)
         shared = len(set(engine.devices)) == 1
-        self.devices = Devices(engine.devices, lambda name: at_once if shared else engine.devices.count(name))
+        self.devices = Devices(engine.devices, lambda name: engine.calls if shared else engine.devices.count(name))
         self.pace = Pace(min(engine.group, 32), engine.group)
         self._memory: dict[str, Memory] = {}
 
@@ -263,12 +268,3 @@ def _stream() -> Any:
 def free_on_gpu() -> int:
     free, _ = torch.cuda.mem_get_info()
     return int(free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated())
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there was no room: a GPU's, or what PyTorch says on a processor."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(
-        words in str(error) for words in ("not enough memory", "can't allocate memory", "CUDA out of memory")
-    )

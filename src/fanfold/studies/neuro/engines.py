@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from fanfold.errors import ConfigError, MissingExtra
+from fanfold.executors import usable_cores
 
 EngineName: TypeAlias = Literal[
     "auto", "measured", "sequential", "threads", "processes", "streams", "graph", "fused", "cpu+gpu"
@@ -31,10 +31,10 @@ class Engine:
     together: Literal["each", "fused", "graph"] = "each"
     group: int = 1
 
-
-def cores() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    @property
+    def calls(self) -> int:
+        """How many calls train at once."""
+        return int(self.executor.partition(":")[2] or 1)
 
 
 def has_gpu() -> bool:
@@ -53,10 +53,10 @@ def engine(name: EngineName, device: str = "auto", concurrent: int | None = None
     on_gpu = gpu if device == "auto" else device == "cuda"
     where = ("cuda",) if on_gpu else ("cpu",)
     if name == "auto":
-        name = "graph" if on_gpu else "threads" if cores() > 1 else "sequential"
+        name = "graph" if on_gpu else "threads" if usable_cores() > 1 else "sequential"
     if name in ("streams", "cpu+gpu") and not on_gpu:
         raise ConfigError(f"engine={name!r} needs a GPU that PyTorch sees; use 'threads' or 'processes' here")
-    many = concurrent or (4 if on_gpu else cores())
+    many = concurrent or (4 if on_gpu else usable_cores())
     match name:
         case "sequential":
             return Engine(name, "inline", where)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
+from fanfold.files import write_files
 from fanfold.studies.neuro.breeding import weights_of
 from fanfold.studies.neuro.genome import Genome, Shape, describe, layout, parameters
 from fanfold.studies.neuro.morph import unpacked
@@ -102,10 +103,7 @@ class Classifier:
             notes = ("model.onnx was not written: pip install 'fanfold[onnx]'",)
         files["model.json"] = self.card([*files, "model.json"]).encode()
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            for name, data in files.items():
-                (place / f".{name}").write_bytes(data)
-                (place / f".{name}").replace(place / name)
+            write_files(place, files)
         except OSError as error:
             raise ConfigError(f"the network cannot be written to {str(folder)!r}: {error}") from error
         return Saved(place, tuple(files), notes)

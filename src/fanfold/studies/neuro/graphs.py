@@ -14,7 +14,17 @@ import torch
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro.data import DTYPES, Resident
 from fanfold.studies.neuro.fused import Stack, Together, at_once, dropout_seed, family, plainly
-from fanfold.studies.neuro.training import Curve, Job, Progress, Trained, Training, finished, going, unpacked
+from fanfold.studies.neuro.training import (
+    Curve,
+    Job,
+    Progress,
+    Trained,
+    Training,
+    finished,
+    going,
+    out_of_memory,
+    unpacked,
+)
 
 #: Steps that stay captured, for the next networks of the same families.
 KEPT = 4
@@ -104,15 +114,6 @@ def _trained(
         if not again:
             break
     raise torch.OutOfMemoryError(message)
-
-
-def out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory ran out on a GPU: not all of the libraries there have PyTorch's own error for it."""
-    while error is not None:
-        if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
-            return True
-        error = error.__context__
-    return False
 
 
 class Group:

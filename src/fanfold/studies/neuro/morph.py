@@ -77,7 +77,7 @@ def unpacked(data: bytes) -> tuple[Genome, Arrays]:
 
 
 def fresh(genome: Genome, shape: Shape, seed: int) -> Arrays:
-    """The tensors of a network that has seen nothing: uniform, up to one by the root of the number of inputs."""
+    """The tensors of a network that has seen nothing, the same on every machine: uniform, by the number of inputs."""
     rng = np.random.default_rng(seed)
     found: Arrays = {}
     reach = 1.0

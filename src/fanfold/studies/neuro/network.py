@@ -6,7 +6,6 @@ graph, it is the same arithmetic on the same names.  See `genome` for the names.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fanfold.studies.neuro.genome import POOLED, Genome, Shape, layout
-from fanfold.tensors import Arrays
+from fanfold.studies.neuro.genome import POOLED, Genome
+from fanfold.studies.neuro.morph import fresh
 
 #: Of batch normalisation.
 EPSILON, MOMENTUM = 1e-5, 0.1
@@ -31,19 +30,8 @@ def trained(name: str) -> bool:
     return not name.endswith((".mean", ".var"))
 
 
-def initial(genome: Genome, shape: Shape, seed: int) -> Arrays:
-    """The tensors of a network that has seen nothing, the same on every machine: uniform, by the number of inputs."""
-    rng = np.random.default_rng(seed)
-    found: Arrays = {}
-    reach = 1.0
-    for name, size in layout(genome, shape).tensors.items():
-        if name.startswith("norm."):
-            found[name] = np.full(size, float(name.endswith((".weight", ".var"))), np.float32)
-            continue
-        if name.endswith(".weight"):  # a layer's bias has the reach of its weights, which come before it
-            reach = 1.0 / math.sqrt(math.prod(size[1:]))
-        found[name] = rng.uniform(-reach, reach, size).astype(np.float32)
-    return found
+#: The tensors of a network that has seen nothing.
+initial = fresh
 
 
 def forward(

@@ -28,6 +28,8 @@ from fanfold.tensors import Arrays, pack, unpack
 Curve: TypeAlias = tuple[tuple[float, float], ...]
 #: Images that are scored at a time.  Part of the arithmetic: sums over another number may round differently.
 SCORED = 500
+#: What libraries say when memory runs out, on a GPU and on a processor.
+_FULL = ("out of memory", "not enough memory", "can't allocate memory")
 #: What a state holds beside the tensors.
 _BESIDE = ("first", "second", "steps", "curve")
 
@@ -317,6 +319,15 @@ def evaluate(genome: Genome, weights: Arrays, images: Images, resident: Resident
     if not len(images):
         raise ConfigError("there are no images to evaluate a network on: give the data a test part")
     return sum(correct(genome, weights, images, resident)) / len(images)
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out: not all libraries have PyTorch's own error for it, and others may hide it."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in str(error) for words in _FULL):
+            return True
+        error = error.__context__
+    return False
 
 
 # ---------------------------------------------------------------- threads

@@ -23,7 +23,7 @@ from fanfold.studies.workflow.apprentice import MOMENTS
 from fanfold.studies.workflow.cage2.rules import Game
 from fanfold.studies.workflow.rivals import Play, Watch, cases, judged
 from fanfold.studies.workflow.search import gp_ucb, observed, report
-from fanfold.studies.workflow.training import COLUMNS, cpu_seconds, write
+from fanfold.studies.workflow.training import COLUMNS, cpu_seconds, timed, write
 from fanfold.studies.workflow.workflows import NAMED, Workflow, checked, orders, show
 from fanfold.study import Study
 from fanfold.summary import Curve, Section, Summary
@@ -98,9 +98,7 @@ class Findings:
     used: float = field(default_factory=cpu_seconds)
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
-        cpu, info = cpu_seconds() - self.used, run.ledger.run(run.id)
-        timing = run.ledger.read("SELECT trial, seconds, started FROM evaluation WHERE run = ?", (info.id,))
-        times = {trial: (seconds, started) for trial, seconds, started in timing}
+        cpu, times = cpu_seconds() - self.used, timed(run)
         told = trainings(run.results(), {trial: seconds for trial, (seconds, _) in times.items()})
         if not told:
             return Summary({"trainings": 0}, (Section("Best workflow", "No training has finished."),))

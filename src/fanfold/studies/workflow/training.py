@@ -18,6 +18,7 @@ import msgspec
 from fanfold import stats
 from fanfold.calls import REHEARSAL
 from fanfold.errors import ConfigError
+from fanfold.files import write_files
 from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
 from fanfold.studies.workflow import tensorboard
@@ -73,6 +74,13 @@ class Update:
         return sum(lag * count for lag, count in self.lags.items()) / self.episodes
 
 
+def timed(run: Run[Any]) -> dict[int, tuple[float, float]]:
+    """Of every trial, how many seconds its evaluation took, and when it began."""
+    sql = "SELECT trial, seconds, started FROM evaluation WHERE run = ?"
+    rows = run.ledger.read(sql, (run.ledger.run(run.id).id,))
+    return {trial: (seconds, started) for trial, seconds, started in rows}
+
+
 def curve(results: Iterable[Result[Any]], per_update: int, total: int, seconds: Mapping[int, float]) -> list[Update]:
     """The updates of a run, from its blocks in the order of telling; `seconds` is how long each block took."""
     updates: list[Update] = []
@@ -124,9 +132,7 @@ class Conclusion:
     used: float = field(default_factory=cpu_seconds)
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
-        cpu, info = cpu_seconds() - self.used, run.ledger.run(run.id)
-        timing = run.ledger.read("SELECT trial, seconds, started FROM evaluation WHERE run = ?", (info.id,))
-        times = {trial: (seconds, started) for trial, seconds, started in timing}
+        cpu, times = cpu_seconds() - self.used, timed(run)
         seconds = {trial: each for trial, (each, _) in times.items()}
         updates = curve(run.results(), self.per_update, self.total, seconds)
         # What an earlier process played is not on this one's account.
@@ -201,10 +207,7 @@ def curves(updates: Iterable[Update]) -> dict[str, list[tuple[int, float]]]:
 def write(place: Path, files: Mapping[str, bytes]) -> Path:
     """Write files into a folder, each whole or not at all."""
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
-            (place / f".{name}").write_bytes(data)
-            (place / f".{name}").replace(place / name)
+        write_files(place, files)
     except OSError as error:
         raise ConfigError(f"results={str(place.parent)!r} cannot be written: {error}") from error
     return place
