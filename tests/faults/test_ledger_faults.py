@@ -78,6 +78,18 @@ def test_a_file_that_is_not_sqlite_is_refused_and_left_alone(tmp_path: Path) -> 
         assert path.read_bytes() == content
 
 
+def test_a_file_in_the_place_of_a_closed_ledger_is_looked_into_anew(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    study().run(ledger=path).ledger.close()
+    for companion in tmp_path.iterdir():
+        if companion != path:
+            companion.unlink()
+    path.write_bytes(b"x")  # the same number on the disk, and another file
+    with pytest.raises(LedgerError, match=r"notes\.txt"):
+        study().run(ledger=path)
+    assert path.read_bytes() == b"x"
+
+
 def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     edit(path, "CREATE TABLE run (id INTEGER)")

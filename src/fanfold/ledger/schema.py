@@ -100,14 +100,22 @@ def connect(path: Path, *, readonly: bool = False, durable: bool = True) -> sqli
         except BaseException:
             db.close()
             raise
-        _KNOWN.add(_identity(path))
+        _OPEN[id(db)] = _identity(path)
         return db
     except UNREADABLE as error:
         raise explain(error, path) from error
 
 
-#: Files that this process has opened as ledgers.
-_KNOWN: set[tuple[int, int] | None] = {None}
+#: The files of the connections that are open.  Only while one is, its number cannot be another file's.
+_OPEN: dict[int, tuple[int, int] | None] = {}
+
+
+def disconnect(db: sqlite3.Connection) -> None:
+    """Close what `connect` gave."""
+    try:
+        db.close()
+    finally:
+        _OPEN.pop(id(db), None)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -121,10 +129,11 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _foreign(path: Path) -> bool:
     """Whether the file is something else.
 
-    Looked into only before the first connection: closing a file drops the locks that all connections of this process
+    Looked into only where no connection is open: closing a file drops the locks that all connections of this process
     hold on it, and another process would then take the ledger for unused and clear what is not yet in the main file.
     """
-    if _identity(path) in _KNOWN:
+    number = _identity(path)
+    if number is None or number in list(_OPEN.values()):
         return False
     try:
         with path.open("rb") as file:

@@ -15,7 +15,7 @@ import msgspec
 
 from fanfold.encoding import blobs_in, decode, encode
 from fanfold.errors import LedgerError, nearest
-from fanfold.ledger.schema import UNREADABLE, connect, explain
+from fanfold.ledger.schema import UNREADABLE, connect, disconnect, explain
 from fanfold.types import Case, Failed, Ok, Outcome, Result, Trial
 
 
@@ -72,7 +72,7 @@ class Ledger:
     def close(self) -> None:
         for db in (self._reader, self._writer):
             if db is not None:
-                db.close()
+                disconnect(db)
         if self._temporary is not None:
             self._temporary.cleanup()
 
