@@ -1,0 +1,58 @@
+"""Ledgers written by earlier versions, one per study, still open, show, report and resume.
+
+Each file of `tests/data/ledgers-VERSION` holds a run called `kept` that was stopped early, packed with gzip.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+Fanfold = Callable[..., Result]
+
+KEPT = sorted((Path(__file__).parents[1] / "data").glob("ledgers-*/*.db.gz"))
+#: How many trials the kept part of each run had told, and a limit that lets it continue.
+TOLD = {"critic": 9, "functions": 25, "neuro": 5, "paid": 6, "prompts": 6, "secrets": 0, "workflow": 2}
+FURTHER = {"critic": 11, "functions": 40, "neuro": 6, "paid": 8, "prompts": 8, "secrets": None, "workflow": 3}
+
+
+@pytest.fixture(params=KEPT, ids=lambda path: f"{path.parent.name}-{path.name.partition('.')[0]}")
+def kept(request: pytest.FixtureRequest, folder: Path) -> tuple[str, str]:
+    """A kept ledger's study, and a copy of the file to work on."""
+    packed: Path = request.param
+    ledger = folder / "kept.db"
+    ledger.write_bytes(gzip.decompress(packed.read_bytes()))
+    return packed.name.partition(".")[0], str(ledger)
+
+
+def test_every_study_has_a_kept_ledger() -> None:
+    assert {path.name.partition(".")[0] for path in KEPT} == set(TOLD)
+
+
+def test_a_kept_ledger_continues_where_it_stopped(
+    kept: tuple[str, str], fanfold: Fanfold, as_json: Callable[..., Any], folder: Path
+) -> None:
+    study, ledger = kept
+    limit = FURTHER[study]
+    options = ["--max-time", "1h"] if limit is None else ["--max-trials", str(limit)]
+    result = as_json("resume", "kept", "--ledger", ledger, *options, "--quiet")
+    assert result["trials"] > TOLD[study]
+    shown = as_json("show", "kept", "--ledger", ledger)
+    assert shown["trials"] == result["trials"]
+    fanfold("report", "kept", "--ledger", ledger, "-o", "kept.html")
+    assert "kept" in (folder / "kept.html").read_text()
+
+
+def test_a_kept_ledger_is_shown_before_anything_continues_it(
+    kept: tuple[str, str], fanfold: Fanfold, as_json: Callable[..., Any]
+) -> None:
+    study, ledger = kept
+    told = {run["name"]: run["trials"] for run in as_json("runs", "--ledger", ledger)}
+    assert told["kept"] == TOLD[study]
+    fanfold("show", "kept", "--ledger", ledger)
+    fanfold("report", "kept", "--ledger", ledger, "-o", "kept.html")
