@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,6 +27,26 @@ class Backoff:
         if n >= self.tries:
             return None
         return random.uniform(0.0, min(self.cap, self.base * 2.0 ** min(n - 1, 60)))
+
+
+class Clock:
+    """An evaluation's own time: it stands still while its model calls wait for a limit, an outage or a batch.
+
+    `pause` and `resume` come in pairs, and count: several calls of one evaluation may wait at once.
+    """
+
+    def __init__(self) -> None:
+        self._paused = 0
+
+    def pause(self) -> None:
+        self._paused += 1
+
+    def resume(self) -> None:
+        self._paused -= 1
+
+
+#: The clock of the evaluation this code belongs to; None outside one.
+CLOCK: contextvars.ContextVar[Clock | None] = contextvars.ContextVar("fanfold_clock", default=None)
 
 
 async def attempt(call: Callable[[], Awaitable[T]], *, again: Again | None = None, timeout: float | None = None) -> T:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from fanfold.attempt import CLOCK, Clock
 from fanfold.encoding import digest
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.ledger import Commits, Insert, Ledger
@@ -78,6 +80,61 @@ class Meter:
     """What the model calls of one evaluation cost."""
 
     cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a call waits for (`rate limit`, `outage of ...`, `batch`), since when, and when it is tried again.
+
+    Both times are of the event loop; `until` is None where nobody knows.
+    """
+
+    what: str
+    since: float
+    until: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A call on its way: the task that carries it, whose own time it takes, and what it waits for."""
+
+    call: Call
+    task: asyncio.Task[Reply]
+    clocks: list[Clock] = field(default_factory=list)
+    waiting: Waiting | None = None
+
+    async def join(self) -> Reply:
+        """The reply; while the call waits, the clock of the evaluation that joined stands still."""
+        clock = CLOCK.get()
+        if clock is None:
+            return await asyncio.shield(self.task)
+        self.clocks.append(clock)
+        if self.waiting is not None:
+            clock.pause()
+        try:
+            return await asyncio.shield(self.task)
+        finally:
+            self.clocks.remove(clock)
+            if self.waiting is not None:
+                clock.resume()
+
+
+@contextlib.contextmanager
+def waiting(what: str, until: float | None = None) -> Iterator[None]:
+    """Marks that the call this code carries waits for something that is not the evaluator's doing."""
+    flight = FLIGHT.get()
+    if flight is None or flight.waiting is not None:
+        yield
+        return
+    flight.waiting = Waiting(what, asyncio.get_running_loop().time(), until)
+    for clock in flight.clocks:
+        clock.pause()
+    try:
+        yield
+    finally:
+        flight.waiting = None
+        for clock in flight.clocks:
+            clock.resume()
 
 
 @dataclass(slots=True)
@@ -184,7 +241,7 @@ class Desk:
         self.halt = halt
         #: Told, in words, what happens to calls on their way: waves that leave and come back.
         self.notice: Callable[[str], None] = lambda text: None
-        self._flights: dict[bytes, asyncio.Task[Reply]] = {}
+        self._flights: dict[bytes, Flight] = {}
         #: The keys of all calls in the ledger while they are few and all ours; None: the ledger must be asked.
         self._known: set[bytes] | None = None
         if ledger is not None and not list(ledger.read("SELECT 1 FROM call LIMIT 1")):
@@ -195,7 +252,7 @@ class Desk:
         flight = self._flights.get(key) if self._cache != "off" else None
         if flight is not None:
             self.metrics.shared += 1
-            return msgspec.structs.replace(await asyncio.shield(flight), cost=0.0, cached=True)
+            return msgspec.structs.replace(await flight.join(), cost=0.0, cached=True)
         if self._cache in ("on", "offline") and (held := self._held(key)) is not None:
             self.metrics.cached += 1
             return held
@@ -203,24 +260,38 @@ class Desk:
             raise CallFailed(
                 "offline", f"the ledger holds no reply of {call.model} to this request, and cache='offline'"
             )
-        flight = asyncio.create_task(self._fetch(key, call, send))
-        self._flights[key] = flight
-        flight.add_done_callback(lambda done: self._over(key, done))
-        reply = await asyncio.shield(flight)
+        reply = await self._launch(key, call, send).join()
         meter = METER.get()
         if meter is not None:
             meter.cost += reply.cost or 0.0
         return reply
 
+    def waits(self) -> Waiting | None:
+        """What calls wait for at the moment: the oldest wait, where every call in flight waits; else None."""
+        waits = [flight.waiting for flight in self._flights.values()]
+        if None in waits:
+            return None
+        return min((wait for wait in waits if wait is not None), key=lambda wait: wait.since, default=None)
+
     async def close(self, grace: float = 0.0) -> None:
         """Give calls in flight, which are paid for, `grace` seconds to end; then let go of everything."""
-        if self._flights and grace > 0:
-            await asyncio.wait(self._flights.values(), timeout=grace)
-        for flight in list(self._flights.values()):
-            flight.cancel()
-        await asyncio.gather(*self._flights.values(), return_exceptions=True)
+        tasks = [flight.task for flight in self._flights.values()]
+        if tasks and grace > 0:
+            await asyncio.wait(tasks, timeout=grace)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for closer in self.closers:
             await closer()
+
+    def _launch(self, key: bytes, call: Call, send: Send) -> Flight:
+        """Send a call; it is carried through whoever still waits for it."""
+        context = contextvars.copy_context()
+        flight = Flight(call, asyncio.create_task(self._fetch(key, call, send), context=context))
+        context.run(FLIGHT.set, flight)
+        self._flights[key] = flight
+        flight.task.add_done_callback(lambda done: self._over(key, done))
+        return flight
 
     async def _fetch(self, key: bytes, call: Call, send: Send) -> Reply:
         try:
@@ -279,6 +350,8 @@ class Route(Protocol):
         ...
 
 
+#: The call that this code carries to a provider.
+FLIGHT: contextvars.ContextVar[Flight | None] = contextvars.ContextVar("fanfold_flight", default=None)
 #: The desk of the run this code belongs to, the meter of the evaluation, the way its calls go, and in a rehearsal what
 #: gives a model its transport instead of the model itself.
 DESK: contextvars.ContextVar[Desk | None] = contextvars.ContextVar("fanfold_desk", default=None)
@@ -313,12 +386,14 @@ def open_requests(ledger: Ledger, run: int) -> tuple[int, int]:
 
 __all__ = [
     "DESK",
+    "FLIGHT",
     "METER",
     "REHEARSAL",
     "ROUTE",
     "Budget",
     "Call",
     "Desk",
+    "Flight",
     "Meter",
     "Metrics",
     "Reply",
@@ -326,6 +401,8 @@ __all__ = [
     "Send",
     "Sent",
     "Spending",
+    "Waiting",
     "counted",
     "open_requests",
+    "waiting",
 ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
-from fanfold.calls import ROUTE, Call, Desk, Reply, Sent
+from fanfold.calls import ROUTE, Call, Desk, Reply, Sent, waiting
 from fanfold.errors import ConfigError, nearest
 from fanfold.executors.base import Executor, is_coroutine_function
 from fanfold.executors.local import Async
@@ -226,7 +226,8 @@ class Waves:
             else:
                 self._join(carrier, parked)
         try:
-            sent = await parked.answer
+            with waiting(f"a batch of {model.id}"):
+                sent = await parked.answer
         finally:
             if call.key in self._waiters:
                 self._moving.add(call.key)

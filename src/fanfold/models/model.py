@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import msgspec
 
 from fanfold.attempt import attempt
-from fanfold.calls import DESK, REHEARSAL, ROUTE, Call, Desk, Reply, Sent
+from fanfold.calls import DESK, REHEARSAL, ROUTE, Call, Desk, Reply, Sent, waiting
 from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError, nearest
 from fanfold.limits import Limiter, Limits, limits_of
@@ -188,8 +188,10 @@ class Model:
 
     async def _once(self, call: Call, line: Line) -> Reply:
         clock = asyncio.get_running_loop().time
-        await line.breaker.enter()
-        permit = await line.limiter.acquire(call.input_tokens, min(call.output_tokens, round(line.output)))
+        with waiting(f"an outage of {self.wire.name}"):
+            await line.breaker.enter()
+        with waiting(f"the rate limit of {self.id}"):
+            permit = await line.limiter.acquire(call.input_tokens, min(call.output_tokens, round(line.output)))
         started = clock()
         try:
             headers = {"content-type": "application/json", **self.wire.headers(self.key)}
