@@ -3,11 +3,62 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 from pathlib import Path
 
-from fanfold.errors import RunLocked
+from fanfold.errors import LedgerError, RunLocked
+
+#: The descriptors that belong to this process alone.
+_OWN: set[int] = set()
+
+
+def open_private(path: Path) -> int:
+    """A descriptor of a file for locks, made where it is missing; only its owner can read it.
+
+    What somebody else put in its place (a link to another file, a device, a pipe) is refused, not opened: a lock is
+    written to, and the file behind it would lose its content.
+    """
+    try:
+        # A pipe in the file's place must not hold us up.
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        link = error.errno == errno.ELOOP
+        problem = "is a link" if link else f"cannot be opened ({os.strerror(error.errno or 0)})"
+        advice = "look where it leads, then remove it" if link else "make it and its folder writable for you"
+        raise LedgerError(f"the lock file {path} {problem}: {advice}") from None
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(file)
+        problem = "is also a file of another name" if stat.S_ISREG(found.st_mode) else "is not a regular file"
+        raise LedgerError(f"the lock file {path} {problem}: somebody else put it there; look at it, then remove it")
+    return file
+
+
+def forget_in_children(file: int) -> None:
+    """Close a descriptor in forked children, so that a child that lives longer does not hold its lock."""
+    _OWN.add(file)
+
+
+def close_private(file: int) -> bool:
+    """Close a descriptor given to `forget_in_children`; False in a forked child, where it is closed already."""
+    if file not in _OWN:
+        return False
+    _OWN.discard(file)
+    os.close(file)
+    return True
+
+
+def _forget() -> None:
+    for file in _OWN:
+        with contextlib.suppress(OSError):
+            os.close(file)
+    _OWN.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 class RunLock:
@@ -17,27 +68,31 @@ class RunLock:
         ledger = ledger.resolve()  # one file, one lock, by whatever way it was reached
         self._path = ledger.with_name(f"{ledger.name}.{run}.lock")
         self._file = -1
+        self._process = os.getpid()
         while True:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
+            file = open_private(self._path)
+            forget_in_children(file)
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                owner = os.pread(self._file, 32, 0).decode(errors="replace").strip() or "unknown"
-                os.close(self._file)
+                owner = os.pread(file, 32, 0).decode(errors="replace").strip() or "unknown"
+                close_private(file)
                 raise RunLocked(
                     f"run {run!r} of {ledger} is being worked on by process {owner}: wait for it, stop it, "
                     "or give the new run another name"
                 ) from None
             # The former owner may have removed the file between our open and our lock.
-            if self._path.exists() and self._path.stat().st_ino == os.fstat(self._file).st_ino:
-                break
-            os.close(self._file)
+            with contextlib.suppress(FileNotFoundError):
+                if self._path.lstat().st_ino == os.fstat(file).st_ino:
+                    break
+            close_private(file)
+        self._file = file
         with contextlib.suppress(OSError):  # the number is for people; a full disk must not keep a run from resuming
-            os.truncate(self._file, 0)
-            os.pwrite(self._file, str(os.getpid()).encode(), 0)
+            os.truncate(file, 0)
+            os.pwrite(file, str(os.getpid()).encode(), 0)
 
     def release(self) -> None:
-        if self._file >= 0:
+        if self._file >= 0 and self._process == os.getpid():  # a forked child has a copy of this object, not the lock
             self._path.unlink(missing_ok=True)
-            os.close(self._file)
-            self._file = -1
+            close_private(self._file)
+        self._file = -1
