@@ -6,23 +6,30 @@ import asyncio
 import contextlib
 import contextvars
 import math
+import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
 import msgspec
 
 from fanfold.attempt import CLOCK, Clock
 from fanfold.encoding import digest
-from fanfold.errors import CallFailed, ConfigError
-from fanfold.ledger import Commits, Insert, Ledger
+from fanfold.errors import CallFailed, ConfigError, NoWayHome
+from fanfold.executors.base import ANSWER, home
+from fanfold.ledger import Claims, Commits, Insert, Ledger
+from fanfold.sync import run_beside
 
 Cache: TypeAlias = Literal["on", "off", "refresh", "offline"]
 
 
 #: How many keys of calls are kept in memory, to spare a look into the ledger for each new call.
 KNOWN_KEYS = 50_000
+#: Seconds between looks whether another run has done with a call: at first, and at most.
+LOOKS = (0.02, 0.5)
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +109,8 @@ class Flight:
     task: asyncio.Task[Reply]
     clocks: list[Clock] = field(default_factory=list)
     waiting: Waiting | None = None
+    #: Whether another run was at the same call, and gave it up.
+    taken_over: bool = False
 
     async def join(self) -> Reply:
         """The reply; while the call waits, the clock of the evaluation that joined stands still."""
@@ -233,6 +242,7 @@ class Desk:
         if cache not in ("on", "off", "refresh", "offline"):
             raise ConfigError(f"cache must be 'on', 'off', 'refresh' or 'offline', not {cache!r}")
         self.loop = asyncio.get_running_loop()
+        self.thread = threading.get_ident()
         self.metrics = Metrics()
         self.budget = budget or Budget()
         self.closers: list[Callable[[], Awaitable[None]]] = []
@@ -244,10 +254,34 @@ class Desk:
         self._flights: dict[bytes, Flight] = {}
         #: The keys of all calls in the ledger while they are few and all ours; None: the ledger must be asked.
         self._known: set[bytes] | None = None
-        if ledger is not None and not list(ledger.read("SELECT 1 FROM call LIMIT 1")):
+        self._claims: Claims | None = None
+        self._opened = ledger is None
+
+    async def ask(self, model: Asked, call: Call) -> Reply:
+        """Answer a call to a model, by the way that the evaluation's calls take."""
+        route = ROUTE.get()
+        if route is not None and route.takes(model):
+            return await route.answer(self, model, call)
+        return await self.answer(call, model.send)
+
+    def _open(self) -> None:
+        """Before the first call: join the runs that make calls on this ledger now."""
+        self._opened = True
+        assert self.ledger is not None
+        if self._cache == "on" and not self.ledger.temporary:
+            self._claims = Claims(self.ledger.path)
+        # After that, so that nobody's reply can come between the look and the claim.
+        if self._alone() and not list(self.ledger.read("SELECT 1 FROM call LIMIT 1")):
             self._known = set()
 
+    def _alone(self) -> bool:
+        """Whether all replies that are not ours were in the ledger before our first call."""
+        assert self.ledger is not None
+        return self.ledger.temporary if self._claims is None else self._claims.alone()
+
     async def answer(self, call: Call, send: Send) -> Reply:
+        if not self._opened:
+            self._open()
         key = call.key
         flight = self._flights.get(key) if self._cache != "off" else None
         if flight is not None:
@@ -283,6 +317,8 @@ class Desk:
         await asyncio.gather(*tasks, return_exceptions=True)
         for closer in self.closers:
             await closer()
+        if self._claims is not None:
+            self._claims.close()
 
     def _launch(self, key: bytes, call: Call, send: Send) -> Flight:
         """Send a call; it is carried through whoever still waits for it."""
@@ -294,6 +330,35 @@ class Desk:
         return flight
 
     async def _fetch(self, key: bytes, call: Call, send: Send) -> Reply:
+        if self._claims is None:
+            return await self._paid(key, call, send)
+        held = await self._claim(self._claims, key)
+        if held is not None:
+            self.metrics.cached += 1
+            return held
+        try:
+            return await self._paid(key, call, send)
+        finally:
+            self._claims.release(key)
+
+    async def _claim(self, claims: Claims, key: bytes) -> Reply | None:
+        """Wait until no other run is at this call; its reply, if one of them has brought it."""
+        pause, longest = LOOKS
+        while not claims.take(key):
+            with waiting("another run that makes the same call"):
+                await asyncio.sleep(pause)
+            pause = min(pause * 1.5, longest)
+            if (held := self._held(key)) is not None:
+                return held
+            if (flight := FLIGHT.get()) is not None:
+                flight.taken_over = True
+        if claims.alone() or (held := self._held(key)) is None:
+            return None
+        claims.release(key)
+        return held
+
+    async def _paid(self, key: bytes, call: Call, send: Send) -> Reply:
+        """Send a call within the budget; its reply, once that is durable."""
         try:
             reserved = await self.budget.reserve(call)
             cost: float | None = 0.0
@@ -326,8 +391,12 @@ class Desk:
 
     def _held(self, key: bytes) -> Reply | None:
         """The ledger's reply to a call; not asked for where it is known that there is none."""
-        if self.ledger is None or (self._known is not None and key not in self._known):
+        if self.ledger is None:
             return None
+        if self._known is not None and key not in self._known:
+            if self._alone():
+                return None
+            self._known = None
         for (text,) in self.ledger.read("SELECT reply FROM call WHERE key = ?", (key,)):
             return msgspec.structs.replace(msgspec.json.decode(text, type=Reply), cost=0.0, cached=True)
         return None
@@ -336,6 +405,72 @@ class Desk:
         self._flights.pop(key, None)
         if not flight.cancelled():
             flight.exception()  # seen: whoever asked may have left
+
+
+class Asked(Protocol):
+    """A model, as far as a desk needs to know it."""
+
+    async def send(self, call: Call) -> Sent:
+        """Send a call now, as often as it takes and makes sense."""
+        ...
+
+
+async def ask(model: Asked, call: Call) -> Reply:
+    """Ask through the run that this code belongs to, wherever it executes; outside a run, at once."""
+    if (send := home()) is not None:
+        return cast(Reply, await asyncio.wrap_future(send((model, call))))
+    desk = current_desk()
+    if desk.loop is asyncio.get_running_loop():
+        return await desk.ask(model, call)
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(desk.ask(model, call), desk.loop))
+
+
+def ask_sync(model: Asked, call: Call) -> Reply:
+    """`ask` for synchronous code, from any thread."""
+    if (send := home()) is not None:
+        return cast(Reply, send((model, call)).result())
+    desk = _of_this_run()
+    if desk is None:
+        return run_beside(lambda: ask(model, call))
+    if desk.thread == threading.get_ident():
+        raise NoWayHome(
+            "generate_sync waits for the event loop, which waits for this evaluation: run the study on threads:N or "
+            "processes:N, or make the evaluator a coroutine function that awaits generate"
+        )
+    try:
+        return asyncio.run_coroutine_threadsafe(desk.ask(model, call), desk.loop).result()
+    except CancelledError:
+        raise CallFailed("cancelled", f"the run ended before {call.model} replied") from None
+
+
+async def answer(request: tuple[Asked, Call]) -> Reply:
+    """What the run replies to a call that a worker of its makes: called in the context of the evaluation."""
+    model, call = request
+    return await current_desk().ask(model, call)
+
+
+def current_desk() -> Desk:
+    """The desk of the run this code belongs to; outside a run, one per event loop that remembers nothing."""
+    desk = _of_this_run()
+    if desk is not None:
+        return desk
+    loop = asyncio.get_running_loop()
+    if loop not in _LOOSE:
+        _LOOSE[loop] = Desk(cache="off")
+    return _LOOSE[loop]
+
+
+def _of_this_run() -> Desk | None:
+    """The desk of this context; in a thread without one, which an evaluator may have started, the only run's desk."""
+    here = DESK.get()
+    if here is not None or not _AT_WORK or threading.current_thread() is threading.main_thread():
+        return here
+    if len(_AT_WORK) > 1:
+        raise NoWayHome(
+            "a model call was made in a thread that belongs to none of the runs under way: start what the thread does "
+            "with contextvars.copy_context().run(...), or use asyncio.to_thread, which does so"
+        )
+    return next(iter(_AT_WORK))
 
 
 class Route(Protocol):
@@ -348,6 +483,24 @@ class Route(Protocol):
     async def answer(self, desk: Desk, model: Any, call: Call) -> Reply:
         """What the desk answers to the call, sent this way where it has to be sent."""
         ...
+
+
+#: Desks for calls outside any run, by event loop; and the desks of the runs under way in this process.
+_LOOSE: weakref.WeakKeyDictionary[Any, Desk] = weakref.WeakKeyDictionary()
+_AT_WORK: set[Desk] = set()
+
+
+@contextlib.contextmanager
+def at_work(desk: Desk) -> Iterator[None]:
+    """Makes a desk the one of the run in this context, and of everything that its evaluations start."""
+    before, answering = DESK.set(desk), ANSWER.set(answer)
+    _AT_WORK.add(desk)
+    try:
+        yield
+    finally:
+        _AT_WORK.discard(desk)
+        ANSWER.reset(answering)
+        DESK.reset(before)
 
 
 #: The call that this code carries to a provider.
@@ -402,7 +555,11 @@ __all__ = [
     "Sent",
     "Spending",
     "Waiting",
+    "ask",
+    "ask_sync",
+    "at_work",
     "counted",
+    "current_desk",
     "open_requests",
     "waiting",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class FanfoldError(Exception):
@@ -37,6 +38,10 @@ class WorkerDied(FanfoldError):
     """The process that was evaluating ended without an answer (killed, out of memory, or crashed)."""
 
 
+class NoWayHome(ConfigError):
+    """A model call was made where it cannot reach the run it belongs to, so nobody could limit, keep or pay it once."""
+
+
 class ExecutorBroken(FanfoldError):
     """The place where work runs is unusable from now on (a broken pool); nothing more can be evaluated there."""
 
@@ -56,6 +61,9 @@ class CallFailed(FanfoldError):
         #: Whether the request may have reached the provider.
         self.sent = sent
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _call_failed, (self.kind, str(self), self.retry_after, self.sent)
+
     @property
     def passing(self) -> bool:
         """Whether the same call may succeed a little later."""
@@ -65,6 +73,10 @@ class CallFailed(FanfoldError):
     def hopeless(self) -> bool:
         """Whether every further call would fail the same way, so that a run should stop."""
         return self.kind in ("auth", "billing", "budget")
+
+
+def _call_failed(kind: str, message: str, retry_after: float | None, sent: bool) -> CallFailed:
+    return CallFailed(kind, message, retry_after=retry_after, sent=sent)
 
 
 class Interrupted(FanfoldError, KeyboardInterrupt):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fanfold.errors import CallFailed
+from fanfold.errors import CallFailed, NoWayHome
 from fanfold.executors.base import is_coroutine_function
 from fanfold.types import Case, Failed, Ok, Outcome
 
@@ -48,6 +48,8 @@ class One:
     def __call__(self, *arguments: Any) -> Outcome:
         try:
             return outcome_of(self.evaluate(*arguments))
+        except NoWayHome:
+            raise  # nobody's evaluation can make its calls here: the run is refused
         except (Exception, SystemExit) as error:
             return failure_of(error)
 
@@ -61,6 +63,8 @@ class OneAsync:
     async def __call__(self, *arguments: Any) -> Outcome:
         try:
             return outcome_of(await self.evaluate(*arguments))
+        except NoWayHome:
+            raise  # nobody's evaluation can make its calls here: the run is refused
         except (Exception, SystemExit) as error:
             return failure_of(error)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias
 import msgspec
 
 from fanfold import executors
-from fanfold.calls import DESK, Budget, Cache, Desk, Metrics, Spending, counted, open_requests
+from fanfold.calls import Budget, Cache, Desk, Metrics, Spending, at_work, counted, open_requests
 from fanfold.encoding import derive_seed, encode, fingerprint
 from fanfold.errors import ConfigError, Interrupted, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
@@ -206,13 +206,12 @@ class Start:
         ledger, run = journal.ledger, journal.run
         budget = Budget(self.study.stop.cost_limit(), Spending.of(ledger, run).cost)
         desk = Desk(ledger, journal.commits, run=run, cache=self.how.cache, budget=budget)
-        before = DESK.set(desk)
         grace = self.how.grace
         try:
-            yield desk
+            with at_work(desk):
+                yield desk
             grace = 0.0  # what was to be waited for has been waited for
         finally:
-            DESK.reset(before)
             await desk.close(grace)
             if desk.metrics != Metrics():
                 total = desk.metrics.plus(counted(ledger, run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,8 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +50,42 @@ def start() -> Iterator[Start]:
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+class Provider:
+    """The simulator in a process of its own."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def bill(self) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self.url}/_simulator/ledger") as response:
+            return dict(json.load(response))
+
+    def post(self, page: str, value: Any = None) -> None:
+        body = json.dumps(value or {}).encode()
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/_simulator/{page}", body)).close()
+
+    def paid(self) -> Counter[str]:
+        """How often each request was paid for, by the hash of its body."""
+        return Counter(charge["key"] for charge in self.bill()["charges"])
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    command = [sys.executable, "-m", "fanfold.simulator", "--port", "0", "--turnaround", "0.06", "--latency", "0.02"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = ""
+        for line in process.stdout:
+            if line.startswith("simulator at "):
+                url = line.split()[-1]
+            if line.strip() == "ready":
+                break
+        try:
+            yield Provider(url)
+        finally:
+            process.terminate()
 
 
 def wait_for(process: subprocess.Popen[str], word: str) -> None:

@@ -9,11 +9,8 @@ import random
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
-import urllib.request
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +18,7 @@ from typing import Any
 import pytest
 from batch_talks import STEPS, TALKS, TURNS, executor, talks
 
-from conftest import Start, wait_for
+from conftest import Provider, Start, wait_for
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator.core import Simulator
 from fanfold.simulator.engine import body_key
@@ -31,42 +28,6 @@ SEED = int(os.environ.get("FANFOLD_KILL_SEED", "20261115"))
 BATCH_KILLS, REALTIME_KILLS = 50, 100
 IN_FLIGHT = 6
 CALLS = TALKS * TURNS
-
-
-class Provider:
-    """The simulator in a process of its own."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-
-    def bill(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self.url}/_simulator/ledger") as response:
-            return dict(json.load(response))
-
-    def post(self, page: str, value: Any = None) -> None:
-        body = json.dumps(value or {}).encode()
-        urllib.request.urlopen(urllib.request.Request(f"{self.url}/_simulator/{page}", body)).close()
-
-    def paid(self) -> Counter[str]:
-        """How often each request was paid for, by the hash of its body."""
-        return Counter(charge["key"] for charge in self.bill()["charges"])
-
-
-@pytest.fixture
-def provider() -> Iterator[Provider]:
-    command = [sys.executable, "-m", "fanfold.simulator", "--port", "0", "--turnaround", "0.06", "--latency", "0.02"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        url = ""
-        for line in process.stdout:
-            if line.startswith("simulator at "):
-                url = line.split()[-1]
-            if line.strip() == "ready":
-                break
-        try:
-            yield Provider(url)
-        finally:
-            process.terminate()
 
 
 @dataclass

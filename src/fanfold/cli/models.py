@@ -274,8 +274,9 @@ def _chosen(found: list[dict[str, Any]], tag: str, ledger: str) -> dict[str, Any
 def _cancel(batch: dict[str, Any]) -> None:
     import asyncio
 
+    from fanfold.calls import current_desk
     from fanfold.models.batches import batches_of
-    from fanfold.models.model import desk, model
+    from fanfold.models.model import model
 
     provider, _, name = batch["model"].partition("/")
     asked = model(f"{'anthropic' if provider == 'anthropic' else 'openai'}/{name}")
@@ -291,7 +292,7 @@ def _cancel(batch: dict[str, Any]) -> None:
         try:
             await protocol(asked).cancel(batch["remote"])
         finally:
-            await desk().close()
+            await current_desk().close()
 
     asyncio.run(go())
     if machine_readable():

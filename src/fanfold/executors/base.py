@@ -6,12 +6,14 @@ import contextvars
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fanfold.errors import ConfigError
+from fanfold.errors import ConfigError, NoWayHome
 
 if TYPE_CHECKING:
     import asyncio
+    import concurrent.futures
+    from collections.abc import Awaitable
     from types import TracebackType
     from typing import Self
 
@@ -86,6 +88,43 @@ def checked_slots(slots: int, what: str) -> int:
     if not isinstance(slots, int) or slots < 1:
         raise ConfigError(f"{what}={slots!r} cannot be used: give a whole number of 1 or more")
     return slots
+
+
+#: In the process of a run: answers what one of its evaluations asks from elsewhere.  Called in that evaluation's
+#: context, on the run's event loop.
+ANSWER: contextvars.ContextVar[Callable[[Any], Awaitable[Any]] | None] = contextvars.ContextVar(
+    "fanfold_answer", default=None
+)
+
+#: Sends a request to the run that this process works for; the reply comes in the future.
+Home: TypeAlias = "Callable[[Any], concurrent.futures.Future[Any]]"
+
+_home: Home | None = None
+
+
+def home() -> Home | None:
+    """How a worker reaches its run; None in every process that is not a worker.
+
+    It belongs to the whole process, not to a context: threads that an evaluator starts are the run's as well.
+    """
+    return _home
+
+
+def set_home(send: Home | None) -> None:
+    global _home
+    _home = send
+
+
+def no_way_home(place: str) -> Home:
+    """For workers that cannot reach their run: refuses every request before anything is sent."""
+
+    def refuse(request: Any) -> concurrent.futures.Future[Any]:
+        raise NoWayHome(
+            f"a model call cannot reach its run from a worker of {place}, so it could be neither limited nor kept: use "
+            "async:N, threads:N, processes:N or ray:N"
+        )
+
+    return refuse
 
 
 class Caller:

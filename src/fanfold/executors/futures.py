@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
+import itertools
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from fanfold.errors import ExecutorBroken
-from fanfold.executors.base import Caller, Executor, checked_slots, contained
+from fanfold.executors.base import Caller, Executor, checked_slots, contained, no_way_home, set_home
 
 
 class Futures(Executor):
     """Calls in a pool that someone else made and will shut down.
 
     `slots` is the pool's size where it tells, else 32.  Cancelling withdraws a call that is still queued in the pool;
-    one that runs is abandoned and keeps its place there until it ends.
+    one that runs is abandoned and keeps its place there until it ends.  Model calls reach their run from a pool of
+    threads; in other processes, to which we have no way, they are refused.
     """
 
     def __init__(self, pool: concurrent.futures.Executor, slots: int | None = None) -> None:
@@ -24,8 +29,16 @@ class Futures(Executor):
         self._pool = pool
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        sender = Sender(os.getpid(), next(_NUMBERS), self.name)
+        _CONTEXTS[sender.number] = contextvars.copy_context()
         try:
-            future = self._pool.submit(call, fn, args)
+            return await self._submitted(fn, args, sender)
+        finally:
+            _CONTEXTS.pop(sender.number, None)
+
+    async def _submitted(self, fn: Callable[..., Any], args: tuple[Any, ...], sender: Sender) -> Any:
+        try:
+            future = self._pool.submit(call, fn, args, sender)
         except RuntimeError as error:  # broken, or shut down
             raise self._broken(error) from error
         try:
@@ -45,11 +58,28 @@ class Futures(Executor):
         )
 
 
-def call(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Where a call in a pool came from: the process, the number of its context there, and the pool's name."""
+
+    process: int
+    number: int
+    pool: str
+
+
+_NUMBERS = itertools.count()
+#: The contexts of calls that are in pools, in the process that sent them there.
+_CONTEXTS: dict[int, contextvars.Context] = {}
+
+
+def call(fn: Callable[..., Any], args: tuple[Any, ...], sender: Sender) -> Any:
     """Make one call inside a pool's worker; at module level so that process pools can find it."""
     caller = Caller()
+    context = _CONTEXTS.get(sender.number) if sender.process == os.getpid() else None
+    if sender.process != os.getpid():
+        set_home(no_way_home(sender.pool))
     try:
-        return caller.call(fn, args)
+        return caller.call(fn, args) if context is None else context.run(caller.call, fn, args)
     except BaseException as error:
         failure = contained(error)
         if failure is error:

@@ -16,9 +16,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fanfold.errors import ConfigError, WorkerDied
-from fanfold.executors.base import Executor, checked_slots, name_of
-from fanfold.executors.worker import CALL, ERROR, FUNCTION, FUNCTIONS_KEPT, HEADER, PATH, dumps, loads
+from fanfold.errors import ConfigError, NoWayHome, WorkerDied
+from fanfold.executors.base import ANSWER, Executor, checked_slots, name_of
+from fanfold.executors.worker import (
+    ASK,
+    CALL,
+    ERROR,
+    FUNCTION,
+    FUNCTIONS_KEPT,
+    HEADER,
+    PATH,
+    REPLY,
+    dumps,
+    loads,
+    replied,
+)
 
 THREAD_SETTINGS = (
     "OMP_NUM_THREADS",
@@ -41,7 +53,8 @@ class Processes(Executor):
     """Calls in up to `slots` worker processes, started when first needed.
 
     Workers are fresh interpreters: functions and arguments travel by pickle (what a script or notebook defines, by
-    value), a function once per worker and as it was at its first call.  A worker that dies fails its own call with
+    value), a function once per worker and as it was at its first call.  Model calls made there come home to their run,
+    which limits, keeps and pays them.  A worker that dies fails its own call with
     WorkerDied and is replaced; cancelling a call kills its worker.  What a worker had started ends with it.  Numerical
     libraries use `threads_per_worker` threads in each, so that workers do not fight over the cores.
     """
@@ -163,6 +176,8 @@ class _Worker:
             theirs.close()
         self.exit_code: concurrent.futures.Future[int] = concurrent.futures.Future()
         self.exit_code.set_running_or_notify_cancel()  # so that someone who stops waiting for it cannot cancel it
+        self._sending = asyncio.Lock()
+        self._rest = b""
         self._known: dict[int, None] = {}
         self._unsent = _frame(PATH, 0, dumps([entry for entry in sys.path if isinstance(entry, str)]))
         threading.Thread(target=self._reap, name="fanfold-reap", daemon=True).start()
@@ -174,8 +189,30 @@ class _Worker:
             if len(self._known) > FUNCTIONS_KEPT:
                 del self._known[next(iter(self._known))]
         message, self._unsent = self._unsent + _frame(CALL, function.number, body), b""
-        await asyncio.get_running_loop().sock_sendall(self._socket, message)
-        return await self._receive()
+        await self._send(message)
+        asked: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                kind, number, reply = await self._receive()
+                if kind != ASK:
+                    return kind, reply
+                task = asyncio.create_task(self._reply(number, reply))
+                asked.add(task)
+                task.add_done_callback(asked.discard)
+        finally:
+            for task in asked:
+                task.cancel()
+
+    async def _send(self, message: bytes) -> None:
+        async with self._sending:
+            await asyncio.get_running_loop().sock_sendall(self._socket, message)
+
+    async def _reply(self, number: int, request: bytes | bytearray) -> None:
+        body = await answered(request)
+        try:
+            await asyncio.shield(self._send(_frame(REPLY, number, body)))  # half a frame would garble all later ones
+        except OSError:
+            pass  # the worker is gone, which whoever waits for its call is told
 
     def hang_up(self) -> None:
         """Tell the worker to end, and whoever waits for its reply that none will come."""
@@ -198,26 +235,41 @@ class _Worker:
         self.exit_code.set_result(code)
         self.hang_up()
 
-    async def _receive(self) -> tuple[bytes, bytes | bytearray]:
+    async def _receive(self) -> tuple[bytes, int, bytes | bytearray]:
+        kind, number, length = HEADER.unpack(await self._read(HEADER.size))
+        return kind, number, await self._read(length)
+
+    async def _read(self, length: int) -> bytes | bytearray:
         loop = asyncio.get_running_loop()
-        data = b""
-        while len(data) < HEADER.size:
-            data += (more := await loop.sock_recv(self._socket, 1 << 16))
+        while len(self._rest) < length <= 1 << 16:
+            more = await loop.sock_recv(self._socket, 1 << 16)
             if not more:
                 raise ConnectionResetError
-        kind, _, length = HEADER.unpack_from(data)
-        start = len(data) - HEADER.size
-        if start == length:
-            return kind, data[HEADER.size :]
+            self._rest += more
+        data, self._rest = self._rest[:length], self._rest[length:]
+        if len(data) == length:
+            return data
         body = bytearray(length)
         view = memoryview(body)
-        view[:start] = data[HEADER.size :]
+        start = len(data)
+        view[:start] = data
         while start < length:
             count = await loop.sock_recv_into(self._socket, view[start:])
             if not count:
                 raise ConnectionResetError
             start += count
-        return kind, body
+        return body
+
+
+async def answered(request: bytes | bytearray) -> bytes:
+    """What the run replies to a request of a worker, ready to travel; to be called in the evaluation's context."""
+    answer = ANSWER.get()
+    try:
+        if answer is None:
+            raise NoWayHome("a model call in a worker process needs a run: make it inside a Study")
+        return replied(await answer(loads(request)), None)
+    except Exception as error:
+        return replied(None, error)
 
 
 def _kill_group(leader: int) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import functools
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, WorkerDied
-from fanfold.executors.base import Caller, Executor, checked_slots, name_of
-from fanfold.executors.processes import THREAD_SETTINGS, pickled, value_of
-from fanfold.executors.worker import FUNCTIONS_KEPT, answer, dumps
+from fanfold.executors.base import ANSWER, Caller, Executor, checked_slots, name_of, set_home
+from fanfold.executors.processes import THREAD_SETTINGS, answered, pickled, value_of
+from fanfold.executors.worker import FUNCTIONS_KEPT, answer, dumps, settle
+
+if TYPE_CHECKING:
+    import concurrent.futures
 
 #: Bytes of shared memory of a Ray of our own: it needs little, since values come back to the driver at once.
 STORE = 80 * 2**20
@@ -29,7 +35,8 @@ class Ray(Executor):
     with the `async with` block.  What workers print goes to Ray's own logs.
 
     Functions and arguments travel by pickle (what a script or notebook defines, by value), a function once per worker
-    and as it was at its first call.  A worker that dies fails its own call with WorkerDied; cancelling a call kills its
+    and as it was at its first call.  Model calls made there come home to their run, through a mailbox: an actor that
+    takes no CPU.  A worker that dies fails its own call with WorkerDied; cancelling a call kills its
     worker.  Ray itself never repeats a call.  Numerical libraries use one thread in each worker.
     """
 
@@ -45,6 +52,7 @@ class Ray(Executor):
         self._cpus = slots
         self._functions: dict[int, tuple[Callable[..., Any], Any]] = {}
         self._open: dict[Any, asyncio.Future[Any]] = {}
+        self._post: _Post | None = None
 
     async def __aenter__(self) -> Self:
         # In a thread, because it takes seconds; and because Ray then leaves this process's signals alone.
@@ -60,6 +68,9 @@ class Ray(Executor):
         if waiting:
             await asyncio.wait(waiting, timeout=GRACE)
         self._functions.clear()
+        if self._post is not None:
+            await self._post.close()
+            self._post = None
         if self._ours:
             self._ours = False
             await asyncio.to_thread(self._ray.shutdown)
@@ -73,7 +84,10 @@ class Ray(Executor):
         if self._ray is None or not self._ray.is_initialized():  # or Ray would quietly start another one
             raise ExecutorBroken(f"{self.name} is not connected to Ray any more; finished work is kept. Start again")
         function = self._function(fn)
-        call = self._task.remote([function], pickled(args, fn))
+        if self._post is None and ANSWER.get() is not None:
+            self._post = _Post(self._ray)
+        box = None if self._post is None else self._post.enter()
+        call = self._task.remote([function], pickled(args, fn), box)
         answer = self._open[call] = asyncio.wrap_future(call.future())
         try:
             kind, reply = await asyncio.shield(answer)
@@ -88,6 +102,8 @@ class Ray(Executor):
             raise self._failure(error, fn) from error
         finally:
             self._open.pop(call, None)
+            if self._post is not None and box is not None:
+                self._post.leave(box[1])
         return value_of(kind, reply, fn)
 
     def _connect(self) -> None:
@@ -148,6 +164,81 @@ class Ray(Executor):
         return WorkerDied(f"the Ray worker that ran {name_of(fn)} ended before it answered ({reason})")
 
 
+class _Post:
+    """The driver's side of the mailbox: takes what workers ask, and sends the replies."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+        self._mailbox = ray.remote(num_cpus=0, max_concurrency=100_000)(_Mailbox).remote()
+        self._numbers = itertools.count()
+        self._contexts: dict[int, contextvars.Context] = {}
+        self._asked: dict[int, set[asyncio.Task[None]]] = {}
+        self._collecting = asyncio.create_task(self._collect(), context=contextvars.Context())
+
+    def enter(self) -> tuple[Any, int]:
+        """What a call needs to ask its run: the mailbox, and a number for the evaluation it belongs to."""
+        number = next(self._numbers)
+        self._contexts[number] = contextvars.copy_context()
+        return self._mailbox, number
+
+    def leave(self, number: int) -> None:
+        """Nobody waits for replies to this evaluation any more."""
+        self._contexts.pop(number, None)
+        for task in self._asked.pop(number, ()):
+            task.cancel()
+
+    async def close(self) -> None:
+        self._collecting.cancel()
+        await asyncio.wait([self._collecting])
+        try:
+            self._ray.kill(self._mailbox)
+        except Exception:
+            pass  # Ray is gone, and the mailbox with it
+
+    async def _collect(self) -> None:
+        while True:
+            try:
+                letters = await asyncio.wrap_future(self._mailbox.take.remote().future())
+            except self._ray.exceptions.RayError:
+                return  # workers that ask are told by Ray that the mailbox is gone
+            for letter, number, request in letters:
+                context = self._contexts.get(number)
+                if context is not None:
+                    task = asyncio.create_task(self._answer(letter, request), context=context.copy())
+                    tasks = self._asked.setdefault(number, set())
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+
+    async def _answer(self, letter: int, request: bytes) -> None:
+        self._mailbox.reply.remote(letter, await answered(request))
+
+
+class _Mailbox:
+    """Where workers leave what they ask of their run, and wait for the reply.  An actor, so it needs no locks."""
+
+    def __init__(self) -> None:
+        self._letters: asyncio.Queue[tuple[int, int, bytes]] = asyncio.Queue()
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+
+    async def ask(self, evaluation: int, request: bytes) -> bytes:
+        letter = next(self._numbers)
+        reply = self._waiting[letter] = asyncio.get_running_loop().create_future()
+        self._letters.put_nowait((letter, evaluation, request))
+        return cast(bytes, await reply)
+
+    async def take(self) -> list[tuple[int, int, bytes]]:
+        letters = [await self._letters.get()]
+        while not self._letters.empty():
+            letters.append(self._letters.get_nowait())
+        return letters
+
+    async def reply(self, letter: int, body: bytes) -> None:
+        waiting = self._waiting.pop(letter, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(body)
+
+
 def _noticed(answer: asyncio.Future[Any]) -> None:
     """Look at what became of an abandoned call, so that nobody is warned of an exception never retrieved."""
     if not answer.cancelled():
@@ -161,7 +252,7 @@ _NUMBERS: dict[bytes, int] = {}
 _CALLER = Caller()
 
 
-def _serve(function: list[Any], body: bytes) -> tuple[bytes, bytes]:
+def _serve(function: list[Any], body: bytes, box: tuple[Any, int] | None) -> tuple[bytes, bytes]:
     """Make one call.  The function comes as a reference in a list, so that it is fetched by its first call only."""
     (where,) = function
     known = where.binary()
@@ -176,4 +267,21 @@ def _serve(function: list[Any], body: bytes) -> tuple[bytes, bytes]:
         if len(_FUNCTIONS) > FUNCTIONS_KEPT:
             oldest = next(iter(_NUMBERS))
             del _FUNCTIONS[_NUMBERS.pop(oldest)]
+    set_home(None if box is None else functools.partial(_ask, *box))
     return answer(_CALLER, _FUNCTIONS, number, body)
+
+
+def _ask(mailbox: Any, evaluation: int, request: Any) -> concurrent.futures.Future[Any]:
+    """Ask the run through the mailbox; the reply comes in the future."""
+    from concurrent.futures import Future
+
+    reply: Future[Any] = Future()
+
+    def arrived(letter: Future[bytes]) -> None:
+        if (error := letter.exception()) is not None:
+            reply.set_exception(error)
+        else:
+            settle(reply, letter.result())
+
+    mailbox.ask.remote(evaluation, dumps(request)).future().add_done_callback(arrived)
+    return reply

@@ -1,11 +1,12 @@
 """The far end of `Processes`: a process that makes one call after another for its parent, and ends when that does.
 
-Frames in both directions are a header (kind, number of the function, length) and a body.  Imports are kept few because
-every worker pays for them before its first call.
+Frames in both directions are a header (kind, number of the function or request, length) and a body.  Imports are kept
+few because every worker pays for them before its first call.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import queue
@@ -14,12 +15,17 @@ import struct
 import sys
 import threading
 import time
-from typing import Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-from fanfold.executors.base import Caller, contained, name_of
+from fanfold.executors.base import Caller, contained, name_of, set_home
+
+if TYPE_CHECKING:
+    import concurrent.futures
 
 HEADER = struct.Struct("<cIQ")
 PATH, FUNCTION, CALL, VALUE, ERROR = b"p", b"f", b"c", b"v", b"e"
+#: What a call asks of its run while it lasts, and the reply to that.
+ASK, REPLY = b"a", b"r"
 #: How many functions a worker keeps, oldest dropped first; the parent counts along, so both always agree which.
 FUNCTIONS_KEPT = 64
 
@@ -51,12 +57,59 @@ def main(fd: int) -> None:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)  # a worker that is killed should not take its last prints along
     frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(fd, frames), daemon=True).start()
     with open(fd, "wb", closefd=False) as replies:
-        _serve(frames, replies)
+        parent = Parent(replies)
+        set_home(parent.ask)
+        threading.Thread(target=_receive, args=(fd, frames, parent), daemon=True).start()
+        _serve(frames, parent)
 
 
-def _serve(frames: queue.SimpleQueue[Frame], replies: BinaryIO) -> None:
+class Parent:
+    """The way to the parent, for results and for what a call asks of its run; any thread may use it."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._open: dict[int, concurrent.futures.Future[Any]] = {}
+
+    def send(self, kind: bytes, number: int, body: bytes) -> None:
+        with self._lock:
+            self._stream.write(HEADER.pack(kind, number, len(body)))
+            self._stream.write(body)
+            self._stream.flush()
+
+    def ask(self, request: Any) -> concurrent.futures.Future[Any]:
+        from concurrent.futures import Future  # here, because most workers ask for nothing and start faster without it
+
+        number, reply = next(self._numbers), Future[Any]()
+        self._open[number] = reply
+        self.send(ASK, number, dumps(request))
+        return reply
+
+    def replied(self, number: int, body: bytes) -> None:
+        settle(self._open.pop(number), body)
+
+
+def settle(reply: concurrent.futures.Future[Any], body: bytes) -> None:
+    """Pass on what the run replied: a value, or an error to raise."""
+    if reply.set_running_or_notify_cancel():
+        try:
+            value, error = loads(body)
+        except Exception as broken:
+            value, error = None, broken
+        reply.set_result(value) if error is None else reply.set_exception(error)
+
+
+def replied(value: Any, error: BaseException | None) -> bytes:
+    """A reply as it travels to a worker."""
+    try:
+        return dumps((value, error))
+    except Exception:
+        return dumps((None, RuntimeError(f"{type(error).__name__}: {error}" if error else f"{value!r:.200}")))
+
+
+def _serve(frames: queue.SimpleQueue[Frame], parent: Parent) -> None:
     functions: dict[int, Any] = {}
     caller = Caller()
     while True:
@@ -70,9 +123,7 @@ def _serve(frames: queue.SimpleQueue[Frame], replies: BinaryIO) -> None:
         else:
             kind, body = answer(caller, functions, number, body)
             try:
-                replies.write(HEADER.pack(kind, number, len(body)))
-                replies.write(body)
-                replies.flush()
+                parent.send(kind, number, body)
             except OSError:
                 # Nobody can be answered: the parent is gone, and the other thread ends us with all we started; or the
                 # evaluator has closed our end, and that is that.
@@ -80,13 +131,16 @@ def _serve(frames: queue.SimpleQueue[Frame], replies: BinaryIO) -> None:
                 os._exit(0)
 
 
-def _receive(fd: int, frames: queue.SimpleQueue[Frame]) -> None:
+def _receive(fd: int, frames: queue.SimpleQueue[Frame], parent: Parent) -> None:
     """Queue what arrives.  In a thread of its own, so that even a busy worker sees its parent go, and goes too."""
     try:
         with open(fd, "rb", closefd=False) as stream:
             while len(header := stream.read(HEADER.size)) == HEADER.size:
                 kind, number, length = HEADER.unpack(header)
-                frames.put((kind, number, stream.read(length)))
+                if kind == REPLY:
+                    parent.replied(number, stream.read(length))
+                else:
+                    frames.put((kind, number, stream.read(length)))
     finally:
         if os.getpgrp() == os.getpid():  # the group is ours: whatever was started in it goes with us
             os.killpg(0, signal.SIGKILL)

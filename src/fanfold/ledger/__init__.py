@@ -1,8 +1,9 @@
 """The ledger: one SQLite file that holds every run, durable before anyone is told."""
 
+from fanfold.ledger.claims import Claims
 from fanfold.ledger.commits import Commits, Insert
 from fanfold.ledger.journal import RunJournal
 from fanfold.ledger.lock import RunLock
 from fanfold.ledger.store import Ledger, RunInfo, create_run
 
-__all__ = ["Commits", "Insert", "Ledger", "RunInfo", "RunJournal", "RunLock", "create_run"]
+__all__ = ["Claims", "Commits", "Insert", "Ledger", "RunInfo", "RunJournal", "RunLock", "create_run"]

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
-from fanfold.calls import ROUTE, Call, Desk, Reply, Sent, waiting
+from fanfold.calls import FLIGHT, ROUTE, Call, Desk, Reply, Sent, waiting
 from fanfold.errors import ConfigError, nearest
+from fanfold.executors import make
 from fanfold.executors.base import Executor, is_coroutine_function
 from fanfold.executors.local import Async
 from fanfold.models.anthropic import Anthropic
@@ -34,7 +35,8 @@ class BatchExecutor(Executor):
     oldest call has waited `max_wait` seconds, or when the provider takes no more in one batch.  Fewer than `smallest`
     calls, those a batch gives no answer to, and those to models without batches go out plainly.  A batch that has not
     ended `deadline` seconds after its creation is cancelled, and what is left of it goes out plainly.  `provider` may
-    end in the most calls of a batch, as in `openai:20`.
+    end in the most calls of a batch, as in `openai:20`, and then in where evaluations run instead, as in
+    `openai:20@processes:8`, whose calls come home to join the waves.
 
     Batches are in the run's ledger before they are created, and a resumed run waits for those still under way.  On
     leaving, they are kept or cancelled as `leave` says; `left` then names them, and `notes` what was out of order.
@@ -62,7 +64,10 @@ class BatchExecutor(Executor):
         leave: Literal["keep", "cancel"] = "keep",
     ) -> None:
         self.name = f"batch:{'auto' if provider is None else provider}"
-        provider, colon, most = self.name.removeprefix("batch:").partition(":")
+        named, at, place = self.name.removeprefix("batch:").partition("@")
+        provider, colon, most = named.partition(":")
+        if at and place in ("", "auto", "inline"):
+            raise ConfigError(f"executor={self.name!r}: name a place with slots after the '@', such as processes:8")
         if colon and not (most.isascii() and most.isdecimal() and 0 < int(most) < 1_000_000):
             raise ConfigError(f"executor={self.name!r}: {most!r} is not a number of calls; write batch:{provider}:20")
         if provider not in PROVIDERS:
@@ -77,7 +82,9 @@ class BatchExecutor(Executor):
         self._provider = provider
         self._gathering = Gathering(max_wait, settle, smallest, int(most) if colon else None)
         self._terms = Terms(deadline, poll, tuple(looks), enqueued, leave)
-        self._inner = Async(THREADS)
+        self._inner: Executor = make(place) if at else Async(THREADS)
+        if at:
+            self.slots, self.bounded = self._inner.slots, True
         self._waves: Waves | None = None
 
     async def __aenter__(self) -> Self:
@@ -101,7 +108,7 @@ class BatchExecutor(Executor):
         return [*self.notes, *self.left]
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
-        if is_coroutine_function(fn):
+        if self.bounded or is_coroutine_function(fn):
             return await self._seated(fn, args)
         async with self._threads:  # one that waits for a thread is not yet an evaluation others should wait for
             return await self._seated(fn, args)
@@ -219,6 +226,8 @@ class Waves:
 
     async def send(self, desk: Desk, model: Model, call: Call) -> Sent:
         carrier = self._carrier(desk)
+        if (flight := FLIGHT.get()) is not None and flight.taken_over:
+            await carrier.look_again()
         parked = Parked(call, model, self.loop.time(), self.loop.create_future())
         if not carrier.attach(parked):
             if call.endpoint in carrier.without:

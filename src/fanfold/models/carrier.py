@@ -28,6 +28,8 @@ LONGEST = 25 * 3600.0
 CANCELLING = 1800.0
 #: How long leaving waits for a creation under way, so that it is not left in doubt.
 CREATING = 2.0
+#: How long calls that were another run's gather before the ledger is looked through for their batches.
+LOOK = 0.1
 
 
 class Carrier:
@@ -54,7 +56,11 @@ class Carrier:
         self._enqueued: Counter[str] = Counter()
         self._freed = asyncio.Event()
         self._book = Book(desk)
-        self._known = self._book.open_places()
+        #: Where calls are in batches of earlier processes, and the tags of all batches heard of.
+        self._known: dict[bytes, list[tuple[Batch, str]]] = {}
+        self._tags: set[str] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._look()
         self._search = Search(self._book, terms, self._open, note)
 
     # -- from the waves ----------------------------------------------------------------------------------------------
@@ -74,6 +80,21 @@ class Carrier:
             self._start(batch, functools.partial(self._bring, batch, _protocol(parked.model)))
         return True
 
+    async def look_again(self) -> None:
+        """Take note of batches that another run, which may have died, has made since; one look for many calls."""
+        if self._looking is None:
+            self._looking = self._loop.create_task(asyncio.sleep(LOOK))
+            self._looking.add_done_callback(lambda done: self._look())
+        await asyncio.shield(self._looking)
+
+    def _look(self) -> None:
+        self._looking = None
+        tags = set()
+        for key, places in self._book.open_places().items():
+            self._known.setdefault(key, []).extend(place for place in places if place[0].tag not in self._tags)
+            tags |= {batch.tag for batch, _ in places}
+        self._tags |= tags
+
     def submit(self, wave: Sequence[Parked]) -> None:
         """Take these calls, all for one endpoint, to the provider as one batch."""
         first = wave[0]
@@ -81,6 +102,7 @@ class Carrier:
         batch = Batch(tag, self.desk.run, first.model.id, first.call.endpoint, "new", None, len(wave), self._now())
         batch.waiting = {f"{tag}-{number}": parked for number, parked in enumerate(wave)}
         batch.ids = set(batch.waiting)
+        self._tags.add(tag)
         self._waves += 1
         batch.wave = self._waves
         self.desk.notice(f"Processing wave {batch.wave} with {len(wave)} requests for {first.model.id}")

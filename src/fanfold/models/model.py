@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pickle
 import random
+import secrets
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from fanfold.attempt import attempt
-from fanfold.calls import DESK, REHEARSAL, ROUTE, Call, Desk, Reply, Sent, waiting
+from fanfold.calls import REHEARSAL, Call, Reply, Sent, ask, ask_sync, current_desk, waiting
 from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError, nearest
 from fanfold.limits import Limiter, Limits, limits_of
@@ -26,7 +28,6 @@ from fanfold.models.openai import Compatible, OpenAI
 from fanfold.models.pricing import FREE, Price, price_of
 from fanfold.models.telemetry import install
 from fanfold.models.wire import Messages, Wire
-from fanfold.sync import run_beside
 
 install()
 
@@ -99,9 +100,20 @@ class Model:
     again: Callable[[Exception, int], float | None] = field(default_factory=Again)
     connect: Callable[[], Transport] = Http
     key: str | None = field(default=None, repr=False)
-    _lines: weakref.WeakKeyDictionary[Any, Line] = field(
-        default_factory=weakref.WeakKeyDictionary, repr=False, compare=False
-    )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Calls made in a worker come home, and find this very model there by its name: its transport need not travel.
+        name = self.__dict__.get("_name_at_home")
+        if name is None:
+            name = f"{os.getpid()}-{secrets.token_hex(8)}"
+            object.__setattr__(self, "_name_at_home", name)
+            _AT_HOME[name] = self
+        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        try:
+            pickle.dumps(self.connect)
+        except Exception:
+            state["connect"] = _elsewhere
+        return _arrived, (name, state)
 
     @property
     def id(self) -> str:
@@ -122,16 +134,11 @@ class Model:
         another answer to the same request with another `sample`.  Raises CallFailed.
         """
         call = self.call(messages, system=system, sample=sample, **parameters)
-        if (route := ROUTE.get()) is not None and route.takes(self):
-            return await route.answer(desk(), self, call)
-        return await desk().answer(call, self.send)
+        return await ask(self, call)
 
     def generate_sync(self, messages: Messages, **parameters: Any) -> Reply:
         """`generate` for synchronous code, from any thread."""
-        here = DESK.get()
-        if here is not None:
-            return asyncio.run_coroutine_threadsafe(self.generate(messages, **parameters), here.loop).result()
-        return run_beside(lambda: self.generate(messages, **parameters))
+        return ask_sync(self, self.call(messages, **parameters))
 
     def call(self, messages: Messages, *, system: str | None = None, sample: int = 0, **parameters: Any) -> Call:
         """The request as it will be sent."""
@@ -168,17 +175,21 @@ class Model:
         return Sent(await attempt(once, again=again), tries)
 
     def line(self) -> Line:
-        """This model's line on the running event loop, opened when first needed and closed with the desk."""
-        loop = asyncio.get_running_loop()
-        line = self._lines.get(loop)
+        """This model's line on the running event loop, opened when first needed and closed with the desk.
+
+        Equal models share one: they share the provider's limits, too.
+        """
+        lines = _LINES.setdefault(asyncio.get_running_loop(), {})
+        place = (self.id, self.url, self.key, self.limits, self.connect)
+        line = lines.get(place)
         if line is None:
             stand_in = REHEARSAL.get()
             transport = self.connect() if stand_in is None else stand_in(self)
-            opened = line = self._lines[loop] = Line(transport, Limiter(self.limits))
-            here = desk()
+            opened = line = lines[place] = Line(transport, Limiter(self.limits))
+            here = current_desk()
 
             async def close() -> None:
-                self._lines.pop(loop, None)
+                lines.pop(place, None)
                 if (used := opened.limiter.utilisation) is not None:
                     here.metrics.utilisation[self.id] = round(used, 4)
                 await transport.close()
@@ -214,7 +225,7 @@ class Model:
             overloaded = error.kind in ("overloaded", "server")
             permit.done(False, refused=refused, overloaded=overloaded, retry_after=error.retry_after, quota=quota)
             line.breaker.failed() if overloaded else line.breaker.ok()
-            desk().metrics.refused += refused
+            current_desk().metrics.refused += refused
             raise
         line.breaker.ok()
         permit.done(True, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens, quota=quota)
@@ -247,18 +258,41 @@ def _network_failure(error: HttpError, provider: str, timeout: float) -> CallFai
     return CallFailed(kind, f"{provider} cannot be reached: {error}", sent=error.sent)
 
 
-_LOOSE: weakref.WeakKeyDictionary[Any, Desk] = weakref.WeakKeyDictionary()
+#: The lines that are open, by event loop and by what decides whether two models can share one.
+_LINES: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Line]] = weakref.WeakKeyDictionary()
+#: Models that were sent to workers, by the name under which they come back with the calls made there.
+_AT_HOME: weakref.WeakValueDictionary[str, Model] = weakref.WeakValueDictionary()
 
 
-def desk() -> Desk:
-    """The desk of the run this code belongs to; outside a run, one per event loop that remembers nothing."""
-    here = DESK.get()
-    loop = asyncio.get_running_loop()
-    if here is not None and here.loop is loop:
-        return here
-    if loop not in _LOOSE:
-        _LOOSE[loop] = Desk(cache="off")
-    return _LOOSE[loop]
+def _arrived(name: str, state: dict[str, Any]) -> Model:
+    """A model that came by pickle: the very one that was sent from here, or one like it."""
+    known = _AT_HOME.get(name)
+    if known is not None:
+        return known
+    model = Model(**state)
+    object.__setattr__(model, "_name_at_home", name)
+    return model
+
+
+@dataclass(frozen=True)
+class Connection:
+    """Makes a transport by name and options; equal ones make the same."""
+
+    make: Callable[..., Transport]
+    name: str
+    settings: str
+    options: Mapping[str, Any] = field(compare=False)
+
+    @classmethod
+    def of(cls, make: Callable[..., Transport], name: str, options: Mapping[str, Any]) -> Connection:
+        return cls(make, name, encode(options, f"the options of {name}"), options)
+
+    def __call__(self) -> Transport:
+        return self.make(self.name, **self.options)
+
+
+def _elsewhere() -> Transport:
+    raise ConfigError("this model has a transport that exists only in the process where it was made: use it there")
 
 
 def model(
@@ -310,9 +344,8 @@ def _local(name: str, price: Price | None, timeout: float, options: Mapping[str,
 
     transport = LocalTransport.of(name, **options)
     limits = Limits(in_flight=transport.slots, adaptive=False)
-    return Model(
-        name, Compatible(), "local:", limits, price or FREE, max(timeout, 600.0), raw=True, connect=lambda: transport
-    )
+    connect = Connection.of(LocalTransport.of, name, options)
+    return Model(name, Compatible(), "local:", limits, price or FREE, max(timeout, 600.0), raw=True, connect=connect)
 
 
 def _simulated(
@@ -322,9 +355,10 @@ def _simulated(
 
     wire: Wire = Anthropic() if "claude" in name else OpenAI()
     url = "http://simulated" + ("" if wire.name == "anthropic" else "/v1")
-    transport = SimulatedTransport.of(name, **options)
+    connect = Connection.of(SimulatedTransport.of, name, options)
+    connect()  # options that cannot be used are refused here
     found = price or price_of(name)
-    return Model(name, wire, url, limits_of(limits), found, timeout, connect=lambda: transport, key="simulated")
+    return Model(name, wire, url, limits_of(limits), found, timeout, connect=connect, key="simulated")
 
 
 def _setting(name: str) -> str | None:

@@ -1,0 +1,113 @@
+"""Who sends which model call, among all runs that work on one ledger: so that equal calls are paid once."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+from fanfold.errors import LedgerError
+from fanfold.ledger.lock import close_private, forget_in_children, open_private
+
+#: Files that share the claims: the system looks through all locks of a file for each new one.
+FILES = 16
+#: The first byte of the first file is locked, shared, by everybody who works on the ledger.
+_COUNT = struct.Struct("<Q")
+_FLOCK = struct.Struct("hhqqi4x")
+_BUSY = (errno.EAGAIN, errno.EACCES)
+
+
+class Claims:
+    """Claims of one run on calls, held until released; those of a process that dies end with it.
+
+    A claim is a lock on one byte whose place follows from the call's key, in files of the folder `<ledger>.calls`.  The
+    last run to leave removes the folder.
+    """
+
+    def __init__(self, ledger: Path) -> None:
+        ledger = ledger.resolve()
+        self._folder = ledger.with_name(f"{ledger.name}.calls")
+        self._files = self._open()
+        self._alone = self._lock(self._files[0], fcntl.F_WRLCK, 0)
+        # From exclusive to shared, or waiting for one who is just looking whether it is the last.
+        self._lock(self._files[0], fcntl.F_RDLCK, 0, wait=True)
+        self._arrivals = self._count() + 1
+        os.pwrite(self._files[0], _COUNT.pack(self._arrivals), 0)
+
+    def alone(self) -> bool:
+        """Whether nobody else has worked on the ledger since this run began."""
+        if self._alone:
+            self._alone = self._count() == self._arrivals
+        return self._alone
+
+    def take(self, key: bytes) -> bool:
+        """Claim a call; False while another run has it."""
+        file, place = self._place(key)
+        return self._lock(file, fcntl.F_WRLCK, place)
+
+    def release(self, key: bytes) -> None:
+        file, place = self._place(key)
+        self._lock(file, fcntl.F_UNLCK, place)
+
+    def close(self) -> None:
+        """Let go of all claims."""
+        files, self._files = self._files, []
+        if files and self._lock(files[0], fcntl.F_WRLCK, 0):
+            with contextlib.suppress(OSError):
+                for number in range(FILES):
+                    (self._folder / f"{number:x}").unlink(missing_ok=True)
+                self._folder.rmdir()
+        for file in files:
+            close_private(file)
+
+    def _open(self) -> list[int]:
+        while True:
+            try:
+                self._folder.mkdir(mode=0o700, exist_ok=True)
+                if self._folder.is_symlink():
+                    raise LedgerError(f"{self._folder} is a link: look where it leads, then remove it")
+                first = open_private(self._folder / "0")
+            except (OSError, LedgerError) as error:
+                if not self._folder.exists() and self._folder.parent.is_dir() and not isinstance(error, OSError):
+                    continue  # removed between the two by the last who left
+                raise LedgerError(
+                    f"{self._folder} cannot be used for claims on model calls ({error}): make its folder writable"
+                ) from None
+            forget_in_children(first)
+            self._lock(first, fcntl.F_RDLCK, 0, wait=True)
+            with contextlib.suppress(FileNotFoundError):
+                if (self._folder / "0").lstat().st_ino == os.fstat(first).st_ino:
+                    break
+            close_private(first)
+        rest = [open_private(self._folder / f"{number:x}") for number in range(1, FILES)]
+        for file in rest:
+            forget_in_children(file)
+        return [first, *rest]
+
+    def _count(self) -> int:
+        data = os.pread(self._files[0], _COUNT.size, 0)
+        return int(_COUNT.unpack(data)[0]) if len(data) == _COUNT.size else 0
+
+    def _place(self, key: bytes) -> tuple[int, int]:
+        number = int.from_bytes(key[:8], "little")
+        return self._files[number % FILES], 1 + (number >> 8)
+
+    def _lock(self, file: int, kind: int, place: int, *, wait: bool = False) -> bool:
+        try:
+            if hasattr(fcntl, "F_OFD_SETLK"):  # belongs to the descriptor: two runs in one process exclude each other
+                request = _FLOCK.pack(kind, os.SEEK_SET, place, 1, 0)
+                fcntl.fcntl(file, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, request)
+            else:
+                names = {fcntl.F_RDLCK: fcntl.LOCK_SH, fcntl.F_WRLCK: fcntl.LOCK_EX, fcntl.F_UNLCK: fcntl.LOCK_UN}
+                at_once = 0 if wait or kind == fcntl.F_UNLCK else fcntl.LOCK_NB
+                fcntl.lockf(file, names[kind] | at_once, 1, place)
+        except OSError as error:
+            if error.errno in _BUSY:
+                return False
+            raise LedgerError(
+                f"{self._folder}: the file system cannot lock ({error.strerror}): keep the ledger on a local disk"
+            ) from error
+        return True
