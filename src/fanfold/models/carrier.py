@@ -84,7 +84,7 @@ class Carrier:
         """Take note of batches that another run, which may have died, has made since; one look for many calls."""
         if self._looking is None:
             self._looking = self._loop.create_task(asyncio.sleep(LOOK))
-            self._looking.add_done_callback(lambda done: self._look())
+            self._looking.add_done_callback(lambda done: None if done.cancelled() else self._look())
         await asyncio.shield(self._looking)
 
     def _look(self) -> None:
