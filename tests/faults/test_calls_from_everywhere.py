@@ -18,6 +18,7 @@ from conftest import Provider, Start, wait_for
 from fanfold import Case, MaxCost, Ok, Study, Sweep
 from fanfold.calls import Spending
 from fanfold.errors import CallFailed, NoWayHome
+from fanfold.executors.processes import packed
 from fanfold.executors.worker import dumps, loads
 from fanfold.limits import Limits
 from fanfold.models.batch import BatchExecutor
@@ -199,6 +200,10 @@ def test_an_executor_brings_home_what_a_call_failed_with(provider: Provider, tmp
     run = study.run("processes:1", ledger=tmp_path / "calls.db")
     (result,) = run.results()
     assert next(iter(result.failures.values())).kind == "bad-request"
+
+
+def test_no_key_travels_to_a_worker_of_an_executor(provider: Provider) -> None:
+    assert b"sk-everywhere" not in packed(Plain(gpt(provider)))
 
 
 def test_a_failed_call_travels_whole() -> None:

@@ -99,6 +99,9 @@ ANSWER: contextvars.ContextVar[Callable[[Any], Awaitable[Any]] | None] = context
 #: Sends a request to the run that this process works for; the reply comes in the future.
 Home: TypeAlias = "Callable[[Any], concurrent.futures.Future[Any]]"
 
+#: True while something is being pickled for a worker, which can ask home: what must stay at home need not travel.
+LEAVING: contextvars.ContextVar[bool] = contextvars.ContextVar("fanfold_leaving", default=False)
+
 _home: Home | None = None
 
 

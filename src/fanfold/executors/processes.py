@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fanfold.errors import ConfigError, NoWayHome, WorkerDied
-from fanfold.executors.base import ANSWER, Executor, checked_slots, name_of
+from fanfold.executors.base import ANSWER, LEAVING, Executor, checked_slots, name_of
 from fanfold.executors.worker import (
     ASK,
     CALL,
@@ -121,7 +121,7 @@ class Processes(Executor):
         if known is not None:
             return known
         try:
-            data = dumps(fn)
+            data = packed(fn)
         except Exception as error:
             raise ConfigError(
                 f"{name_of(fn)} cannot be sent to a worker process ({error}): keep locks, files and connections out of "
@@ -283,9 +283,18 @@ def _frame(kind: bytes, number: int, body: bytes) -> bytes:
     return HEADER.pack(kind, number, len(body)) + body
 
 
+def packed(value: Any) -> bytes:
+    """A function or arguments, pickled for a worker."""
+    leaving = LEAVING.set(True)
+    try:
+        return dumps(value)
+    finally:
+        LEAVING.reset(leaving)
+
+
 def pickled(args: tuple[Any, ...], fn: Callable[..., Any]) -> bytes:
     try:
-        return dumps(args)
+        return packed(args)
     except Exception as error:
         culprit = next((i for i, arg in enumerate(args) if not _can_be_pickled(arg)), 0)
         raise TypeError(

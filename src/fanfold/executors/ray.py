@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, WorkerDied
 from fanfold.executors.base import ANSWER, Caller, Executor, checked_slots, name_of, set_home
-from fanfold.executors.processes import THREAD_SETTINGS, answered, pickled, value_of
+from fanfold.executors.processes import THREAD_SETTINGS, answered, packed, pickled, value_of
 from fanfold.executors.worker import FUNCTIONS_KEPT, answer, dumps, settle
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Ray(Executor):
         if known is not None:
             return known[1]
         try:
-            data = dumps(fn)
+            data = packed(fn)
         except Exception as error:
             raise ConfigError(
                 f"{name_of(fn)} cannot be sent to a Ray worker ({error}): keep locks, files and connections out of "

@@ -20,6 +20,7 @@ from fanfold.attempt import attempt
 from fanfold.calls import REHEARSAL, Call, Reply, Sent, ask, ask_sync, current_desk, waiting
 from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError, nearest
+from fanfold.executors.base import LEAVING
 from fanfold.limits import Limiter, Limits, limits_of
 from fanfold.models.anthropic import Anthropic
 from fanfold.models.breaker import Breaker
@@ -102,13 +103,15 @@ class Model:
     key: str | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Calls made in a worker come home, and find this very model there by its name: its transport need not travel.
+        # Calls made in a worker come home, and find this very model there by its name: its key need not travel.
         name = self.__dict__.get("_name_at_home")
         if name is None:
             name = f"{os.getpid()}-{secrets.token_hex(8)}"
             object.__setattr__(self, "_name_at_home", name)
             _AT_HOME[name] = self
         state = {each.name: getattr(self, each.name) for each in fields(self)}
+        if LEAVING.get():
+            return _arrived, (name, {**state, "connect": _elsewhere, "key": None})
         try:
             pickle.dumps(self.connect)
         except Exception:
