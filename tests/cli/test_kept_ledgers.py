@@ -5,13 +5,20 @@ Each file of `tests/data/ledgers-VERSION` holds a run called `kept` that was sto
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-from collections.abc import Callable
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
+
+from fanfold.ledger import Ledger
+from fanfold.report import facts
 
 Fanfold = Callable[..., Result]
 
@@ -56,3 +63,45 @@ def test_a_kept_ledger_is_shown_before_anything_continues_it(
     assert told["kept"] == TOLD[study]
     fanfold("show", "kept", "--ledger", ledger)
     fanfold("report", "kept", "--ledger", ledger, "-o", "kept.html")
+
+
+@pytest.fixture
+def barred() -> Iterator[Path]:
+    """A folder in which the user may read and not write; as root, which may everything, this becomes somebody else."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        yield folder
+        os.seteuid(os.getuid())
+        folder.chmod(0o755)
+
+
+def bar(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.chmod(0o444)
+    folder.chmod(0o555)
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+
+
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_a_kept_ledger_that_may_not_be_written_is_shown(barred: Path, journal: str) -> None:
+    ledger = barred / "kept.db"
+    ledger.write_bytes(gzip.decompress(next(path for path in KEPT if path.name.startswith("paid")).read_bytes()))
+    with contextlib.closing(sqlite3.connect(ledger)) as db:
+        db.execute(f"PRAGMA journal_mode = {journal}")
+    before = ledger.read_bytes()
+    bar(barred)
+    with Ledger(ledger, readonly=True) as opened:
+        run = opened.run("kept")
+        assert facts(opened, run).info.trials == TOLD["paid"]
+        [(calls, cost)] = opened.read("SELECT count(*), sum(cost) FROM payment WHERE run = ?", (run.id,))
+        assert [(calls, cost)] == list(opened.read("SELECT count(*), sum(cost) FROM call WHERE run = ?", (run.id,)))
+        assert calls > 0 and cost > 0
+    assert ledger.read_bytes() == before and [path.name for path in barred.iterdir()] == ["kept.db"]
+
+
+def test_a_ledger_of_this_version_in_a_folder_that_may_not_be_written_is_shown(barred: Path) -> None:
+    Ledger(barred / "new.db").close()
+    bar(barred)
+    with Ledger(barred / "new.db", readonly=True) as opened:
+        assert opened.runs() == []

@@ -23,6 +23,8 @@ class Insert(Enum):
     ASKED = "INSERT INTO trial (run, number, candidate, asked_after, origin) VALUES (?, ?, ?, ?, ?)"
     BATCH = "INSERT OR REPLACE INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
     BATCH_ITEM = "INSERT OR REPLACE INTO batch_item VALUES (?, ?, ?)"
+    OWED = "INSERT OR REPLACE INTO owed VALUES (?, ?, ?)"
+    PAYMENT = "INSERT INTO payment VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     CALL = "INSERT OR REPLACE INTO call VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     EVALUATION = "INSERT OR REPLACE INTO evaluation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     TOLD = "UPDATE trial SET told = ?, score = ?, dropped = ?, evaluations = ?, cost = ? WHERE run = ? AND number = ?"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
+import tempfile
 from pathlib import Path
 
 from fanfold.errors import LedgerError
@@ -82,28 +85,131 @@ MIGRATIONS = [
     ALTER TABLE trial ADD COLUMN origin TEXT;                       -- parents and the like, as the strategy says (JSON)
     CREATE TABLE summary (run INTEGER PRIMARY KEY, text TEXT NOT NULL);         -- what its study concluded (JSON)
     """,
+    # From here on `call` is only the cache of replies; what was paid is in `payment`, which nothing replaces.  Tables are
+    # added, none is changed: a process of an older version that works on this file can finish its work.
+    """
+    CREATE TABLE payment (
+        id INTEGER PRIMARY KEY,
+        run INTEGER,                         -- who paid; NULL outside a run
+        key BLOB NOT NULL, model TEXT NOT NULL,
+        cost REAL,                           -- NULL: not known
+        input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cached_tokens INTEGER NOT NULL,
+        estimated INTEGER NOT NULL,          -- 1: the reply came without usage, the tokens are estimated from the text
+        at REAL NOT NULL,                    -- when the call was sent
+        seconds REAL NOT NULL, tries INTEGER NOT NULL,
+        batch TEXT,                          -- tag of the provider batch; NULL: realtime
+        why_full TEXT                        -- why a call that was to go in a batch was paid at full price
+    );
+    CREATE INDEX payment_run ON payment (run);
+    CREATE TABLE owed (                      -- what a line of a batch may cost at most
+        tag TEXT NOT NULL, key BLOB NOT NULL, worst REAL, PRIMARY KEY (tag, key)
+    ) WITHOUT ROWID;
+    INSERT INTO payment
+    SELECT NULL, run, key, model, cost, coalesce(input_tokens, 0), coalesce(output_tokens, 0),
+        CASE WHEN json_valid(reply) THEN coalesce(json_extract(reply, '$.cached_tokens'), 0) ELSE 0 END,
+        0, started, seconds, tries, batch, NULL
+    FROM call ORDER BY rowid;
+    """,
 ]
 
 
 def connect(path: Path, *, readonly: bool = False, durable: bool = True) -> sqlite3.Connection:
-    """Open a ledger file, creating or upgrading it unless `readonly`."""
+    """Open a ledger file, creating or upgrading it.
+
+    Opened for reading only, an older file is upgraded too; where it may not be written, a copy in memory is.
+    """
     if readonly and not path.exists():
         raise LedgerError(f"there is no ledger at {path}: check the path, or start a run that writes it")
     if _foreign(path):
         raise LedgerError(f"{path} is not a ledger (not an SQLite file): give another path with --ledger")
     try:
-        # The connection crosses threads, one at a time: commits wait for the disk off the event loop.
-        uri = f"{path.absolute().as_uri()}?mode={'ro' if readonly else 'rwc'}"
-        db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=60.0)
-        try:
-            _prepare(db, path, readonly, durable)
-        except BaseException:
-            db.close()
-            raise
+        db = _reader(path) if readonly else _writer(path, durable)
         _OPEN[id(db)] = _identity(path)
         return db
     except UNREADABLE as error:
         raise explain(error, path) from error
+
+
+def _writer(path: Path, durable: bool) -> sqlite3.Connection:
+    """A connection to a file that is up to date."""
+    db = _opened(path, "rwc")
+    try:
+        version = _version(db, path)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+        if version < len(MIGRATIONS):
+            _migrate(db)
+        return db
+    except BaseException:
+        db.close()
+        raise
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    """A connection for reading to a file that is up to date, or to a copy of it in memory that is."""
+    db = _opened(path, "ro")
+    try:
+        try:
+            version = _version(db, path)
+        except sqlite3.OperationalError as error:
+            if not _forbidden(error) or not os.access(path, os.R_OK, effective_ids=True):
+                raise
+            db.close()
+            return _elsewhere(path)  # reading takes a file beside it, in a folder that may not be written
+        if version == len(MIGRATIONS) or (version and _upgraded(path)):
+            return db
+        return _in_memory(db)
+    except BaseException:
+        db.close()
+        raise
+
+
+def _upgraded(path: Path) -> bool:
+    """Bring a file up to date; False if it may not be written."""
+    db = _opened(path, "rw")
+    try:
+        _migrate(db)
+        return True
+    except sqlite3.OperationalError as error:
+        if not _forbidden(error):
+            raise
+        return False
+    finally:
+        db.close()
+
+
+def _elsewhere(path: Path) -> sqlite3.Connection:
+    """What a file that cannot be opened in its place holds, in memory."""
+    with tempfile.TemporaryDirectory(prefix="fanfold-") as folder:
+        for end in ("", "-wal"):
+            if (part := path.with_name(path.name + end)).exists():
+                shutil.copyfile(part, Path(folder) / f"copy{end}")
+        db = _opened(Path(folder) / "copy", "rw")
+        try:
+            _version(db, path)
+            return _in_memory(db)
+        finally:
+            db.close()
+
+
+def _in_memory(db: sqlite3.Connection) -> sqlite3.Connection:
+    """A copy in memory, up to date, of what a connection, which is closed, has."""
+    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    try:
+        db.backup(memory)
+        _migrate(memory)
+        return memory
+    except BaseException:
+        memory.close()
+        raise
+    finally:
+        db.close()
+
+
+def _opened(path: Path, mode: str) -> sqlite3.Connection:
+    # The connection crosses threads, one at a time: commits wait for the disk off the event loop.
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=60.0)
 
 
 #: The files of the connections that are open.  Only while one is, its number cannot be another file's.
@@ -143,9 +249,10 @@ def _foreign(path: Path) -> bool:
     return bool(head) and head != b"SQLite format 3\0"
 
 
-def _prepare(db: sqlite3.Connection, path: Path, readonly: bool, durable: bool) -> None:
+def _version(db: sqlite3.Connection, path: Path) -> int:
+    """The schema version of a file, which must be a ledger, and of no newer version than this one."""
     tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    version = db.execute("PRAGMA user_version").fetchone()[0]
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
     # Last, because another process may be creating the file: whose tables we have seen, its mark we see too.
     owner = db.execute("PRAGMA application_id").fetchone()[0]
     if owner != APPLICATION_ID and (tables or version):
@@ -155,23 +262,18 @@ def _prepare(db: sqlite3.Connection, path: Path, readonly: bool, durable: bool) 
             f"{path} was written by a newer Fanfold (schema {version}; this one knows up to {len(MIGRATIONS)}): "
             "pip install -U fanfold"
         )
-    if readonly:
-        if version < len(MIGRATIONS):
-            raise LedgerError(
-                f"{path} has an older schema ({version}): the next `fanfold run` on it brings it up to date"
-            )
-        return
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
-    if version < len(MIGRATIONS):
-        db.execute("BEGIN IMMEDIATE")
-        version = db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
-        for step, script in enumerate(MIGRATIONS[version:], start=version + 1):
-            for statement in _statements(script):
-                db.execute(statement)
-            db.execute(f"PRAGMA user_version = {step}")
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute("COMMIT")
+    return version
+
+
+def _migrate(db: sqlite3.Connection) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    version = db.execute("PRAGMA user_version").fetchone()[0]  # another process may have been first
+    for step, script in enumerate(MIGRATIONS[version:], start=version + 1):
+        for statement in _statements(script):
+            db.execute(statement)
+        db.execute(f"PRAGMA user_version = {step}")
+    db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute("COMMIT")
 
 
 def _statements(script: str) -> list[str]:
@@ -180,12 +282,17 @@ def _statements(script: str) -> list[str]:
     return [statement for statement in "\n".join(lines).split(";") if statement.strip()]
 
 
+def _forbidden(error: Exception) -> bool:
+    """Whether the file, or its folder, may not be written."""
+    return "readonly" in str(error) or "unable to open" in str(error)
+
+
 def explain(error: Exception, path: Path) -> LedgerError:
     """What an SQLite error, or content that cannot be read, means for the user, and what to do about it."""
     text = str(error) if isinstance(error, sqlite3.Error) else f"malformed content: {error}"
     if "full" in text:
         return LedgerError(f"the disk under {path} is full: what is finished is kept; free some space, then resume")
-    if "readonly" in text or "unable to open" in text:
+    if _forbidden(error):
         return LedgerError(f"{path} cannot be written ({text}): make its folder writable, or give another --ledger")
     if "malformed" in text or "not a database" in text or "encrypted" in text:
         return LedgerError(
