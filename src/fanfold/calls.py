@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import math
 import threading
 import time
 import weakref
@@ -21,6 +20,7 @@ from fanfold.encoding import digest
 from fanfold.errors import CallFailed, ConfigError, NoWayHome
 from fanfold.executors.base import ANSWER, home
 from fanfold.ledger import Claims, Commits, Insert, Ledger
+from fanfold.money import Budget, Spending
 from fanfold.sync import run_beside
 
 Cache: TypeAlias = Literal["on", "off", "refresh", "offline"]
@@ -37,7 +37,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     `finish` is `stop`, `length` (truncated by max_tokens), `refusal`, `filter` or `tool`.  A refusal's words are in
     `refusal`, never in `text`, so they cannot slip into a dialogue.  `cost` is None when the price is not known, and 0
-    for what was not paid now (`cached`).
+    for what was not paid now (`cached`).  `cached_tokens` (read from the provider's prompt cache) and `written_tokens`
+    (written to it) are parts of `input_tokens`.  Where the provider sent no usage, the tokens are `estimated` from the
+    text.
     """
 
     text: str
@@ -45,6 +47,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
+    written_tokens: int = 0
+    estimated: bool = False
     model: str = ""
     refusal: str | None = None
     cost: float | None = None
@@ -72,11 +76,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A reply and how it was come by."""
+    """A reply and how it was come by; `why_full` says why it is no part of a batch, where it was to be one."""
 
     reply: Reply
     tries: int = 1
     batch: str | None = None
+    why_full: str | None = None
 
 
 Send: TypeAlias = Callable[[Call], Awaitable[Sent]]
@@ -178,47 +183,6 @@ def counted(ledger: Ledger, run: int) -> Metrics:
     return Metrics()
 
 
-class Budget:
-    """Money for model calls: the worst case is reserved before sending, so the limit holds whatever is in flight."""
-
-    def __init__(self, limit: float = math.inf, spent: float = 0.0) -> None:
-        self.limit = limit
-        self.spent = spent
-        self._reserved = 0.0
-        self._open = 0
-        self._changed = asyncio.Event()
-
-    async def reserve(self, call: Call) -> float:
-        """Set the call's worst case aside, waiting for calls in flight to settle where that can help."""
-        if self.limit == math.inf:
-            return 0.0
-        if call.worst is None:
-            raise CallFailed(
-                "budget",
-                f"the price of {call.model} is not known, so a cost limit cannot be kept: give model(..., price=)",
-            )
-        while self.spent + self._reserved + call.worst > self.limit:
-            if not self._open:
-                raise CallFailed(
-                    "budget",
-                    f"{self.spent:.4f} of {self.limit:g} is spent, and one more call to {call.model} may cost up to "
-                    f"{call.worst:.4f}: raise MaxCost, or lower max_tokens",
-                )
-            self._changed.clear()
-            await self._changed.wait()
-        self._reserved += call.worst
-        self._open += call.worst > 0
-        return call.worst
-
-    def settle(self, reserved: float, cost: float | None) -> None:
-        if reserved:
-            self._open -= 1
-            # Sums of floats need not come back to zero by themselves.
-            self._reserved = self._reserved - reserved if self._open else 0.0
-        self.spent += cost or 0.0
-        self._changed.set()
-
-
 class Desk:
     """Answers calls from the ledger, from an equal call in flight, or by sending; replies are durable before given.
 
@@ -252,6 +216,8 @@ class Desk:
         #: Told, in words, what happens to calls on their way: waves that leave and come back.
         self.notice: Callable[[str], None] = lambda text: None
         self._flights: dict[bytes, Flight] = {}
+        #: The calls that may be charged: on their way to a provider, or not yet written down.
+        self._paying: set[asyncio.Task[Any] | None] = set()
         #: The keys of all calls in the ledger while they are few and all ours; None: the ledger must be asked.
         self._known: set[bytes] | None = None
         self._claims: Claims | None = None
@@ -307,12 +273,21 @@ class Desk:
             return None
         return min((wait for wait in waits if wait is not None), key=lambda wait: wait.since, default=None)
 
+    @property
+    def paying(self) -> bool:
+        """Whether a call is on its way that may be charged: worth a grace period, unlike one that waits for money."""
+        return bool(self._paying)
+
     async def close(self, grace: float = 0.0) -> None:
-        """Give calls in flight, which are paid for, `grace` seconds to end; then let go of everything."""
+        """Give calls on their way, which are paid for, `grace` seconds to end; then let go of everything."""
         tasks = [flight.task for flight in self._flights.values()]
-        if tasks and grace > 0:
-            await asyncio.wait(tasks, timeout=grace)
+        paying = [task for task in tasks if task in self._paying]
         for task in tasks:
+            if task not in self._paying:
+                task.cancel()
+        if paying and grace > 0:
+            await asyncio.wait(paying, timeout=grace)
+        for task in paying:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for closer in self.closers:
@@ -359,35 +334,51 @@ class Desk:
 
     async def _paid(self, key: bytes, call: Call, send: Send) -> Reply:
         """Send a call within the budget; its reply, once that is durable."""
+        task = asyncio.current_task()
         try:
             reserved = await self.budget.reserve(call)
             cost: float | None = 0.0
+            self._paying.add(task)
             try:
                 started = time.time()
                 sent = await (send(call) if Desk.observe is None else Desk.observe(call, send))
                 cost = sent.reply.cost
             finally:
                 self.budget.settle(reserved, cost)
+            await self._keep(key, call, sent, started)
+            return sent.reply
         except CallFailed as error:
             self.metrics.failed += 1
             if error.hopeless and self.halt is not None:
+                self._paying.discard(task)
                 self.halt(error)
                 await asyncio.get_running_loop().create_future()  # until the run, which is stopping, cancels us
             raise
+        finally:
+            self._paying.discard(task)
+
+    async def _keep(self, key: bytes, call: Call, sent: Sent, started: float) -> None:
+        """Write a reply and its payment down; return when both are safe."""
         self.metrics.add(sent)
         if self.commits is not None:
             if self._known is not None:
                 self._known.add(key)
                 if len(self._known) > KNOWN_KEYS:
                     self._known = None
+            self.commits.put(Insert.PAYMENT, self._payment(key, call, sent, started))  # in one commit with the reply
             await self.commits.safe(Insert.CALL, self._row(key, call, sent, started))
-        return sent.reply
 
     def _row(self, key: bytes, call: Call, sent: Sent, started: float) -> tuple[Any, ...]:
         reply = sent.reply
         text = msgspec.json.encode(reply).decode()
         usage = (reply.input_tokens, reply.output_tokens, reply.cost)
         return (key, self.run, call.model, call.body, text, *usage, started, reply.seconds, sent.tries, sent.batch)
+
+    def _payment(self, key: bytes, call: Call, sent: Sent, started: float) -> tuple[Any, ...]:
+        reply = sent.reply
+        usage = (reply.cost, reply.input_tokens, reply.output_tokens, reply.cached_tokens, int(reply.estimated))
+        how = (reply.seconds, sent.tries, sent.batch, sent.why_full)
+        return (self.run, key, call.model, *usage, started, *how)
 
     def _held(self, key: bytes) -> Reply | None:
         """The ledger's reply to a call; not asked for where it is known that there is none."""
@@ -513,19 +504,6 @@ ROUTE: contextvars.ContextVar[Route | None] = contextvars.ContextVar("fanfold_ro
 REHEARSAL: contextvars.ContextVar[Callable[[Any], Any] | None] = contextvars.ContextVar(
     "fanfold_rehearsal", default=None
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """What a run has paid for model calls, from the ledger."""
-
-    calls: int
-    cost: float
-
-    @classmethod
-    def of(cls, ledger: Ledger, run: int) -> Spending:
-        row = ledger.one("SELECT count(*), coalesce(sum(cost), 0) FROM call WHERE run = ?", (run,))
-        return cls(int(row[0]), float(row[1]))
 
 
 def open_requests(ledger: Ledger, run: int) -> tuple[int, int]:

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias
 import msgspec
 
 from fanfold import executors
-from fanfold.calls import Budget, Cache, Desk, Metrics, Spending, at_work, counted, open_requests
+from fanfold.calls import Cache, Desk, Metrics, at_work, counted, open_requests
 from fanfold.encoding import derive_seed, encode, fingerprint
 from fanfold.errors import ConfigError, Interrupted, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
 from fanfold.fold import Fold, Rules, Tally
 from fanfold.ledger import Commits, Insert, Ledger, RunJournal, RunLock, create_run
+from fanfold.money import Budget, Spending, belonging
 from fanfold.road import Road, Work, makes_snapshots
 from fanfold.stop import MaxCost, limited
 from fanfold.strategy import Strategy
@@ -51,6 +52,11 @@ class Run(Generic[C]):
     ledger: Ledger
     #: What the study's `conclude` made of it.
     summary: Summary | None = None
+
+    @property
+    def money(self) -> Spending:
+        """What the run, with those beside it, has paid for model calls, read from the ledger."""
+        return Spending.whole(self.ledger, self.ledger.run(self.id).id)
 
     def results(self) -> Iterator[Result[Any]]:
         """Every told trial in the order of telling, read from the ledger (candidates as plain values)."""
@@ -185,13 +191,13 @@ class Start:
 
     async def _beside(self, done: Run[Any], word: str, study: Study[Any]) -> Run[Any]:
         """Another study on the same executor, ledger and money, whose run belongs to this one."""
-        limit = self.study.stop.cost_limit()
-        if limit < math.inf:
-            spent = Spending.of(done.ledger, done.ledger.run(done.id).id).cost
-            study = replace(study, stop=limited(study.stop, MaxCost(max(1e-12, limit - spent))))
-        meta = {"belongs_to": done.id}
         # A run that went on since may conclude something else, and then it is another run beside.
         name = f"{done.id}.{word}-{done.progress.told}"
+        limit = self.study.stop.cost_limit()
+        if limit < math.inf:
+            left = limit - _paid_before(done.ledger, done.id, name)
+            study = replace(study, stop=limited(study.stop, MaxCost(max(1e-12, left))))
+        meta = {"belongs_to": done.id}
         how = replace(self.how, executor=self.executor, ledger=done.ledger.path, run=name, meta=meta)
         start = Start(study, how)
         start.handed_over = self._take_over
@@ -204,7 +210,8 @@ class Start:
     async def _desk(self, journal: RunJournal) -> AsyncIterator[Desk]:
         """A desk for the model calls of the run's evaluations."""
         ledger, run = journal.ledger, journal.run
-        budget = Budget(self.study.stop.cost_limit(), Spending.of(ledger, run).cost)
+        collects = self.executor.name.startswith("batch")
+        budget = Budget.of(ledger, run, self.study.stop.cost_limit(), collects=collects)
         desk = Desk(ledger, journal.commits, run=run, cache=self.how.cache, budget=budget)
         grace = self.how.grace
         try:
@@ -301,6 +308,14 @@ def _stopper(road: Road) -> Callable[[bool], None]:
                 loop.call_soon_threadsafe(road.stop, INTERRUPTED)
 
     return stop
+
+
+def _paid_before(ledger: Ledger, whole: str, name: str) -> float:
+    """What a run and those beside it paid before the one of this name began; infinite where that is not known."""
+    known = [int(run) for (run,) in ledger.read("SELECT id FROM run WHERE name = ?", (name,))]
+    runs = [run for run in belonging(ledger, ledger.run(whole).id) if not known or run < known[0]]
+    paid = Spending.of(ledger, *runs)
+    return math.inf if paid.unpriced else paid.cost
 
 
 def _revive(strategy: Strategy[Any], text: str, journal: RunJournal) -> Any:

@@ -85,8 +85,8 @@ MIGRATIONS = [
     ALTER TABLE trial ADD COLUMN origin TEXT;                       -- parents and the like, as the strategy says (JSON)
     CREATE TABLE summary (run INTEGER PRIMARY KEY, text TEXT NOT NULL);         -- what its study concluded (JSON)
     """,
-    # From here on `call` is only the cache of replies; what was paid is in `payment`, which nothing replaces.  Tables are
-    # added, none is changed: a process of an older version that works on this file can finish its work.
+    # From here on `call` is only the cache of replies; what was paid is in `payment`, which nothing replaces.
+    # Tables are added, none is changed: a process of an older version that works on this file can finish its work.
     """
     CREATE TABLE payment (
         id INTEGER PRIMARY KEY,

@@ -184,7 +184,7 @@ class Requests:
 
     @classmethod
     def of(cls, ledger: Ledger, run: int) -> Requests:
-        sql = "SELECT count(*), count(batch), count(cost), coalesce(sum(cost), 0.0) FROM call WHERE run = ?"
+        sql = "SELECT count(*), count(batch), count(cost), coalesce(sum(cost), 0.0) FROM payment WHERE run = ?"
         calls, batched, priced, cost = ledger.one(sql, (run,))
         return cls(batched, calls - batched, counted(ledger, run).cached, cost if priced == calls else None)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from fanfold.calls import Reply
 from fanfold.limits import Quota
-from fanfold.models.wire import Messages, Wire, as_dialogue, malformed, number
+from fanfold.models.wire import Messages, Wire, as_dialogue, estimated, malformed, number, tokens
 
 _FINISH = {
     "end_turn": "stop",
@@ -66,15 +66,20 @@ class Anthropic(Wire):
         try:
             text = "".join(block["text"] for block in body["content"] if block.get("type") == "text")
             finish = _FINISH.get(body.get("stop_reason") or "end_turn", "stop")
-            usage = body.get("usage") or {}
-            cached = int(usage.get("cache_read_input_tokens") or 0)
+            usage = body.get("usage")
+            read, written = tokens(usage, "input_tokens"), tokens(usage, "output_tokens")
+            # Unlike OpenAI's, they come beside the input tokens.
+            cached = tokens(usage, "cache_read_input_tokens") or 0
+            stored = tokens(usage, "cache_creation_input_tokens") or 0
             return Reply(
                 text="" if finish == "refusal" else text,
                 finish=finish,
                 refusal=(text or "refused") if finish == "refusal" else None,
-                input_tokens=int(usage["input_tokens"]) + cached + int(usage.get("cache_creation_input_tokens") or 0),
-                output_tokens=int(usage["output_tokens"]),
+                input_tokens=(read or 0) + cached + stored,
+                output_tokens=estimated(text) if written is None else written,
                 cached_tokens=cached,
+                written_tokens=stored,
+                estimated=read is None or written is None,
                 model=str(body.get("model") or ""),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:

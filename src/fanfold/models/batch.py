@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
@@ -17,7 +17,7 @@ from fanfold.executors.local import Async
 from fanfold.models.anthropic import Anthropic
 from fanfold.models.batch_book import Parked
 from fanfold.models.batches import batches_of
-from fanfold.models.carrier import Carrier
+from fanfold.models.carrier import NO_BATCHES, Carrier
 from fanfold.models.doubt import Terms
 from fanfold.models.model import Model
 
@@ -231,7 +231,7 @@ class Waves:
         parked = Parked(call, model, self.loop.time(), self.loop.create_future())
         if not carrier.attach(parked):
             if call.endpoint in carrier.without:
-                parked.settle(None)
+                parked.settle(NO_BATCHES)
             else:
                 self._join(carrier, parked)
         try:
@@ -241,7 +241,7 @@ class Waves:
             if call.key in self._waiters:
                 self._moving.add(call.key)
             self._changed()
-        return sent if sent is not None else await model.send(call)
+        return replace(await model.send(call), why_full=sent) if isinstance(sent, str) else sent
 
     async def close(self) -> None:
         """Let go of all that waits."""
@@ -302,7 +302,7 @@ class Waves:
             wave.carrier.submit(wanted)
         else:
             for parked in wanted:
-                parked.settle(None)
+                parked.settle(f"fewer than {self._gathering.smallest} in a wave")
 
     # -- quiescence --------------------------------------------------------------------------------------------------
 

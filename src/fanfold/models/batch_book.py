@@ -14,14 +14,20 @@ from fanfold.models.model import Model
 
 @dataclass(slots=True, eq=False)
 class Parked:
-    """A call that waits.  Its answer is None when it has to be sent plainly."""
+    """A call that waits.  Its answer is a text, which says why, when it has to be sent plainly at full price."""
 
     call: Call
     model: Model
     since: float
-    answer: asyncio.Future[Sent | None]
+    answer: asyncio.Future[Sent | str]
 
-    def settle(self, outcome: Sent | Exception | None) -> None:
+    @property
+    def worst(self) -> float | None:
+        """The most that a batch may charge for it; None: not known."""
+        price = self.model.price
+        return None if price is None or self.call.worst is None else self.call.worst * price.batch
+
+    def settle(self, outcome: Sent | Exception | str) -> None:
         if self.answer.done():
             return  # whoever waited has left
         if isinstance(outcome, Exception):
@@ -49,6 +55,7 @@ class Batch:
     rejected: set[str] = field(default_factory=set)
     lines: dict[str, Line] | None = None
     cancelled_at: float | None = None
+    failed: bool = False
     task: asyncio.Task[None] | None = None
     #: Which wave of this process it is; 0 for one of an earlier process.
     wave: int = 0
@@ -113,6 +120,7 @@ class Book:
         if self._commits is not None:
             for custom_id, parked in batch.waiting.items():
                 self._commits.put(Insert.BATCH_ITEM, (batch.tag, custom_id, parked.call.key))
+                self._commits.put(Insert.OWED, (batch.tag, parked.call.key, parked.worst))
         await self.note(batch, "intent")
 
     async def note(self, batch: Batch, state: str, remote: str | None = None, why: str | None = None) -> None:

@@ -30,6 +30,8 @@ CANCELLING = 1800.0
 CREATING = 2.0
 #: How long calls that were another run's gather before the ledger is looked through for their batches.
 LOOK = 0.1
+#: Why calls are paid at full price, as the end of a run says it.
+NO_BATCHES = "the endpoint has no batches"
 
 
 class Carrier:
@@ -285,6 +287,7 @@ class Carrier:
         """The lines of a batch that has ended; None if it is not the one we took it for."""
         if remote.refused is not None:
             self._note(f"batch {remote.id} failed ({remote.refused}): its calls go out one by one")
+            batch.failed = True
             return {}
         results = await api.results(remote)
         ours = {custom_id: line for custom_id, line in results.lines.items() if custom_id in batch.ids}
@@ -312,7 +315,10 @@ class Carrier:
         for custom_id, parked in batch.waiting.items():
             line = lines.get(custom_id)
             if isinstance(line, Reply):
-                parked.settle(Sent(msgspec.structs.replace(line, seconds=now - parked.since), batch=batch.tag))
+                reply = parked.model.priced(line, parked.call, batch=True) if line.estimated else line
+                parked.settle(Sent(msgspec.structs.replace(reply, seconds=now - parked.since), batch=batch.tag))
+            elif line is None:
+                parked.settle(_why_missing(batch))
             else:
                 parked.settle(line)
         batch.waiting = {}
@@ -332,19 +338,20 @@ class Carrier:
         if not error.hopeless:
             calls = f"{batch.requests} calls to {batch.model_id}"
             self._note(f"no batch could be made of {calls} ({error}): they go out one by one")
-        self._answer_all(batch, error if error.hopeless else None)
+        why = NO_BATCHES if error.kind == "not-found" else f"the provider took no batch ({error.kind})"
+        self._answer_all(batch, error if error.hopeless else why)
 
     def _give_up(self, batch: Batch, error: Exception) -> None:
         """The way ended in an error: the calls of a batch that is gone are sent again, anything else fails them."""
         if isinstance(error, CallFailed) and error.kind == "not-found" and not batch.in_doubt:
             self._note(f"batch {batch.remote} gives no results ({error}): its calls go out one by one")
             batch.lines = {}
-            self._answer_all(batch, None)
+            self._answer_all(batch, _why_missing(batch))
             self._later(self._finish(batch))
         else:
             self._answer_all(batch, error)
 
-    def _answer_all(self, batch: Batch, outcome: Exception | None) -> None:
+    def _answer_all(self, batch: Batch, outcome: Exception | str) -> None:
         for parked in batch.waiting.values():
             parked.settle(outcome)
         batch.waiting = {}
@@ -363,6 +370,13 @@ class Carrier:
 
     def _now(self) -> float:
         return self._epoch + self._loop.time()
+
+
+def _why_missing(batch: Batch) -> str:
+    """Why a call that was in a batch has no answer from it."""
+    if batch.cancelled_at is not None:
+        return "the batch was not done by its deadline"
+    return "the batch failed" if batch.failed else "no answer in the batch"
 
 
 def _protocol(model: Model) -> Batches:

@@ -28,7 +28,7 @@ from fanfold.models.http import Http, HttpError, Response
 from fanfold.models.openai import Compatible, OpenAI
 from fanfold.models.pricing import FREE, Price, price_of
 from fanfold.models.telemetry import install
-from fanfold.models.wire import Messages, Wire
+from fanfold.models.wire import Messages, Wire, estimated
 
 install()
 
@@ -153,7 +153,9 @@ class Model:
         limit = parameters.get("max_tokens")
         tokens = len(text) // 4 + 8
         most = int(limit) if limit is not None else 4096
-        worst = None if self.price is None else self.price.cost(len(text), most)  # a token is at least one character
+        # A token is at least one byte of text.
+        size = len(text) if text.isascii() else len(text.encode())
+        worst = None if self.price is None else self.price.cost(size, most)
         return Call(self.id, self.url + path, text, sample, tokens, min(most, OUTPUT_GUESS), worst)
 
     async def send(self, call: Call) -> Sent:
@@ -222,7 +224,7 @@ class Model:
             raise
         quota = self.wire.quota(response.headers)
         try:
-            reply = self.read(response)
+            reply = self.read(response, call)
         except CallFailed as error:
             refused = error.kind == "rate-limit"
             overloaded = error.kind in ("overloaded", "server")
@@ -235,8 +237,8 @@ class Model:
         line.output += 0.05 * (reply.output_tokens - line.output)
         return msgspec.structs.replace(reply, seconds=clock() - started)
 
-    def read(self, response: Response, *, batch: bool = False) -> Reply:
-        """The reply in a response, with its cost; CallFailed if there is none."""
+    def read(self, response: Response, call: Call | None = None, *, batch: bool = False) -> Reply:
+        """The reply in a response to a call, with its cost; CallFailed if there is none."""
         try:
             body = msgspec.json.decode(response.body)
         except msgspec.DecodeError as error:
@@ -245,11 +247,18 @@ class Model:
             raise CallFailed("malformed", f"{self.wire.name} sent a reply that is not JSON: {error}") from error
         if response.status >= 400:
             raise self.wire.failure(response.status, response.headers, body)
-        reply = self.wire.reply(body)
+        return self.priced(self.wire.reply(body), call, batch=batch)
+
+    def priced(self, reply: Reply, call: Call | None = None, *, batch: bool = False) -> Reply:
+        """The reply with its cost; what was sent is estimated from the call where the provider did not count it."""
+        read = reply.input_tokens
+        if reply.estimated and call is not None:
+            read = max(read, estimated(call.body))
         cost = None
         if self.price is not None:
-            cost = self.price.cost(reply.input_tokens, reply.output_tokens, reply.cached_tokens, batch=batch)
-        return msgspec.structs.replace(reply, cost=cost)
+            tokens = (read, reply.output_tokens, reply.cached_tokens)
+            cost = self.price.cost(*tokens, written_tokens=reply.written_tokens, batch=batch)
+        return msgspec.structs.replace(reply, cost=cost, input_tokens=read)
 
 
 def _network_failure(error: HttpError, provider: str, timeout: float) -> CallFailed:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from fanfold.calls import Reply
 from fanfold.limits import Quota
-from fanfold.models.wire import Messages, Wire, as_dialogue, duration, malformed, number
+from fanfold.models.wire import Messages, Wire, as_dialogue, duration, estimated, malformed, number, tokens
 
 _FINISH = {
     "stop": "stop",
@@ -53,7 +53,9 @@ class OpenAI(Wire):
     def reply(self, body: Mapping[str, Any]) -> Reply:
         try:
             choice = body["choices"][0]
-            usage = body.get("usage") or {}
+            usage = body.get("usage")
+            details = usage.get("prompt_tokens_details") if isinstance(usage, Mapping) else None
+            read, written = tokens(usage, "prompt_tokens"), tokens(usage, "completion_tokens")
             message = choice.get("message") or {}
             refusal = message.get("refusal")
             text = choice["text"] if "message" not in choice else message["content"]
@@ -64,9 +66,11 @@ class OpenAI(Wire):
                 text="" if refusal else text or "",
                 finish="refusal" if refusal else finish,
                 refusal=refusal,
-                input_tokens=int(usage.get("prompt_tokens") or 0),
-                output_tokens=int(usage.get("completion_tokens") or 0),
-                cached_tokens=int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0),
+                input_tokens=read or 0,
+                output_tokens=estimated(refusal or text or "") if written is None else written,
+                cached_tokens=min(tokens(details, "cached_tokens") or 0, read or 0),
+                written_tokens=min(tokens(details, "cache_write_tokens") or 0, read or 0),
+                estimated=read is None or written is None,
                 model=str(body.get("model") or ""),
             )
         except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:

@@ -7,20 +7,34 @@ from dataclasses import dataclass
 
 #: When the table below was last checked.
 AS_OF = "2026-11-01"
+#: What providers that charge for writing to their prompt cache ask for it (kept for minutes, the default).
+WRITING = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars per million tokens; provider batches cost `batch` times as much."""
+    """US dollars per million tokens; provider batches cost `batch` times as much.
+
+    Input that a provider reads from its prompt cache costs `cached` (left out: as much as other input, so that nothing
+    is counted too low), and input that it writes there WRITING times as much as other input.
+    """
 
     input: float
     output: float
     cached: float | None = None
     batch: float = 0.5
 
-    def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0, *, batch: bool = False) -> float:
+    def cost(
+        self,
+        input_tokens: int,
+        output_tokens: int,
+        cached_tokens: int = 0,
+        *,
+        written_tokens: int = 0,
+        batch: bool = False,
+    ) -> float:
         cached = self.input if self.cached is None else self.cached
-        fresh = max(0, input_tokens - cached_tokens)
+        fresh = max(0, input_tokens - cached_tokens) + (WRITING - 1) * written_tokens
         full = (fresh * self.input + cached_tokens * cached + output_tokens * self.output) / 1e6
         return full * self.batch if batch else full
 
@@ -28,17 +42,17 @@ class Price:
 FREE = Price(0.0, 0.0)
 
 TABLE = {
-    "gpt-6-luna": Price(0.1, 0.5),
-    "gpt-6.1-sol": Price(2.0, 10.0),
-    "gpt-6-sol": Price(2.0, 10.0),
-    "gpt-6-astra": Price(10.0, 50.0),
-    "gpt-5.4-mini": Price(0.75, 4.5),
-    "gpt-4o-mini": Price(0.15, 0.6),
-    "claude-haiku-5-5": Price(0.1, 0.5),
-    "claude-haiku-4-5": Price(1.0, 5.0),
-    "claude-sonnet-5-5": Price(2.0, 10.0),
-    "claude-opus-5-5": Price(4.0, 20.0),
-    "claude-fable-5-1": Price(10.0, 50.0),
+    "gpt-6-luna": Price(0.1, 0.5, 0.01),
+    "gpt-6.1-sol": Price(2.0, 10.0, 0.1),
+    "gpt-6-sol": Price(2.0, 10.0, 0.2),
+    "gpt-6-astra": Price(10.0, 50.0, 1.0),
+    "gpt-5.4-mini": Price(0.75, 4.5, 0.075),
+    "gpt-4o-mini": Price(0.15, 0.6, 0.075),
+    "claude-haiku-5-5": Price(0.1, 0.5, 0.01),
+    "claude-haiku-4-5": Price(1.0, 5.0, 0.1),
+    "claude-sonnet-5-5": Price(2.0, 10.0, 0.1),
+    "claude-opus-5-5": Price(4.0, 20.0, 0.2),
+    "claude-fable-5-1": Price(10.0, 50.0, 0.25),
 }
 
 

@@ -133,7 +133,7 @@ class CallFacts:
         sums = (
             "SELECT model, count(*), count(batch), coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), "
             "sum(cost), count(*) - count(cost), sum(max(tries - 1, 0)), "
-            "total(CASE WHEN batch IS NULL THEN seconds END) FROM call WHERE run = ? GROUP BY model ORDER BY model"
+            "total(CASE WHEN batch IS NULL THEN seconds END) FROM payment WHERE run = ? GROUP BY model ORDER BY model"
         )
         counts = (
             "SELECT model, state, count(*), sum(requests) FROM batch WHERE run = ? "
@@ -147,7 +147,7 @@ class CallFacts:
 
 
 def _latency(ledger: Ledger, run: int, model: str, count: int) -> dict[float, float]:
-    sql = "SELECT seconds FROM call WHERE run = ? AND model = ? AND batch IS NULL ORDER BY seconds LIMIT 1 OFFSET ?"
+    sql = "SELECT seconds FROM payment WHERE run = ? AND model = ? AND batch IS NULL ORDER BY seconds LIMIT 1 OFFSET ?"
     places = {share: math.ceil(share * count) - 1 for share in QUANTILES} if count else {}
     return {share: ledger.one(sql, (run, model, place))[0] for share, place in places.items()}
 

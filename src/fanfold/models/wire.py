@@ -134,5 +134,16 @@ def number(text: str | None) -> float | None:
     return value if math.isfinite(value) and value >= 0 else None
 
 
+def tokens(usage: Any, name: str) -> int | None:
+    """A count of a reply's usage; None where the provider does not say it."""
+    value = usage.get(name) if isinstance(usage, Mapping) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def estimated(text: str) -> int:
+    """Tokens of a text, where nobody counted them: one for every four characters begun."""
+    return -(-len(text) // 4)
+
+
 def malformed(provider: str, what: str) -> CallFailed:
     return CallFailed("malformed", f"{provider} sent a reply that cannot be read: {what}")

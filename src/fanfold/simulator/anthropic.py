@@ -127,14 +127,18 @@ class Anthropic:
             "content": content,
             "stop_reason": "stop_sequence" if stopped else _FINISH.get(answer.finish, answer.finish),
             "stop_sequence": answer.stop,
-            "usage": {
-                "input_tokens": prompt.input_tokens,
-                "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": 0,
-                "output_tokens": answer.tokens,
-                "service_tier": "batch" if stamp.batch else "standard",
-            },
+            **({"usage": _usage(prompt, answer, stamp)} if stamp.usage else {}),
         }
+
+
+def _usage(prompt: Prompt, answer: Written, stamp: Stamp) -> Json:
+    return {
+        "input_tokens": prompt.input_tokens - stamp.cached - stamp.stored,
+        "cache_creation_input_tokens": stamp.stored,
+        "cache_read_input_tokens": stamp.cached,
+        "output_tokens": answer.tokens,
+        "service_tier": "batch" if stamp.batch else "standard",
+    }
 
 
 def _messages(body: Json) -> list[Mapping[str, Any]]:

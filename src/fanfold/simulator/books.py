@@ -6,9 +6,18 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, NamedTuple, cast, overload
 
 import msgspec
+
+
+class Rates(NamedTuple):
+    """Dollars per million tokens, as the provider's price list has them; in a batch everything costs half."""
+
+    input: float
+    output: float
+    cached: float
+    written: float
 
 
 class Charge(msgspec.Struct, frozen=True, gc=False):
@@ -29,6 +38,20 @@ class Charge(msgspec.Struct, frozen=True, gc=False):
     owner: str
     batch: str | None = None
     custom_id: str | None = None
+    #: Parts of the input tokens: read from the prompt cache, and written to it.
+    cached_tokens: int = 0
+    written_tokens: int = 0
+
+    def cost(self, rates: Rates) -> float:
+        """What the provider asks for it, in dollars."""
+        plain = self.input_tokens - self.cached_tokens - self.written_tokens
+        parts = (
+            plain * rates.input,
+            self.cached_tokens * rates.cached,
+            self.written_tokens * rates.written,
+            self.output_tokens * rates.output,
+        )
+        return sum(parts) / (2_000_000 if self.price == "batch" else 1_000_000)
 
     @property
     def full_price_tokens(self) -> float:
@@ -53,7 +76,8 @@ class Charges(Sequence[Charge]):
             self._lines[len(self)] = (charge.batch, charge.custom_id)
         self._kind.append(self._kinds.setdefault(kind, len(self._kinds)))
         self._keys += bytes.fromhex(charge.key)
-        self._numbers.extend((charge.at, charge.input_tokens, charge.output_tokens))
+        sizes = (charge.input_tokens, charge.output_tokens, charge.cached_tokens, charge.written_tokens)
+        self._numbers.extend((charge.at, *sizes))
 
     def __len__(self) -> int:
         return len(self._kind)
@@ -83,7 +107,7 @@ class Charges(Sequence[Charge]):
     def _read(self, place: int, kind: tuple[str, ...]) -> Charge:
         sample, provider, model, price, owner = kind
         width = len(self._keys) // len(self)
-        at, read, written = self._numbers[3 * place : 3 * place + 3]
+        at, read, written, cached, stored = self._numbers[5 * place : 5 * place + 5]
         return Charge(
             key=self._keys[width * place : width * (place + 1)].hex(),
             sample=sample,
@@ -96,6 +120,8 @@ class Charges(Sequence[Charge]):
             owner=owner,
             batch=self._lines.get(place, (None, None))[0],
             custom_id=self._lines.get(place, (None, None))[1],
+            cached_tokens=int(cached),
+            written_tokens=int(stored),
         )
 
 
@@ -119,6 +145,10 @@ class Books:
         self.batches: list[CreatedBatch] = []
         self.statuses: Counter[int] = Counter()
         self.broken: Counter[str] = Counter()
+
+    def bill(self, rates: Rates) -> float:
+        """What all charges come to, for models of one price list."""
+        return sum(charge.cost(rates) for charge in self.charges)
 
     def duplicates(self) -> dict[tuple[str, str], int]:
         """Which (key, sample) was paid for more than once, and how often."""

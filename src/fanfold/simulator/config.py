@@ -75,6 +75,10 @@ class SimulatorConfig:
     model_limits: Mapping[str, Limits] = field(default_factory=dict, metadata={"help": "instead, for these models"})
     latency: Latency = field(default_factory=Latency, metadata={"help": "of a realtime answer"})
     turnaround: Latency = field(default_factory=lambda: Latency(1.0), metadata={"help": "of a batch"})
+    prompt_cache: int | None = field(
+        default=None, metadata={"help": "tokens a dialogue must have before its last message to be cached; none: never"}
+    )
+    usage: bool = field(default=True, metadata={"help": "whether replies say how many tokens they took"})
     cancel_seconds: float = field(default=0.2, metadata={"help": "how long a batch stays cancelling"})
     expires_after: float = field(default=24 * 3600.0, metadata={"help": "seconds until a batch expires"})
     faults: Faults = field(default_factory=Faults)

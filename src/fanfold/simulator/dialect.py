@@ -14,11 +14,18 @@ from fanfold.simulator.wire import ApiError, Json, Request, Response
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What identifies one reply: a serial number, when it was made, and whether it belongs to a batch."""
+    """What identifies one reply: a serial number, when it was made, and whether it belongs to a batch.
+
+    With `cached` and `stored`, the input tokens that were read from and written to the prompt cache; without `usage` it
+    says nothing about tokens.
+    """
 
     serial: str
     created: float
     batch: bool = False
+    cached: int = 0
+    stored: int = 0
+    usage: bool = True
 
 
 class Dialect(Protocol):

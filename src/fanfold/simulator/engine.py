@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fanfold.encoding import derive_seed, digest, encode
-from fanfold.simulator.answers import Author, Prompt, Written, spoil
+from fanfold.simulator.answers import Author, Prompt, Written, content_tokens, spoil
 from fanfold.simulator.books import Books, Charge
 from fanfold.simulator.config import Latency, SimulatorConfig
 from fanfold.simulator.dialect import Dialect, Stamp
@@ -49,6 +49,8 @@ class Engine:
         self._accounts: dict[tuple[str, str], Account] = {}
         self._times = random.Random(derive_seed(self.config.seed, "times"))
         self.books = Books()
+        #: What the prompt cache holds.
+        self._heads: set[bytes] = set()
         self.plan = FaultPlan(self.config.faults, None)
 
     def set_faults(self, faults: Faults) -> None:
@@ -118,7 +120,9 @@ class Engine:
             if fault is not None:
                 written = [spoil(answer, fault.kind) for answer in written]
         output = sum(answer.tokens for answer in written)
-        stamp = Stamp(self.serial(), self.wall(), origin.batch is not None)
+        cached, stored = self._prompt_cache(dialect, body, prompt, origin.owner)
+        in_batch = origin.batch is not None
+        stamp = Stamp(self.serial(), self.wall(), in_batch, cached, stored, self.config.usage)
         self.books.charges.append(
             Charge(
                 key=key,
@@ -132,9 +136,25 @@ class Engine:
                 owner=origin.owner,
                 batch=origin.batch,
                 custom_id=origin.custom_id,
+                cached_tokens=cached,
+                written_tokens=stored,
             )
         )
         return dialect.render(endpoint, body, prompt, written, stamp), output
+
+    def _prompt_cache(self, dialect: Dialect, body: Json, prompt: Prompt, owner: str) -> tuple[int, int]:
+        """Input tokens read from, and (with Anthropic) written to, the cache of what prompts begin with."""
+        if self.config.prompt_cache is None:
+            return 0, 0
+        head = prompt.messages[:-1]
+        size = sum(content_tokens(message.get("content")) for message in head) + content_tokens(body.get("system"))
+        if size < max(1, self.config.prompt_cache):
+            return 0, 0
+        key = digest(owner, prompt.model, encode([body.get("system"), list(head)]))
+        if key in self._heads:
+            return size, 0
+        self._heads.add(key)
+        return 0, size if dialect.name == "anthropic" else 0
 
     async def _write(self, prompt: Prompt, body: Json, key: str, origin: Origin) -> list[Written]:
         try:

@@ -166,7 +166,7 @@ class OpenAI:
         if endpoint == EMBEDDINGS:
             return {"object": "list", "data": _embeddings(body, prompt), "model": prompt.model, "usage": usage}
         usage["completion_tokens"] = output
-        usage["prompt_tokens_details"] = {"cached_tokens": 0, "audio_tokens": 0}
+        usage["prompt_tokens_details"] = {"cached_tokens": stamp.cached, "audio_tokens": 0}
         usage["completion_tokens_details"] = {"reasoning_tokens": 0, "audio_tokens": 0}
         chat = endpoint == CHAT
         choice = _chat_choice if chat else _text_choice
@@ -176,7 +176,7 @@ class OpenAI:
             "created": int(stamp.created),
             "model": prompt.model,
             "choices": [choice(index, answer) for index, answer in enumerate(written)],
-            "usage": usage,
+            **({"usage": usage} if stamp.usage else {}),
             "service_tier": "default",
             "system_fingerprint": "fp_simulated",
         }

@@ -17,7 +17,7 @@ from fanfold.studies.secrets.sections import summarise
 from fanfold.summary import Section, Summary
 
 _WAVES = "SELECT tag, model, requests, created FROM batch WHERE run = ? ORDER BY created, tag"
-_ENDS = "SELECT batch, count(*), max(started + seconds) FROM call WHERE run = ? AND batch IS NOT NULL GROUP BY batch"
+_ENDS = "SELECT batch, count(*), max(at + seconds) FROM payment WHERE run = ? AND batch IS NOT NULL GROUP BY batch"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,216 @@
+"""What model calls cost: what a run has paid, as the ledger says, and the money it may still spend."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fanfold.errors import CallFailed
+from fanfold.ledger import Ledger
+
+if TYPE_CHECKING:
+    from fanfold.calls import Call
+
+#: All prices and costs are in it.
+CURRENCY = "USD"
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What a run, with the runs beside it, has paid for model calls.
+
+    `cost` is in US dollars, that of all calls whose price is known; `unpriced` counts the others, and `estimated` those
+    whose reply came without usage, so that their tokens are estimated from the text.  `batched` calls were paid at half
+    price; `full_price` says why calls that were to go in a batch were not.  Calls answered from the ledger
+    (`from_ledger`) or by an equal one in flight (`shared`) are paid once, and not among `calls`.
+    """
+
+    calls: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    estimated: int = 0
+    batched: int = 0
+    full_price: Mapping[str, int] = field(default_factory=dict)
+    from_ledger: int = 0
+    shared: int = 0
+    currency: str = CURRENCY
+
+    @classmethod
+    def of(cls, ledger: Ledger, *runs: int) -> Spending:
+        """The payments of these runs together."""
+        marks = f"({','.join('?' * len(runs))})"
+        sums = (
+            "SELECT count(*), total(cost), count(*) - count(cost), coalesce(sum(input_tokens), 0), "
+            "coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0), coalesce(sum(estimated), 0), "
+            f"count(batch) FROM payment WHERE run IN {marks}"
+        )
+        reasons = (
+            f"SELECT why_full, count(*) FROM payment WHERE run IN {marks} AND why_full IS NOT NULL AND batch IS NULL "
+            "GROUP BY why_full ORDER BY count(*) DESC, why_full"
+        )
+        counts = [ledger.value(text) for (text,) in ledger.read(f"SELECT counts FROM desk WHERE run IN {marks}", runs)]
+        names = ("calls", "cost", "unpriced", "input_tokens", "output_tokens", "cached_tokens", "estimated", "batched")
+        return cls(
+            **dict(zip(names, ledger.one(sums, runs))),
+            full_price=dict(ledger.read(reasons, runs)),
+            from_ledger=sum(each.get("cached", 0) for each in counts),
+            shared=sum(each.get("shared", 0) for each in counts),
+        )
+
+    @classmethod
+    def whole(cls, ledger: Ledger, run: int) -> Spending:
+        """What a run and the runs that belong to it have paid."""
+        return cls.of(ledger, *belonging(ledger, run))
+
+    @property
+    def cost_text(self) -> str:
+        """The cost with its currency, for people; what is not known is not called 0."""
+        return cost_text(self.cost, self.unpriced, self.calls)
+
+    def lines(self) -> list[str]:
+        """A run's calls and their cost in a sentence or two; nothing for a run without any."""
+        if not self.calls and not self.from_ledger:
+            return []
+        spared = f" ({self.from_ledger:,} more answered from the ledger)" if self.from_ledger else ""
+        cached = f" ({self.cached_tokens:,} of them cached)" if self.cached_tokens else ""
+        guessed = f", tokens estimated for {self.estimated:,} calls" if self.estimated else ""
+        tokens = f"{self.input_tokens:,} input tokens{cached}, {self.output_tokens:,} output tokens"
+        return [f"{self.calls:,} model calls{spared}, {tokens}, cost {self.cost_text}{guessed}", *self._prices()]
+
+    def _prices(self) -> list[str]:
+        if not self.batched and not self.full_price:
+            return []
+        full = self.calls - self.batched
+        reasons = [(why, count) for why, count in self.full_price.items()]
+        if rest := full - sum(self.full_price.values()):
+            reasons.append(("not for a batch", rest))
+        said = "; ".join(why if count == full else f"{why} ({count:,})" for why, count in reasons)
+        why = f"; {full:,} at full price: {said}" if full else ""
+        return [f"{self.batched:,} of {self.calls:,} calls at half price{why}"]
+
+
+def cost_text(cost: float, unpriced: int = 0, calls: int | None = None) -> str:
+    """An amount of money, of which `unpriced` of the `calls` are not a part because nobody knows their price."""
+    if not unpriced:
+        return f"{cost:,.6g} {CURRENCY}"
+    unknown = f"{unpriced:,} call{'' if unpriced == 1 else 's'} of unknown price"
+    return f"unknown ({unknown})" if unpriced == calls else f"at least {cost:,.6g} {CURRENCY} ({unknown})"
+
+
+def belonging(ledger: Ledger, run: int) -> list[int]:
+    """A run and the runs beside it, which belong to it, in the order in which they began."""
+    sql = (
+        "SELECT id FROM run WHERE id = ?1 OR json_extract(meta, '$.belongs_to') = (SELECT name FROM run WHERE id = ?1) "
+        "ORDER BY id"
+    )
+    return [int(found) for (found,) in ledger.read(sql, (run,))]
+
+
+def owed(ledger: Ledger, run: int) -> dict[bytes, float | None]:
+    """What each call in a batch of the run that is still open may cost at most (None: not known)."""
+    sql = (
+        "SELECT i.key, o.worst FROM batch b JOIN batch_item i ON i.tag = b.tag "
+        "LEFT JOIN owed o ON o.tag = i.tag AND o.key = i.key WHERE b.run = ? AND b.state IN ('intent', 'submitted') "
+        "AND NOT EXISTS (SELECT 1 FROM call c WHERE c.key = i.key AND c.batch = i.tag)"
+    )
+    return dict(ledger.read(sql, (run,)))
+
+
+class Budget:
+    """Money for model calls: the worst case is reserved before sending, so the limit holds whatever is in flight.
+
+    What was paid before counts, and what calls in open batches may still cost (`owed`).  Where the run `collects` these
+    batches, a call that is asked for again is not owed any more, but reserved like any other.
+    """
+
+    def __init__(
+        self,
+        limit: float = math.inf,
+        spent: float = 0.0,
+        *,
+        unpriced: int = 0,
+        owed: Mapping[bytes, float | None] | None = None,
+        collects: bool = False,
+    ) -> None:
+        self.limit = limit
+        self.spent = spent
+        self.unpriced = unpriced
+        self._owed = dict(owed or {})
+        self._owing = sum(worst or 0.0 for worst in self._owed.values())
+        self._collects = collects
+        self._reserved = 0.0
+        self._open = 0
+        self._changed = asyncio.Event()
+
+    @classmethod
+    def of(cls, ledger: Ledger, run: int, limit: float, *, collects: bool) -> Budget:
+        """What is left to a run, and to those beside it."""
+        if limit == math.inf:
+            return cls()
+        paid = Spending.whole(ledger, run)
+        return cls(limit, paid.cost, unpriced=paid.unpriced, owed=owed(ledger, run), collects=collects)
+
+    async def reserve(self, call: Call) -> float:
+        """Set the call's worst case aside, waiting for calls in flight to settle where that can help."""
+        if self.limit == math.inf:
+            return 0.0
+        worst = self._worst(call)
+        if self._collects and self._owed:
+            self._owing -= self._owed.pop(call.key, 0.0) or 0.0
+        while self.spent + self._owing + self._reserved + worst > self.limit:
+            if not self._open:
+                raise CallFailed("budget", self._refusal(call.model, worst))
+            self._changed.clear()
+            await self._changed.wait()
+        self._reserved += worst
+        self._open += worst > 0
+        return worst
+
+    def settle(self, reserved: float, cost: float | None) -> None:
+        if reserved:
+            self._open -= 1
+            # Sums of floats need not come back to zero by themselves.
+            self._reserved = self._reserved - reserved if self._open else 0.0
+        if cost is None:
+            self.unpriced += 1
+        else:
+            self.spent += cost
+        self._changed.set()
+
+    def _worst(self, call: Call) -> float:
+        """The most a call can cost; what is not known is not taken for nothing."""
+        if call.worst is None:
+            raise CallFailed(
+                "budget",
+                f"the price of {call.model} is not known, so a cost limit cannot be kept: give model(..., price=)",
+            )
+        if self.unpriced:
+            paid = "1 call" if self.unpriced == 1 else f"{self.unpriced} calls"
+            raise CallFailed(
+                "budget",
+                f"{paid} of this run were paid at a price that is not known, so a cost limit cannot be kept: continue "
+                "without MaxCost, or start a new run with model(..., price=)",
+            )
+        if not self._collects and (unknown := sum(owed is None for owed in self._owed.values())):
+            raise CallFailed(
+                "budget",
+                f"{unknown} calls in open batches of this run may still be charged, and nobody knows how much, so a "
+                "cost limit cannot be kept: resume with the executor batch:auto, which collects them",
+            )
+        return call.worst
+
+    def _refusal(self, model: str, worst: float) -> str:
+        owing = ""
+        if self._owing > 0:
+            collect = "" if self._collects else " (the executor batch:auto collects them)"
+            owing = f", up to {self._owing:.4f} may still be charged for calls in open batches{collect}"
+        return (
+            f"{self.spent:.4f} of {self.limit:g} is spent{owing}, and one more call to {model} may cost up to "
+            f"{worst:.4f}: raise MaxCost, or lower max_tokens"
+        )
