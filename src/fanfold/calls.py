@@ -360,6 +360,8 @@ class Desk:
     async def _keep(self, key: bytes, call: Call, sent: Sent, started: float) -> None:
         """Write a reply and its payment down; return when both are safe."""
         self.metrics.add(sent)
+        if sent.reply.cost is None and self.metrics.unpriced == 1:
+            self.notice(f"the price of {call.model} is not known: its calls are no part of the cost shown")
         if self.commits is not None:
             if self._known is not None:
                 self._known.add(key)

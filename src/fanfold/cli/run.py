@@ -203,14 +203,15 @@ def _default_ledger() -> str:
 def _conclude(done: Run[Any], ledger: str, report: str | None) -> None:
     from fanfold.encoding import decode, encode
 
-    progress, best = done.progress, done.best
+    progress, best, money = done.progress, done.best, done.money
     candidate = None if best is None else decode(encode(best.candidate))
     if machine_readable():
         result = None if best is None else {"score": best.score, "trial": best.number, "candidate": candidate}
         counts = {name: getattr(progress, name) for name in ("evaluations", "failures", "reused", "cost", "elapsed")}
         head = {"run": done.id, "ledger": ledger, "reason": done.reason, "best": result, "trials": progress.told}
         figures = {} if done.summary is None else dict(done.summary.figures)
-        print_json({**head, **counts, "trace": done.trace, "summary": figures})
+        paid = {"unpriced": money.unpriced, "money": dataclasses.asdict(money)}
+        print_json({**head, **counts, **paid, "trace": done.trace, "summary": figures})
     from fanfold.cli.show import pretty, say_summary
 
     say(f"{done.id} stopped: {done.reason}")
@@ -219,11 +220,14 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> None:
     else:
         say(f"best {number(best.score)}, trial {best.number}")
         say(pretty(candidate))
-    cost = f", cost {number(progress.cost)}" if progress.cost else ""
+    own = progress.cost > money.cost * (1 + 1e-9)  # what evaluators say themselves; the rest is in the lines of money
+    cost = f", cost {number(progress.cost)}" if own else ""
     say(
         f"{progress.told} trials, {progress.evaluations} evaluations ({progress.reused} reused), "
         f"{progress.failures} failures{cost}, {duration(progress.elapsed)}"
     )
+    for line in money.lines():
+        say(line)
     say_summary(done.summary)
     say(f"more: fanfold show {done.id} --ledger {shlex.quote(ledger)}")
     if report:

@@ -52,12 +52,31 @@ def runs(ledger: str, upgrade: bool) -> None:
 
 
 def _run_as_row(info: RunInfo, status: str) -> list[str]:
-    counts = [str(info.trials), str(info.evaluations), str(info.failures), number(info.best), number(info.cost)]
+    counts = [str(info.trials), str(info.evaluations), str(info.failures), number(info.best), cost_of(info)]
     return [info.name, status, *counts, duration(info.elapsed), _when(info.created)]
 
 
+def cost_of(info: RunInfo) -> str:
+    """What a run's evaluations cost; what is not known is not called 0."""
+    if not info.unpriced:
+        return number(info.cost)
+    return f"{number(info.cost)} and {info.unpriced} unknown" if info.cost else "unknown"
+
+
 def _run_as_json(info: RunInfo, status: str) -> dict[str, Any]:
-    names = ("trials", "evaluations", "failures", "best", "cost", "elapsed", "reason", "created", "updated", "meta")
+    names = (
+        "trials",
+        "evaluations",
+        "failures",
+        "best",
+        "cost",
+        "unpriced",
+        "elapsed",
+        "reason",
+        "created",
+        "updated",
+        "meta",
+    )
     return {"name": info.name, "status": status, **{name: getattr(info, name) for name in names}}
 
 
@@ -72,6 +91,8 @@ def _run_as_json(info: RunInfo, status: str) -> dict[str, Any]:
 @output_options
 def show(name: str, trials: int | None, prometheus: bool, ledger: str) -> None:
     """Say what RUN searched, what it found, what failed, and how fast it was."""
+    from dataclasses import asdict
+
     from fanfold.cli.models import say_calls
     from fanfold.ledger import Ledger
     from fanfold.models import telemetry
@@ -84,7 +105,7 @@ def show(name: str, trials: int | None, prometheus: bool, ledger: str) -> None:
         click.echo(telemetry.prometheus(run.info.name, calls), nl=False)
         return
     if machine_readable():
-        print_json({**_facts_as_json(run), **_calls_as_json(calls)})
+        print_json({**_facts_as_json(run), **_calls_as_json(calls), "money": asdict(run.money)})
         return
     _say_head(run)
     _say_best(run)
@@ -101,6 +122,8 @@ def show(name: str, trials: int | None, prometheus: bool, ledger: str) -> None:
             table(["kind", "count", "first", "message"], [[*row, text] for row, text in zip(rows, messages)], ["count"])
         )
     say_calls(calls)
+    for line in run.money.lines():
+        say(line)
     where = f"{run.info.name} --ledger {shlex.quote(ledger)}"
     say(f"\nResume: fanfold resume {where}\nExport: fanfold export {where} -o {run.info.name}.csv")
 
@@ -110,7 +133,7 @@ def _say_head(run: RunFacts) -> None:
     say(f"{info.name}: {run.status}{f' ({info.reason})' if info.reason else ''}, started {_when(info.created)}")
     target = f" from {info.meta['target']}" if "target" in info.meta else ""
     say(f"Searched by {identity.get('strategy')} over {len(run.cases)} cases{target}, seed {identity.get('seed')}")
-    cost = f", cost {number(info.cost)}" if info.cost else ""
+    cost = f", cost {cost_of(info)}" if info.cost or info.unpriced else ""
     say(
         f"{info.trials} trials ({run.dropped} dropped early), {info.evaluations} evaluations ({run.reused} reused), "
         f"{info.failures} failures{cost}"

@@ -101,6 +101,7 @@ MIGRATIONS = [
         why_full TEXT                        -- why a call that was to go in a batch was paid at full price
     );
     CREATE INDEX payment_run ON payment (run);
+    CREATE INDEX payment_unpriced ON payment (run) WHERE cost IS NULL;
     CREATE TABLE owed (                      -- what a line of a batch may cost at most
         tag TEXT NOT NULL, key BLOB NOT NULL, worst REAL, PRIMARY KEY (tag, key)
     ) WITHOUT ROWID;

@@ -37,13 +37,16 @@ class RunInfo:
     failures: int
     cost: float
     best: float | None
+    #: Paid model calls whose price is not known, and is no part of `cost`.
+    unpriced: int = 0
 
 
 _RUNS = """
     SELECT r.id, r.name, r.created, r.updated, r.elapsed, r.status, r.reason, r.identity, r.meta,
         (SELECT count(*) FROM trial t WHERE t.run = r.id AND t.told IS NOT NULL),
         e.n, e.failures, e.cost,
-        (SELECT max(score) FROM trial t WHERE t.run = r.id AND t.told IS NOT NULL AND t.dropped IS NULL)
+        (SELECT max(score) FROM trial t WHERE t.run = r.id AND t.told IS NOT NULL AND t.dropped IS NULL),
+        (SELECT count(*) FROM payment p WHERE p.run = r.id AND p.cost IS NULL)
     FROM run r LEFT JOIN (
         SELECT run, count(*) AS n, count(failure) AS failures, sum(cost) AS cost FROM evaluation GROUP BY run
     ) e ON e.run = r.id
@@ -142,9 +145,10 @@ class Ledger:
             failures,
             cost,
             best,
+            unpriced,
         ) = row
         when = (created, updated, elapsed, status, reason, self.value(identity), self.value(meta))
-        return RunInfo(id, name, *when, trials, evaluations or 0, failures or 0, cost or 0.0, best)
+        return RunInfo(id, name, *when, trials, evaluations or 0, failures or 0, cost or 0.0, best, unpriced)
 
     def cases(self, run: int) -> list[Case]:
         rows = self.read("SELECT id, data, seed FROM run_case WHERE run = ? ORDER BY position", (run,))

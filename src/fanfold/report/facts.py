@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 from fanfold.encoding import decode
 from fanfold.errors import LedgerError
 from fanfold.ledger import Ledger, RunInfo
+from fanfold.money import Spending
 from fanfold.summary import Summary
 from fanfold.types import Case, Outcome
 
@@ -53,6 +54,8 @@ class RunFacts:
     busy: float
     #: What its study concluded.
     summary: Summary | None = None
+    #: What it paid for model calls.
+    money: Spending = field(default_factory=Spending)
 
     @property
     def best(self) -> TrialRow | None:
@@ -104,7 +107,8 @@ def facts(ledger: Ledger, info: RunInfo, top: int = 1) -> RunFacts:
     best, failures = _top(ledger, info.id, cases, top), _failures(ledger, info.id, cases)
     counts = (int(dropped), int(reused), float(busy))
     summary = None if (found := ledger.summary(info.id)) is None else msgspec.convert(found, Summary)
-    return RunFacts(info, status_of(ledger.path, info), cases, best, failures, *counts, summary)
+    money = Spending.whole(ledger, info.id)
+    return RunFacts(info, status_of(ledger.path, info), cases, best, failures, *counts, summary, money)
 
 
 def _one(ledger: Ledger, sql: str, run: int) -> Any:
