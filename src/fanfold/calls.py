@@ -162,6 +162,9 @@ class Metrics:
     retries: int = 0
     refused: int = 0
     unpriced: int = 0
+    #: Tries that got no reply although they were sent, and what they may have cost at most.
+    lost: int = 0
+    at_risk: float = 0.0
     utilisation: dict[str, float] = field(default_factory=dict)
 
     def add(self, sent: Sent) -> None:
@@ -171,7 +174,7 @@ class Metrics:
 
     def plus(self, earlier: Metrics) -> Metrics:
         """The counts of two parts of one run together."""
-        names = ("calls", "cached", "shared", "failed", "retries", "refused", "unpriced")
+        names = ("calls", "cached", "shared", "failed", "retries", "refused", "unpriced", "lost", "at_risk")
         sums = {name: getattr(self, name) + getattr(earlier, name) for name in names}
         return Metrics(**sums, utilisation={**earlier.utilisation, **self.utilisation})
 
@@ -272,6 +275,12 @@ class Desk:
         if None in waits:
             return None
         return min((wait for wait in waits if wait is not None), key=lambda wait: wait.since, default=None)
+
+    def lost(self, call: Call) -> None:
+        """Take note that a try of a call was sent and no reply came: it may have been charged."""
+        self.metrics.lost += 1
+        self.metrics.at_risk += call.worst or 0.0
+        self.budget.lost(call)
 
     @property
     def paying(self) -> bool:

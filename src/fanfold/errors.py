@@ -70,6 +70,11 @@ class CallFailed(FanfoldError):
         return self.kind in ("rate-limit", "overloaded", "server", "timeout", "network")
 
     @property
+    def maybe_paid(self) -> bool:
+        """Whether the provider may have done, and charged, what no usable reply came of."""
+        return self.sent and self.kind in ("timeout", "network", "malformed", "too-large")
+
+    @property
     def hopeless(self) -> bool:
         """Whether every further call would fail the same way, so that a run should stop."""
         return self.kind in ("auth", "billing", "budget")

@@ -39,6 +39,9 @@ class Spending:
     full_price: Mapping[str, int] = field(default_factory=dict)
     from_ledger: int = 0
     shared: int = 0
+    #: Tries that got no reply although they were sent, and what they may have cost at most.
+    lost: int = 0
+    at_risk: float = 0.0
     currency: str = CURRENCY
 
     @classmethod
@@ -61,6 +64,8 @@ class Spending:
             full_price=dict(ledger.read(reasons, runs)),
             from_ledger=sum(each.get("cached", 0) for each in counts),
             shared=sum(each.get("shared", 0) for each in counts),
+            lost=sum(each.get("lost", 0) for each in counts),
+            at_risk=sum(each.get("at_risk", 0.0) for each in counts),
         )
 
     @classmethod
@@ -81,7 +86,13 @@ class Spending:
         cached = f" ({self.cached_tokens:,} of them cached)" if self.cached_tokens else ""
         guessed = f", tokens estimated for {self.estimated:,} calls" if self.estimated else ""
         tokens = f"{self.input_tokens:,} input tokens{cached}, {self.output_tokens:,} output tokens"
-        return [f"{self.calls:,} model calls{spared}, {tokens}, cost {self.cost_text}{guessed}", *self._prices()]
+        lines = [f"{self.calls:,} model calls{spared}, {tokens}, cost {self.cost_text}{guessed}", *self._prices()]
+        if self.lost:
+            lines.append(f"{self.lost:,} tries got no reply, and may have been charged too: {self._risk()}")
+        return lines
+
+    def _risk(self) -> str:
+        return f"up to {cost_text(self.at_risk)}" if self.at_risk else "nobody knows how much"
 
     def _prices(self) -> list[str]:
         if not self.batched and not self.full_price:
@@ -135,17 +146,22 @@ class Budget:
         spent: float = 0.0,
         *,
         unpriced: int = 0,
+        at_risk: float = 0.0,
         owed: Mapping[bytes, float | None] | None = None,
         collects: bool = False,
     ) -> None:
         self.limit = limit
         self.spent = spent
         self.unpriced = unpriced
+        #: What of `spent` may have been charged for replies that never came.
+        self.at_risk = at_risk
         self._owed = dict(owed or {})
         self._owing = sum(worst or 0.0 for worst in self._owed.values())
         self._collects = collects
         self._reserved = 0.0
         self._open = 0
+        #: How many of those open wait for money themselves.
+        self._stuck = 0
         self._changed = asyncio.Event()
 
     @classmethod
@@ -154,7 +170,9 @@ class Budget:
         if limit == math.inf:
             return cls()
         paid = Spending.whole(ledger, run)
-        return cls(limit, paid.cost, unpriced=paid.unpriced, owed=owed(ledger, run), collects=collects)
+        spent = paid.cost + paid.at_risk
+        doubt = owed(ledger, run)
+        return cls(limit, spent, unpriced=paid.unpriced, at_risk=paid.at_risk, owed=doubt, collects=collects)
 
     async def reserve(self, call: Call) -> float:
         """Set the call's worst case aside, waiting for calls in flight to settle where that can help."""
@@ -171,6 +189,23 @@ class Budget:
         self._reserved += worst
         self._open += worst > 0
         return worst
+
+    def lost(self, call: Call) -> None:
+        """No reply came to a call that was sent: what it may have cost at most counts as spent."""
+        self.spent += call.worst or 0.0
+        self.at_risk += call.worst or 0.0
+
+    async def room(self, call: Call) -> None:
+        """Wait until a call whose last try was lost can be sent once more, or say that there is no money for that."""
+        while self.limit < self.spent + self._owing + self._reserved:
+            if self._open <= self._stuck + 1:
+                raise CallFailed("budget", self._refusal(call.model, call.worst or 0.0))
+            self._stuck += 1
+            self._changed.clear()
+            try:
+                await self._changed.wait()
+            finally:
+                self._stuck -= 1
 
     def settle(self, reserved: float, cost: float | None) -> None:
         if reserved:
@@ -206,11 +241,12 @@ class Budget:
         return call.worst
 
     def _refusal(self, model: str, worst: float) -> str:
+        lost = f" (up to {self.at_risk:.4f} of it for replies that never came)" if self.at_risk else ""
         owing = ""
         if self._owing > 0:
             collect = "" if self._collects else " (the executor batch:auto collects them)"
             owing = f", up to {self._owing:.4f} may still be charged for calls in open batches{collect}"
         return (
-            f"{self.spent:.4f} of {self.limit:g} is spent{owing}, and one more call to {model} may cost up to "
+            f"{self.spent:.4f} of {self.limit:g} is spent{lost}{owing}, and one more call to {model} may cost up to "
             f"{worst:.4f}: raise MaxCost, or lower max_tokens"
         )

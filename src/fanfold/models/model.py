@@ -161,17 +161,23 @@ class Model:
     async def send(self, call: Call) -> Sent:
         """Send a call now, as often as it takes and makes sense."""
         line = self.line()
-        tries = 0
-
-        counted = 0
+        tries = counted = lost = 0
         loop = asyncio.get_running_loop()
         begun = loop.time()
 
         async def once() -> Reply:
-            nonlocal tries, counted
+            nonlocal tries, counted, lost
             tries += 1
+            if lost:
+                await current_desk().budget.room(call)
             counted += not line.breaker.open  # an outage is waited out: it uses up no tries
-            return await self._once(call, line)
+            try:
+                return await self._once(call, line)
+            except CallFailed as error:
+                if error.maybe_paid:
+                    lost += 1
+                    current_desk().lost(call)
+                raise
 
         def again(error: Exception, n: int) -> float | None:
             patient = loop.time() - begun < PATIENCE
