@@ -108,10 +108,13 @@ class Spending:
 
 def cost_text(cost: float, unpriced: int = 0, calls: int | None = None) -> str:
     """An amount of money, of which `unpriced` of the `calls` are not a part because nobody knows their price."""
+    # Three digits that count, and never fewer than cents.
+    digits = max(2, 2 - math.floor(math.log10(cost))) if cost > 0 else 0
+    amount = f"{cost:,.{digits}f} {CURRENCY}"
     if not unpriced:
-        return f"{cost:,.6g} {CURRENCY}"
+        return amount
     unknown = f"{unpriced:,} call{'' if unpriced == 1 else 's'} of unknown price"
-    return f"unknown ({unknown})" if unpriced == calls else f"at least {cost:,.6g} {CURRENCY} ({unknown})"
+    return f"unknown ({unknown})" if unpriced == calls else f"at least {amount} ({unknown})"
 
 
 def belonging(ledger: Ledger, run: int) -> list[int]:

@@ -159,7 +159,11 @@ class MaxTime(Rule):
 
 @dataclass(frozen=True, repr=False)
 class MaxCost(Rule):
-    """Stops once the evaluations have cost `amount`; those already open may still add to it."""
+    """Stops once the evaluations have cost `amount`.
+
+    Model calls reserve the most they can cost before they are sent, so those never exceed it; what evaluators say
+    themselves that they cost (`Ok.cost`) is known only afterwards, and those already open may still add to it.
+    """
 
     amount: float
 

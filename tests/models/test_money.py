@@ -116,7 +116,7 @@ def test_a_budget_holds_without_usage(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["lost_drop", "cut", "truncate", "lost_hang"])
 def test_a_budget_counts_replies_that_were_lost_on_the_way(kind: str, tmp_path: Path) -> None:
     """The provider has charged them all the same."""
-    asked, simulator = world("gpt-6-luna", Fault(kind, rate=0.5, on="generate"))
+    asked, simulator = world("gpt-6-luna", Fault(kind, probability=0.3, on=("generate",)))
     limit = 0.0006
     for _ in range(2):
         run = do(talks(asked, 1000, turns=1, stop=MaxCost(limit)), ledger=tmp_path / "l.db", run="a")

@@ -1,0 +1,79 @@
+"""What the shell says a run has paid: at its end, in `show`, `runs`, the report, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+Fanfold = Callable[..., Result]
+Json = Callable[..., Any]
+
+STUDY = """
+from fanfold import Case, MaxTrials, Study, Sweep
+from fanfold.models import model
+from fanfold.models.pricing import Price
+
+asked = model("simulated/{name}", usage={usage}, turnaround={{"median": 0.01}})
+
+
+async def evaluate(candidate: int, case: Case) -> float:
+    return float(len((await asked.generate(f"say {{candidate}}", max_tokens=20)).text))
+
+
+study = Study(Sweep(range(8)), evaluate, stop=MaxTrials(5), window=5)
+"""
+
+
+@pytest.fixture
+def write(folder: Path) -> Callable[..., None]:
+    def write(name: str = "gpt-6-luna", usage: bool = True) -> None:
+        (folder / "asks.py").write_text(STUDY.format(name=name, usage=usage))
+
+    return write
+
+
+def test_the_end_of_a_run_says_what_was_paid(fanfold: Fanfold, as_json: Json, write: Callable[..., None]) -> None:
+    write()
+    said = fanfold("run", "asks.py", "--executor", "async:4", "--run", "first").stdout
+    assert "5 model calls, " in said and " output tokens, cost 0.000" in said and " USD" in said
+    assert "5 model calls, " in fanfold("show", "first").stdout
+    money = as_json("show", "first")["money"]
+    assert money["calls"] == 5 and money["cost"] > 0 and money["currency"] == "USD" and money["unpriced"] == 0
+    result = as_json("run", "asks.py", "--executor", "async:4", "--run", "again", "--quiet")
+    assert (result["money"]["calls"], result["money"]["from_ledger"], result["unpriced"]) == (0, 5, 0)
+    assert "(5 more answered from the ledger)" in fanfold("show", "again").stdout
+
+
+def test_calls_at_half_price_are_told_from_the_others(
+    fanfold: Fanfold, as_json: Json, write: Callable[..., None]
+) -> None:
+    write()
+    said = fanfold("run", "asks.py", "--executor", "batch:openai", "--run", "first").stdout
+    assert "5 of 5 calls at half price" in said
+    said = fanfold("resume", "first", "--max-trials", "6").stdout
+    assert "5 of 6 calls at half price; 1 at full price: fewer than 2 in a wave" in said
+    assert as_json("show", "first")["money"]["full_price"] == {"fewer than 2 in a wave": 1}
+
+
+def test_a_price_nobody_knows_is_shown_as_unknown_everywhere(
+    fanfold: Fanfold, as_json: Json, folder: Path, write: Callable[..., None]
+) -> None:
+    write("nobody-knows")
+    ran = fanfold("run", "asks.py", "--executor", "async:4", "--run", "first")
+    assert "cost unknown (5 calls of unknown price)" in ran.stdout
+    assert "the price of openai/nobody-knows is not known" in ran.stderr
+    assert "unknown" in fanfold("runs").stdout and ", cost unknown" in fanfold("show", "first").stdout
+    (listed,) = as_json("runs")
+    assert listed["unpriced"] == as_json("show", "first")["money"]["unpriced"] == 5
+    fanfold("report", "first", "-o", "first.html")
+    assert "unknown (5 calls of unknown price)" in (folder / "first.html").read_text()
+
+
+def test_usage_that_was_not_sent_is_said_to_be_estimated(fanfold: Fanfold, write: Callable[..., None]) -> None:
+    write(usage=False)
+    said = fanfold("run", "asks.py", "--executor", "async:4", "--run", "first").stdout
+    assert "tokens estimated for 5 calls" in said
