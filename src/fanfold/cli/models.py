@@ -276,7 +276,7 @@ def _cancel(batch: dict[str, Any]) -> None:
 
     from fanfold.calls import current_desk
     from fanfold.models.batches import batches_of
-    from fanfold.models.model import model
+    from fanfold.models.naming import model
 
     provider, _, name = batch["model"].partition("/")
     asked = model(f"{'anthropic' if provider == 'anthropic' else 'openai'}/{name}")

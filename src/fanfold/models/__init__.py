@@ -1,7 +1,8 @@
 """Named model endpoints: `model("openai/...")`, `model("local/smollm2")`, any OpenAI-compatible server."""
 
 from fanfold.calls import Reply
-from fanfold.models.model import Model, model
+from fanfold.models.model import Model
+from fanfold.models.naming import model
 from fanfold.models.pricing import Price
 
 __all__ = ["Model", "Price", "Reply", "model"]
