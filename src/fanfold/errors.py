@@ -6,9 +6,14 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
+from fanfold.redaction import redact
+
 
 class FanfoldError(Exception):
-    """Base of all errors raised by Fanfold."""
+    """Base of all errors raised by Fanfold.  No message repeats a known key, whatever text it quotes."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(redact(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ConfigError(FanfoldError, ValueError):

@@ -12,6 +12,7 @@ from typing import Any
 
 from fanfold.errors import CallFailed, NoWayHome
 from fanfold.executors.base import is_coroutine_function
+from fanfold.redaction import redact
 from fanfold.types import Case, Failed, Ok, Outcome
 
 
@@ -115,7 +116,7 @@ def failure_of(error: BaseException) -> Failed:
     import traceback  # only where something failed
 
     kind = error.kind if isinstance(error, CallFailed) else "error"
-    return Failed(kind, message, "".join(traceback.format_exception(error)))
+    return Failed(kind, redact(message), redact("".join(traceback.format_exception(error))))
 
 
 def _brief(value: Any) -> str:

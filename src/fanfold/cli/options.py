@@ -99,8 +99,29 @@ def how_options(command: F) -> F:
         ),
         click.option("--report", metavar="FILE", help="Write an HTML report at the end."),
         click.option("--accept-changes", is_flag=True, help="Go on although the evaluator's code has changed."),
+        click.option(
+            "--trust-host",
+            metavar="HOST",
+            multiple=True,
+            expose_value=False,
+            callback=_trust,
+            help="A host that keys may be sent to although a file names it; also FANFOLD_TRUSTED_HOSTS=HOST,...",
+        ),
     )
     return plan_options(_with(command, options))
+
+
+def _trust(ctx: click.Context, parameter: click.Parameter, hosts: tuple[str, ...]) -> None:
+    """Add hosts to the environment for as long as the command runs: worker processes make models too."""
+    if not hosts:
+        return
+    import os
+
+    from fanfold.addresses import TRUSTED
+
+    before = os.environ.get(TRUSTED)
+    os.environ[TRUSTED] = ",".join([*hosts, *([before] if before else [])])
+    ctx.call_on_close(lambda: os.environ.pop(TRUSTED, None) if before is None else os.environ.update({TRUSTED: before}))
 
 
 def plan_options(command: F) -> F:

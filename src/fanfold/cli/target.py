@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fanfold.addresses import addresses_in
 from fanfold.config import FieldHelp, describe, from_mapping, from_text, load_toml
 from fanfold.errors import ConfigError, FanfoldError, nearest
 
@@ -89,7 +90,9 @@ def _from_name(
 
     module = find_study(name)
     fields = describe(module.Config)
-    given = _merged(given, _read_flags(fields, flags, known))
+    said = _read_flags(fields, flags, known)
+    _check_addresses(addresses_in(given), said, where)
+    given = _merged(given, said)
     own_seed = any(field.name == "seed" for field in fields)
     if seed is not None and own_seed:
         given["seed"] = seed
@@ -99,6 +102,17 @@ def _from_name(
         study = dataclasses.replace(study, seed=seed)
     how = getattr(module, "how", None)  # what the study's own fields say about how it is run; the [run] table beats it
     return Loaded(study, name, dataclasses.asdict(config), options if how is None else {**how(config), **options})
+
+
+def _check_addresses(filed: dict[str, str], flags: Mapping[str, Any], where: str) -> None:
+    """Addresses that a file or a ledger says are not the user's word: keys go there only if the user trusts them."""
+    typed = addresses_in(flags)
+    filed = {name: url for name, url in filed.items() if name not in flags}
+    if filed or typed:
+        from fanfold.models.naming import may_ask
+
+        may_ask(filed, where)
+        may_ask(typed, None)
 
 
 def _read_flags(fields: Sequence[FieldHelp], flags: Sequence[str], known: Sequence[str]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from fanfold.executors.base import Caller, contained, name_of, set_home
+from fanfold.redaction import redact
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -184,8 +185,8 @@ def _failure(error: BaseException) -> bytes:
     """The error itself if it can be pickled, and always its text and its traceback."""
     import traceback
 
-    text = "".join(traceback.format_exception_only(error)).strip()
-    trace = "".join(traceback.format_exception(error))
+    text = redact("".join(traceback.format_exception_only(error)).strip())
+    trace = redact("".join(traceback.format_exception(error)))
     try:
         itself = dumps(contained(error))
     except Exception:

@@ -8,7 +8,7 @@ import functools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -18,6 +18,7 @@ from fanfold.calls import Call, Reply
 from fanfold.errors import CallFailed
 from fanfold.models.http import HttpError, Response
 from fanfold.models.model import Again, Model, _network_failure
+from fanfold.redaction import redact_body
 
 T = TypeVar("T")
 
@@ -139,7 +140,7 @@ class Batches(ABC):
             if not line.strip():
                 return
             try:
-                custom_id, value = self.read(line)
+                custom_id, value = self.read(redact_body(line))
             except msgspec.DecodeError:
                 torn += 1
                 return
@@ -190,9 +191,9 @@ class Batches(ABC):
             with contextlib.suppress(ValueError):
                 self.skew = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
         if response.status < 400:
-            return response
+            return replace(response, body=redact_body(response.body))
         try:
-            said = msgspec.json.decode(response.body)
+            said = msgspec.json.decode(redact_body(response.body))
         except msgspec.DecodeError:
             said = None
         raise model.wire.failure(response.status, response.headers, said)

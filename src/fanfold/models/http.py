@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from fanfold.addresses import shown
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.models.http1 import Broken, Connection, Exchange, Response, Sink
-from fanfold.models.http_route import Dialler, Origin, Proxies, Route, route, shown
+from fanfold.models.http_route import Dialler, Origin, Proxies, Route, route
 
 __all__ = ["Http", "HttpError", "Response"]
 

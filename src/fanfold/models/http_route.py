@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from fanfold.addresses import shown
 from fanfold.errors import ConfigError
 from fanfold.models.http1 import Broken, Connection, Exchange
+from fanfold.redaction import know
 
 PORTS = {"http": 80, "https": 443}
 # How long a name's addresses are remembered, and how long one of several may keep us waiting for a connection.
@@ -60,14 +62,6 @@ class Route:
     origin: Origin
     proxy: Proxy | None
     start: str = field(repr=False)
-
-
-def shown(url: str) -> str:
-    """A URL as it may appear in messages: without user, password and query, any of which may hold a key."""
-    scheme, separator, rest = url.partition("://")
-    address = re.split(r"[?#]", rest if separator else url, maxsplit=1)[0]
-    host, slash, path = address.partition("/")
-    return f"{scheme + separator if separator else ''}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def route(url: str, proxy_for: Callable[[Origin], Proxy | None]) -> Route:
@@ -143,7 +137,10 @@ def _proxy(url: str, variable: str) -> Proxy:
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if not (user or password):
         return Proxy(host, port)
-    return Proxy(host, port, "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode())
+    credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
+    know(password)
+    know(credentials)
+    return Proxy(host, port, f"Basic {credentials}")
 
 
 def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

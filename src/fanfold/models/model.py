@@ -25,6 +25,7 @@ from fanfold.models.http import Http, HttpError, Response
 from fanfold.models.pricing import Price
 from fanfold.models.telemetry import install
 from fanfold.models.wire import Messages, Wire, estimated
+from fanfold.redaction import know, redact_body
 
 install()
 
@@ -97,6 +98,9 @@ class Model:
     again: Callable[[Exception, int], float | None] = field(default_factory=Again)
     connect: Callable[[], Transport] = Http
     key: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        know(self.key)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Calls made in a worker come home, and find this very model there by its name: its key need not travel.
@@ -242,7 +246,7 @@ class Model:
     def read(self, response: Response, call: Call | None = None, *, batch: bool = False) -> Reply:
         """The reply in a response to a call, with its cost; CallFailed if there is none."""
         try:
-            body = msgspec.json.decode(response.body)
+            body = msgspec.json.decode(redact_body(response.body))
         except msgspec.DecodeError as error:
             if response.status >= 400:
                 raise self.wire.failure(response.status, response.headers, None) from error

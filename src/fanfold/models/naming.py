@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from fanfold.addresses import check_address, check_recipient
 from fanfold.calls import REHEARSAL
 from fanfold.errors import ConfigError, nearest
 from fanfold.limits import Limits, limits_of
@@ -16,6 +15,10 @@ from fanfold.models.model import Connection, Model
 from fanfold.models.openai import Compatible, OpenAI
 from fanfold.models.pricing import FREE, Price, price_of
 from fanfold.models.wire import Wire
+from fanfold.redaction import dotenv
+
+#: The providers' own addresses.
+_OWN = (OpenAI.default_url, Anthropic.default_url)
 
 
 def model(
@@ -32,8 +35,9 @@ def model(
 
     With `base_url`, any server that speaks OpenAI's protocol (the name is then passed on as it is, after an optional
     `openai/`).  Keys and URLs come from the provider's usual environment variables, or from `.env` in the current
-    folder.  `limits` is a preset (`adaptive`, `conservative`, `balanced`, `aggressive`) or a `Limits`; `price` is
-    (input, output) in US dollars per million tokens.
+    folder.  A key is never sent over plain http beyond this machine, nor to a host that only a file names, unless
+    FANFOLD_TRUSTED_HOSTS has it.  `limits` is a preset (`adaptive`, `conservative`, `balanced`, `aggressive`) or a
+    `Limits`; `price` is (input, output) in US dollars per million tokens.
     """
     provider, slash, rest = name.partition("/")
     given = Price(*price) if isinstance(price, tuple) else price
@@ -54,10 +58,15 @@ def model(
         raise ConfigError(f"model {name!r} names no known provider{nearest(provider, known)} (or give base_url=)")
     if not rest:
         raise ConfigError(f"model {name!r} lacks the model's name after the slash")
-    url = (base_url or _setting(wire.url_variable) or wire.default_url).rstrip("/")
-    key = key or _setting(wire.key_variable)
+    url, source = (base_url, None) if base_url else setting(wire.url_variable)
+    url = (url or wire.default_url).rstrip("/")
+    check_address(url)
+    key = key or setting(wire.key_variable)[0]
     if key is None and url == wire.default_url and REHEARSAL.get() is None:
         raise ConfigError(f"{name} needs an API key: set {wire.key_variable}, or use local/smollm2, which needs none")
+    if key is not None:
+        where = None if source is None else f"{source}: {wire.url_variable}"
+        check_recipient(url, [wire.default_url], wire.key_variable, where)
     found = given or price_of(rest) if wire.name != "openai-compatible" else given
     return Model(rest, wire, url, limits_of(limits), found, timeout, key=key)
 
@@ -84,17 +93,20 @@ def _simulated(
     return Model(name, wire, url, limits_of(limits), found, timeout, connect=connect, key="simulated")
 
 
-def _setting(name: str) -> str | None:
-    """An environment variable, or its line in `.env` of the current folder."""
+def setting(name: str) -> tuple[str | None, str | None]:
+    """An environment variable, or its line in `.env` of the current folder; and the file, where it is from one."""
     if value := os.environ.get(name):
-        return value
-    try:
-        lines = Path(".env").read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None
-    for line in lines:
-        variable, equals, value = line.strip().removeprefix("export ").partition("=")
-        if equals and variable.strip() == name and value.strip():
-            value = value.strip()
-            return json.loads(value) if value[0] == value[-1] == '"' else value.strip("'")
-    return None
+        return value, None
+    return next(((value, ".env") for variable, value in dotenv() if variable == name), (None, None))
+
+
+def may_ask(fields: Mapping[str, str], source: str | None) -> None:
+    """Refuse addresses among a study's fields that carry a secret, or that no key may be sent to.
+
+    `source` names the file they come from; None: the user gave them.
+    """
+    for name, url in fields.items():
+        check_address(url)
+        for wire in (OpenAI, Anthropic):
+            if "://" in url and setting(wire.key_variable)[0] is not None:
+                check_recipient(url, _OWN, wire.key_variable, None if source is None else f"{source}: {name}")

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fanfold.addresses import check_address
 from fanfold.config import option
 from fanfold.errors import ConfigError
 
@@ -83,6 +84,7 @@ class Config:
     seed: int = option(0, "of the search")
 
     def __post_init__(self) -> None:
+        check_address(self.base_url or "")
         _at_least(self, total=1, bootstrap_queries=0, max_tokens=1, concurrent=1)
         if not self.temperatures or not all(0 <= value <= 2 for value in self.temperatures):
             raise ConfigError(f"temperatures must be one or more numbers from 0 to 2, not {self.temperatures!r}")

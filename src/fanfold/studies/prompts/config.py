@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from fanfold.addresses import check_address
 from fanfold.config import option
 from fanfold.errors import ConfigError, nearest
 from fanfold.limits.values import PRESETS
@@ -60,6 +61,7 @@ class Config:
     seed: int = option(0, "of the search and of the split of the problems")
 
     def __post_init__(self) -> None:
+        check_address(self.base_url or "")
         for name, least in (("trials", 1), ("population", 2), ("finalists", 1), ("max_examples", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)!r}")

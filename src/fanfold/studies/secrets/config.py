@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from fanfold.addresses import check_address
 from fanfold.config import option
 from fanfold.errors import ConfigError, nearest
 from fanfold.stop import MaxTrials
@@ -69,6 +70,7 @@ class Config:
     seed: int = option(0, "of secrets, names, pairs and conversations")
 
     def __post_init__(self) -> None:
+        check_address(self.base_url or "")
         for name in ("num_interactions", "messages_per_interaction", "max_concurrent", "rounds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)!r}")
