@@ -50,7 +50,7 @@ class Check:
 @click.pass_context
 def doctor(ctx: click.Context, ledger: str) -> None:
     """Say what this machine offers and what is missing."""
-    checks = [*_machine(), *_sqlite(), *_packages(), _folder(ledger)]
+    checks = [*_machine(), *_sqlite(), *_packages(), _sandbox(), _folder(ledger)]
     healthy = all(check.ok or not check.required for check in checks)
     if machine_readable():
         print_json({"ok": healthy, "checks": [asdict(check) for check in checks]})
@@ -99,6 +99,15 @@ def _packages() -> Iterator[Check]:
         except PackageNotFoundError:
             remedy = "pip install fanfold" if required else f"for {purpose}: pip install 'fanfold[{extra}]'"
             yield Check(name, False, "not installed", remedy, required)
+
+
+def _sandbox() -> Check:
+    """Whether code that a model wrote can be graded here: each guard is put in place once, for real."""
+    from fanfold.studies.prompts.tasks import sandbox
+
+    lacking = sandbox.missing()
+    note = f"refused without {lacking}, unless unsafe = true" if lacking else "for code that models write"
+    return Check("code sandbox", not lacking, ", ".join(sorted(sandbox.guards())) or "no guards", note)
 
 
 def _folder(ledger: str) -> Check:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import json
 import os
 import platform
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from fanfold.cli import cli
 from fanfold.errors import ConfigError
-from fanfold.studies.prompts.tasks.sandbox import Bounds, Ran, run
+from fanfold.studies.prompts import Config, Problem, study
+from fanfold.studies.prompts.tasks import sandbox
+from fanfold.studies.prompts.tasks.grading import Code
+from fanfold.studies.prompts.tasks.inside import ARCHITECTURES, REFUSED
+from fanfold.studies.prompts.tasks.sandbox import NEEDED, Bounds, Ran, run
 
 QUICK = Bounds(seconds=20.0, cpu=1, memory=256)
 
@@ -100,6 +109,155 @@ def test_network_processes_signals_and_modes_are_out_of_reach(code: str) -> None
 def test_the_kernel_refuses_whatever_library_asks(number: int) -> None:
     code = f"import ctypes; libc = ctypes.CDLL(None, use_errno=True); print(libc.syscall({number}, 0, 0, 0))"
     assert ran(code, ["ctypes.get_errno()"]).tests[0].value == 1
+
+
+LIBC = "import ctypes, os; libc = ctypes.CDLL(None, use_errno=True)\n"
+
+#: What code might try, in the words of the C library; all of it must come back with EPERM.
+TRIED = {
+    "a device node": "libc.mknod(b'node', 0o020600, os.makedev(1, 5))",
+    "a device node by folder": "libc.mknodat(-100, b'node', 0o060600, os.makedev(8, 0))",
+    "System V memory": "libc.shmget(0, 4096, 0o1600)",
+    "System V memory of others": "libc.shmat(0, None, 0)",
+    "System V semaphores": "libc.semget(0, 1, 0o1600)",
+    "System V queues": "libc.msgget(0, 0o1600)",
+    "POSIX queues": "libc.mq_open(b'/canary', 0o102, 0o600, None)",
+    "cores": "libc.sched_setaffinity(0, 8, ctypes.byref(ctypes.c_ulong(1)))",
+    "the scheduler": "libc.sched_setscheduler(0, 3, ctypes.byref(ctypes.c_int(0)))",
+    "the scheduler's parameters": "libc.sched_setparam(0, ctypes.byref(ctypes.c_int(0)))",
+    "priority": "libc.setpriority(0, 0, 5)",
+    "tracing": "libc.ptrace(0, 0, 0, 0)",
+    "a keyring": "libc.syscall({keyctl}, 0, -3, 0)",
+    "bpf": "libc.syscall({bpf}, 0, 0, 0)",
+    "performance events": "libc.syscall({perf_event_open}, 0, 0, -1, -1, 0)",
+    "a mount": "libc.mount(b'none', b'.', b'tmpfs', 0, None)",
+    "a root": "libc.chroot(b'.')",
+    "a namespace": "libc.unshare(0x10000000)",
+    "another user": "libc.setuid(0)",
+    "groups": "libc.setgroups(0, None)",
+    "a socket": "libc.socket(2, 1, 0)",
+    "a domain socket": "libc.socket(1, 1, 0)",
+    "io_uring": "libc.syscall({io_uring_setup}, 1, 0)",
+    "another personality": "libc.personality(0x0040000)",
+}
+
+
+def attempts() -> str:
+    """One program that tries everything and says which errors came back."""
+    column = ARCHITECTURES[platform.machine()][0]
+    numbers = {name: both[column] for name, both in REFUSED.items()}
+    lines = [f"ctypes.set_errno(0); tried[{what!r}] = ({call.format(**numbers)}, ctypes.get_errno())" for what, call in
+             TRIED.items()]  # fmt: skip
+    return LIBC + "tried = {}\n" + "\n".join(lines)
+
+
+@needs_calls
+def test_devices_shared_memory_and_the_scheduler_are_out_of_reach() -> None:
+    tried = ran(attempts(), ["tried"]).tests[0]
+    assert tried.error == ""
+    assert {what: outcome for what, outcome in tried.value.items() if outcome != [-1, 1]} == {}
+
+
+@needs_calls
+def test_a_nicer_process_and_a_thread_on_another_core_are_refused_by_their_python_names() -> None:
+    for code in ("import os; os.nice(1)", "import os; os.sched_setaffinity(0, {0})", "import os; os.mkfifo('pipe')"):
+        assert "not permitted" in error_of(code), code
+
+
+IDENTITY = "[os.getresuid(), os.getresgid(), os.getgroups()]"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become nobody")
+def test_root_becomes_nobody() -> None:
+    done = ran("import os", [IDENTITY, "open('mine', 'w').write('x')"])
+    assert done.tests[0].value == [[65534] * 3, [65534] * 3, []] and done.tests[1].value == 1
+    assert "user" in done.guards
+
+
+def everyones_python() -> str | None:
+    """A Python that every user can run: this one, or the system's where this one lies in a folder of root's alone."""
+    if all(folder.stat().st_mode & 0o001 for folder in Path(sys.base_prefix, "lib").resolve().parents):
+        return sys.executable
+    return shutil.which("python3", path="/usr/bin:/usr/local/bin")
+
+
+@needs_calls
+@needs_files
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="the other tests are a plain user's")
+def test_a_plain_user_has_the_same_guards(tmp_path: Path) -> None:
+    python = everyones_python()
+    if python is None:
+        pytest.skip("there is no Python here that another user than root can run")
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are root's alone
+        os.chmod(folder, 0o755)  # noqa: PTH101
+        work, inside = Path(folder, "work"), Path(shutil.copy(sandbox._INSIDE, folder))
+        work.mkdir()
+        os.chown(work, 12345, 12345)
+        job = {"code": attempts(), "tests": ["tried", IDENTITY], "cpu": 5, "memory": 512_000_000, "file": 1_000_000}
+        done = subprocess.run(
+            [python, "-s", "-S", str(inside)],
+            input=json.dumps({**job, "needs": list(NEEDED)}),
+            cwd=work,
+            user=12345,
+            group=12345,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 0, done.stderr
+    guards, tried, identity = map(json.loads, done.stdout.splitlines())
+    assert set(guards["guards"]) >= NEEDED
+    assert {what: outcome for what, outcome in tried["value"].items() if outcome != [-1, 1]} == {}
+    assert identity["value"][2] in ([], [65534], [12345])
+
+
+def test_code_is_not_run_where_a_guard_that_it_needs_is_missing(tmp_path: Path) -> None:
+    done = asyncio.run(run("open('ran', 'w')", ["1"], QUICK, needs={"limits", "no such guard"}))
+    assert done.cut == "unguarded" and done.tests[0].error == "it was not run: a guard that it needs is missing"
+    assert asyncio.run(run("", ["1"], QUICK, needs=())).tests[0].value == 1
+
+
+@pytest.fixture
+def unguarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without one of the guards, as the sandbox itself says."""
+    monkeypatch.setattr(sandbox, "NEEDED", frozenset({"limits", "moat"}))
+    monkeypatch.setattr(sandbox, "_REMEDIES", {"moat": "a moat"})
+
+
+CODE = {"task": "code", "model": ("simulated/gpt-6-luna",), "trials": 3, "population": 2, "train": 3, "validation": 2,
+        "held_out": 2, "examples": 1}  # fmt: skip
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_a_search_that_grades_code_is_refused_at_the_start_where_a_guard_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"lacks a moat.*unsafe = true"):
+        study(Config(**CODE))
+    done = asyncio.run(Code(unsafe=True)("def f(): return 2", Problem("p", "", [["f()", 2]])))
+    assert done.score == 1.0
+    with pytest.raises(ConfigError, match="a moat"):
+        asyncio.run(Code()("def f(): return 2", Problem("p", "", [["f()", 2]])))
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_unsafe_is_said_in_the_summary_and_by_the_doctor() -> None:
+    run = study(Config(**CODE, unsafe=True)).run("async:4")
+    assert run.summary is not None
+    said = {section.title: section.text for section in run.summary.sections}["Code"]
+    assert "UNSAFE, without a moat" in said
+    checks = {
+        check["name"]: check for check in json.loads(CliRunner().invoke(cli, ["doctor", "--json"]).stdout)["checks"]
+    }
+    assert not checks["code sandbox"]["ok"] and "a moat" in checks["code sandbox"]["note"]
+
+
+@pytest.mark.skipif(bool(sandbox.missing()), reason="this machine lacks a guard")
+def test_where_the_guards_hold_the_summary_names_them() -> None:
+    run = study(Config(**CODE)).run("async:4")
+    assert run.summary is not None
+    said = {section.title: section.text for section in run.summary.sections}["Code"]
+    assert "calls, files, limits" in said and "UNSAFE" not in said
 
 
 @needs_calls

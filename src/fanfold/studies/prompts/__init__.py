@@ -7,6 +7,7 @@ chosen on validation problems and scored once on held-out ones.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fanfold.studies.prompts.genome import Candidate, Genome
 from fanfold.studies.prompts.objectives import merit
 from fanfold.studies.prompts.operators import Material
 from fanfold.studies.prompts.tasks import Problem, Split, Task, load
+from fanfold.studies.prompts.tasks.grading import Code, unguarded
 from fanfold.study import Study
 
 __all__ = ["Config", "Genome", "Problem", "Task", "how", "study"]
@@ -32,7 +34,7 @@ STEP = 4
 
 def study(config: Config, task: Task | None = None) -> Study[Candidate]:
     """The search that `config` describes; `task` takes the place of the one it names."""
-    task = task or _task(config)
+    task = _guarded(task or _task(config), config.unsafe)
     split = task.split(
         seed=config.seed,
         examples=config.examples,
@@ -77,6 +79,17 @@ def _task(config: Config) -> Task:
             raise ConfigError(f"judge={config.judge!r} is for the graders judge and pairwise, not {grader!r}")
         grader = {"kind": grader, "model": config.judge}
     return load(config.task, grader=grader, input=config.input_field, answer=config.answer_field)
+
+
+def _guarded(task: Task, unsafe: bool) -> Task:
+    """The task, refused now and not in every cell where its grader would run code without a guard."""
+    if not isinstance(task.grader, Code):
+        return task
+    if unsafe:
+        return replace(task, grader=replace(task.grader, unsafe=True))
+    if not task.grader.unsafe and (why := unguarded()):
+        raise ConfigError(why)
+    return task
 
 
 def _strategy(config: Config, task: Task, split: Split) -> Genetic:

@@ -19,7 +19,8 @@ from fanfold.studies.prompts.config import Config
 from fanfold.studies.prompts.domain import Evaluate, cases
 from fanfold.studies.prompts.genome import Genome, difference, render
 from fanfold.studies.prompts.objectives import oks, points_of
-from fanfold.studies.prompts.tasks import Problem, Split, Task
+from fanfold.studies.prompts.tasks import Problem, Split, Task, sandbox
+from fanfold.studies.prompts.tasks.grading import Code
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
 from fanfold.types import Ok, Result
@@ -67,6 +68,7 @@ class Conclusion:
             *self._by_model(held.get(winner)),
             *_gain_text(gain),
             Section("Calls", _calls_text(figures["calls"])),
+            *_code(self.task.grader),
             *self._front(search),
             Section("Lineage", "", ("trial", "by", "score", "parents"), tuple(search.lineage(winner))),
             Section("Ways of making prompts", "", ("way", "prompts", "better than the parent"), search.ways),
@@ -248,6 +250,16 @@ def _gain_text(gain: Mapping[str, Any]) -> list[Section]:
 def _calls_text(calls: Mapping[str, Any]) -> str:
     saved = f"{calls['saved']} of {calls['full']} saved by racing and by scoring nothing twice"
     return f"{calls['made']} model calls in the search ({saved}), {calls['seconds']:.1f} s"
+
+
+def _code(grader: Any) -> list[Section]:
+    """How code that models wrote was run, where any was."""
+    if not isinstance(grader, Code):
+        return []
+    held = ", ".join(sorted(sandbox.guards()))
+    lacking = sandbox.missing()
+    text = f"written by models, run with the guards: {held}"
+    return [Section("Code", f"{text}; UNSAFE, without {lacking}" if lacking else text)]
 
 
 def _won_and_lost(a: Result[Any], b: Result[Any]) -> tuple[int, int]:

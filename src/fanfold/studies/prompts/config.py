@@ -26,6 +26,7 @@ class Config:
     base_url: str | None = option(None, "an OpenAI-compatible server that serves the models")
     writer: str | None = option(None, "a model that writes prompts too: paraphrase, shorten, reflect, combine")
     judge: str | None = option(None, "the model behind the grader `judge`")
+    unsafe: bool = option(False, "grade code also where the sandbox lacks a guard: it can then do what you can")
     seeds: tuple[str, ...] = option((), "prompts to begin with (in a TOML file); none: the task's own")
     seeds_file: str | None = option(None, "a text file of prompts to begin with, separated by lines of ---")
     trials: int = option(64, "prompts to try")

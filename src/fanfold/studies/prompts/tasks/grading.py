@@ -145,7 +145,7 @@ class Regex:
     async def __call__(self, reply: str, problem: Problem) -> Grade:
         flags = int(re.IGNORECASE if self.ignore_case else 0)
         search = f"find({self.pattern!r}, {flags}, {reply!r}, {self._group!r}, {self.last})"
-        ran = await sandbox.run(_FIND, [search], sandbox.Bounds(seconds=60.0, cpu=1))
+        ran = await sandbox.run(_FIND, [search], sandbox.Bounds(seconds=60.0, cpu=1), needs=())  # our own code
         if ran.cut == "time":
             raise TimeoutError("searching a reply took more than a minute on the clock: is the machine overloaded?")
         found = ran.tests[0].value
@@ -203,20 +203,25 @@ class Code:
     """The reply's Python code passes the problem's tests, run in a sandbox (what that is worth: `sandbox.run`).
 
     The problem's answer is a list of tests: a pair of an expression and the JSON value it must have, or a statement
-    that must not raise (`assert f(2) == 4`).  All must pass; with `partial` the score is the share that does.
+    that must not raise (`assert f(2) == 4`).  All must pass; with `partial` the score is the share that does.  Where
+    the sandbox lacks a guard, code is refused before it is run, unless it is `unsafe`.
     """
 
     partial: bool = False
     seconds: float = 10.0
     cpu: int = 5
     memory: int = 512
+    unsafe: bool = False
 
     def __post_init__(self) -> None:
         self._bounds  # noqa: B018 - what cannot be used is refused here
 
     async def __call__(self, reply: str, problem: Problem) -> Grade:
         tests = _tests(problem)
-        ran = await sandbox.run(reading.code(reply), [text for text, _ in tests], self._bounds)
+        needs = () if self.unsafe else sandbox.NEEDED
+        ran = await sandbox.run(reading.code(reply), [text for text, _ in tests], self._bounds, needs)
+        if ran.cut == "unguarded":
+            raise ConfigError(unguarded())
         failures = [
             f"{text}: {done.error or f'gave {reading.as_json(done.value)[:60]}'}"
             for (text, wanted), done in zip(tests, ran.tests)
@@ -240,6 +245,15 @@ class Code:
     @property
     def _bounds(self) -> sandbox.Bounds:
         return sandbox.Bounds(self.seconds, self.cpu, self.memory)
+
+
+def unguarded() -> str:
+    """Why code that a model wrote is not run on this machine; "" where it is."""
+    lacking = sandbox.missing()
+    return lacking and (
+        f"code that a model wrote is not run here, because this machine lacks {lacking}: use one that has it, or "
+        "say unsafe = true (--unsafe), and the code can read, write and send whatever you can"
+    )
 
 
 _ANYTHING = object()

@@ -1,7 +1,8 @@
 """The far side of the sandbox: a process that gives up what it may do, runs code, and writes what came of each test.
 
 It is run as a file by a bare interpreter, so it imports nothing of Fanfold.  The job comes as JSON on standard input;
-the first line written says which guards are in place, each further one what came of a test.
+the first line written says which guards are in place, each further one what came of a test.  Where a guard that the job
+needs is not in place, nothing is run.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ import signal
 import struct
 import sys
 
+TYPE_CHECKING = False  # typing takes longer to import than all the rest
+if TYPE_CHECKING:
+    from typing import Any
+
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
@@ -27,7 +32,13 @@ REFUSED = {
     "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240), "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424), "ptrace": (101, 117),
     "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "prlimit64": (302, 261), "setrlimit": (160, 164),
-    "setpriority": (141, 140), "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
+    "setpriority": (141, 140), "sched_setaffinity": (203, 122), "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118), "sched_setattr": (314, 274), "ioprio_set": (251, 30), "mbind": (237, 235),
+    "set_mempolicy": (238, 237), "migrate_pages": (256, 238), "move_pages": (279, 239), "mknod": (133, None),
+    "mknodat": (259, 33), "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190),
+    "semop": (65, 193), "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189),
+    "msgrcv": (70, 188), "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54), "setxattr": (188, 5),
     "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
     "fremovexattr": (199, 16), "utime": (132, None), "utimes": (235, None), "utimensat": (280, 88),
@@ -37,8 +48,18 @@ REFUSED = {
     "perf_event_open": (298, 241), "userfaultfd": (323, 282), "init_module": (175, 105), "finit_module": (313, 273),
     "delete_module": (176, 106), "kexec_load": (246, 104), "reboot": (169, 142), "swapon": (167, 224),
     "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467), "kexec_file_load": (320, 294), "swapoff": (168, 225), "syslog": (103, 116),
+    "iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None), "personality": (135, 92), "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438), "process_madvise": (440, 440), "process_mrelease": (448, 448),
+    "fanotify_init": (300, 262), "name_to_handle_at": (303, 264), "lookup_dcookie": (212, 18), "vhangup": (153, 58),
+    "setuid": (105, 146), "setgid": (106, 144), "setgroups": (116, 159), "setreuid": (113, 145),
+    "setregid": (114, 143), "setresuid": (117, 147), "setresgid": (119, 149), "setfsuid": (122, 151),
+    "setfsgid": (123, 152), "capset": (126, 91), "setdomainname": (171, 162), "quotactl_fd": (443, 443),
     "sethostname": (170, 161), "acct": (163, 89), "quotactl": (179, 60), "open_by_handle_at": (304, 265),
 }  # fmt: skip
+#: Who code runs as where root has started it.
+NOBODY = 65534
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 
 
@@ -48,7 +69,10 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
-    write(out, {"guards": guard(job)})
+    held = guard(job)
+    write(out, {"guards": held})
+    if not set(job["needs"]) <= set(held):
+        os._exit(0)
     space: dict[str, object] = {"__name__": "solution"}
     failure = ""
     try:
@@ -87,10 +111,10 @@ def write(out: int, line: dict[str, object]) -> None:
     os.write(out, json.dumps(line).encode() + b"\n")
 
 
-def guard(job: dict[str, int]) -> list[str]:
+def guard(job: dict[str, Any]) -> list[str]:
     """Put every guard in place that this system has; gives the names of those that are."""
     held = []
-    for name, put in (("limits", limits), ("network", network), ("files", files), ("calls", calls)):
+    for name, put in (("limits", limits), ("network", network), ("files", files), ("user", user), ("calls", calls)):
         try:
             put(job)
             held.append(name)
@@ -99,10 +123,9 @@ def guard(job: dict[str, int]) -> list[str]:
     return held
 
 
-def limits(job: dict[str, int]) -> None:
-    """What may be used up; and whoever started us takes us along when it goes."""
+def limits(job: dict[str, Any]) -> None:
+    """What may be used up."""
     if sys.platform == "linux":
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     for kind, soft, hard in (
         (resource.RLIMIT_CPU, job["cpu"], job["cpu"] + 1),
@@ -115,13 +138,15 @@ def limits(job: dict[str, int]) -> None:
         resource.setrlimit(kind, (soft, hard))
 
 
-def network(job: dict[str, int]) -> None:
+def network(job: dict[str, Any]) -> None:
     """A network of our own, with nothing in it."""
-    if sys.platform != "linux" or (LIBC.unshare(CLONE_NEWNET) and LIBC.unshare(CLONE_NEWUSER | CLONE_NEWNET)):
+    # Root in a namespace of users would still be root to every file, and could not become nobody any more.
+    kind = CLONE_NEWNET if os.geteuid() == 0 else CLONE_NEWUSER | CLONE_NEWNET
+    if sys.platform != "linux" or LIBC.unshare(kind):
         raise OSError("no network namespace")
 
 
-def files(job: dict[str, int]) -> None:
+def files(job: dict[str, Any]) -> None:
     """Landlock: read Python's own files and the system's libraries, write in the current folder, nothing else."""
     create, add, restrict = 444, 445, 446  # the same on every architecture
     version = LIBC.syscall(create, None, 0, 1)
@@ -134,7 +159,8 @@ def files(job: dict[str, int]) -> None:
     read_file, read_folder, write_file = 1 << 2, 1 << 3, 1 << 1
     rules = dict.fromkeys((*sys.path, sys.base_prefix, "/usr", "/lib", "/lib64"), read_file | read_folder)
     rules |= dict.fromkeys(("/etc/ld.so.cache", "/etc/localtime", "/dev/urandom"), read_file)
-    rules |= {".": everything, "/dev/null": read_file | write_file}
+    nodes = 1 << 6 | 1 << 9 | 1 << 11  # devices and sockets
+    rules |= {".": everything & ~nodes, "/dev/null": read_file | write_file}
     for path, rights in rules.items():
         if os.path.exists(path):  # noqa: PTH110
             if not os.path.isdir(path):  # noqa: PTH112
@@ -148,7 +174,36 @@ def files(job: dict[str, int]) -> None:
     os.close(ruleset)
 
 
-def calls(job: dict[str, int]) -> None:
+def user(job: dict[str, Any]) -> None:
+    """Become nobody where root has started us; and whoever started us takes us along when it goes."""
+    if os.geteuid() == 0 or os.getuid() == 0:
+        reachable()
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    if sys.platform == "linux":  # at the end, because a change of user undoes it
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def reachable() -> None:
+    """Let Python be found by nobody, also where it lies in a folder of root's alone: open folders need no way there."""
+    opened = {}
+    for path in sys.path:
+        if path.startswith("/") and os.path.isdir(path):  # noqa: PTH112
+            opened[path] = f"/proc/self/fd/{os.open(path, os.O_PATH | os.O_DIRECTORY)}"
+            os.listdir(opened[path])  # noqa: PTH208 - where there is no /proc, there is no guard
+
+    def moved(path: str) -> str:
+        inside = [place for place in opened if f"{path}/".startswith(f"{place}/")]
+        return opened[place] + path[len(place) :] if (place := max(inside, key=len, default="")) else path
+
+    sys.path[:] = map(moved, sys.path)
+    for module in list(sys.modules.values()):  # packages that are here have more modules to be imported
+        if isinstance(paths := getattr(module, "__path__", None), list):
+            paths[:] = map(moved, paths)
+
+
+def calls(job: dict[str, Any]) -> None:
     """A seccomp filter that refuses the system calls above."""
     column, architecture = ARCHITECTURES[platform.machine()]
     load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import os
 import select
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,18 @@ _INSIDE = Path(__file__).with_name("inside.py")
 _FLAGS = ("-s", "-S", "-P", "-B", "-X", "utf8")
 #: Bytes of a file that is written, the record of the tests included.
 _FILE = 1_000_000
+#: Who code runs as where root starts it.
+_NOBODY = 65534
+#: What must hold before code that a model wrote is run.  A network of its own is not among them: without sockets, which
+#: `calls` refuses, there is none either way.
+NEEDED = frozenset({"limits", "files", "user", "calls"})
+#: What is missing where a guard is, and how it can be had.
+_REMEDIES = {
+    "limits": "limits on time and memory (setrlimit)",
+    "files": "Landlock (Linux 5.13 or newer, with landlock among the kernel's `lsm`)",
+    "user": "another user than root (setuid to nobody, and /proc)",
+    "calls": "seccomp on x86-64 or 64-bit ARM",
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,8 @@ class Ran:
     """What came of all tests, in order, and which guards were in place.
 
     `cut` says why it did not come to its own end: `time` (on the clock), `cpu`, `ended` (it left before the tests were
-    done, or was killed); "" when it did.  Tests it did not reach have that as their error.
+    done, or was killed), `unguarded` (nothing was run, because a guard that was needed is missing); "" when it did.
+    Tests it did not reach have that as their error.
     """
 
     tests: tuple[Tested, ...]
@@ -60,28 +74,44 @@ class Ran:
     guards: frozenset[str] = frozenset()
 
 
-async def run(code: str, tests: Sequence[str], bounds: Bounds | None = None) -> Ran:
+async def run(code: str, tests: Sequence[str], bounds: Bounds | None = None, needs: Collection[str] = NEEDED) -> Ran:
     """Run code, then each test, an expression or a statement, in the names it left behind.
 
     It happens in a bare Python process: its own session and process group, an empty environment, an empty temporary
-    folder that is removed, standard library only, no output (what is printed is dropped).  Limits hold on processor
-    time, memory, size of files, open files and new processes and threads (none); on the clock the whole group is
-    killed.  On Linux, as far as the kernel and the container allow (`Ran.guards` says what held): `network`, a network
-    namespace with nothing in it; `files`, Landlock, so that nothing can be read but Python and the system's libraries
-    and nothing written outside the temporary folder; `calls`, a seccomp filter against sockets, new processes, signals
-    to others, and changes to the system.
+    folder that is removed, standard library only, no output (what is printed is dropped).  The guards:
 
-    What this does not protect against: where a guard is missing (another system, an old kernel, a strict container)
-    the code can read and write what you can, and use the network.  It does not stop errors in the kernel, use of a core
-    and a disk for a while, or code that looks for the tests and forges their result: an assertion runs in the same
-    process as the code it checks.  Expected values that are compared here, outside, never enter that process, so tests
-    of the form (expression, value) cannot be passed without computing the value.
+    - `limits`: on processor time, memory, size of files, open files, new processes and threads (none); on the clock
+      the whole group is killed.
+    - `user`: where root starts it, it becomes nobody, without groups.
+    - `files`: Landlock, so that nothing can be read but Python and the system's libraries, and nothing written outside
+      the temporary folder.
+    - `calls`: a seccomp filter against sockets, new processes, signals to others, device nodes, System V memory,
+      semaphores and queues, the scheduler, tracing, keyrings, mounts, and changes to the system.
+    - `network`: a network namespace with nothing in it.
+
+    Where one that it `needs` is missing (another system, an old kernel, a strict container), nothing is run.
+
+    What this does not protect against: errors in the kernel, use of a core and a disk for a while, or code that looks
+    for the tests and forges their result: an assertion runs in the same process as the code it checks.  Expected values
+    that are compared here, outside, never enter that process, so tests of the form (expression, value) cannot be passed
+    without computing the value.
     """
-    box = _Box(code, tuple(tests), bounds or Bounds())
+    box = _Box(code, tuple(tests), bounds or Bounds(), tuple(needs))
     try:
         return await asyncio.to_thread(box.run)
     finally:
         box.stop()  # when nobody waits for it any more
+
+
+@functools.cache
+def guards() -> frozenset[str]:
+    """The guards that hold on this machine, tried once in a process."""
+    return _Box("", (), Bounds(seconds=60.0), ()).run().guards
+
+
+def missing() -> str:
+    """What this machine lacks to run code that a model wrote, in words; "" where it lacks nothing."""
+    return ", ".join(_REMEDIES[name] for name in sorted(NEEDED - guards()))
 
 
 @dataclass
@@ -91,6 +121,7 @@ class _Box:
     code: str
     tests: tuple[str, ...]
     bounds: Bounds
+    needs: tuple[str, ...] = tuple(NEEDED)
     _process: subprocess.Popen[bytes] | None = None
     _stopped: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -100,6 +131,11 @@ class _Box:
             work = Path(folder, "work")
             work.mkdir()
             job, record = Path(folder, "job"), Path(folder, "record")
+            if os.geteuid() == 0:  # it becomes nobody, who needs a way to a folder of its own and to nothing else
+                Path(folder).chmod(0o711)
+                os.chown(work, _NOBODY, _NOBODY)
+            for private in (job, record):
+                private.touch(0o600)
             job.write_text(
                 json.dumps(
                     {
@@ -108,6 +144,7 @@ class _Box:
                         "cpu": self.bounds.cpu,
                         "memory": self.bounds.memory * 1_000_000,
                         "file": _FILE,
+                        "needs": self.needs,
                     }
                 )
             )
@@ -150,6 +187,8 @@ class _Box:
             for line in lines[1 : len(self.tests) + 1]
             if "value" in line or "error" in line
         ]
+        if not set(self.needs) <= set(guards) and not cut:
+            cut = "unguarded"
         if len(tests) < len(self.tests):
             cut = cut or "ended"
             tests += [Tested(error=_WORDS[cut])] * (len(self.tests) - len(tests))
@@ -159,6 +198,7 @@ class _Box:
 _WORDS = {
     "time": "it took too long",
     "cpu": "it used too much processor time",
+    "unguarded": "it was not run: a guard that it needs is missing",
     "ended": "it ended before this test was done",
 }
 
