@@ -46,6 +46,7 @@ class Parrot(Simulator):
         super().__init__(SimulatorConfig(answer=lambda *asked: f"SECRET {asked[1][-1]}", turnaround=Latency(0.05)))
         self.heard: list[str] = []
         self.late = threading.Event()
+        self.fails_batches = False
 
     async def respond(self, request: Request) -> Response | Broken:
         key = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -65,6 +66,9 @@ class Parrot(Simulator):
         answer = await super().respond(request)
         if isinstance(answer, Broken):
             return answer
+        if self.fails_batches and request.method == "GET" and "/batches/" in request.path:
+            why = {"data": [{"message": f"no file for {key}", "code": key}]}
+            return reply({**answer.json(), "status": "failed", "errors": why})
         body = answer.body.replace(b"SECRET", _json(key))
         if "escaped please" in said:
             body = answer.body.replace(b"SECRET", "".join(f"\\u{ord(letter):04x}" for letter in key).encode())
@@ -206,6 +210,16 @@ def test_a_run_that_a_server_ends_does_not_say_why_in_its_words(shell: Shell, tm
     words = ("--ledger", "runs.db", "--run", "first", "--report", "first.html")
     shell("run", f"{PROGRAM}:concurrent", *words, code=None, CANARY_WAYS=f"echo {way}")
     assert leaks(here("show", "first")) == []
+    assert_clean(tmp_path)
+
+
+def test_a_batch_that_fails_in_words_with_the_key_is_noted_without_it(
+    shell: Shell, tmp_path: Path, parrot: tuple[Parrot, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parrot[0], "fails_batches", True)
+    words = ("--ledger", "runs.db", "--run", "first", "--executor", "batch:openai")
+    shell("run", f"{PROGRAM}:concurrent", *words, code=None, CANARY_WAYS="echo header")
+    assert "no file for ***" in here("batches", "--json")
     assert_clean(tmp_path)
 
 

@@ -140,7 +140,7 @@ class Batches(ABC):
             if not line.strip():
                 return
             try:
-                custom_id, value = self.read(redact_body(line))
+                custom_id, value = self.read(line)
             except msgspec.DecodeError:
                 torn += 1
                 return
@@ -193,7 +193,7 @@ class Batches(ABC):
         if response.status < 400:
             return replace(response, body=redact_body(response.body))
         try:
-            said = msgspec.json.decode(redact_body(response.body))
+            said = msgspec.json.decode(response.body)
         except msgspec.DecodeError:
             said = None
         raise model.wire.failure(response.status, response.headers, said)
