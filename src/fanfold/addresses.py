@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from fanfold.errors import ConfigError
-from fanfold.redaction import know
+from fanfold.redaction import dotenv, know
 
 #: Hosts that the user trusts with keys, by name; read from the real environment only, never from a file.
 TRUSTED = "FANFOLD_TRUSTED_HOSTS"
@@ -45,6 +45,13 @@ def check_address(url: str) -> None:
             f"the address {shown(url)!r} carries a query or a fragment, which may hold a secret: leave it out, and "
             "give the key in its environment variable or as model(key=...)"
         )
+
+
+def check_settings() -> None:
+    """Refuse what carries a secret among the addresses that the environment and `.env` say."""
+    for name, value in (*os.environ.items(), *dotenv()):
+        if name.endswith("_BASE_URL"):
+            check_address(value)
 
 
 def check_recipient(url: str, own: Sequence[str], variable: str, source: str | None) -> None:

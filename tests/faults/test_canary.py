@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -166,7 +167,7 @@ def leaks(text: str) -> list[str]:
 
 def assert_clean(folder: Path) -> None:
     """No file below a folder holds a canary in any form: ledger, its WAL, report, export, job folders, logs."""
-    looked = [path for path in folder.rglob("*") if path.is_file()]
+    looked = [path for path in folder.rglob("*") if path.is_file() and path.name != ".env"]
     assert looked
     found = [(path.name, form) for path in looked for form in FORMS if form.encode() in path.read_bytes()]
     assert found == []
@@ -205,6 +206,19 @@ def test_a_key_that_a_server_says_back_is_in_no_file_and_no_output(
     assert_clean(tmp_path)
 
 
+def test_a_key_from_dotenv_that_a_server_says_back_is_in_no_job_folder(
+    shell: Shell, tmp_path: Path, parrot: tuple[Parrot, str]
+) -> None:
+    (tmp_path / ".env").write_text(f'OPENAI_API_KEY="{KEY}"\n')
+    del parrot[0].heard[:]
+    words = ("--num-interactions", "2", "--messages-per-interaction", "1", "--results", "jobs", "--max-tokens", "20")
+    where = ("--models", "gpt-6-luna", "--base-url", f"{parrot[1]}/v1", "--ledger", "runs.db")
+    shell("run", "secrets", *words, *where, OPENAI_API_KEY="", ANTHROPIC_API_KEY="")
+    assert KEY in parrot[0].heard
+    assert "***" in next(tmp_path.glob("jobs/*/transcripts.txt")).read_text()
+    assert_clean(tmp_path)
+
+
 @pytest.mark.parametrize("way", ["401", "redirect"])
 def test_a_run_that_a_server_ends_does_not_say_why_in_its_words(shell: Shell, tmp_path: Path, way: str) -> None:
     words = ("--ledger", "runs.db", "--run", "first", "--report", "first.html")
@@ -218,8 +232,8 @@ def test_a_batch_that_fails_in_words_with_the_key_is_noted_without_it(
 ) -> None:
     monkeypatch.setattr(parrot[0], "fails_batches", True)
     words = ("--ledger", "runs.db", "--run", "first", "--executor", "batch:openai")
-    shell("run", f"{PROGRAM}:concurrent", *words, code=None, CANARY_WAYS="echo header")
-    assert "no file for ***" in here("batches", "--json")
+    said = shell("run", f"{PROGRAM}:concurrent", *words, code=None, CANARY_WAYS="echo header")
+    assert "no file for ***" in said
     assert_clean(tmp_path)
 
 
@@ -260,11 +274,11 @@ def test_a_password_in_an_address_is_refused_and_in_no_file_and_no_output(shell:
     url = f"https://user:{quote(PASSWORD, safe='')}@gate.example/v1"
     for words, more in (
         (("run", "prompts", "--model", "qwen", "--base-url", url), {}),
-        (("run", f"{PROGRAM}:concurrent", "--report", "x.html"), {"OPENAI_BASE_URL": url, "CANARY_WAYS": "echo"}),
+        (("run", f"{PROGRAM}:concurrent"), {"OPENAI_BASE_URL": url}),
     ):
-        said = shell(*words, "--ledger", "runs.db", code=None, **more)
-    assert "no candidate" in said and "carries a user or password" in here("show", "last")
-    assert_clean(tmp_path)
+        said = shell(*words, "--ledger", "runs.db", "--report", "first.html", code=2, **more)
+        assert "gate.example/v1' carries a user or password" in said
+    assert list(tmp_path.iterdir()) == []  # no run is left behind
 
 
 def test_a_password_of_a_proxy_that_says_it_back_is_in_no_file_and_no_output(
@@ -312,3 +326,13 @@ def test_known_keys_are_replaced_however_they_are_spelled() -> None:
     assert str(FanfoldError(f"it was {KEY}")) == "it was ***"
     know("simulated"), know("short"), know(None), know("")
     assert redact("a simulated, short answer") == "a simulated, short answer"
+
+
+def test_a_model_that_travels_to_another_process_takes_its_key_along_as_known() -> None:
+    asked = model("openai/gpt-6-luna", key="sk-another-canary-1234")
+    code = (
+        "import sys, pickle; from fanfold.redaction import redact; pickle.loads(sys.stdin.buffer.read());"
+        "print(redact('sk-another-canary-1234'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(asked), capture_output=True, check=True)
+    assert done.stdout == b"***\n"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fanfold.addresses import addresses_in
+from fanfold.addresses import addresses_in, check_settings
 from fanfold.config import FieldHelp, describe, from_mapping, from_text, load_toml
 from fanfold.errors import ConfigError, FanfoldError, nearest
 
@@ -32,6 +32,7 @@ class Loaded:
 
 def load(target: str, flags: Sequence[str], seed: int | None, known: Sequence[str]) -> Loaded:
     """The study that a target and the flags behind it describe; `known` are the command's own flags, for typos."""
+    check_settings()
     path, _, attribute = target.partition(":")
     if path.endswith(".py"):
         if flags:
@@ -55,6 +56,7 @@ def load(target: str, flags: Sequence[str], seed: int | None, known: Sequence[st
 
 def reload(target: str, fields: Mapping[str, Any], seed: int | None) -> Study[Any]:
     """The study of a recorded run: its target and all its fields as they were."""
+    check_settings()
     path, _, attribute = target.rpartition(":")
     if path.endswith(".py"):
         study = _from_python(Path(path), attribute)
