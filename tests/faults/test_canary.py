@@ -315,6 +315,22 @@ def test_what_is_raised_to_the_user_has_no_key(
     assert_clean(tmp_path)
 
 
+def test_a_key_that_is_in_an_old_ledger_is_neither_shown_nor_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    know(KEY)
+
+    def evaluate(candidate: str, case: Case) -> Ok:
+        return Ok(1.0)
+
+    Study(Sweep([f"Bearer {KEY}"]), evaluate).run(ledger="runs.db", run="first").ledger.close()
+    for words in (("show", "first"), ("show", "first", "--json"), ("report", "first", "-o", "first.html")):
+        assert leaks(here(*words)) == []
+    assert leaks((tmp_path / "first.html").read_text()) == []
+    assert "Bearer ***" in here("show", "first") and "Bearer ***" in (tmp_path / "first.html").read_text()
+
+
 def test_known_keys_are_replaced_however_they_are_spelled() -> None:
     know(KEY)
     escaped = "".join(f"\\u{ord(letter):04x}" for letter in KEY)

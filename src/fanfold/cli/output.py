@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
+from fanfold.redaction import redact
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _JSON = "fanfold.json"
@@ -84,17 +86,17 @@ def colourless() -> bool:
 def say(text: str = "") -> None:
     """One line of a result for people; silent where JSON or nothing was asked for."""
     if not machine_readable() and not quiet():
-        click.echo(text)
+        click.echo(redact(text))
 
 
 def print_json(value: Any) -> None:
     import msgspec
 
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    click.echo(redact(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
 def print_error(message: str, label: str = "error") -> None:
-    click.echo(f"{click.style(f'{label}:', fg='red', bold=True)} {message}", err=True)
+    click.echo(f"{click.style(f'{label}:', fg='red', bold=True)} {redact(message)}", err=True)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:

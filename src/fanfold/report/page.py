@@ -11,6 +11,7 @@ from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.ledger import Ledger
+from fanfold.redaction import redact
 from fanfold.report.chart import line_chart, score_chart
 from fanfold.report.facts import RunFacts, TrialRow, facts, find_run
 from fanfold.summary import Summary, cell_text
@@ -64,7 +65,7 @@ def write_report(ledger: Ledger | str | Path, run_name: str, path: str | Path) -
             return write_report(opened, run_name, path)
     text = page(ledger, facts(ledger, find_run(ledger, run_name), TOP))
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(redact(text), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"the report cannot be written to {path}: {error.strerror}; give another file") from error
     return path
