@@ -16,7 +16,8 @@ import pytest
 from fanfold import Case, MaxCost, MaxTrials, Run, Study, Sweep
 from fanfold.ledger import Ledger
 from fanfold.models.batch import BatchExecutor
-from fanfold.models.model import Model, model
+from fanfold.models.model import Model
+from fanfold.models.naming import model
 from fanfold.models.pricing import price_of
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.money import Spending
