@@ -294,15 +294,17 @@ def test_a_budget_counts_what_open_batches_may_still_charge(style: str, tmp_path
 
 
 def test_a_budget_lets_a_resumed_run_collect_its_open_batches(tmp_path: Path) -> None:
-    """What is owed for them is not reserved a second time."""
-    world = World()
+    """What is owed for them is not reserved a second time: money for the run and one call more is enough."""
+    calm = World()
+    do(study(calm, 4), "batch:openai", tmp_path / "calm.db")
+    world, limit = World(), calm.bill + WORST / 1.4
 
     async def main() -> None:
         batches = world.simulator.books.batches
-        asked = study(world, 4, stop=MaxCost(6 * WORST))
+        asked = study(world, 4, stop=MaxCost(limit))
         left = await killed(asked, "batch:openai", tmp_path / "l.db", lambda: len(batches) > 0)
         run = await go(asked, "batch:openai", left)
-        assert run.progress.told == 4 and run.money.batched == 8 and payments(left)[1] == pytest.approx(world.bill)
+        assert run.progress.told == 4 and world.bill <= limit and payments(left)[1] == pytest.approx(world.bill)
 
     run_virtual(main())
 
