@@ -1,12 +1,8 @@
-"""How values become text: canonical JSON, content hashes, derived seeds, and fingerprints of code."""
+"""How values become text: canonical JSON, content hashes and derived seeds."""
 
 from __future__ import annotations
 
-import ast
-import functools
 import hashlib
-import inspect
-import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -83,46 +79,3 @@ def digest(*parts: str | bytes) -> bytes:
 def derive_seed(seed: int, *identity: str | int) -> int:
     """A seed that belongs to one identity under one parent seed: stable across machines and versions of Python."""
     return int.from_bytes(digest(str(seed), *(str(part) for part in identity))[:8], "little") >> 1
-
-
-def fingerprint(fn: Any) -> str:
-    """What a function is: its own `fingerprint` attribute, or its name and a hash of its code.
-
-    Comments, formatting and docstrings do not count.  The code of what it calls does not count either: give the
-    evaluator a `fingerprint` attribute (any string) where that matters.
-    """
-    own = getattr(fn, "fingerprint", None)
-    if isinstance(own, str):
-        return own
-    if isinstance(fn, functools.partial):
-        return f"{fingerprint(fn.func)}({_settings([list(fn.args), fn.keywords])})"
-    if inspect.ismethod(fn):
-        return f"{fingerprint(fn.__func__)} of {_settings(fn.__self__)}"
-    if inspect.isfunction(fn) or inspect.isclass(fn) or inspect.isbuiltin(fn):
-        return f"{fn.__module__}.{fn.__qualname__}@{_code_hash(fn)}"
-    return f"{fingerprint(type(fn))}({_settings(fn)})"
-
-
-def _settings(value: Any) -> str:
-    """The configuration an object carries, as far as it can be written down (dataclasses, structs, plain values)."""
-    try:
-        return digest(_canonical.encode(value)).hex()[:12]
-    except (TypeError, ValueError):
-        return type(value).__qualname__
-
-
-def _code_hash(fn: Any) -> str:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
-    except (OSError, TypeError, SyntaxError, IndentationError):
-        code = getattr(fn, "__code__", None)
-        return "builtin" if code is None else digest(code.co_code, repr(code.co_names)).hex()[:12]
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and _is_docstring(body[0]):
-            body[:] = body[1:]
-    return digest(ast.dump(tree)).hex()[:12]
-
-
-def _is_docstring(node: Any) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -21,10 +21,11 @@ import msgspec
 
 from fanfold import executors
 from fanfold.calls import Cache, Desk, Metrics, at_work, counted, open_requests
-from fanfold.encoding import derive_seed, encode, fingerprint
+from fanfold.encoding import derive_seed, encode
 from fanfold.errors import ConfigError, Interrupted, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
 from fanfold.fold import Fold, Rules, Tally
+from fanfold.identity import REMEDY, Identity
 from fanfold.ledger import Commits, Insert, Ledger, RunJournal, RunLock, create_run
 from fanfold.money import Budget, Spending, belonging
 from fanfold.road import Road, Work, makes_snapshots
@@ -96,6 +97,9 @@ class Start:
         self.name = how.run or f"{study.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         self.watch = shielded(how.watch)
         self.stop: Callable[[bool], None] | None = None
+        #: The fingerprint that finished evaluations are kept under, and what there is to say about the study.
+        self._evaluator = ""
+        self._remarks: list[str] = []
         #: Told how this run can be stopped; a run beside another is stopped with that one.
         self.handed_over: Callable[[Callable[[bool], None]], None] = self._take_over
         if how.reuse not in ("run", "ledger", "never"):
@@ -136,7 +140,7 @@ class Start:
         status, reason = "failed", "it ended in an error"
         try:
             fold, reopened = self._fold(journal, clock)
-            work = Work(study.evaluate, fingerprint(study.evaluate), study.timeout, study.retries, self.how.reuse)
+            work = Work(study.evaluate, self._evaluator, study.timeout, study.retries, self.how.reuse)
             # The executor ends before the desk: what it left to providers may need their lines once more.
             async with self._desk(journal) as desk, self.executor as executor:
                 road = Road(fold, journal, executor, work, self.watch, self.how.grace)
@@ -225,22 +229,40 @@ class Start:
                 journal.commits.put(Insert.DESK, (run, encode(total)))
 
     def _find_or_create(self, ledger: Ledger) -> int:
-        name, identity = self.name, self.study.identity
+        name, identity = self.name, Identity.of(self.study)
+        self._evaluator = identity.record["evaluate"]
+        if self.how.reuse == "ledger" and (where := identity.unknown("evaluate")):
+            raise ConfigError(
+                f"reuse='ledger' takes results of an equal evaluator, and whether one is equal to this cannot be told: "
+                f"{where} cannot be written down. Either {REMEDY}; or use reuse='run'"
+            )
         rows = list(ledger.read("SELECT id, identity FROM run WHERE name = ?", (name,)))
         if not rows:
-            return create_run(ledger, name, identity, self.how.meta, self.study.seeded_cases)
+            return create_run(ledger, name, identity.record, self.how.meta, self.study.seeded_cases)
         run, recorded = rows[0][0], ledger.value(rows[0][1])
-        changed = [key for key in identity if identity[key] != recorded.get(key)]
-        if self.how.accept_changes and changed == ["evaluate"]:
-            changed = []
-        if changed:
-            differences = "; ".join(f"{key} was {recorded.get(key)!r}, is {identity[key]!r}" for key in changed)
-            raise ReplayDivergence(
-                f"run {name!r} cannot go on, its study has changed: {differences}. Undo the change, or give the new "
-                "study a new run name; where only the evaluator changed and its old results still count, accept that "
-                "(accept_changes=True, --accept-changes)"
-            )
+        self._check(identity, recorded)
         return int(run)
+
+    def _check(self, identity: Identity, recorded: Any) -> None:
+        """Refuse to go on with another study than the recorded one."""
+        changes = identity.changes(recorded)
+        refused = dict(changes.refused)
+        if self.how.accept_changes and refused.keys() == {"evaluate"}:
+            refused = {}
+        if refused:
+            raise ReplayDivergence(
+                f"run {self.name!r} cannot go on, its study has changed: {'; '.join(refused.values())}. Undo the "
+                "change, or give the new study a new run name; where only the evaluator changed and its old results "
+                "still count, accept that (accept_changes=True, --accept-changes)"
+            )
+        self._remarks = changes.notices
+        if changes.older:
+            self._remarks.append(
+                f"run {self.name!r} was begun by version 0.1.0, which did not write down the settings of its "
+                "evaluator: whether they are the same cannot be told"
+            )
+            if self.how.reuse == "run":  # equal cells of this run are found under what it was called then
+                self._evaluator = recorded["evaluate"]
 
     def _fold(self, journal: RunJournal, clock: Callable[[], float]) -> tuple[Fold[Any], list[Trial[Any]]]:
         """A fresh search, or one that takes over from the last snapshot of a strategy that makes them."""
@@ -275,6 +297,8 @@ class Start:
         study, slots = self.study, self.executor.slots
         path = None if journal.ledger.temporary else str(journal.ledger.path)
         self._emit(RunStarted(self.name, path, self.executor.name, slots, journal.recorded > 0))
+        for remark in self._remarks:
+            self._emit(Notice(remark))
         open_batches, waiting = open_requests(journal.ledger, journal.run)
         if waiting and not self.executor.name.startswith("batch"):
             self._emit(

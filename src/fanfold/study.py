@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Generic, Literal
 
 from fanfold.calls import Cache
-from fanfold.encoding import derive_seed, digest, encode, fingerprint
+from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.events import Watcher
 from fanfold.executors import Executor
+from fanfold.identity import Identity
 from fanfold.running import Conclude, How, Run, Start, run_guarded
 from fanfold.schedule import Schedule
 from fanfold.schedules import AllCases
@@ -129,17 +130,7 @@ class Study(Generic[C]):
     @property
     def identity(self) -> dict[str, Any]:
         """What must stay the same for a run to be resumed."""
-        return {
-            "strategy": type(self.strategy).__qualname__,
-            "schedule": type(self.schedule).__qualname__,
-            "evaluate": fingerprint(self.evaluate),
-            "fold": fingerprint(self.fold),
-            "cases": digest(encode(self.seeded_cases, "the cases")).hex(),
-            "seed": self.seed,
-            "window": self.effective_window,
-            "in_order": self.in_order,
-            "failed_score": self.failed_score,
-        }
+        return Identity.of(self).record
 
     @property
     def effective_window(self) -> int:

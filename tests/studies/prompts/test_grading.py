@@ -14,8 +14,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fanfold.encoding import encode, fingerprint
+from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError
+from fanfold.fingerprints import fingerprint
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Simulator, SimulatorConfig
@@ -439,7 +440,7 @@ def test_judges_differ_by_model_rubric_and_scale_and_travel_to_other_processes()
         Judge("simulated/a", rubric="kind?"),
         Judge("simulated/a", scale="yes-no"),
     ]
-    assert len({fingerprint(made) for made in judges}) == 4
+    assert len({fingerprint(made).text for made in judges}) == 4
     used = Judge("simulated/a")
     assert used.asked.name == "a"
     copy = pickle.loads(pickle.dumps(used))  # noqa: S301 - our own bytes
@@ -505,4 +506,4 @@ def test_graders_are_made_by_word_and_mistakes_are_explained() -> None:
 def test_graders_travel_to_other_processes_and_are_told_apart() -> None:
     made = [*(rule[0] for rule in RULES), Code(), Code(partial=True), Regex("(a)"), Regex("(b)"), JsonSchema()]
     assert [pickle.loads(pickle.dumps(one)) for one in made] == made  # noqa: S301 - our own bytes
-    assert len({fingerprint(one) for one in made}) == len(made)
+    assert len({fingerprint(one).text for one in made}) == len(made)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fanfold.encoding import digest, encode, fingerprint
 from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.studies.prompts.genome import Candidate, Written, render
@@ -40,12 +38,21 @@ class Evaluate:
     most_words: int = 120
     _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    @functools.cached_property
-    def fingerprint(self) -> str:
+    @property
+    def fingerprint(self) -> dict[str, Any]:
         """What a cell's answer depends on, besides the candidate and the case."""
-        said = [self.task.name, fingerprint(self.task.grader), self.shots, self.base_url, self.writer]
-        settings = [self.max_tokens or self.task.max_tokens, self.temperature, self.task.stop]
-        return f"prompts@{digest(encode([*said, *settings], 'the task')).hex()[:16]}"
+        return {
+            "task": self.task.name,
+            "grader": self.task.grader,
+            "shots": dict(self.shots),
+            "model": self.models[0] if len(self.models) == 1 else None,  # of several, the case names one
+            "base_url": self.base_url,
+            "writer": self.writer,
+            "written": (self.task.description, self.most_words) if self.writer else None,
+            "max_tokens": self.max_tokens or self.task.max_tokens,
+            "temperature": self.temperature,
+            "stop": self.task.stop,
+        }
 
     def asked(self, name: str) -> Model:
         """The model of that name, made when it is first needed."""

@@ -1,0 +1,137 @@
+"""What must stay the same for a run to be resumed, and what has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fanfold import __version__
+from fanfold.encoding import digest, encode
+from fanfold.fingerprints import CODE, REST, Fingerprint, fingerprint
+
+if TYPE_CHECKING:
+    from fanfold.study import Study
+
+#: How many changes an error names.
+_NAMED = 6
+REMEDY = "give that object an attribute `fingerprint` (a text that changes when results would), or make it a dataclass"
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is no longer as it was recorded."""
+
+    #: What a run cannot go on with, by what it belongs to: `evaluate`, `strategy`, `seed`, ...
+    refused: dict[str, str] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+    #: Whether the record is of a version that kept less of the evaluator, and what is there cannot be compared.
+    older: bool = False
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A study as a ledger keeps it, and the fingerprints of what it is made of."""
+
+    record: dict[str, Any]
+    prints: dict[str, Fingerprint]
+
+    @classmethod
+    def of(cls, study: Study[Any]) -> Identity:
+        prints = {
+            "evaluate": fingerprint(study.evaluate),
+            "fold": fingerprint(study.fold, "fold"),
+            # A run uses copies of these two, so what they hold is what they were given.
+            "strategy": fingerprint(study.strategy, "strategy", untouched=True),
+            "schedule": fingerprint(study.schedule, "schedule", untouched=True),
+        }
+        if study.conclude is not None:
+            prints["conclude"] = fingerprint(study.conclude, "conclude")
+        record = {
+            "strategy": type(study.strategy).__qualname__,
+            "schedule": type(study.schedule).__qualname__,
+            "evaluate": prints["evaluate"].text,
+            "fold": prints["fold"].text,
+            "cases": digest(encode(study.seeded_cases, "the cases")).hex(),
+            "seed": study.seed,
+            "window": study.effective_window,
+            "in_order": study.in_order,
+            "failed_score": study.failed_score,
+            "parts": {role: each.parts for role, each in prints.items()},
+            "version": __version__,
+        }
+        return cls(record, prints)
+
+    def unknown(self, *roles: str) -> str:
+        """The paths in these that cannot be written down, with what is there; empty where all can be."""
+        found = {
+            path: what for role in roles if role in self.prints for path, what in self.prints[role].unknown.items()
+        }
+        listed = [f"{path} ({what})" for path, what in list(found.items())[:_NAMED]]
+        return ", ".join(listed) + (f" and {len(found) - _NAMED} more" if len(found) > _NAMED else "")
+
+    def changes(self, recorded: Mapping[str, Any]) -> Changes:
+        """What a study has that is not as in the record of its run."""
+        found = Changes()
+        for key, value in self.record.items():
+            if key not in ("evaluate", "fold", "parts", "version") and value != recorded.get(key):
+                found.refused[key] = f"{key} was {recorded.get(key)!r}, is {value!r}"
+        for role in ("evaluate", "fold"):
+            self._compare_text(role, recorded, found)
+        for role in ("strategy", "schedule", "conclude"):
+            self._compare_parts(role, recorded, found)
+        for role in self.prints:
+            if where := self.unknown(role):
+                found.notices.append(
+                    f"whether {role} is the one that this run began with cannot be told, for this cannot be written "
+                    f"down: {where}. To have it told, {REMEDY}"
+                )
+        return found
+
+    def _compare_text(self, role: str, recorded: Mapping[str, Any], found: Changes) -> None:
+        now, before = self.prints[role], str(recorded.get(role))
+        if now.text == before:
+            return
+        parts = recorded.get("parts")
+        was, at, _ = before.partition("@")
+        if parts is None and not now.own and at and ("." not in was or was == now.name):
+            found.older = found.older or role == "evaluate"  # of version 0.1.0, which wrote it down in another way
+            return
+        named = [] if now.own or was != now.name else list(_differences(now.parts, (parts or {}).get(role, {})))
+        is_now = now.text if now.own or was == now.name else now.name
+        said = f"{role} was {(was if is_now == now.name else before)!r}, is {is_now!r}"
+        found.refused[role] = _listed(named) if named else said
+
+    def _compare_parts(self, role: str, recorded: Mapping[str, Any], found: Changes) -> None:
+        before = (recorded.get("parts") or {}).get(role)
+        if before is None or role not in self.prints or role in found.refused:
+            return
+        # Another version of Fanfold may keep other attributes; what both have is compared.
+        common = recorded.get("version") != self.record["version"]
+        now = self.prints[role].parts
+        settings = list(_differences(_settings(now), _settings(before), common))
+        code = list(_differences(now, before, common)) if not settings else []
+        if settings and role != "conclude":
+            found.refused[role] = _listed(settings)
+        elif settings or code:
+            found.notices.append(f"{role} has changed since this run began: {_listed(settings or code)}")
+
+
+def _settings(parts: Mapping[str, str]) -> dict[str, str]:
+    return {path: value for path, value in parts.items() if not path.startswith(CODE)}
+
+
+def _differences(now: Mapping[str, str], before: Mapping[str, str], common: bool = False) -> Iterator[str]:
+    for path in sorted((now.keys() & before.keys()) - {REST} if common else now.keys() | before.keys()):
+        was, new = before.get(path), now.get(path)
+        if was == new:
+            continue
+        if path.startswith(CODE):
+            yield f"the {path} changed" if was and new else f"the {path} is {'no longer' if was else 'newly'} used"
+        else:
+            yield f"{path} was {was or 'not there'}, is {new or 'not there'}"
+
+
+def _listed(differences: list[str]) -> str:
+    more = len(differences) - _NAMED
+    return "; ".join(differences[:_NAMED]) + (f"; and {more} more" if more > 0 else "")
