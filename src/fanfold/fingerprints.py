@@ -67,6 +67,13 @@ class Fingerprint:
     own: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Stands, in the settings that an object gives as its fingerprint, for what cannot be told."""
+
+    what: str
+
+
 def fingerprint(value: Any, role: str = "evaluate", *, untouched: bool = False) -> Fingerprint:
     """What `value` is; `role` is what it is called in paths.
 
@@ -179,6 +186,8 @@ class _Walk:
         elif own is not None:
             self._leaf(path, name_of(value))
             self.value(path, dict(own), (), owner)
+        elif kind is Unknown:
+            self._give_up(path, owner, value.what)
         elif issubclass(kind, types.ModuleType):
             self._module(path, value)
         elif kind is types.FunctionType:

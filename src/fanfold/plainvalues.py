@@ -175,7 +175,9 @@ def looks_secret(name: str, value: Any) -> bool:
     if type(value) in (bool, int, float, complex, type(None)):
         return False
     return _SECRET_NAME.search(name) is not None or (
-        type(value) is str and len(value) <= _SHORT and (_SECRET_TEXT.search(value) is not None or _random_looking(value))
+        type(value) is str
+        and len(value) <= _SHORT
+        and (_SECRET_TEXT.search(value) is not None or _random_looking(value))
     )
 
 

@@ -203,6 +203,8 @@ class Start:
             study = replace(study, stop=limited(study.stop, MaxCost(max(1e-12, left))))
         meta = {"belongs_to": done.id}
         how = replace(self.how, executor=self.executor, ledger=done.ledger.path, run=name, meta=meta)
+        if how.reuse == "ledger" and Identity.of(study).unknown("evaluate"):
+            how = replace(how, reuse="run")  # a search that is over is not lost because of what is done with it
         start = Start(study, how)
         start.handed_over = self._take_over
         return await start()

@@ -6,7 +6,7 @@ import ast
 import dis
 import linecache
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
 
@@ -153,13 +153,27 @@ def _instructions(code: CodeType) -> str:
 # -- by source -------------------------------------------------------------------------------------------------------
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-#: Of each file: its lines, and its functions by name and first line.
-_FILES: dict[str, tuple[list[str], dict[tuple[str, int], list[_Function]]]] = {}
+_Key = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _File:
+    """The functions of a file by name and first line, as syntax and compiled."""
+
+    lines: list[str]
+    nodes: dict[_Key, list[_Function]] = field(default_factory=dict)
+    codes: dict[_Key, list[str]] = field(default_factory=dict)
+
+
+_FILES: dict[str, _File] = {}
 
 
 def _node_of(code: CodeType) -> _Function | None:
     """The part of its file's syntax tree that a code object was compiled from, if that can be told for certain."""
-    found = _functions(code.co_filename).get((code.co_name, code.co_firstlineno), [])
+    file, key = _file(code.co_filename), (code.co_name, code.co_firstlineno)
+    found = file.nodes.get(key, [])
+    if _instructions(code) not in file.codes.get(key, ()):
+        return None  # the file was edited since it was loaded, and says something else than what runs
     if len(found) == 1:
         return found[0]
     spans = [(a, c, b, d) for a, b, c, d in code.co_positions() if a and b and c is not None and d is not None and d]
@@ -179,24 +193,26 @@ def _size(node: _Function) -> tuple[int, int]:
     return (node.end_lineno or 0) - node.lineno, (node.end_col_offset or 0) - node.col_offset
 
 
-def _functions(file: str) -> dict[tuple[str, int], list[_Function]]:
-    linecache.checkcache(file)
-    lines = linecache.getlines(file)
-    known = _FILES.get(file)
-    if known is not None and known[0] is lines:
-        return known[1]
-    functions: dict[tuple[str, int], list[_Function]] = {}
+def _file(name: str) -> _File:
+    linecache.checkcache(name)
+    lines = linecache.getlines(name)
+    known = _FILES.get(name)
+    if known is not None and known.lines is lines:
+        return known
+    file = _FILES[name] = _File(lines)
     try:
         tree = ast.parse("".join(lines))
+        compiled = compile(tree, name, "exec", dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError):
-        return functions
+        return file
+    for code in _nested(compiled):
+        file.codes.setdefault((code.co_name, code.co_firstlineno), []).append(_instructions(code))
     for node in ast.walk(tree):
         if isinstance(node, _Function):
-            name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
+            called = "<lambda>" if isinstance(node, ast.Lambda) else node.name
             first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
-            functions.setdefault((name, first), []).append(node)
-    _FILES[file] = lines, functions
-    return functions
+            file.nodes.setdefault((called, first), []).append(node)
+    return file
 
 
 def _changes(function: ast.AST) -> Iterator[Chain]:

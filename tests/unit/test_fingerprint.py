@@ -6,11 +6,12 @@ import asyncio
 import collections
 import enum
 import functools
-import gc
 import importlib
 import operator
+import os
 import random
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -27,7 +28,8 @@ import torch
 
 from fanfold import Case, ConfigError, Float, Genetic, Halving, Racing, Random, ReplayDivergence, Space, Study, Sweep
 from fanfold.events import Notice
-from fanfold.fingerprints import fingerprint
+from fanfold.fingerprints import Unknown, fingerprint
+from fanfold.identity import Identity
 from fanfold.models import model
 
 ROOT = Path(__file__).parents[2]
@@ -423,6 +425,15 @@ def test_a_module_imported_inside_counts_the_same_before_and_after_it_is_loaded(
     assert fingerprint(evaluate).text == before.text
 
 
+def test_a_file_that_was_edited_since_it_was_loaded_does_not_count(project: Callable[[dict[str, str]], Any]) -> None:
+    text = "def f(c, case):\n    return c + 1"
+    loaded, new = project({"evals": text}), project({"evals": text.replace("1", "2")})
+    file = Path(loaded.__code__.co_filename)
+    file.write_text(text.replace("1", "2"))
+    os.utime(file, (1, 1))
+    assert fingerprint(loaded).text != fingerprint(new).text, "what counts is the code that runs"
+
+
 def test_comments_formatting_and_docstrings_do_not_count(project: Callable[[dict[str, str]], Any]) -> None:
     first = project({"evals": "def f(c, case):\n    return c + 1"})
     one = fingerprint(first).text
@@ -472,6 +483,7 @@ UNKNOWN: dict[str, tuple[Callable[[], Any], str]] = {
     "a lock in a set": (lambda: Eval({threading.Lock()}), "evaluate.k"),
     "a lock inside an object of a library": (lambda: Eval(threading.Condition()), "evaluate.k"),
     "a fingerprint that raises": (Raises, "evaluate.fingerprint"),
+    "settings of its own that are unknown": (lambda: Settings(Unknown("the weather")), "evaluate.k"),
 }
 
 
@@ -479,8 +491,8 @@ UNKNOWN: dict[str, tuple[Callable[[], Any], str]] = {
 def test_a_fingerprint_of_what_cannot_be_written_down_is_unknown(make: Callable[[], Any], path: str) -> None:
     evaluate = make()
     assert list(fingerprint(evaluate).unknown) == [path]
-    del evaluate
-    gc.collect()
+    if hasattr(getattr(evaluate, "k", None), "close"):
+        evaluate.k.close()
 
 
 class Hostile:
@@ -757,11 +769,58 @@ def test_a_run_of_version_0_1_0_compares_what_it_kept(tmp_path: Path) -> None:
 
 # -- the same in every process, and quick --------------------------------------------------------------------
 
-PRINT = """
-import sys, json
-from fanfold.config import load
-from fanfold.plugins import find
+IDENTITIES = """
+import importlib, sys
+from fanfold.encoding import encode
+from fanfold.identity import Identity
+for name, settings in (
+    ("functions", {}), ("prompts", {}), ("prompts", {"model": ("simulated/a", "simulated/b"), "steady": True}),
+    ("critic", {"feedback": "simulated", "model": "simulated/critic"}), ("secrets", {}),
+    ("workflow", {}), ("workflow", {"mode": "ppo"}), ("neuro", {}),
+):
+    module = importlib.import_module(f"fanfold.studies.{name}")
+    made = Identity.of(module.study(module.Config(**settings)))
+    print(name, made.unknown(*made.prints) or "known", encode(made.record))
 """
+
+
+def test_every_study_has_a_known_fingerprint_that_is_the_same_in_every_process(tmp_path: Path) -> None:
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", IDENTITIES],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed, folder in (("1", tmp_path), ("2", ROOT))
+    ]
+    first, second = (each.communicate()[0].splitlines() for each in started)
+    assert [line.split()[:2] for line in first] == [
+        [name, "known"]
+        for name in ("functions", "prompts", "prompts", "critic", "secrets", "workflow", "workflow", "neuro")
+    ]
+    assert first == second
+    assert str(ROOT) not in str(first) and " at 0x" not in str(first)
+
+
+@pytest.mark.parametrize(
+    ("study", "first", "other", "named"),
+    [
+        ("prompts", {"temperature": 0.0}, {"temperature": 0.5}, "evaluate.temperature was 0.0, is 0.5"),
+        ("prompts", {}, {"model": ("simulated/other",)}, "evaluate.model was"),
+        ("prompts", {}, {"mutation_rate": 0.123}, "strategy._"),
+        ("workflow", {}, {"alignment_lambda": 0.123}, "is 0.123"),
+        ("functions", {}, {"population": 10}, "strategy._population was 40, is 10"),
+        ("functions", {}, {"function": "ackley"}, "evaluate was 'fanfold.functions.rastrigin/1'"),
+    ],
+)
+def test_a_changed_setting_of_a_study_is_named(
+    study: str, first: dict[str, Any], other: dict[str, Any], named: str
+) -> None:
+    module = importlib.import_module(f"fanfold.studies.{study}")
+    before, after = (Identity.of(module.study(module.Config(**settings))) for settings in (first, other))
+    assert named in str(after.changes(before.record).refused)
 
 
 def test_taking_a_fingerprint_takes_milliseconds() -> None:

@@ -98,7 +98,11 @@ def how_options(command: F) -> F:
             help="Whether model calls are answered from the ledger: refresh asks anew, offline never asks.",
         ),
         click.option("--report", metavar="FILE", help="Write an HTML report at the end."),
-        click.option("--accept-changes", is_flag=True, help="Go on although the evaluator's code has changed."),
+        click.option(
+            "--accept-changes",
+            is_flag=True,
+            help="Continue although the evaluator has changed: its code or its settings.",
+        ),
         click.option(
             "--trust-host",
             metavar="HOST",

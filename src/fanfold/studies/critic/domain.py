@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fanfold.encoding import digest, encode
+from fanfold.fingerprints import Unknown
 from fanfold.models import Model, model
 from fanfold.schedule import Plan, Schedule
 from fanfold.studies.critic.feedback import Source, source_of
@@ -87,13 +88,14 @@ class Evaluate:
     ask: str = "score"
     base_url: str | None = None
     max_tokens: int = 128
-    #: A source of feedback of one's own; it is not part of what identifies a run.
+    #: A source of feedback of one's own: another may take its place when a run is resumed, which says so.
     source: Source | None = field(default=None, compare=False)
 
     @property
-    def fingerprint(self) -> str:
+    def fingerprint(self) -> str | dict[str, Any]:
         settings = (self.model, self.base_url, self.feedback, self.ask, self.max_tokens)
-        return f"fanfold.critic/1 {digest(encode(settings)).hex()[:12]}"
+        said = f"fanfold.critic/1 {digest(encode(settings)).hex()[:12]}"
+        return said if self.source is None else {"settings": said, "source": Unknown("a source of one's own")}
 
     @functools.cached_property
     def asked(self) -> Model:

@@ -23,7 +23,7 @@ from fanfold.studies.workflow.apprentice import MOMENTS
 from fanfold.studies.workflow.cage2.rules import Game
 from fanfold.studies.workflow.rivals import Play, Watch, cases, judged
 from fanfold.studies.workflow.search import gp_ucb, observed, report
-from fanfold.studies.workflow.training import COLUMNS, cpu_seconds, timed, write
+from fanfold.studies.workflow.training import COLUMNS, cpu_seconds, settled, timed, write
 from fanfold.studies.workflow.workflows import NAMED, Workflow, checked, orders, show
 from fanfold.study import Study
 from fanfold.summary import Curve, Section, Summary
@@ -96,6 +96,11 @@ class Findings:
     fresh: int = 4096
     began: float = field(default_factory=time.time)
     used: float = field(default_factory=cpu_seconds)
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """Without when this process began, which is no change."""
+        return settled(self)
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         cpu, times = cpu_seconds() - self.used, timed(run)

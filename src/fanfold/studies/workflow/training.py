@@ -9,7 +9,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,11 @@ def _update(number: int, blocks: list[tuple[Result[Any], Any]], seconds: Mapping
     )
 
 
+def settled(made: Any) -> dict[str, Any]:
+    """What a conclusion was given, without what is measured from its making."""
+    return {each.name: getattr(made, each.name) for each in fields(made) if each.name not in ("began", "used")}
+
+
 @dataclass(frozen=True)
 class Conclusion:
     """Picks the policy that did best on held-out episodes, scores it on fresh ones, and writes agent and log."""
@@ -130,6 +135,11 @@ class Conclusion:
     timeout: float | None = None
     began: float = field(default_factory=time.time)
     used: float = field(default_factory=cpu_seconds)
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """Without when this process began, which is no change."""
+        return settled(self)
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         cpu, times = cpu_seconds() - self.used, timed(run)
