@@ -41,11 +41,11 @@ from fanfold.objects import (
     qualified,
     unmangled,
 )
-from fanfold.plainvalues import hashed, kept, plain
+from fanfold.plainvalues import TooMuch, hashed, kept, plain
 from fanfold.sourcecode import Chain, Code, read_code, under
 
-#: How many objects are looked at before a fingerprint is given up as unknown.
-_STEPS = 200_000
+#: How many objects and functions are looked at before a fingerprint is given up as unknown.
+_STEPS, _FUNCTIONS = 200_000, 5_000
 #: How many parts of a fingerprint are kept by name, of state and of code; the others are kept as one hash.
 _NAMED, _NAMED_CODE = 40, 20
 #: How paths of code begin, and what the others together are called.
@@ -118,6 +118,8 @@ class _Walk:
         self._seen: dict[int, str] = {}
         self._alive: list[Any] = []  # so that no id is given twice
         self._steps = 0
+        self._most = 1_000_000
+        self._read = 0
         self._mentioned = {"evaluate_block"}
         if is_a(root, types.MethodType):
             self._mentioned.add(root.__func__.__name__)
@@ -167,7 +169,9 @@ class _Walk:
                     self.value(f"{path}.{key}", value[key], (), owner)
             return
         try:
-            text = plain(value)
+            text = plain(value, self._most)
+        except TooMuch:
+            text, self._most = "", 10_000  # its parts are looked at one by one, each no longer at such length
         except Exception:  # not plain, or too odd to be
             text = ""
         if text:
@@ -311,6 +315,10 @@ class _Walk:
                 self._cell(f"{path}.{name}", cell, frozenset(), owner or path)
 
     def _own_function(self, path: str, function: types.FunctionType, owner: str | None, cls: type | None) -> None:
+        self._read += 1
+        if self._read > _FUNCTIONS:
+            self._give_up(self.role, None, "too much code to look at")
+            return
         code, names = read_code(function.__code__), function.__code__.co_varnames
         self._leaf(f"{CODE}{function.__module__}.{function.__qualname__}", hashed(code.text))
         if cls is not None:

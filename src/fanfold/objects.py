@@ -66,8 +66,16 @@ CONTAINERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 
 
 def name_of(value: Any) -> str:
-    while type(value) is functools.partial or is_a(value, types.MethodType):
-        value = value.func if type(value) is functools.partial else value.__func__
+    """The full name of the function or class that a value is made of."""
+    while True:
+        if type(value) is functools.partial:
+            value = value.func
+        elif is_a(value, types.MethodType):
+            value = value.__func__
+        elif not is_a(value, type) and "__wrapped__" in (held := attributes_of(value)):
+            value = held["__wrapped__"]
+        else:
+            break
     if is_a(value, types.FunctionType | type | types.BuiltinFunctionType):
         return f"{value.__module__}.{value.__qualname__}"
     return qualified(type(value))

@@ -20,8 +20,6 @@ from typing import Any
 
 from fanfold.encoding import digest
 
-#: How many parts a nested value may have before it is looked at piece by piece.
-_PARTS = 100_000
 #: How long a text may be to be shown.
 _SHORT = 40
 _ATOMS = frozenset((type(None), bool, int, float, complex, str, type(...), type(NotImplemented), range))
@@ -53,14 +51,18 @@ class NotPlain(Exception):
     """The value holds something that cannot be written down as it is."""
 
 
-def plain(value: Any) -> str:
-    """The text of a plain value, or NotPlain."""
-    return _Plain().text(value)
+class TooMuch(NotPlain):
+    """The value has more parts than were to be looked at."""
+
+
+def plain(value: Any, most: int = 1_000_000) -> str:
+    """The text of a plain value of at most so many parts, or NotPlain."""
+    return _Plain(most).text(value)
 
 
 class _Plain:
-    def __init__(self) -> None:
-        self.left = _PARTS
+    def __init__(self, most: int) -> None:
+        self.left = most
 
     def text(self, value: Any) -> str:
         kind = type(value)
@@ -70,8 +72,10 @@ class _Plain:
             return self._sequence(value, kind)
         self.left -= 1
         if self.left < 0:
-            raise NotPlain
+            raise TooMuch
         if kind is dict:
+            if set(map(type, value)) == {str} and set(map(type, value.values())) <= _ATOMS:
+                return f"{{{_atom(sorted(value.items()))}}}"
             items = sorted((self.text(key), self.text(item)) for key, item in value.items())
             return f"{{{', '.join(f'{key}: {item}' for key, item in items)}}}"
         if kind is set or kind is frozenset:
@@ -84,7 +88,7 @@ class _Plain:
             return _atom(value)
         self.left -= len(value)
         if self.left < 0:
-            raise NotPlain
+            raise TooMuch
         return f"{kind.__name__}({', '.join(map(self.text, value))})"
 
     def _other(self, value: Any, kind: type) -> str:
@@ -112,7 +116,7 @@ def _atom(value: Any) -> str:
     try:
         return repr(value)
     except ValueError:  # a whole number of more digits than Python likes to write
-        return hex(value) if type(value) is int else ", ".join(map(_atom, value))
+        return hex(value) if type(value) is int else ", ".join(map(_atom, value)) + f" in {type(value).__name__}"
 
 
 def _array(value: Any, kind: type) -> str:

@@ -179,7 +179,7 @@ def test_a_changed_study_is_not_continued(folder: Path, as_json: Json, fanfold: 
     path.write_text(STUDY)
     as_json("run", "mine_g.py", "--run", "it", "--executor", "inline", "--max-trials", "5")
     path.write_text(STUDY.replace("-abs(candidate", "-2 * abs(candidate"))
-    assert "evaluate was" in fanfold("resume", "it", code=4).stderr
+    assert "the code of mine_g.evaluate changed" in fanfold("resume", "it", code=4).stderr
     assert as_json("resume", "it", "--accept-changes", "--max-trials", "8")["trials"] == 8
 
 
