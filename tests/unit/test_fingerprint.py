@@ -733,6 +733,27 @@ def test_a_strategy_that_cannot_be_written_down_resumes_with_a_notice(tmp_path: 
     assert "strategy.held (_thread.lock)" in notice
 
 
+class Budgeted(Sweep[Any]):
+    """A strategy that uses up its setting; a run uses a copy, so what the study holds is what was given."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__(range(9))
+        self.left = left
+
+    def ask(self, n: int) -> list[Any]:
+        asked = super().ask(min(n, self.left))
+        self.left -= len(asked)
+        return asked
+
+
+def test_a_setting_that_a_strategy_uses_up_counts(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"ledger": tmp_path / "a.db", "run": "a"}
+    study(Eval(1), strategy=Budgeted(2)).run(**how)
+    assert study(Eval(1), strategy=Budgeted(2)).run(**how).progress.told == 2
+    with pytest.raises(ReplayDivergence, match=r"strategy\.left was 2, is 3"):
+        study(Eval(1), strategy=Budgeted(3)).run(**how)
+
+
 def test_a_changed_conclusion_is_said_and_not_refused(tmp_path: Path) -> None:
     from fanfold.summary import Summary
 
