@@ -851,3 +851,18 @@ def test_taking_a_fingerprint_takes_milliseconds() -> None:
     for _ in range(5):
         fingerprint(evaluate)
     assert (time.process_time() - began) / 5 < 0.05
+
+
+def test_a_sweep_that_has_grown_continues_its_run(tmp_path: Path) -> None:
+    """Its fingerprint leaves the list out, because replay compares every candidate."""
+    evaluated: list[int] = []
+
+    def evaluate(candidate: int, case: Case) -> float:
+        evaluated.append(candidate)
+        return float(candidate)
+
+    Study(Sweep([1, 2]), evaluate).run(ledger=tmp_path / "a.db", run="one")
+    run = Study(Sweep([1, 2, 3]), evaluate).run(ledger=tmp_path / "a.db", run="one")
+    assert run.progress.told == 3 and evaluated == [1, 2, 3]
+    with pytest.raises(ReplayDivergence):
+        Study(Sweep([1, 5, 3]), evaluate).run(ledger=tmp_path / "a.db", run="one")

@@ -1,12 +1,4 @@
-"""What an evaluator is: a fingerprint that is equal only where everything that may decide a result is equal.
-
-Covered are the code (without comments, formatting and docstrings), the state of objects, closures, defaults, partials,
-and the values and functions of the project's own modules that the code reaches by name.  What belongs to the standard
-library, to installed packages or to Fanfold counts by its name only, and so does not change with their versions.  What
-cannot be written down makes a fingerprint unknown: nobody can say whether it is equal to another.
-
-Nothing of the user's is called on the way, except an attribute `fingerprint`, which decides for its object.
-"""
+"""The walk through a value and all that it reaches: what is found on the way makes its fingerprint."""
 
 from __future__ import annotations
 
@@ -21,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.encoding import digest
-from fanfold.modules import Modules
-from fanfold.objects import (
+from fanfold.fingerprints.code import Chain, Code, read_code, under
+from fanfold.fingerprints.modules import Modules
+from fanfold.fingerprints.objects import (
     BUILT_IN,
     CONTAINERS,
     DESCRIPTORS,
@@ -41,8 +34,7 @@ from fanfold.objects import (
     qualified,
     unmangled,
 )
-from fanfold.plainvalues import TooMuch, hashed, kept, plain
-from fanfold.sourcecode import Chain, Code, read_code, under
+from fanfold.fingerprints.values import TooMuch, hashed, kept, plain
 
 #: How many objects and functions are looked at before a fingerprint is given up as unknown.
 _STEPS, _FUNCTIONS = 200_000, 5_000

@@ -12,10 +12,10 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from fanfold.sourcecode import Chain, imported, syntax
+from fanfold.fingerprints.code import Chain, imported, syntax
 
 _INSTALLED = ("site-packages", "dist-packages")
-_FANFOLD = str(Path(__file__).parent)
+_FANFOLD = str(Path(__file__).parents[1])
 
 
 @functools.cache
