@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import math
+import re
+import reprlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -12,6 +16,22 @@ from fanfold.errors import ConfigError
 from fanfold.types import Blob
 
 BLOB_KEY = "$blob"
+#: How deep lists and dicts may be nested: what is written must be readable wherever the stack happens to stand.
+DEEPEST = 200
+#: The most characters that are kept of a text for people.
+LONGEST_TEXT = 30_000
+#: The most bytes of JSON that the data of one outcome may take; more belongs into blobs, which are read when needed.
+MOST_DATA = 64 * 2**20
+#: The most bytes of one blob: a row of SQLite must stay below 1e9 bytes.
+LARGEST_BLOB = 999_999_000
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """The data of an outcome as the ledger keeps it: its JSON, and the bytes of the blobs in it by their digests."""
+
+    text: str
+    blobs: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def _encode_other(value: Any) -> Any:
@@ -25,15 +45,80 @@ def _encode_other(value: Any) -> Any:
 _canonical = msgspec.json.Encoder(enc_hook=_encode_other, order="sorted")
 
 
-def encode(value: Any, what: str = "value") -> str:
-    """Canonical JSON: equal values give equal text.  `what` names the value in the error when it cannot be encoded."""
+def encode(value: Any, what: str = "value", *, finite: bool = True) -> str:
+    """Canonical JSON: equal values give equal text.  `what` names the value in the error when it cannot be encoded.
+
+    NaN and infinity, which JSON does not have, are refused; with `finite=False` they become null.
+    """
+    return _encoded(value, what, finite).decode()
+
+
+def _encoded(value: Any, what: str, finite: bool = True) -> bytes:
     try:
-        return _canonical.encode(value).decode()
-    except (TypeError, ValueError, RecursionError) as error:
+        raw = _canonical.encode(value)
+        if finite and b"null" in raw:
+            _check_finite(msgspec.to_builtins(value, enc_hook=_encode_other), "")
+        if len(raw) > 2 * DEEPEST and _too_deep(raw):
+            raise ValueError(f"it is nested deeper than {DEEPEST} levels")
+        return raw
+    except Exception as error:  # also what a value's own methods raise
         raise ConfigError(
-            f"{what} cannot be written to the ledger: {error}. Use strings, numbers, tuples, lists, dicts, "
-            f"dataclasses, numpy arrays or Blob.of(bytes)"
+            f"{what} cannot be written to the ledger: {words(error)}. Use strings, finite numbers, tuples, lists, "
+            f"dicts, dataclasses, numpy arrays or Blob.of(bytes)"
         ) from error
+
+
+def _check_finite(value: Any, where: str) -> None:
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{f'its {where}' if where else 'it'} is {value}, which JSON does not have")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check_finite(item, f"{where}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for position, item in enumerate(value):
+            if type(item) is not float or not math.isfinite(item):
+                _check_finite(item, f"{where}[{position}]")
+
+
+_STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def _too_deep(raw: bytes) -> bool:
+    if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
+        return False
+    brackets = _STRINGS.sub(b"", raw).translate(None, _NO_BRACKETS)
+    for _ in range(DEEPEST):  # each turn takes the innermost level away, at the speed of C
+        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+    return bool(brackets)
+
+
+def pack(value: Any, what: str = "the data of the outcome") -> Encoded:
+    """The data of an outcome, ready for the ledger.  Lone surrogates are replaced: half an emoji costs no score."""
+    try:
+        raw = _encoded(value, what)
+    except ConfigError as error:
+        if not isinstance(error.__cause__, UnicodeEncodeError):
+            raise
+        raw = _encoded(_mended(msgspec.to_builtins(value, enc_hook=_encode_other)), what)
+    if len(raw) > MOST_DATA:
+        raise ConfigError(
+            f"{what} is {len(raw):,} bytes of JSON, and at most {MOST_DATA:,} are kept: return less, or put large "
+            "parts into Blob.of(bytes)"
+        )
+    text = raw.decode()
+    return Encoded(text, blobs_in(value, text, what)) if f'"{BLOB_KEY}"' in text else Encoded(text)
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return _without_surrogates(value)
+    if isinstance(value, dict):
+        return {_mended(key): _mended(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mended(item) for item in value]
+    return value
 
 
 def decode(text: str | bytes, load: Callable[[str], bytes] | None = None) -> Any:
@@ -45,7 +130,7 @@ def decode(text: str | bytes, load: Callable[[str], bytes] | None = None) -> Any
 
 def _revive(value: Any, load: Callable[[str], bytes]) -> Any:
     if isinstance(value, dict):
-        if len(value) == 1 and BLOB_KEY in value:
+        if len(value) == 1 and isinstance(value.get(BLOB_KEY), str):
             return Blob(value[BLOB_KEY], load)
         return {key: _revive(item, load) for key, item in value.items()}
     if isinstance(value, list):
@@ -53,17 +138,63 @@ def _revive(value: Any, load: Callable[[str], bytes]) -> Any:
     return value
 
 
-def blobs_in(value: Any) -> list[Blob]:
-    """Every blob inside a value, in any order."""
-    found: list[Blob] = []
+#: In JSON text this can be nothing but a reference: inside a string the quotes would be escaped.
+_REFERENCE = re.compile(re.escape(f'{{"{BLOB_KEY}":') + r'(?:"([^"]*)"\}|)')
+
+
+def blobs_in(value: Any, text: str, what: str) -> dict[str, bytes]:
+    """The bytes of every blob inside a value whose JSON is `text`, by their digests."""
+    found: dict[str, bytes] = {}
 
     def hook(item: Any) -> Any:
-        if isinstance(item, Blob):
-            found.append(item)
+        if isinstance(item, Blob) and item.digest not in found:
+            data = item.read()
+            if not isinstance(data, bytes):
+                raise ConfigError(f"{what} holds a blob of {type(data).__name__}: make it with Blob.of(bytes)")
+            if len(data) > LARGEST_BLOB:
+                raise ConfigError(
+                    f"{what} holds a blob of {len(data):,} bytes, and at most {LARGEST_BLOB:,} can be kept: split it"
+                )
+            found[item.digest] = data
         return _encode_other(item)
 
-    msgspec.json.encode(value, enc_hook=hook)
+    msgspec.to_builtins(value, enc_hook=hook)
+    if set(_REFERENCE.findall(text)) != set(found):
+        raise ConfigError(f"{what} uses the key {BLOB_KEY!r}, which stands for Blob.of(bytes): use another key")
     return found
+
+
+def words(value: Any, most: int = 0) -> str:
+    """What a value says of itself, as text that can be kept: whatever its `__str__` does, and of limited length."""
+    most = most or LONGEST_TEXT
+    try:
+        text = str.__str__(value if isinstance(value, str) else str(value))  # and of no class of the user's own
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return f"(a {type(value).__name__} that gives no text: its __str__ raised {type(error).__name__})"
+    if len(text) > most:  # the beginning says what it is about, the end of a traceback what happened
+        end = most // 2
+        text = f"{text[: most - end]}\n... {len(text) - most:,} characters were cut here ...\n{text[-end:]}"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return _without_surrogates(text)
+    return text
+
+
+def brief(value: Any) -> str:
+    """A value and its type in a few words, for a message."""
+    try:
+        text = words(reprlib.repr(value), 60).replace("\n", " ")
+    except Exception:  # an integer of too many digits, for one
+        return f"a value of type {type(value).__name__!r}"
+    return f"{text} ({type(value).__name__})"
+
+
+def _without_surrogates(text: str) -> str:
+    """Pairs of surrogates become the character they stand for, lone ones the replacement character."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def digest(*parts: str | bytes) -> bytes:

@@ -24,6 +24,10 @@ class LedgerError(FanfoldError):
     """The run file cannot be opened, read or written."""
 
 
+class RowRefused(LedgerError):
+    """The run file cannot hold what one row contains; other rows are not concerned."""
+
+
 class RunLocked(LedgerError):
     """Another process is working on the same run."""
 

@@ -1,13 +1,17 @@
 """How a cell is evaluated where it runs: the user's function is called, and whatever happens becomes an outcome.
 
-Worker processes import this module, so it imports little.
+Every field of an outcome is checked here and nowhere else: scores and costs are finite floats, kinds are words, texts
+can be kept, and data is `Encoded`.  Worker processes import this module, so it imports little.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from types import CoroutineType
 from typing import Any
 
 from fanfold.errors import CallFailed, NoWayHome
@@ -49,9 +53,9 @@ class One:
     def __call__(self, *arguments: Any) -> Outcome:
         try:
             return outcome_of(self.evaluate(*arguments))
-        except NoWayHome:
-            raise  # nobody's evaluation can make its calls here: the run is refused
-        except (Exception, SystemExit) as error:
+        except (KeyboardInterrupt, NoWayHome):  # the latter: nobody's evaluation can make its calls here
+            raise
+        except BaseException as error:  # a plain function cannot be cancelled: whatever it raises is its own doing
             return failure_of(error)
 
 
@@ -64,23 +68,25 @@ class OneAsync:
     async def __call__(self, *arguments: Any) -> Outcome:
         try:
             return outcome_of(await self.evaluate(*arguments))
-        except NoWayHome:
-            raise  # nobody's evaluation can make its calls here: the run is refused
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if _from_outside(error):
+                raise
             return failure_of(error)
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Evaluates many cells in one call."""
+    """Evaluates many cells in one call.  Raises an ordinary error where that failed as a whole."""
 
     evaluate_block: Any
 
     def __call__(self, cells: Sequence[tuple[Any, ...]]) -> list[Outcome]:
-        values = list(self.evaluate_block(cells))
-        if len(values) != len(cells):
-            raise ValueError(f"evaluate_block was given {len(cells)} cells and gave {len(values)} outcomes")
-        return [outcome_of(value) for value in values]
+        try:
+            return outcomes_of(self.evaluate_block(cells), len(cells))
+        except (KeyboardInterrupt, NoWayHome):
+            raise
+        except BaseException as error:
+            raise RuntimeError(failure_of(error).message) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,35 +96,130 @@ class BlockAsync:
     evaluate_block: Any
 
     async def __call__(self, cells: Sequence[tuple[Any, ...]]) -> list[Outcome]:
-        values = await self.evaluate_block(cells)
-        return Block(lambda cells: values)(cells)
+        try:
+            return outcomes_of(await self.evaluate_block(cells), len(cells))
+        except BaseException as error:
+            if _from_outside(error):
+                raise
+            raise RuntimeError(failure_of(error).message) from None
+
+
+def _from_outside(error: BaseException) -> bool:
+    """Whether this may be Ctrl-C, a cancellation or the run's own refusal, and not the evaluator's doing."""
+    if isinstance(error, Exception):
+        return isinstance(error, NoWayHome)  # nobody's evaluation can make its calls here: the run is refused
+    import asyncio  # loaded wherever something is awaited
+
+    return isinstance(error, KeyboardInterrupt | asyncio.CancelledError)
+
+
+def outcomes_of(values: Any, count: int) -> list[Outcome]:
+    """Read what `evaluate_block` returned for so many cells: one bad value among them fails alone."""
+    if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping | Set):
+        raise TypeError(f"evaluate_block returned {_brief(values)}: return a list with one outcome for each cell")
+    listed = list(itertools.islice(values, count + 1))  # an endless generator must not hang
+    if len(listed) != count:
+        gave = len(listed) if len(listed) < count else "more"
+        raise ValueError(f"evaluate_block was given {count} cells and gave {gave} outcomes")
+    return [outcome_of(value) for value in listed]
 
 
 def outcome_of(value: Any) -> Outcome:
     """Read what an evaluator returned: a number or an outcome; anything else is a failure that says so."""
-    if isinstance(value, Failed):
-        return value
-    found = value if isinstance(value, Ok) else Ok(value)
-    score = found.score
-    if not isinstance(score, bool | int | float) and not hasattr(score, "__float__"):
-        return Failed("bad-score", f"the evaluator returned {_brief(score)}: return a finite number or Ok(score, ...)")
+    if type(value) is float and math.isfinite(value):
+        return Ok(value)
     try:
-        number = float(score)
-    except (TypeError, ValueError) as error:
-        return Failed("bad-score", f"the evaluator returned {_brief(score)}, which is not one number: {error}")
-    if not math.isfinite(number):
-        return Failed("bad-score", f"the evaluator returned the score {number}: return a finite number, or raise")
-    return replace(found, score=number) if number is not score else found
+        return _failed(value) if isinstance(value, Failed) else _ok(value if isinstance(value, Ok) else Ok(value))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # of a class of the user's own
+        return failure_of(error)
+
+
+def _ok(value: Ok) -> Outcome:
+    cost, score = _number(value.cost), _number(value.score)
+    if cost is None or cost < 0.0:
+        return Failed("bad-data", f"the evaluator returned {_cost_problem(value.cost)}")
+    if score is None:
+        return Failed("bad-score", _score_problem(value.score), cost=cost)
+    if value.data is None:
+        return Ok(score, None, cost)
+    from fanfold.encoding import pack, words
+
+    try:
+        return Ok(score, pack(value.data), cost)
+    except Exception as error:
+        return Failed("bad-data", words(error), cost=cost)
+
+
+def _failed(value: Failed) -> Failed:
+    from fanfold.encoding import words
+
+    cost = _number(value.cost)
+    if cost is None or cost < 0.0:
+        problem, cost = _cost_problem(value.cost), 0.0
+    elif (kind := _word(value.kind)) is None:
+        problem = f"the kind {_brief(value.kind)}: give one word"
+    else:
+        return Failed(kind, words(value.message), words(value.detail), cost)
+    said = words(f"the evaluator returned Failed with {problem}; its message was: {words(value.message)}")
+    return Failed("bad-data", said, words(value.detail), cost)
+
+
+def _word(kind: Any) -> str | None:
+    """A failure's kind; None where it is not one word.  No commas either: kinds are named in lists."""
+    return str.__str__(kind) if isinstance(kind, str) and re.fullmatch(r"[\w.:/+-]{1,80}", kind) else None
+
+
+def _number(value: Any) -> float | None:
+    """A finite float, of whatever kind of number that was; None where it is not one."""
+    if type(value) is not float:
+        if not isinstance(value, int) and (not hasattr(type(value), "__float__") or _complex(value)):
+            return None
+        try:
+            value = float(value)
+        except Exception:  # an array, an integer beyond 1e308, a class of the user's own
+            return None
+    number: float = value
+    return number if math.isfinite(number) else None
+
+
+def _complex(value: Any) -> bool:
+    """Whether `float` would drop an imaginary part, as it does with numpy's numbers."""
+    import numbers
+
+    return isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real)
+
+
+def _score_problem(score: Any) -> str:
+    if isinstance(score, CoroutineType):
+        score.close()  # or Python warns that nobody awaited it
+        return "the evaluator returned a coroutine: make it a coroutine function (async def) that awaits it"
+    if isinstance(score, float):
+        return f"the evaluator returned the score {score}: return a finite number, or raise"
+    return f"the evaluator returned {_brief(score)}, which is not one number: return a finite number or Ok(score, ...)"
+
+
+def _cost_problem(cost: Any) -> str:
+    return f"the cost {_brief(cost)}: give a finite number of at least 0"
 
 
 def failure_of(error: BaseException) -> Failed:
-    message = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """An exception as an outcome, whatever its own methods do."""
     import traceback  # only where something failed
 
-    kind = error.kind if isinstance(error, CallFailed) else "error"
-    return Failed(kind, redact(message), redact("".join(traceback.format_exception(error))))
+    from fanfold.encoding import words
+
+    kind = (_word(error.kind) if isinstance(error, CallFailed) else None) or "error"
+    name, text = type(error).__name__, words(error)
+    try:
+        detail = "".join(traceback.format_exception(error))
+    except Exception as problem:
+        detail = f"(no traceback: formatting it raised {type(problem).__name__})"
+    return Failed(kind, words(redact(f"{name}: {text}" if text else name)), words(redact(detail)))
 
 
 def _brief(value: Any) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+    from fanfold.encoding import brief
+
+    return brief(value)

@@ -8,17 +8,20 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Generic, Protocol
 
-from fanfold.encoding import encode
-from fanfold.errors import ConfigError, ReplayDivergence
+from fanfold.encoding import brief, encode
+from fanfold.errors import ConfigError, FanfoldError, ReplayDivergence
 from fanfold.events import Progress
 from fanfold.schedule import Plan, Schedule
 from fanfold.stop import Rule
 from fanfold.strategy import Strategy
 from fanfold.types import C, Case, Dropped, Failed, Outcome, Result, Trial
+
+_RESUMABLE = "What is finished is kept: mend the strategy, then run again under the same name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,20 +226,55 @@ class Fold(Generic[C]):
         room = min(self.rules.window - len(self._open), allowance)
         if room < 1:
             return
-        candidates = self.strategy.ask(int(room))
-        if len(candidates) > room:
-            raise ConfigError(f"{type(self.strategy).__name__}.ask({int(room)}) gave {len(candidates)} candidates")
-        for candidate in candidates:
+        name = type(self.strategy).__name__
+        for candidate in self._ask(int(room)):
+            text = encode(candidate, f"{name}'s candidate of trial {self.tally.asked}")
             trial = Trial(self.tally.asked, candidate, self._origin(candidate))
-            text = encode(candidate, f"the candidate of trial {trial.number}")
             self._journal.asked(trial, text, self.tally.told)
             self.tally.asked += 1
             self._plan(trial, text)
 
+    def _ask(self, room: int) -> Sequence[C]:
+        try:
+            answer: Any = self.strategy.ask(room)
+            if type(answer) is not list:
+                if not isinstance(answer, Iterable) or isinstance(answer, str | bytes | Mapping | Set):
+                    raise ConfigError(
+                        f"{type(self.strategy).__name__}.ask({room}) gave {brief(answer)}: it must give a list of "
+                        f"candidates, an empty one where there is nothing to ask. {_RESUMABLE}"
+                    )
+                answer = list(islice(answer, room + 1))  # an endless generator must not hang
+        except StopIteration as error:  # which would become another error on its way through a coroutine
+            raise ConfigError(
+                f"{type(self.strategy).__name__}.ask({room}) raised StopIteration: give an empty list where there is "
+                f"nothing more to ask. {_RESUMABLE}"
+            ) from error
+        except Exception as error:
+            self._blame(error, f"ask({room})")
+            raise
+        if len(answer) > room:
+            raise ConfigError(
+                f"{type(self.strategy).__name__}.ask({room}) gave {len(answer)} candidates: it must give at most "
+                f"{room}. {_RESUMABLE}"
+            )
+        candidates: list[C] = answer
+        return candidates
+
     def _origin(self, candidate: C) -> Any:
         # A strategy need not be a subclass of ours.
         origin = getattr(self.strategy, "origin", None)
-        return None if origin is None else origin(candidate)
+        if origin is None:
+            return None
+        try:
+            return origin(candidate)
+        except Exception as error:
+            self._blame(error, f"origin() for trial {self.tally.asked}")
+            raise
+
+    def _blame(self, error: Exception, what: str) -> None:
+        """The strategy's own error keeps its type and traceback, and says whose it is and what to do."""
+        if not isinstance(error, FanfoldError):
+            error.add_note(f"Raised by {type(self.strategy).__name__}.{what}. {_RESUMABLE}")
 
     def _plan(self, trial: Trial[C], text: str) -> None:
         row = _Row(trial, text, self.schedule.plan(trial, self.rules.cases))
@@ -291,7 +329,11 @@ class Fold(Generic[C]):
             result = Result(row.trial, self._score(row), self._in_case_order(row), dropped)
             self._journal.told(self.tally.told, result)
             self.tally.tell(result, row.text)
-            self.strategy.tell(result)
+            try:
+                self.strategy.tell(result)
+            except Exception as error:
+                self._blame(error, f"tell() for trial {number}")
+                raise
             self.schedule.tell(result)
             self.after_told(result)
             progress = self.progress
@@ -317,8 +359,16 @@ class Fold(Generic[C]):
             if score is None:
                 return None
             scores.append(score)
-        score = float(self.rules.fold(scores)) if scores else None
-        return score if score is not None and math.isfinite(score) else None
+        if not scores:
+            return None
+        try:
+            score = float(self.rules.fold(scores))
+        except OverflowError:  # the mean of scores near 1e308 is such
+            return None
+        except Exception as error:
+            error.add_note(f"Raised by the study's fold for the scores {brief(scores)} of trial {row.trial.number}")
+            raise
+        return score if math.isfinite(score) else None
 
     def _take(self) -> list[Cell[C]]:
         cells, self._cells = self._cells, []

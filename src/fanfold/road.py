@@ -16,7 +16,7 @@ from typing import Any, TypeGuard
 from fanfold.attempt import Backoff, attempt
 from fanfold.calls import METER, Meter
 from fanfold.encoding import decode, digest, encode
-from fanfold.errors import CallFailed, ConfigError, ExecutorBroken, WorkerDied
+from fanfold.errors import CallFailed, ConfigError, ExecutorBroken, RowRefused, WorkerDied
 from fanfold.evaluation import arguments, block_size, failure_of, for_blocks, for_one
 from fanfold.events import EvaluationFinished, Event, Ticked, TrialTold, Watcher
 from fanfold.executors import Executor
@@ -164,13 +164,15 @@ class Road:
             if taken % 256 == 0:
                 await asyncio.sleep(0)  # a long replay must not starve timers and Ctrl-C
 
-    def _landed(self, key: bytes, cell: Cell[Any], outcome: Outcome, error: BaseException | None) -> None:
-        """An outcome is on disk: the fold may have it, and so may cells that waited for the same."""
+    def _landed(
+        self, key: bytes, cell: Cell[Any], outcome: Outcome, opened: Outcome, error: BaseException | None
+    ) -> None:
+        """An outcome is on disk: the fold may have it, opened, and so may cells that waited for the same."""
         self._unsaved -= 1
         if error is not None:
             self._fail(error)
             return
-        self._ready.append((cell, outcome))
+        self._ready.append((cell, opened))
         for twin in self._sharing.pop(key, ()):
             self._record(key, twin, outcome, (time.time(), 0.0, 0), reused=True)
         self._wake.set()
@@ -269,21 +271,21 @@ class Road:
         self._unsaved += 1
         if reused:
             outcome = replace(outcome, cost=0.0)  # paid for where it was evaluated
+        opened = outcome
+        if isinstance(outcome, Ok) and outcome.data is not None:
+            opened = replace(outcome, data=decode(outcome.data.text, self.journal.ledger.blob))
 
         def landed(error: BaseException | None) -> None:
-            self._landed(key, cell, outcome, error)
+            if isinstance(error, RowRefused) and isinstance(outcome, Ok):
+                self._unsaved -= 1
+                self._record(key, cell, Failed("bad-data", str(error), cost=outcome.cost), times)
+            else:
+                self._landed(key, cell, outcome, opened, error)
 
-        where = (cell.trial.number, cell.position, key)
-        try:
-            text = self.journal.evaluated(*where, outcome, times, reused, landed)
-        except ConfigError as error:
-            outcome = Failed("bad-data", str(error), cost=outcome.cost)
-            text = self.journal.evaluated(*where, outcome, times, reused, landed)
-        if text is not None and not reused and isinstance(outcome, Ok):
-            outcome = replace(outcome, data=decode(text, self.journal.ledger.blob))
+        self.journal.evaluated(cell.trial.number, cell.position, key, outcome, times, reused, landed)
         self.fold.tally.reused += reused
         if self._watch is not None:
-            self._emit(EvaluationFinished(cell.trial.number, cell.case.id, outcome, times[1]))
+            self._emit(EvaluationFinished(cell.trial.number, cell.case.id, opened, times[1]))
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)

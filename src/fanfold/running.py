@@ -21,7 +21,7 @@ import msgspec
 
 from fanfold import executors
 from fanfold.calls import Cache, Desk, Metrics, at_work, counted, open_requests
-from fanfold.encoding import derive_seed, encode
+from fanfold.encoding import derive_seed, encode, words
 from fanfold.errors import ConfigError, Interrupted, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
 from fanfold.fold import Fold, Rules, Tally
@@ -155,7 +155,7 @@ class Start:
             status, reason = "stopped", INTERRUPTED
             raise
         except Exception as error:
-            reason = str(error)
+            reason = words(error)
             raise
         finally:
             for remark in self.executor.remarks():
@@ -181,7 +181,7 @@ class Start:
         commits = Commits(done.ledger)
         try:
             summary = await conclude(done, go)
-            commits.put(Insert.SUMMARY, (run, encode(summary, f"the summary of {done.id}")))
+            commits.put(Insert.SUMMARY, (run, encode(summary, f"the summary of {done.id}", finite=False)))
         except asyncio.CancelledError:
             if not beside or beside[-1].reason != INTERRUPTED:
                 raise

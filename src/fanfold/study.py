@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor as PoolExecutor
@@ -152,5 +153,16 @@ def _cases(cases: Iterable[Any] | None, seed: int) -> Iterator[Case]:
         if case.id in seen:
             raise ConfigError(f"two cases have the id {case.id!r}: ids must be unique, results are kept by them")
         seen.add(case.id)
-        own = derive_seed(seed, "case", case.id) if case.seed is None else case.seed
+        encode([case.id, case.data], f"case {case.id!r}")  # what the ledger could not keep is refused now
+        own = derive_seed(seed, "case", case.id) if case.seed is None else _seed(case)
         yield Case(case.id, case.data, own)
+
+
+def _seed(case: Case) -> int:
+    try:
+        seed = operator.index(case.seed)  # type: ignore[arg-type]
+    except TypeError:
+        seed = 1 << 63
+    if not -(1 << 63) <= seed < 1 << 63:
+        raise ConfigError(f"the seed of case {case.id!r} must be a whole number of at most 64 bits, not {case.seed!r}")
+    return seed

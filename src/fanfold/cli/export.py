@@ -26,7 +26,8 @@ _TRIALS = """
     ), candidate FROM trial t WHERE run = ? AND told IS NOT NULL ORDER BY told
 """
 _EVALUATIONS = """
-    SELECT e.trial, c.id, e.score, e.failure, e.message, e.cost, e.started, e.seconds, e.tries, e.reused, e.data
+    SELECT e.trial, c.id, e.score, CAST(e.failure AS BLOB), CAST(e.message AS BLOB), e.cost, e.started, e.seconds,
+        e.tries, e.reused, CAST(e.data AS BLOB)
     FROM evaluation e JOIN run_case c ON c.run = e.run AND c.position = e.position
     WHERE e.run = ? ORDER BY e.trial, e.position
 """
@@ -121,11 +122,28 @@ def _trials(ledger: Ledger, run: int) -> Generator[Row, None, None]:
 
 
 def _evaluations(ledger: Ledger, run: int) -> Generator[Row, None, None]:
+    for *values, reused, data in ledger.read(_EVALUATIONS, (run,)):
+        row = dict(zip(_EVALUATION_KINDS, map(_readable, _EVALUATION_KINDS.values(), values)))
+        yield {**row, "reused": bool(reused), "data": None if data is None else _value(data)}
+
+
+def _readable(kind: type[Any], value: Any) -> Any:
+    """A value of a row; one that is not of its kind, which an earlier version could write, counts as none."""
+    if kind is str and isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return value if isinstance(value, int | float if kind is float else kind) else None
+
+
+def _value(data: bytes) -> Any:
+    """The data of an outcome; its text where that is not JSON."""
+    import msgspec
+
     from fanfold.encoding import decode
 
-    for *values, reused, data in ledger.read(_EVALUATIONS, (run,)):
-        row = dict(zip(_EVALUATION_KINDS, values))
-        yield {**row, "reused": bool(reused), "data": None if data is None else decode(data)}
+    try:
+        return decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return data.decode(errors="replace")
 
 
 def _write_jsonl(rows: Iterator[Row], file: IO[bytes]) -> int:

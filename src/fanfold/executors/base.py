@@ -79,7 +79,9 @@ def contained(error: BaseException) -> Exception:
     """`error`, or a RuntimeError in its place where raising it in an event loop would do more than fail one call."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    stand_in = RuntimeError(f"the call raised {error!r}, which is no ordinary error")
+    from fanfold.encoding import brief  # here, because a worker seldom needs it
+
+    stand_in = RuntimeError(f"the call raised {brief(error)}, which is no ordinary error")
     stand_in.__cause__ = error
     return stand_in
 

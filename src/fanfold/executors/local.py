@@ -157,10 +157,12 @@ async def _here(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     try:
         value = fn(*args)
         return await value if is_awaitable(value) else value
+    except (Exception, KeyboardInterrupt, GeneratorExit):  # the last: this task is being closed
+        raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         raise contained(error) from error
-    except SystemExit as error:
+    except BaseException as error:
         raise contained(error) from error

@@ -4,6 +4,6 @@ from fanfold.ledger.claims import Claims
 from fanfold.ledger.commits import Commits, Insert
 from fanfold.ledger.journal import RunJournal
 from fanfold.ledger.lock import RunLock
-from fanfold.ledger.store import Ledger, RunInfo, create_run
+from fanfold.ledger.store import Ledger, RunInfo, create_run, text
 
-__all__ = ["Claims", "Commits", "Insert", "Ledger", "RunInfo", "RunJournal", "RunLock", "create_run"]
+__all__ = ["Claims", "Commits", "Insert", "Ledger", "RunInfo", "RunJournal", "RunLock", "create_run", "text"]

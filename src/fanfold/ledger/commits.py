@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import Any, TypeAlias
 
+from fanfold.encoding import words
+from fanfold.errors import RowRefused
 from fanfold.ledger.schema import UNREADABLE, explain
 from fanfold.ledger.store import Ledger
 
@@ -34,6 +37,16 @@ class Insert(Enum):
     RUN = "UPDATE run SET updated = ?, elapsed = ?, status = ?, reason = ? WHERE id = ?"
 
 
+#: What refuses the content of a row, rather than the disk or the file any row: one row that has such an error fails
+#: alone.  A value that SQLite cannot hold is one of several exceptions, by its type and by the version of Python.
+CONTENT = (
+    *(sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, sqlite3.ProgrammingError),
+    *(OverflowError, TypeError, UnicodeEncodeError),
+)
+
+#: Whose rows nothing else in the file refers to.
+ALONE = (Insert.EVALUATION, Insert.CALL)
+
 #: Seconds between two commits in which rows gather: a commit costs as much CPU as writing dozens of rows.
 GATHER = 0.002
 
@@ -43,15 +56,18 @@ class Commits:
 
     One thread commits; everything else belongs to the event loop that puts.  The first commit that fails is the last:
     its rows and all later ones fail with its error, so that the file never has a gap, and `failed` is called once.
+
+    A commit that is refused for the content of a row is made again row by row.  An evaluation or a call that cannot be
+    written is left out, and its `then` is given RowRefused; any other would leave a gap, and the commit has failed.
     """
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.failed: Callable[[BaseException], None] = lambda error: None
         self._error: BaseException | None = None
-        self._rows: dict[Insert, list[tuple[Any, ...]]] = {}
-        self._then: list[Then] = []
-        self._commit: asyncio.Future[None] | None = None
+        self._rows: _Rows = {}
+        self._then: list[_Waiting] = []
+        self._commit: asyncio.Future[Any] | None = None
         self._scheduled = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fanfold-ledger")
 
@@ -61,9 +77,10 @@ class Commits:
             if then is not None:
                 asyncio.get_running_loop().call_soon(then, self._error)
             return
-        self._rows.setdefault(statement, []).append(row)
+        rows = self._rows.setdefault(statement, [])
+        rows.append(row)
         if then is not None:
-            self._then.append(then)
+            self._then.append((statement, len(rows) - 1, then))
         if self._commit is None and not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._start)
@@ -89,12 +106,11 @@ class Commits:
 
     def _start(self) -> None:
         self._scheduled = False
-        rows = [(statement.value, self._rows[statement]) for statement in Insert if statement in self._rows]
-        then, self._then, self._rows = self._then, [], {}
-        self._commit = asyncio.get_running_loop().run_in_executor(self._thread, self._write, rows)
+        rows, then, self._then, self._rows = self._rows, self._then, [], {}
+        self._commit = asyncio.get_running_loop().run_in_executor(self._thread, self._write, rows, then)
         self._commit.add_done_callback(lambda commit: self._committed(commit, then))
 
-    def _committed(self, commit: asyncio.Future[None], then: list[Then]) -> None:
+    def _committed(self, commit: asyncio.Future[_Refused], then: list[_Waiting]) -> None:
         self._commit = None
         self._error = asyncio.CancelledError() if commit.cancelled() else commit.exception()
         if self._error is not None:
@@ -104,22 +120,54 @@ class Commits:
             # In the thread, not by a timer of the loop: whose clock may be a virtual one.
             self._commit = asyncio.get_running_loop().run_in_executor(self._thread, time.sleep, GATHER)
             self._commit.add_done_callback(self._gathered)
-        for callback in then:
-            callback(self._error)
+        refused = commit.result() if self._error is None else {}
+        for statement, place, callback in then:
+            callback(refused.get((statement, place)) if refused else self._error)
 
     def _gathered(self, pause: asyncio.Future[None]) -> None:
         self._commit = None
         if self._rows and not pause.cancelled():
             self._start()
 
-    def _write(self, rows: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
-        db = self.ledger.writer
+    def _write(self, rows: _Rows, then: list[_Waiting]) -> _Refused:
+        try:
+            try:
+                return self._transaction(rows, None)
+            except CONTENT:
+                alone = {(statement, place) for statement, place, _ in then if statement in ALONE}
+                return self._transaction(rows, alone)
+        except UNREADABLE as error:
+            raise explain(error, self.ledger.path) from error
+
+    def _transaction(self, rows: _Rows, expendable: set[tuple[Insert, int]] | None) -> _Refused:
+        """Commit all rows together; or, where some are expendable, those of them that can be written."""
+        db, refused = self.ledger.writer, {}
         try:
             db.execute("BEGIN IMMEDIATE")
-            for sql, batch in rows:
-                db.executemany(sql, batch)
+            for statement in Insert:
+                if statement not in rows:
+                    continue
+                if expendable is None:
+                    db.executemany(statement.value, rows[statement])
+                    continue
+                for place, row in enumerate(rows[statement]):
+                    try:
+                        db.execute(statement.value, row)
+                    except CONTENT as error:
+                        reason = f"{type(error).__name__}: {words(error)}"
+                        refusal = RowRefused(f"{self.ledger.path} cannot hold a row of this run ({reason})")
+                        if (statement, place) not in expendable:
+                            raise refusal from error
+                        refused[statement, place] = refusal
             db.execute("COMMIT")
-        except UNREADABLE as error:
+        except BaseException:
             if db.in_transaction:
                 db.execute("ROLLBACK")
-            raise explain(error, self.ledger.path) from error
+            raise
+        return refused
+
+
+_Rows: TypeAlias = dict[Insert, list[tuple[Any, ...]]]
+#: Who waits for which row: its statement, its place among the rows of that, and what to call.
+_Waiting: TypeAlias = tuple[Insert, int, Then]
+_Refused: TypeAlias = dict[tuple[Insert, int], RowRefused]

@@ -7,10 +7,10 @@ from array import array
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fanfold.encoding import BLOB_KEY, blobs_in, encode
+from fanfold.encoding import BLOB_KEY, blobs_in, encode, words
 from fanfold.errors import ReplayDivergence
 from fanfold.ledger.commits import Commits, Insert, Then
-from fanfold.ledger.store import Ledger
+from fanfold.ledger.store import UNREADABLE_ROW, Ledger
 from fanfold.types import Failed, Outcome, Result, Trial
 
 
@@ -35,14 +35,14 @@ class RunJournal:
         if trial.number < self.recorded:
             self._check_asked(trial.number, text)
         else:
-            self._keep_blobs(trial.candidate, text)
-            origin = None if trial.origin is None else encode(trial.origin, f"the origin of trial {trial.number}")
+            what = f"what the strategy's origin() gave for trial {trial.number}"
+            origin = None if trial.origin is None else encode(trial.origin, what)
+            if f'"{BLOB_KEY}"' in text:
+                self._keep(blobs_in(trial.candidate, text, f"the candidate of trial {trial.number}"))
             self.commits.put(Insert.ASKED, (self.run, trial.number, text, asked_after, origin))
 
     def told(self, order: int, result: Result[Any]) -> None:
-        if order < self.recorded_told:
-            self._check_told(order, result)
-        else:
+        if order >= self.recorded_told or not self._checked_told(result):
             row = (order, result.score, result.dropped, len(result.outcomes), result.cost, self.run, result.number)
             self.commits.put(Insert.TOLD, row)
 
@@ -55,8 +55,8 @@ class RunJournal:
         times: tuple[float, float, int],
         reused: bool,
         then: Then,
-    ) -> str | None:
-        """Write one outcome; `then` is called when it is durable.  Gives the JSON of its data.
+    ) -> None:
+        """Write one outcome, whose data is None or `Encoded`; `then` is called when it is durable.
 
         `times` are the start (seconds since the epoch), the duration, and the number of tries.
         """
@@ -66,28 +66,34 @@ class RunJournal:
         else:
             score = outcome.score
             if outcome.data is not None:
-                data = encode(outcome.data, f"the data returned for trial {trial}")
-                self._keep_blobs(outcome.data, data)
+                data = outcome.data.text
+                self._keep(outcome.data.blobs)
         head = (self.run, trial, position, key, failure, score, data, message, detail)
         self.commits.put(Insert.EVALUATION, (*head, outcome.cost, *times, int(reused)), then)
-        return data
 
     def snapshot(self, told: int, asked: int, state: bytes) -> None:
         self.commits.put(Insert.SNAPSHOT, (self.run, told, asked, state))
 
     def status(self, status: str, reason: str | None, elapsed: float) -> None:
-        self.commits.put(Insert.RUN, (time.time(), elapsed, status, reason, self.run))
+        self.commits.put(
+            Insert.RUN, (time.time(), elapsed, status, None if reason is None else words(reason), self.run)
+        )
 
-    def _keep_blobs(self, value: Any, text: str) -> None:
-        if f'"{BLOB_KEY}"' in text:
-            for blob in blobs_in(value):
-                self.commits.put(Insert.BLOB, (blob.digest, blob.read()))
+    def _keep(self, blobs: Mapping[str, bytes]) -> None:
+        for row in blobs.items():
+            self.commits.put(Insert.BLOB, row)
 
     # -- what the run already holds ----------------------------------------------------------------------------------
 
     def recall(self, trial: int) -> Mapping[int, Outcome]:
-        """The outcomes this run has for a trial, by position of the case."""
-        return self.ledger.outcomes(self.run, trial) if trial < self.recorded else {}
+        """The outcomes this run has for a trial, by position of the case.
+
+        What cannot be read counts as not evaluated: evaluated again, it has the row replaced.
+        """
+        if trial >= self.recorded:
+            return {}
+        found = self.ledger.outcomes(self.run, trial)
+        return {position: outcome for position, outcome in found.items() if outcome is not UNREADABLE_ROW}
 
     def script(self, after: int = 0) -> array[int]:
         """The numbers of the trials told so far, in order, from the `after`-th on."""
@@ -121,15 +127,19 @@ class RunJournal:
                 "code, its settings or a package it uses has changed. Undo that, or start a new run under another name"
             )
 
-    def _check_told(self, order: int, result: Result[Any]) -> None:
+    def _checked_told(self, result: Result[Any]) -> bool:
+        """Whether a trial is recorded as told; raises where it was told something else."""
         sql = "SELECT score, dropped FROM trial WHERE run = ? AND number = ?"
         score, dropped = self.ledger.one(sql, (self.run, result.number))
+        if not isinstance(score, float | None) or not isinstance(dropped, str | None):
+            return False  # another program's work: written again
         if (score, dropped) != (result.score, result.dropped):
             raise ReplayDivergence(
                 f"trial {result.number} of this run scored {score} ({dropped or 'complete'}), but now {result.score} "
                 f"({result.dropped or 'complete'}) from the same outcomes: the schedule or the fold has changed. "
                 "Undo the change, or start a new run under another name"
             )
+        return True
 
     def _count(self, sql: str) -> int:
         return int(self.ledger.one(sql, (self.run,))[0])

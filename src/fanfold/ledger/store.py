@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
+import struct
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from fanfold.encoding import blobs_in, decode, encode
+from fanfold.encoding import BLOB_KEY, Encoded, blobs_in, decode, encode, words
 from fanfold.errors import LedgerError, nearest
 from fanfold.ledger.schema import UNREADABLE, connect, disconnect, explain
 from fanfold.types import Case, Failed, Ok, Outcome, Result, Trial
@@ -41,11 +43,15 @@ class RunInfo:
     unpriced: int = 0
 
 
+#: Stands for an evaluation whose row holds what no outcome has: a resume evaluates it again.
+UNREADABLE_ROW = Failed("bad-data", "the row of this evaluation cannot be read: a resume evaluates it again")
+
 _RUNS = """
     SELECT r.id, r.name, r.created, r.updated, r.elapsed, r.status, r.reason, r.identity, r.meta,
         (SELECT count(*) FROM trial t WHERE t.run = r.id AND t.told IS NOT NULL),
         e.n, e.failures, e.cost,
-        (SELECT max(score) FROM trial t WHERE t.run = r.id AND t.told IS NOT NULL AND t.dropped IS NULL),
+        (SELECT max(score) FROM trial t
+            WHERE t.run = r.id AND t.told IS NOT NULL AND t.dropped IS NULL AND typeof(score) = 'real'),
         (SELECT count(*) FROM payment p WHERE p.run = r.id AND p.cost IS NULL)
     FROM run r LEFT JOIN (
         SELECT run, count(*) AS n, count(failure) AS failures, sum(cost) AS cost FROM evaluation GROUP BY run
@@ -164,27 +170,21 @@ class Ledger:
         )
         for number, candidate, score, dropped, origin in list(told):
             outcomes = {cases[position].id: outcome for position, outcome in self.outcomes(run, number).items()}
-            yield Result(Trial(number, self.value(candidate), self.origin(origin)), score, outcomes, dropped)
+            trial = Trial(number, self.value(candidate), self.origin(origin))
+            yield Result(trial, score if isinstance(score, float) else None, outcomes, dropped and words(dropped))
 
     def outcomes(self, run: int, trial: int) -> dict[int, Outcome]:
         """The recorded outcomes of one trial, by the position of the case."""
-        rows = self.read(
-            "SELECT position, failure, score, data, cost, message, detail FROM evaluation "
-            "WHERE run = ? AND trial = ? ORDER BY position",
-            (run, trial),
-        )
+        rows = self.read(f"{_OUTCOME} WHERE run = ? AND trial = ? ORDER BY position", (run, trial))
         return {position: self._outcome(*rest) for position, *rest in rows}
 
     def lookup(self, key: bytes, run: int | None) -> Ok | None:
-        """A finished evaluation with this key, in one run or (None) in any."""
+        """A finished evaluation with this key, in one run or (None) in any; its data `Encoded`."""
         clause, parameters = ("", (key,)) if run is None else (" AND run = ?", (key, run))
-        sql = (
-            "SELECT failure, score, data, cost, message, detail FROM evaluation "
-            f"WHERE key = ? AND failure IS NULL AND reused = 0{clause} LIMIT 1"
-        )
-        for row in self.read(sql, parameters):
+        for _, *row in self.read(f"{_OUTCOME} WHERE key = ? AND failure IS NULL AND reused = 0{clause}", parameters):
             found = self._outcome(*row)
-            return found if isinstance(found, Ok) else None
+            if isinstance(found, Ok):
+                return found if found.data is None else replace(found, data=Encoded(row[2].decode()))
         return None
 
     def origin(self, text: str | None) -> Any:
@@ -202,38 +202,68 @@ class Ledger:
             return bytes(data)
         raise LedgerError(f"{self.path} has no blob {digest}")
 
-    def _outcome(self, failure: str | None, score: Any, data: Any, cost: float, message: str, detail: str) -> Outcome:
-        if failure is None:
-            return Ok(score, None if data is None else self.value(data), cost)
-        return Failed(failure, message, detail or "", cost)
+    def _outcome(self, failure: Any, score: Any, data: Any, cost: Any, message: Any, detail: Any) -> Outcome:
+        paid = _cost(cost)
+        if paid is None or (failure is None and not (isinstance(score, float) and math.isfinite(score))):
+            return UNREADABLE_ROW
+        if failure is not None:
+            return Failed(text(failure), text(message), text(detail), paid)
+        try:
+            return Ok(score, None if data is None else decode(data, self.blob), paid)
+        except (msgspec.DecodeError, TypeError, UnicodeDecodeError, RecursionError):
+            return UNREADABLE_ROW
+
+
+#: As blobs, because SQLite may hold texts that are no UTF-8, and one of them would end the whole query.
+_OUTCOME = (
+    "SELECT position, CAST(failure AS BLOB), score, CAST(data AS BLOB), cost, CAST(message AS BLOB), "
+    "CAST(detail AS BLOB) FROM evaluation"
+)
+
+
+def text(value: bytes | None) -> str:
+    """A text column that was read as a blob, whatever it holds."""
+    return "" if value is None else value.decode(errors="replace")
+
+
+def _cost(value: Any) -> float | None:
+    """A recorded cost; None where it is not one.  A number of numpy was once kept as its bytes."""
+    if isinstance(value, float):
+        return value
+    codes = {4: ("<f", "<i"), 8: ("<d", "<q")}.get(len(value)) if isinstance(value, bytes) else None
+    if codes is None:
+        return None
+    as_float, as_int = (struct.unpack(code, value)[0] for code in codes)
+    # A whole number read as a float is absurdly small.
+    found = float(as_int) if abs(as_float) < 1e-30 else float(as_float)
+    return found if math.isfinite(found) else None
 
 
 def create_run(
     ledger: Ledger, name: str, identity: Mapping[str, Any], meta: Mapping[str, Any], cases: Sequence[Case]
 ) -> int:
     """Write down a new run and its cases; gives its id."""
+    texts = [None if case.data is None else encode(case.data, f"case {case.id!r}") for case in cases]
+    blobs: dict[str, bytes] = {}
+    for case, json in zip(cases, texts):
+        if json is not None and f'"{BLOB_KEY}"' in json:
+            blobs.update(blobs_in(case.data, json, f"case {case.id!r}"))
     now = time.time()
+    head = (name, now, now, encode(identity), encode(meta))
     db = ledger.writer
     try:
         db.execute("BEGIN IMMEDIATE")
-        run = db.execute(
-            "INSERT INTO run (name, created, updated, status, identity, meta) VALUES (?, ?, ?, 'running', ?, ?)",
-            (name, now, now, encode(identity), encode(meta)),
-        ).lastrowid
-        rows = [
-            (run, position, case.id, case.seed, None if case.data is None else encode(case.data, f"case {case.id!r}"))
-            for position, case in enumerate(cases)
-        ]
-        blobs = {blob.digest: blob for case in cases for blob in blobs_in(case.data)}
-        db.executemany("INSERT OR IGNORE INTO blob VALUES (?, ?)", [(key, blob.read()) for key, blob in blobs.items()])
+        sql = "INSERT INTO run (name, created, updated, status, identity, meta) VALUES (?, ?, ?, 'running', ?, ?)"
+        run = db.execute(sql, head).lastrowid
+        rows = [(run, position, case.id, case.seed, texts[position]) for position, case in enumerate(cases)]
+        db.executemany("INSERT OR IGNORE INTO blob VALUES (?, ?)", blobs.items())
         db.executemany("INSERT INTO run_case (run, position, id, seed, data) VALUES (?, ?, ?, ?, ?)", rows)
         db.execute("COMMIT")
-    except UNREADABLE as error:
+    except BaseException as error:
         if db.in_transaction:
             db.execute("ROLLBACK")
-        raise explain(error, ledger.path) from error
-    except BaseException:
-        db.execute("ROLLBACK")
+        if isinstance(error, UNREADABLE):
+            raise explain(error, ledger.path) from error
         raise
     assert run is not None
     return run

@@ -11,7 +11,7 @@ import msgspec
 
 from fanfold.encoding import decode
 from fanfold.errors import LedgerError
-from fanfold.ledger import Ledger, RunInfo
+from fanfold.ledger import Ledger, RunInfo, text
 from fanfold.money import Spending
 from fanfold.summary import Summary
 from fanfold.types import Case, Outcome
@@ -118,20 +118,20 @@ def _one(ledger: Ledger, sql: str, run: int) -> Any:
 def _top(ledger: Ledger, run: int, cases: tuple[Case, ...], count: int) -> tuple[TrialRow, ...]:
     sql = (
         "SELECT number, told, candidate, score FROM trial WHERE run = ? AND told IS NOT NULL AND dropped IS NULL "
-        "AND score IS NOT NULL ORDER BY score DESC, told LIMIT ?"
+        "AND typeof(score) = 'real' ORDER BY score DESC, told LIMIT ?"
     )
     found = []
-    for number, order, text, score in list(ledger.read(sql, (run, count))):
+    for number, order, candidate, score in list(ledger.read(sql, (run, count))):
         outcomes = {cases[position].id: outcome for position, outcome in ledger.outcomes(run, number).items()}
-        found.append(TrialRow(number, order, decode(text), score, outcomes))
+        found.append(TrialRow(number, order, decode(candidate), score, outcomes))
     return tuple(found)
 
 
 def _failures(ledger: Ledger, run: int, cases: tuple[Case, ...]) -> tuple[FailureKind, ...]:
     # SQLite takes the other columns from the row that has the smallest trial.
     sql = (
-        "SELECT failure, count(*), min(trial), position, message FROM evaluation "
+        "SELECT CAST(failure AS BLOB), count(*), min(trial), position, CAST(message AS BLOB) FROM evaluation "
         "WHERE run = ? AND failure IS NOT NULL GROUP BY failure ORDER BY count(*) DESC, failure"
     )
     rows = ledger.read(sql, (run,))
-    return tuple(FailureKind(kind, n, trial, cases[at].id, message or "") for kind, n, trial, at, message in rows)
+    return tuple(FailureKind(text(kind), n, trial, cases[at].id, text(said)) for kind, n, trial, at, said in rows)
