@@ -6,8 +6,7 @@ import hashlib
 import math
 import re
 import reprlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,22 +15,23 @@ from fanfold.errors import ConfigError
 from fanfold.types import Blob
 
 BLOB_KEY = "$blob"
+#: A JSON text without this refers to no blob.
+MARK = f'"{BLOB_KEY}"'
 #: How deep lists and dicts may be nested: what is written must be readable wherever the stack happens to stand.
 DEEPEST = 200
 #: The most characters that are kept of a text for people.
 LONGEST_TEXT = 30_000
-#: The most bytes of JSON that the data of one outcome may take; more belongs into blobs, which are read when needed.
+#: The most characters of JSON that the data of one outcome may take; more belongs into blobs, read when needed.
 MOST_DATA = 64 * 2**20
 #: The most bytes of one blob: a row of SQLite must stay below 1e9 bytes.
 LARGEST_BLOB = 999_999_000
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(msgspec.Struct, frozen=True):
     """The data of an outcome as the ledger keeps it: its JSON, and the bytes of the blobs in it by their digests."""
 
     text: str
-    blobs: Mapping[str, bytes] = field(default_factory=dict)
+    blobs: dict[str, bytes] = {}
 
 
 def _encode_other(value: Any) -> Any:
@@ -50,17 +50,14 @@ def encode(value: Any, what: str = "value", *, finite: bool = True) -> str:
 
     NaN and infinity, which JSON does not have, are refused; with `finite=False` they become null.
     """
-    return _encoded(value, what, finite).decode()
-
-
-def _encoded(value: Any, what: str, finite: bool = True) -> bytes:
     try:
         raw = _canonical.encode(value)
-        if finite and b"null" in raw:
-            _check_finite(msgspec.to_builtins(value, enc_hook=_encode_other), "")
+        text = raw.decode()
+        if "null" in text and finite and (found := _not_finite(value)) is not None:
+            raise ValueError(f"its {found}, which JSON does not have" if found[0] == "[" else f"it {found}")
         if len(raw) > 2 * DEEPEST and _too_deep(raw):
             raise ValueError(f"it is nested deeper than {DEEPEST} levels")
-        return raw
+        return text
     except Exception as error:  # also what a value's own methods raise
         raise ConfigError(
             f"{what} cannot be written to the ledger: {words(error)}. Use strings, finite numbers, tuples, lists, "
@@ -68,28 +65,42 @@ def _encoded(value: Any, what: str, finite: bool = True) -> bytes:
         ) from error
 
 
-def _check_finite(value: Any, where: str) -> None:
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{f'its {where}' if where else 'it'} is {value}, which JSON does not have")
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            _check_finite(item, f"{where}[{key!r}]")
-    elif isinstance(value, list | tuple):
-        for position, item in enumerate(value):
-            if type(item) is not float or not math.isfinite(item):
-                _check_finite(item, f"{where}[{position}]")
+def _not_finite(value: Any) -> str | None:
+    """Where in a value NaN or infinity stands; msgspec writes them as null."""
+    kind = type(value)
+    if kind is float:
+        return None if math.isfinite(value) else f"is {value}"
+    items: Any = ()
+    if kind is dict:
+        items = value.items()
+    elif kind is list or kind is tuple:
+        items = enumerate(value)
+    elif value is not None and kind is not str and kind is not int and kind is not bool:
+        plain = msgspec.to_builtins(value, enc_hook=_encode_other)
+        return None if type(plain) is kind else _not_finite(plain)
+    for key, item in items:
+        if (found := _not_finite(item)) is not None:
+            return f"[{key!r}]{'' if found[0] == '[' else ' '}{found}"
+    return None
 
 
 _STRINGS = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_BESIDES = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def _too_deep(raw: bytes) -> bool:
     if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
         return False
-    brackets = _STRINGS.sub(b"", raw).translate(None, _NO_BRACKETS)
-    for _ in range(DEEPEST):  # each turn takes the innermost level away, at the speed of C
+    # Brackets inside texts seldom matter, and taking texts out is the slow part.
+    return _levels_left(raw) and _levels_left(_STRINGS.sub(b"", raw))
+
+
+def _levels_left(raw: bytes) -> bool:
+    """Whether brackets are left when the innermost level is taken away as often as is allowed."""
+    brackets = raw.translate(None, _BESIDES)
+    for _ in range(DEEPEST):
+        if not brackets:
+            return False
         brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
     return bool(brackets)
 
@@ -97,18 +108,17 @@ def _too_deep(raw: bytes) -> bool:
 def pack(value: Any, what: str = "the data of the outcome") -> Encoded:
     """The data of an outcome, ready for the ledger.  Lone surrogates are replaced: half an emoji costs no score."""
     try:
-        raw = _encoded(value, what)
+        text = encode(value, what)
     except ConfigError as error:
         if not isinstance(error.__cause__, UnicodeEncodeError):
             raise
-        raw = _encoded(_mended(msgspec.to_builtins(value, enc_hook=_encode_other)), what)
-    if len(raw) > MOST_DATA:
+        text = encode(_mended(msgspec.to_builtins(value, enc_hook=_encode_other)), what)
+    if len(text) > MOST_DATA:
         raise ConfigError(
-            f"{what} is {len(raw):,} bytes of JSON, and at most {MOST_DATA:,} are kept: return less, or put large "
-            "parts into Blob.of(bytes)"
+            f"{what} is {len(text):,} characters of JSON, and at most {MOST_DATA:,} are kept: return less, or put "
+            "large parts into Blob.of(bytes)"
         )
-    text = raw.decode()
-    return Encoded(text, blobs_in(value, text, what)) if f'"{BLOB_KEY}"' in text else Encoded(text)
+    return Encoded(text, blobs_in(value, text, what)) if MARK in text else Encoded(text)
 
 
 def _mended(value: Any) -> Any:

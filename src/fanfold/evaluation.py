@@ -128,6 +128,9 @@ def outcome_of(value: Any) -> Outcome:
     """Read what an evaluator returned: a number or an outcome; anything else is a failure that says so."""
     if type(value) is float and math.isfinite(value):
         return Ok(value)
+    if type(value) is Ok and value.data is None and type(value.score) is type(value.cost) is float:  # noqa: SIM102
+        if math.isfinite(value.score) and 0.0 <= value.cost < math.inf:
+            return value
     try:
         return _failed(value) if isinstance(value, Failed) else _ok(value if isinstance(value, Ok) else Ok(value))
     except KeyboardInterrupt:
@@ -144,11 +147,13 @@ def _ok(value: Ok) -> Outcome:
         return Failed("bad-score", _score_problem(value.score), cost=cost)
     if value.data is None:
         return Ok(score, None, cost)
-    from fanfold.encoding import pack, words
+    from fanfold.encoding import pack
 
     try:
         return Ok(score, pack(value.data), cost)
     except Exception as error:
+        from fanfold.encoding import words
+
         return Failed("bad-data", words(error), cost=cost)
 
 

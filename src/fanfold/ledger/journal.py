@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fanfold.encoding import BLOB_KEY, blobs_in, encode, words
+from fanfold.encoding import MARK, blobs_in, encode, words
 from fanfold.errors import ReplayDivergence
 from fanfold.ledger.commits import Commits, Insert, Then
 from fanfold.ledger.store import UNREADABLE_ROW, Ledger
@@ -37,7 +37,7 @@ class RunJournal:
         else:
             what = f"what the strategy's origin() gave for trial {trial.number}"
             origin = None if trial.origin is None else encode(trial.origin, what)
-            if f'"{BLOB_KEY}"' in text:
+            if MARK in text:
                 self._keep(blobs_in(trial.candidate, text, f"the candidate of trial {trial.number}"))
             self.commits.put(Insert.ASKED, (self.run, trial.number, text, asked_after, origin))
 

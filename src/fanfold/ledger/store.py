@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from fanfold.encoding import BLOB_KEY, Encoded, blobs_in, decode, encode, words
+from fanfold.encoding import MARK, Encoded, blobs_in, decode, encode, words
 from fanfold.errors import LedgerError, nearest
 from fanfold.ledger.schema import UNREADABLE, connect, disconnect, explain
 from fanfold.types import Case, Failed, Ok, Outcome, Result, Trial
@@ -246,7 +246,7 @@ def create_run(
     texts = [None if case.data is None else encode(case.data, f"case {case.id!r}") for case in cases]
     blobs: dict[str, bytes] = {}
     for case, json in zip(cases, texts):
-        if json is not None and f'"{BLOB_KEY}"' in json:
+        if json is not None and MARK in json:
             blobs.update(blobs_in(case.data, json, f"case {case.id!r}"))
     now = time.time()
     head = (name, now, now, encode(identity), encode(meta))
