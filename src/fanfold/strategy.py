@@ -34,7 +34,7 @@ class Strategy(ABC, Generic[C]):
 
     @abstractmethod
     def ask(self, n: int) -> Sequence[C]:
-        """Up to `n` candidates to evaluate next."""
+        """Up to `n` candidates to evaluate next, as a list or anything else in a fixed order."""
 
     def tell(self, result: Result[C]) -> None:
         """Learn from one finished trial."""

@@ -46,7 +46,11 @@ class Trial(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class Ok:
-    """A finished evaluation: its score (higher is better), anything JSON-like worth keeping, and what it cost."""
+    """A finished evaluation: its score (higher is better), anything JSON-like worth keeping, and what it cost.
+
+    Score and cost are finite numbers, the cost not below 0.  Data is kept as JSON: no NaN or infinity, and no more than
+    64 MiB; large things belong into `Blob`s.  Otherwise the evaluation is `Failed`.
+    """
 
     score: float
     data: Any = None
@@ -58,7 +62,7 @@ class Failed:
     """An evaluation that gave no score.  `kind` is one word for programs, `message` one sentence for people.
 
     Kinds the engine gives: `error` (the evaluator raised), `timeout`, `worker-died`, `bad-score` (None, NaN, infinite
-    or not a number), `bad-data` (a value that cannot be kept).
+    or not a number), `bad-data` (data, a cost or a kind that cannot be kept).
     """
 
     kind: str
@@ -116,7 +120,7 @@ class Blob:
     """A reference to bytes too big for a row (weights, images), kept once in the ledger under their hash.
 
     `Blob.of(data)` makes one; `blob.read()` gives the bytes back.  Blobs may stand anywhere inside a candidate or in
-    `Ok.data`.  Sending one to another process sends its bytes along.
+    `Ok.data`.  Sending one to another process sends its bytes along.  One holds less than 1e9 bytes.
     """
 
     __slots__ = ("_load", "digest")
@@ -127,7 +131,9 @@ class Blob:
 
     @classmethod
     def of(cls, data: bytes) -> Blob:
-        return cls(hashlib.blake2b(data, digest_size=20).hexdigest(), lambda digest: data)
+        digest = hashlib.blake2b(data, digest_size=20).hexdigest()
+        kept = data if type(data) is bytes else bytes(memoryview(data))  # a bytearray may change later
+        return cls(digest, lambda digest: kept)
 
     def read(self) -> bytes:
         return self._load(self.digest)

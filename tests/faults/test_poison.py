@@ -136,6 +136,14 @@ def test_a_bad_outcome_says_what_was_wrong_and_what_to_do(seen: Seen) -> None:
     assert said["raises half an emoji"] == "ValueError: half an emoji: \ufffd"
 
 
+def test_a_coroutine_that_nobody_awaits_is_closed(recwarn: pytest.WarningsRecorder) -> None:
+    async def later() -> float:
+        return 1.0
+
+    Study(Sweep([1]), lambda candidate, case: later()).run().ledger.close()
+    assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
+
+
 # -- blocks --------------------------------------------------------------------------------------------------
 
 
@@ -425,18 +433,19 @@ def test_a_row_that_sqlite_refuses_fails_alone(name: str, tmp_path: Path) -> Non
     assert isinstance(fates.pop(2), RowRefused) and fates == [None] * 5
 
 
+@pytest.mark.parametrize("waited_for", [True, False])
 @pytest.mark.parametrize(
     "row", [(1, 2**70, "1", 0, None), (1, 1, "\ud83d", 0, None), (1, 1, object(), 0, None), (1, 1, None, 0, None)]
 )
 def test_a_row_that_others_refer_to_stops_everything_and_leaves_no_transaction_open(
-    row: tuple[Any, ...], tmp_path: Path
+    row: tuple[Any, ...], waited_for: bool, tmp_path: Path
 ) -> None:
     async def write() -> None:
         with Ledger(tmp_path / "ledger.db") as ledger:
             commits, fates = Commits(ledger), list[BaseException | None]()
             stopped: list[BaseException] = []
             commits.failed = stopped.append
-            commits.put(Insert.ASKED, row)
+            commits.put(Insert.ASKED, row, (lambda error: None) if waited_for else None)
             commits.put(Insert.EVALUATION, evaluation(0), fates.append)
             await commits.flush()
             commits.put(Insert.EVALUATION, evaluation(1), fates.append)
@@ -601,3 +610,17 @@ def test_what_cannot_be_read_answers_for_nobody_else(tmp_path: Path) -> None:
     assert counts.calls == [2, 3, 2] and second.progress.reused == 1
     with second.ledger:
         assert [result.outcomes["0"].data for result in second.results()] == [{"n": 2}, {"n": 3}]  # type: ignore[union-attr]
+
+
+def test_a_blob_keeps_the_bytes_it_was_made_of() -> None:
+    def evaluate(candidate: int, case: Case) -> Ok:
+        return Ok(1.0, [Blob.of(buffer), Blob.of(memoryview(buffer))])  # type: ignore[arg-type]
+
+    buffer = bytearray(b"before")
+    made = Blob.of(buffer)
+    buffer[:] = b"later!"
+    assert made.read() == b"before"
+    run = Study(Sweep([1]), evaluate).run()
+    with run.ledger:
+        (result,) = run.results()
+        assert [blob.read() for blob in result.outcomes["0"].data] == [b"later!"] * 2  # type: ignore[union-attr]
