@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import CoroutineType
@@ -216,7 +217,7 @@ def failure_of(error: BaseException) -> Failed:
     from fanfold.encoding import words
 
     kind = (_word(error.kind) if isinstance(error, CallFailed) else None) or "error"
-    name, text = type(error).__name__, words(error)
+    name, text = type(error).__name__, words(error, sys.maxsize)  # cut only after keys are taken out of it
     try:
         detail = "".join(traceback.format_exception(error))
     except Exception as problem:
