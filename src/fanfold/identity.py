@@ -109,7 +109,7 @@ class Identity:
         # Another version of Fanfold may keep other attributes; what both have is compared.
         common = recorded.get("version") != self.record["version"]
         now = self.prints[role].parts
-        settings = list(_differences(_settings(now), _settings(before), common))
+        settings = list(_differences(_settings(role, now), _settings(role, before), common))
         code = list(_differences(now, before, common)) if not settings else []
         if settings and role != "conclude":
             found.refused[role] = _listed(settings)
@@ -117,8 +117,9 @@ class Identity:
             found.notices.append(f"{role} has changed since this run began: {_listed(settings or code)}")
 
 
-def _settings(parts: Mapping[str, str]) -> dict[str, str]:
-    return {path: value for path, value in parts.items() if not path.startswith(CODE)}
+def _settings(role: str, parts: Mapping[str, str]) -> dict[str, str]:
+    """What the object itself holds.  What its code reaches is code: replay shows whether it still asks the same."""
+    return {path: value for path, value in parts.items() if path.startswith(f"{role}.") or path == REST}
 
 
 def _differences(now: Mapping[str, str], before: Mapping[str, str], common: bool = False) -> Iterator[str]:

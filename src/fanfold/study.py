@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal
 
 from fanfold.calls import Cache
-from fanfold.encoding import derive_seed
+from fanfold.encoding import derive_seed, encode
 from fanfold.errors import ConfigError
 from fanfold.events import Watcher
 from fanfold.executors import Executor
