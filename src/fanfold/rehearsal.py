@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import contextvars
 import copy
@@ -35,6 +34,7 @@ from fanfold.simulator.core import Simulator
 from fanfold.simulator.limits import Limits
 from fanfold.stop import MaxTrials
 from fanfold.study import Study
+from fanfold.sync import loop_runs_here
 from fanfold.testing.clock import run_virtual
 
 #: Tokens of a reply at its longest where a request sets no limit; what a cost limit reserves for it, too.
@@ -313,9 +313,7 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 def _virtually(run: Callable[[], Coroutine[Any, Any, Forecast]]) -> Forecast:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not loop_runs_here():
         return run_virtual(run())
     with ThreadPoolExecutor(1) as beside:  # a loop runs here (a notebook), and two cannot in one thread
         return beside.submit(contextvars.copy_context().run, lambda: run_virtual(run())).result()

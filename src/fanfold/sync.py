@@ -13,9 +13,7 @@ T = TypeVar("T")
 
 def run_sync(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """The result of `main()`, run on an event loop of its own: in this thread, or beside the loop that runs here."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not loop_runs_here():
         return _run(main)
     outcome: Future[T] = Future()
 
@@ -32,6 +30,16 @@ def run_sync(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     except KeyboardInterrupt:
         thread.join(5.0)  # it is being stopped too: let it save what it has
         raise
+
+
+def loop_runs_here() -> bool:
+    """Whether an event loop is running in this thread."""
+    # What runs while an error is handled gets that error as the context of its own: so answer, and run outside.
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -1,4 +1,4 @@
-"""The HTTP client, against real servers that behave, misbehave and lie; on asyncio and, where installed, on uvloop."""
+"""The HTTP client, against real servers that behave, misbehave and lie; on asyncio, on uvloop, and inside a run."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fanfold import Case, Study, Sweep
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.models.http import Http, HttpError, Response
 from fanfold.models.http1 import Broken, Exchange
@@ -33,11 +34,13 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=["asyncio", "uvloop", "study"])
 def run(request: pytest.FixtureRequest) -> Run:
     """Run a coroutine on the loop under test; nothing here may take longer than ten seconds."""
     if request.param == "uvloop":
         pytest.importorskip("uvloop")
+    if request.param == "study":
+        return inside_a_run
 
     def start(main: Coroutine[Any, Any, Any]) -> Any:
         async def bounded() -> Any:
@@ -51,6 +54,27 @@ def run(request: pytest.FixtureRequest) -> Run:
         return asyncio.run(bounded())
 
     return start
+
+
+def inside_a_run(main: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine as the evaluation of a study."""
+    failures: list[BaseException] = []
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        try:
+            async with asyncio.timeout(10):
+                await main
+        except BaseException as error:
+            failures.append(error)
+        return 0.0
+
+    # A user may well start a run while handling an error: none of that may show in the client's own.
+    try:
+        raise LookupError("what the user is busy with")
+    except LookupError:
+        Study(Sweep([0]), evaluate).run("async:1")
+    if failures:
+        raise failures[0]
 
 
 # A small server: every request is given to `answer`, which writes what it likes; returning False ends the connection.
@@ -501,6 +525,7 @@ def test_waiting_for_a_connection_counts_towards_the_deadline(run: Run) -> None:
         (reply(b"abc", headers="content-encoding: gzip\r\n"), "protocol"),
         (reply(gzip.compress(b"abc", mtime=0)[:-4], headers="content-encoding: gzip\r\n"), "protocol"),
         (reply(gzip.compress(b"abc", mtime=0) + b"more", headers="content-encoding: gzip\r\n"), "protocol"),
+        (reply(gzip.compress(b"abc", mtime=0) * 2, headers="content-encoding: gzip\r\n"), "protocol"),
     ],
 )
 def test_a_broken_answer_is_an_error_that_says_so(run: Run, raw: bytes, kind: str) -> None:
@@ -901,17 +926,17 @@ def test_no_header_can_smuggle_in_another(before: str, evil: str, after: str, in
     ],
 )
 def test_a_header_that_cannot_be_sent_is_named_and_its_value_is_not_shown(
-    headers: dict[str, str], message: str
+    run: Run, headers: dict[str, str], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        asyncio.run(client().request("GET", "http://127.0.0.1:1/", headers))
+        run(client().request("GET", "http://127.0.0.1:1/", headers))
     assert "sk-" not in str(caught.value)
 
 
 @pytest.mark.parametrize("method", ["get", "GET /x HTTP/1.1\r\n", "", "CONNECT", "PO ST"])
-def test_a_method_is_an_upper_case_word(method: str) -> None:
+def test_a_method_is_an_upper_case_word(run: Run, method: str) -> None:
     with pytest.raises(ConfigError, match="not a usable HTTP method"):
-        asyncio.run(client().request(method, "http://127.0.0.1:1/", {}))
+        run(client().request(method, "http://127.0.0.1:1/", {}))
 
 
 @pytest.mark.parametrize(

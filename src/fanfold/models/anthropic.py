@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from fanfold.calls import Reply
 from fanfold.limits import Quota
-from fanfold.models.wire import Messages, Wire, as_dialogue, estimated, malformed, number, tokens
+from fanfold.models.wire import Messages, Wire, as_dialogue, estimated, http_date, malformed, number, tokens
 
 _FINISH = {
     "end_turn": "stop",
@@ -127,11 +128,9 @@ def _seconds_until(text: str | None, date: str | None) -> float | None:
     """Seconds until an RFC 3339 time, by the provider's own clock where it says what that shows."""
     if not text:
         return None
-    import email.utils
-
     try:
-        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
-        now = email.utils.parsedate_to_datetime(date) if date else datetime.datetime.now(datetime.UTC)
-        return max(0.0, (moment - now).total_seconds())
-    except (ValueError, TypeError):
+        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError):
         return None
+    now = http_date(date or "")
+    return max(0.0, moment - (time.time() if now is None else now))

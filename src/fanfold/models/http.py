@@ -30,8 +30,9 @@ _ROUTES_KEPT = 1024
 class HttpError(FanfoldError):
     """A call that brought no answer.
 
-    `kind` is dns, connect, tls, proxy, timeout, disconnected, too-large or protocol.  `sent` says whether the server
-    may have seen the request; when it is False, sending it again cannot do anything twice.
+    `kind` is dns, connect, tls (no handshake), certificate (one that is not accepted), proxy, timeout, disconnected,
+    too-large or protocol.  `sent` says whether the server may have seen the request; when it is False, sending it again
+    cannot do anything twice.
     """
 
     def __init__(self, message: str, kind: str = "protocol", sent: bool = True) -> None:

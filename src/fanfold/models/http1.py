@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Concatenate, ParamSpec, cast
 
 import httptools
 
 Sink = Callable[[bytes], object]
+P = ParamSpec("P")
 
 # Bytes a server may send without a byte of body among them: headers, interim answers, chunk extensions, trailers.
 QUIET_LIMIT = 64 << 10
@@ -37,6 +39,24 @@ class Broken(Exception):
         self.kind = kind
 
 
+def _callback(called: Callable[Concatenate[Exchange, P], None]) -> Callable[Concatenate[Exchange, P], None]:
+    """A method that the parser calls, whose failure the exchange remembers.
+
+    The parser wraps what is raised in an error of its own and names the cause as its context, in which Python then puts
+    whatever is being handled further up, under the event loop.
+    """
+
+    @functools.wraps(called)
+    def remembered(exchange: Exchange, *args: P.args, **options: P.kwargs) -> None:
+        try:
+            called(exchange, *args, **options)
+        except BaseException as why:
+            exchange.failure = why
+            raise
+
+    return remembered
+
+
 class Exchange:
     """One request and its answer as it arrives, without any I/O: `feed` the bytes that come, `end` when no more can.
 
@@ -53,6 +73,7 @@ class Exchange:
         "bodiless",
         "data",
         "done",
+        "failure",
         "head",
         "headers",
         "keep",
@@ -79,6 +100,7 @@ class Exchange:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.done = self.keep = self.sent = self.touched = False
+        self.failure: BaseException | None = None
         self._limits = limit, sink_limit
         self._body: _Body | None = None
         self._quiet = 0
@@ -96,8 +118,9 @@ class Exchange:
         try:
             parser.feed_data(data)
         except httptools.HttpParserCallbackError as wrapped:
+            why, self.failure = self.failure, None  # held by both, it and all it refers to would outlive the call
             if not self.done:
-                raise (wrapped.__context__ or wrapped) from None
+                raise (why or wrapped) from None
             self.keep = False
         except httptools.HttpParserUpgrade:
             raise Broken("protocol", "the server switched to another protocol") from None
@@ -127,6 +150,7 @@ class Exchange:
 
     # Called by the parser.
 
+    @_callback
     def on_message_begin(self) -> None:
         if self.done:
             raise Broken("protocol", "the server answered twice")
@@ -138,6 +162,7 @@ class Exchange:
         earlier = self.headers.get(key)
         self.headers[key] = text if earlier is None else f"{earlier}, {text}"
 
+    @_callback
     def on_headers_complete(self) -> None:
         assert self._parser is not None
         status = self.status = self._parser.get_status_code()
@@ -157,6 +182,7 @@ class Exchange:
         if int(headers.get("content-length", 0)) > limit and status not in (204, 304):
             raise self._body.too_large()
 
+    @_callback
     def on_body(self, data: bytes) -> None:
         if self.done:
             raise Broken("protocol", "the server sent a body where there is none")
@@ -164,6 +190,7 @@ class Exchange:
         self._quiet = 0
         self._body.write(data)
 
+    @_callback
     def on_message_complete(self) -> None:
         if self.status < 200:
             self.headers = {}

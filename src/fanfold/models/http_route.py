@@ -24,6 +24,8 @@ PORTS = {"http": 80, "https": 443}
 # How long a name's addresses are remembered, and how long one of several may keep us waiting for a connection.
 REMEMBER_NAMES = 60.0
 NEXT_ADDRESS_AFTER = 3.0
+# How long the last address, and then its TLS handshake, may take: who does not even greet in this time is not there.
+CONNECT_WITHIN = 15.0
 
 _VISIBLE = re.compile(r"[!-~]+")
 _HOST_NAME = re.compile(r"[a-z0-9._-]+")
@@ -170,7 +172,7 @@ def _tls_failures(origin: Origin) -> Iterator[None]:
         yield
     except ssl.SSLCertVerificationError as why:
         raise Broken(
-            "tls",
+            "certificate",
             f"the certificate of {origin.authority} is not accepted: {why.verify_message or why}; check the address, "
             "or name the authority that signed it in SSL_CERT_FILE",
         ) from None
@@ -218,6 +220,7 @@ class Dialler:
                 sock=sock,
                 ssl=self._tls() if direct_tls else None,
                 server_hostname=origin.host if direct_tls else None,
+                ssl_handshake_timeout=CONNECT_WITHIN if direct_tls else None,
             )
         if origin.scheme == "https" and proxy is not None:
             try:
@@ -240,7 +243,13 @@ class Dialler:
             raise Broken("proxy", f"the proxy {proxy.host}:{proxy.port} refused a tunnel ({exchange.status}){hint}")
         loop = asyncio.get_running_loop()
         with _tls_failures(origin):
-            transport = await loop.start_tls(connection.transport, connection, self._tls(), server_hostname=origin.host)
+            transport = await loop.start_tls(
+                connection.transport,
+                connection,
+                self._tls(),
+                server_hostname=origin.host,
+                ssl_handshake_timeout=CONNECT_WITHIN,
+            )
             if transport is None:
                 raise EOFError("the connection was closed")
         connection.transport = transport
@@ -258,8 +267,7 @@ class Dialler:
         while left:
             entry = left.pop(0)
             try:
-                # The last address may take as long as the caller's deadline allows.
-                async with asyncio.timeout(NEXT_ADDRESS_AFTER if left else None):
+                async with asyncio.timeout(NEXT_ADDRESS_AFTER if left else CONNECT_WITHIN):
                     sock = await _reach(*entry)
             except OSError as why:
                 failure = why
@@ -267,7 +275,7 @@ class Dialler:
                 addresses.sort(key=entry.__ne__)
                 return sock
         self._known.pop((host, port), None)
-        raise Broken("connect", f"no connection to {host} port {port}: {failure or 'no answer'}")
+        raise Broken("connect", f"no connection to {host} port {port}: {str(failure or '') or 'no answer'}")
 
     async def _addresses(self, host: str, port: int) -> list[tuple[int, Any]]:
         loop, key = asyncio.get_running_loop(), (host, port)

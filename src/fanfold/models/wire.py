@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import email.utils
 import math
 import re
@@ -94,7 +95,7 @@ def as_dialogue(messages: Messages) -> list[dict[str, Any]]:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait, from `retry-after-ms` or `retry-after` (seconds or a date), capped; nonsense is None."""
+    """Seconds to wait, from `retry-after-ms` or `retry-after` (seconds, or a date), capped; nonsense is None."""
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "").strip()
         if not text:
@@ -102,14 +103,26 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         try:
             seconds = float(text) * scale
         except ValueError:
-            try:
-                seconds = email.utils.parsedate_to_datetime(text).timestamp() - time.time()
-            except (ValueError, TypeError, OverflowError):
+            moment = http_date(text)
+            if moment is None:
                 continue
+            # By the clock that the date was read from: ours may be wrong by more than the wait.
+            now = http_date(headers.get("date", ""))
+            seconds = moment - (time.time() if now is None else now)
         if math.isnan(seconds):
             continue
         return min(max(seconds, 0.0), MAX_RETRY_AFTER)
     return None
+
+
+def http_date(text: str) -> float | None:
+    """The moment, in seconds since 1970, that a header such as `Date` names; nonsense is None."""
+    try:
+        moment = email.utils.parsedate_to_datetime(text)
+        # Every HTTP date is in UTC, also one that does not say so.
+        return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
