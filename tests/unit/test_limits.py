@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -150,6 +151,53 @@ def test_overload_shrinks_the_window_and_recovery_brings_it_back() -> None:
     assert healthy == 200
     assert outage == 1
     assert after >= 100
+
+
+def test_failures_at_random_leave_the_window_open_for_they_do_not_come_from_too_many_calls() -> None:
+    async def main() -> tuple[float, int]:
+        limiter, rng, left = Limiter(Limits()), random.Random(1), 2000
+
+        async def caller() -> None:
+            nonlocal left
+            while left > 0:
+                left -= 1
+                permit = await limiter.acquire()
+                fails = rng.random() < 0.4
+                await asyncio.sleep(0.01 if fails else 0.5)
+                permit.done(not fails, overloaded=fails)
+
+        await asyncio.gather(*(caller() for _ in range(100)))
+        return asyncio.get_running_loop().time(), limiter.window or 0
+
+    seconds, window = run_virtual(main())
+    assert window >= 8 and seconds < 100, "one call at a time would take 600"
+
+
+def test_a_server_that_turns_away_what_is_too_much_soon_has_what_it_can_carry() -> None:
+    async def main() -> tuple[float, float]:
+        limiter, busy, turned_away, done = Limiter(Limits()), 0, 0, 0
+
+        async def caller() -> None:
+            nonlocal busy, turned_away, done
+            while done < 2000:
+                permit = await limiter.acquire()
+                if busy >= 30:
+                    await asyncio.sleep(0.01)
+                    permit.done(False, overloaded=True)
+                    turned_away += 1
+                    await asyncio.sleep(0.5)
+                    continue
+                busy += 1
+                await asyncio.sleep(0.5)
+                busy -= 1
+                done += 1
+                permit.done(True)
+
+        await asyncio.gather(*(caller() for _ in range(100)))
+        return asyncio.get_running_loop().time(), turned_away / done
+
+    seconds, share = run_virtual(main())
+    assert share < 0.2 and seconds < 1.5 * 2000 * 0.5 / 30
 
 
 def test_a_retry_after_holds_everybody_back_and_then_lets_them_go_one_by_one() -> None:

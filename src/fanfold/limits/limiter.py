@@ -26,13 +26,15 @@ class Permit:
     It is also a context: `with permit:` gives the place back when the block ends without `done`, as on cancellation.
     """
 
-    __slots__ = ("_limiter", "cost", "input_tokens", "number", "output_tokens", "sent_at")
+    __slots__ = ("_limiter", "cost", "input_tokens", "level", "number", "output_tokens", "sent_at")
 
     def __init__(
         self, limiter: Limiter, number: int, input_tokens: int, output_tokens: int, cost: Cost | None, sent_at: float
     ) -> None:
         self._limiter: Limiter | None = limiter
         self.number = number
+        #: How many were in flight with this one.
+        self.level = limiter.in_flight
         self.input_tokens = input_tokens
         self.output_tokens = output_tokens
         #: What was charged; None when no rate was known.
@@ -69,7 +71,7 @@ class Permit:
         elif overloaded:
             limiter._was_overloaded(self, retry_after, now)
         elif ok and limiter.limits.adaptive:
-            limiter._window.ok(now - self.sent_at)
+            limiter._window.ok(now - self.sent_at, self.level)
         limiter._leave(now)
 
     def release(self) -> None:
@@ -114,14 +116,9 @@ class Limiter:
 
     async def acquire(self, input_tokens: int = 0, output_tokens: int = 0) -> Permit:
         """Wait in line, then have leave to make one call of about so many tokens."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._adopt(loop)
-        now = self._now()
-        if not self._line:
-            cost = self._paces.cost(input_tokens, output_tokens) if self._paces else None
-            if self._free_at(cost, now) <= now:
-                return self._grant(input_tokens, output_tokens, cost, now)
+        if (permit := self.at_once(input_tokens, output_tokens)) is not None:
+            return permit
+        loop, now = asyncio.get_running_loop(), self._now()
         future: asyncio.Future[Permit] = loop.create_future()
         self._tickets += 1
         ticket = self._tickets
@@ -135,6 +132,22 @@ class Limiter:
                 future.result().release()
             self._admit(self._now())
             raise
+
+    def at_once(self, input_tokens: int = 0, output_tokens: int = 0) -> Permit | None:
+        """Leave to make one call now; None where it has to wait."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._adopt(loop)
+        if self._line:
+            return None
+        now = self._now()
+        cost = self._paces.cost(input_tokens, output_tokens) if self._paces else None
+        return self._grant(input_tokens, output_tokens, cost, now) if self._free_at(cost, now) <= now else None
+
+    @property
+    def closed_until(self) -> float | None:
+        """When the gate that a refusal closed opens again; None while it is open."""
+        return self._gate if self._gate > self._now() else None
 
     @property
     def waiting(self) -> int:
@@ -235,7 +248,7 @@ class Limiter:
 
     def _was_overloaded(self, permit: Permit, retry_after: float | None, now: float) -> None:
         if self.limits.adaptive:
-            self._window.overloaded(permit.number, self.granted, self.in_flight)
+            self._window.overloaded(permit.number, self.granted, permit.level, self.in_flight)
         if retry_after is not None:
             self._close_gate(_bounded(retry_after), now)
 

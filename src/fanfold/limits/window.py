@@ -9,6 +9,8 @@ FIRST = 20.0
 SPREAD, AT_ONCE = 0.8, 0.1
 #: What stays of the calls in flight when the server is overloaded, and of the memory of what it carried before.
 CUT, FADE = 0.7, 0.9
+#: So many overloads in a row, and so many for each call in flight, may be accidents where far more was carried before.
+ACCIDENTS, PER_CALL = 5, 2
 #: Calls that take so many times as long as they can are waiting in the server: a larger window brings nothing more.
 SATURATED = 4.0
 #: A step up once doubling is over, and the share by which the shortest time seen is forgotten per round.
@@ -22,11 +24,16 @@ class Window:
     It grows only while it is what holds calls back, and only while that helps: as long as calls do not take several
     times as long as with a smaller window, more of them in flight means more of them done.  A round is as many calls
     as fit into half a window, and no fewer than the first window.
+
+    A server that fails at random, however busy it is, says that it is overloaded also with far fewer calls in flight
+    than it has carried.  A smaller window would not help it, so only a row of such failures cuts the window further.
     """
 
     __slots__ = (
+        "_accidents",
         "_best",
         "_cap",
+        "_carried",
         "_cut_call",
         "_done",
         "_full",
@@ -43,6 +50,9 @@ class Window:
         #: Double up to here.
         self._target = math.inf
         self._cut_call = 0
+        #: The most calls in flight with which one came back well, and the overloads with far fewer since one did.
+        self._carried = 0
+        self._accidents = 0
         #: This round: calls done, how long they took together, and whether one had to wait for the window.
         self._done = 0
         self._took = 0.0
@@ -70,8 +80,11 @@ class Window:
         if self._full and self.size < self._target:
             self._next = max(self._next, now) + SPREAD * self._round_trip / self.size
 
-    def ok(self, took: float) -> None:
-        """A call came back well after so many seconds."""
+    def ok(self, took: float, level: int) -> None:
+        """A call that was sent as one of `level` in flight came back well after so many seconds."""
+        self._carried = max(self._carried, level)
+        if level >= CUT * CUT * self._carried:
+            self._accidents = 0
         self._done += 1
         self._took += took
         if not self._round_trip:
@@ -81,10 +94,18 @@ class Window:
         if self._done >= max(FIRST, min(self.size, self._cap) / 2):
             self._end_round()
 
-    def overloaded(self, call: int, calls: int, in_flight: int) -> None:
-        """Call number `call` of `calls` failed because the server has too much to do; calls in flight cut it once."""
+    def overloaded(self, call: int, calls: int, level: int, in_flight: int) -> None:
+        """Call number `call` of `calls`, sent as one of `level` in flight, failed as the server has too much to do.
+
+        Calls in flight cut the window once.
+        """
         if call <= self._cut_call:
             return
+        if level <= CUT * self._carried:
+            self._accidents += 1
+            if self._accidents <= max(ACCIDENTS, PER_CALL * in_flight):
+                return
+            self._carried, self._accidents = int(CUT * self._carried), 0
         self._cut_call = calls
         # While still recovering, what the server carried before is remembered, so that an outage does not mean a crawl.
         recovering = self.size < self._target < math.inf
