@@ -49,11 +49,17 @@ class Clock:
 CLOCK: contextvars.ContextVar[Clock | None] = contextvars.ContextVar("fanfold_clock", default=None)
 
 
-async def attempt(call: Callable[[], Awaitable[T]], *, again: Again | None = None, timeout: float | None = None) -> T:
+async def attempt(
+    call: Callable[[], Awaitable[T]],
+    *,
+    again: Again | None = None,
+    timeout: float | None = None,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> T:
     """Await `call()`, each try for at most `timeout` seconds, as often as `again` says; raise the last error.
 
     A try that runs out of time is cancelled and ends in TimeoutError, which `again` judges like any other error.
-    Cancelling the attempt itself is never retried.
+    Cancelling the attempt itself is never retried.  `sleep` waits between two tries.
     """
     tries = 0
     while True:
@@ -68,4 +74,4 @@ async def attempt(call: Callable[[], Awaitable[T]], *, again: Again | None = Non
             if wait is None:
                 raise
         if wait > 0:
-            await asyncio.sleep(wait)
+            await sleep(wait)

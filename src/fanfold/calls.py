@@ -134,13 +134,16 @@ class Flight:
 
 
 @contextlib.contextmanager
-def waiting(what: str, until: float | None = None) -> Iterator[None]:
-    """Marks that the call this code carries waits for something that is not the evaluator's doing."""
+def waiting(what: str, until: float | None = None, *, since: float | None = None) -> Iterator[None]:
+    """Marks that the call this code carries waits for something that is not the evaluator's doing.
+
+    `since` is for what began before the call had to wait for it.
+    """
     flight = FLIGHT.get()
     if flight is None or flight.waiting is not None:
         yield
         return
-    flight.waiting = Waiting(what, asyncio.get_running_loop().time(), until)
+    flight.waiting = Waiting(what, asyncio.get_running_loop().time() if since is None else since, until)
     for clock in flight.clocks:
         clock.pause()
     try:

@@ -59,8 +59,9 @@ class CallFailed(FanfoldError):
     """A model call that gave no usable reply.
 
     `kind` says why: `auth`, `billing`, `bad-request` and `not-found` will fail again; `rate-limit`, `overloaded`,
-    `server`, `timeout` and `network` may pass; `malformed` and `too-large` are replies that cannot be used; `offline`
-    is a call the ledger does not hold; `budget` one there is no money left for.
+    `server`, `timeout` and `network` may pass; `unreachable` is an address where nobody answers, that leads elsewhere
+    or whose certificate is not accepted; `malformed` and `too-large` are replies that cannot be used; `offline` is a
+    call the ledger does not hold; `budget` one there is no money left for.
     """
 
     def __init__(self, kind: str, message: str, *, retry_after: float | None = None, sent: bool = True) -> None:
@@ -81,12 +82,12 @@ class CallFailed(FanfoldError):
     @property
     def maybe_paid(self) -> bool:
         """Whether the provider may have done, and charged, what no usable reply came of."""
-        return self.sent and self.kind in ("timeout", "network", "malformed", "too-large")
+        return self.sent and self.kind in ("timeout", "network", "malformed", "too-large", "unreachable")
 
     @property
     def hopeless(self) -> bool:
         """Whether every further call would fail the same way, so that a run should stop."""
-        return self.kind in ("auth", "billing", "budget")
+        return self.kind in ("auth", "billing", "budget", "unreachable")
 
 
 def _call_failed(kind: str, message: str, retry_after: float | None, sent: bool) -> CallFailed:

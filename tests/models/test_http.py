@@ -1028,7 +1028,7 @@ def test_an_untrusted_or_misnamed_server_gets_no_request(
             async with client() as wary, client(verify=trust) as trusting:
                 unknown = await failing(wary.request("GET", f"https://localhost:{server.port}/", {}))
                 misnamed = await failing(trusting.request("GET", f"https://127.0.0.1:{server.port}/", {}))
-            assert [(e.kind, e.sent) for e in (unknown, misnamed)] == [("tls", False)] * 2
+            assert [(e.kind, e.sent) for e in (unknown, misnamed)] == [("certificate", False)] * 2
             assert "SSL_CERT_FILE" in str(unknown)
             assert server.requests == []
 
@@ -1061,6 +1061,37 @@ def test_a_server_without_tls_is_not_spoken_to_in_the_clear(run: Run) -> None:
 
     run(main())
     assert heard and b"sk-1" not in heard[0]
+
+
+def test_a_handshake_that_the_server_breaks_off_is_no_matter_of_certificates(run: Run) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.transport.abort()
+
+    async def main() -> None:
+        async with listening(hang_up) as port, client() as http:
+            error = await failing(http.request("GET", f"https://127.0.0.1:{port}/", {}))
+            assert (error.kind, error.sent) == ("tls", False)
+            assert f"127.0.0.1:{port}" in str(error)
+
+    run(main())
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_address_where_nobody_greets_is_given_up_long_before_the_deadline(scheme: str) -> None:
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        async with listening(silent) as port, client() as http:
+            if scheme == "http":
+                loop.sock_connect = lambda sock, address: asyncio.sleep(1e6)  # type: ignore
+            error = await failing(http.request("GET", f"{scheme}://127.0.0.1:{port}/", {}, deadline=600.0))
+            assert (error.kind, error.sent) == ("connect" if scheme == "http" else "tls", False)
+            assert loop.time() == pytest.approx(15.0)
+
+    run_virtual(main())
 
 
 # Proxies
@@ -1136,7 +1167,7 @@ def test_a_tunnel_does_not_make_a_wrong_certificate_right(run: Run, server_tls: 
     async def main() -> None:
         async with serving(tls=server_tls) as server, proxying(server.port) as (port, _), through(port) as http:
             error = await failing(http.request("GET", "https://api.test/", {}))
-            assert (error.kind, error.sent, server.requests) == ("tls", False, [])
+            assert (error.kind, error.sent, server.requests) == ("certificate", False, [])
 
     run(main())
 

@@ -254,7 +254,7 @@ def test_a_request_that_always_fails_is_given_up_while_others_pass() -> None:
         await others
 
     with_desk(None, body)
-    assert transport.poison == 6 and len(transport.simulator.charges) == 200
+    assert transport.poison == 10 and len(transport.simulator.charges) == 200
 
 
 def test_an_endless_outage_is_given_up_at_last() -> None:
@@ -292,23 +292,26 @@ def test_during_an_outage_one_call_at_a_time_probes_with_growing_pauses() -> Non
     probes: list[float] = []
 
     async def main() -> None:
-        breaker = Breaker(threshold=2, pause=1.0, longest=8.0)
+        breaker = Breaker(pause=1.0, longest=8.0)
         clock = asyncio.get_running_loop().time
 
         async def call() -> None:
             while True:
-                await breaker.enter()
-                probes.append(clock())
+                probe = False
+                while breaker.open and not probe:
+                    probe = await breaker.turn()
+                began = clock()
+                probes.append(began)
                 await asyncio.sleep(0.1)
                 if clock() > 60:
                     breaker.ok()
                     return
-                breaker.failed()
+                breaker.failed("down", began, probe=probe)
 
         await asyncio.gather(*(call() for _ in range(5)))
 
     run_virtual(main())
-    during = [moment for moment in probes if 0.2 < moment < 60]
+    during = [moment for moment in probes if 2.0 < moment < 60]
     gaps = [later - earlier for earlier, later in pairwise(during)]
     assert len(during) < 14 and all(gap >= 1.0 for gap in gaps) and max(gaps) <= 8.5
 

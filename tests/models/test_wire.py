@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import email.utils
 import math
+import time
 from typing import Any
 
 import pytest
@@ -147,6 +149,23 @@ def test_retry_after_is_read() -> None:
     assert retry_after({"retry-after": "1000000000"}) == 300
     assert retry_after({"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}) == 0
     assert retry_after({"retry-after": "soon"}) is None
+
+
+@pytest.mark.parametrize("zone", ["GMT", "-0000", "+0000"])
+@pytest.mark.parametrize("year", [1999, 2026, 2090])
+def test_retry_after_as_a_date_is_read_against_the_date_of_the_response(year: int, zone: str) -> None:
+    date = f"Sun, 01 Nov {year} 10:00:00 {zone}"
+    assert retry_after({"retry-after": f"Sun, 01 Nov {year} 10:00:42 {zone}", "date": date}) == 42
+    assert retry_after({"retry-after": f"Sun, 01 Nov {year} 11:00:00 {zone}", "date": date}) == 300
+    assert retry_after({"retry-after": f"Sun, 01 Nov {year} 09:00:00 {zone}", "date": date}) == 0
+    assert retry_after({"retry-after": "Sun, 99 Nov", "date": date}) is None
+
+
+def test_a_date_that_cannot_be_read_leaves_our_own_clock() -> None:
+    soon = email.utils.formatdate(time.time() + 60, usegmt=True)
+    for date in ("", "yesterday", "Sun, 99 Nov 2026 10:00:00 GMT", "Sun, 01 Nov 99999 10:00:00 GMT"):
+        found = retry_after({"retry-after": soon, "date": date})
+        assert found is not None and 50 < found <= 60
 
 
 def test_durations_are_read() -> None:

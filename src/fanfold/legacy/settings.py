@@ -288,7 +288,7 @@ class Patience:
     max_delay: float
 
     def __call__(self, error: Exception, n: int) -> float | None:
-        pause = Again(tries=self.attempts + 1, cap=self.max_delay)(error, n)
+        pause = Again(tries=self.attempts + 1, cap=self.max_delay, longest=self.max_delay)(error, n)
         if pause is None or (isinstance(error, CallFailed) and error.retry_after is not None):
             return pause
         return min(self.max_delay, pause * self.base_delay / 0.5)  # the model's own pauses begin at half a second

@@ -129,8 +129,10 @@ def _seconds_until(text: str | None, date: str | None) -> float | None:
     if not text:
         return None
     try:
-        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    except (ValueError, OverflowError):
+        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
         return None
     now = http_date(date or "")
-    return max(0.0, moment - (time.time() if now is None else now))
+    return max(0.0, moment.timestamp() - (time.time() if now is None else now))

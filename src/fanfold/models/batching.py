@@ -16,8 +16,9 @@ import msgspec
 from fanfold.attempt import attempt
 from fanfold.calls import Call, Reply
 from fanfold.errors import CallFailed
+from fanfold.models.failures import network_failure, redirected
 from fanfold.models.http import HttpError, Response
-from fanfold.models.model import Again, Model, _network_failure
+from fanfold.models.model import Again, Model
 from fanfold.redaction import redact_body
 
 T = TypeVar("T")
@@ -186,12 +187,14 @@ class Batches(ABC):
         try:
             response: Response = await send(transport, model.wire.headers(model.key))
         except HttpError as error:
-            raise _network_failure(error, model.wire.name, deadline) from error
+            raise network_failure(error, model.wire.name, deadline) from error
         if date := response.headers.get("date"):
             with contextlib.suppress(ValueError):
                 self.skew = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
-        if response.status < 400:
+        if response.status < 300:
             return replace(response, body=redact_body(response.body))
+        if response.status < 400:
+            raise redirected(response, model.wire.name)
         try:
             said = msgspec.json.decode(response.body)
         except msgspec.DecodeError:
@@ -209,7 +212,7 @@ class Batches(ABC):
         try:
             return self.model.read(Response(status, {}, body), batch=True)
         except CallFailed as error:
-            return None if error.passing else error
+            return None if error.passing or error.kind == "malformed" else error
 
 
 def refused(error: CallFailed) -> bool:

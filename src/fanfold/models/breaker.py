@@ -3,67 +3,104 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
+
+#: Nothing but failures for so long, and so many of them, is an outage; or so many in a row, however quickly.  Failures
+#: are often quicker than successes, so there must also be so many for each call that may still succeed.
+LEAST_FAILURES, LEAST_SECONDS, IN_A_ROW, PER_PENDING = 5, 2.0, 20, 2
+#: By how much each pause is longer than the one before.
+GROWTH = 1.5
+#: For so long a server that has never answered is tried, in seconds.
+FIRST_ANSWER = 30.0
 
 
 class Breaker:
-    """Opens after `threshold` failures in a row; then one call per pause goes through, with pauses that double.
+    """Opens when calls fail and none succeeds; then one call per pause goes through, with pauses that grow.
 
-    A success closes it and lets everybody go on.  While it is open nobody hammers a provider that is down, and nobody
-    fails for having asked at the wrong time.
+    Failures among successes, however many, are no outage: each is tried again by itself.  A success closes the breaker
+    and lets everybody go on.  While it is open nobody hammers a provider that is down, and nobody fails for having
+    asked at the wrong time.
     """
 
-    def __init__(self, threshold: int = 5, pause: float = 1.0, longest: float = 30.0) -> None:
-        self._threshold, self._first, self._longest = threshold, pause, longest
-        self._failures = 0
+    def __init__(self, pause: float = 1.0, longest: float = 30.0) -> None:
+        self._first, self._longest = pause, longest
+        self.open = False
+        #: When the next call tries, by the clock of the event loop; and since when calls fail, None while they succeed.
+        self.next_try = 0.0
+        self.since: float | None = None
+        #: How many calls have failed since the last success, and why the last one did.
+        self.failures = 0
+        self.why = ""
+        self._answered = False
+        self._last_ok = -math.inf
         self._pause = pause
-        self._probe_at = 0.0
         self._probing = False
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
-    def open(self) -> bool:
-        return self._failures >= self._threshold
+    def deserted(self) -> bool:
+        """Whether nobody has ever answered, and for long enough to give up."""
+        if self._answered or self.since is None or self.failures < 2:
+            return False
+        return asyncio.get_running_loop().time() - self.since >= FIRST_ANSWER
 
-    async def enter(self) -> None:
-        """Return when a call may be made: at once while all is well."""
-        while self.open:
-            loop = asyncio.get_running_loop()
-            if not self._probing and loop.time() >= self._probe_at:
-                self._probing = True
-                return
-            turn = loop.create_future()
-            self._waiting.append(turn)
-            self._set_timer(loop)
+    async def turn(self) -> bool:
+        """While it is open: wait, then whether the caller is to try for all; if not, look again."""
+        loop = asyncio.get_running_loop()
+        if not self._probing and loop.time() >= self.next_try:
+            self._probing = True
+            return True
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        self._set_timer(loop)
+        try:
             await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._release(1)  # its turn had come: it is the next one's
+            raise
+        return False
 
     def ok(self) -> None:
-        self._failures, self._pause, self._probing = 0, self._first, False
-        self._release(len(self._waiting))
+        """A call came back well."""
+        self._answered = True
+        self._last_ok = asyncio.get_running_loop().time()
+        if self.failures:
+            self.failures, self.since = 0, None
+            self.open = self._probing = False
+            self._pause = self._first
+            self._release(len(self._waiting))
 
-    def failed(self) -> None:
-        was_open = self.open
-        self._failures += 1
-        if not self.open:
-            return
-        loop = asyncio.get_running_loop()
-        if not was_open or self._probing:
-            self._probe_at = loop.time() + self._pause
-            self._pause = min(self._pause * 2.0, self._longest)
-        self._probing = False
-        if self._waiting:
-            self._set_timer(loop)
+    def failed(self, why: str, began: float, *, probe: bool = False, answered: bool = False, pending: int = 0) -> None:
+        """A call that began then failed; `answered`: by what the server itself said; `pending` others are under way."""
+        now = asyncio.get_running_loop().time()
+        self._answered = self._answered or answered
+        self.failures += 1
+        self.since = began if self.since is None else min(self.since, began)
+        self.why = why
+        quiet = now - max(self.since, self._last_ok)
+        outage = self.failures >= IN_A_ROW or (self.failures >= LEAST_FAILURES and quiet >= LEAST_SECONDS)
+        outage = outage and self.failures >= PER_PENDING * pending
+        if probe or (outage and not self.open):
+            self.open, self._probing = True, False
+            self.next_try = now + self._pause
+            self._pause = min(self._pause * GROWTH, self._longest)
+            self._release(len(self._waiting))  # they say until when they wait, which is later now
 
-    def left(self) -> None:
+    def left(self, *, probe: bool = False) -> None:
         """A call that was let through ended without telling (cancelled): another may try."""
-        self._probing = False
-        self._release(1)
+        if probe:
+            self._probing = False
+            self._release(1)
 
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One of those who wait gets its turn at the next try; while somebody tries, nobody does."""
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_at(max(self._probe_at, loop.time()), self._release, 1)
+        if not self._probing:
+            self._timer = loop.call_at(max(self.next_try, loop.time()), self._release, 1)
 
     def _release(self, count: int) -> None:
         while count > 0 and self._waiting:

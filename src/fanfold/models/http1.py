@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -46,8 +45,7 @@ def _callback(called: Callable[Concatenate[Exchange, P], None]) -> Callable[Conc
     whatever is being handled further up, under the event loop.
     """
 
-    @functools.wraps(called)
-    def remembered(exchange: Exchange, *args: P.args, **options: P.kwargs) -> None:
+    def remembered(exchange: Exchange, /, *args: P.args, **options: P.kwargs) -> None:
         try:
             called(exchange, *args, **options)
         except BaseException as why:

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import functools
 import ipaddress
+import os
 import re
 import socket
 import ssl
@@ -275,7 +276,9 @@ class Dialler:
                 addresses.sort(key=entry.__ne__)
                 return sock
         self._known.pop((host, port), None)
-        raise Broken("connect", f"no connection to {host} port {port}: {str(failure or '') or 'no answer'}")
+        # The event loop's own words leave out what the number means.
+        reason = os.strerror(failure.errno) if failure and failure.errno else str(failure or "") or "no answer"
+        raise Broken("connect", f"no connection to {host} port {port}: {reason}")
 
     async def _addresses(self, host: str, port: int) -> list[tuple[int, Any]]:
         loop, key = asyncio.get_running_loop(), (host, port)

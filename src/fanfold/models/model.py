@@ -14,25 +14,26 @@ from typing import Any, Protocol
 
 import msgspec
 
-from fanfold.attempt import attempt
 from fanfold.calls import REHEARSAL, Call, Reply, Sent, ask, ask_sync, current_desk, waiting
 from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.executors.base import LEAVING
-from fanfold.limits import Limiter, Limits
+from fanfold.limits import Limiter, Limits, Permit
 from fanfold.models.breaker import Breaker
+from fanfold.models.failures import deserted, network_failure, redirected
 from fanfold.models.http import Http, HttpError, Response
 from fanfold.models.pricing import Price
 from fanfold.models.telemetry import install
-from fanfold.models.wire import Messages, Wire, estimated
+from fanfold.models.tries import Tries
+from fanfold.models.wire import Messages, Wire, estimated, malformed
 from fanfold.redaction import know, redact_body
 
 install()
 
 #: Tokens assumed for a reply of unknown length, until the model has shown how long its replies are.
 OUTPUT_GUESS = 256
-#: How long a call may wait for an outage to end, in seconds.
-PATIENCE = 3600.0
+#: More tokens than this no reply has: a number that claims it was not counted.
+MOST_TOKENS = 2**40
 
 
 class Transport(Protocol):
@@ -67,21 +68,25 @@ class Again:
     """When a failed try is repeated: passing failures, after growing random pauses, for at most `tries` tries.
 
     A rate limit is the provider's ordinary way to say "later": the limiter paces what follows, so such tries are
-    counted apart and generously.
+    counted apart and generously.  Replies that cannot be read may have been paid for, so there are few such tries.
     """
 
-    tries: int = 6
+    tries: int = 10
     refusals: int = 40
+    unreadable: int = 3
     cap: float = 60.0
+    #: The longest pause of our own; a server that is down altogether is the breaker's concern.
+    longest: float = 4.0
 
     def __call__(self, error: Exception, n: int) -> float | None:
-        if not isinstance(error, CallFailed) or not error.passing:
+        if not isinstance(error, CallFailed) or not (error.passing or error.kind == "malformed"):
             return None
-        if n >= (self.refusals if error.kind == "rate-limit" else self.tries):
+        unreadable = min(self.tries, self.unreadable)
+        if n >= {"rate-limit": self.refusals, "malformed": unreadable}.get(error.kind, self.tries):
             return None
         if error.retry_after is not None:
             return min(error.retry_after, self.cap) * random.uniform(1.0, 1.1)
-        return random.uniform(0.0, min(self.cap, 0.5 * 2.0 ** min(n - 1, 20)))
+        return random.uniform(0.0, min(self.longest, 0.5 * 2.0 ** min(n - 1, 20)))
 
 
 @dataclass(frozen=True)
@@ -161,16 +166,13 @@ class Model:
     async def send(self, call: Call) -> Sent:
         """Send a call now, as often as it takes and makes sense."""
         line = self.line()
-        tries = counted = lost = 0
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
+        tries = Tries(self.id, self.again)
+        lost = 0
 
         async def once() -> Reply:
-            nonlocal tries, counted, lost
-            tries += 1
+            nonlocal lost
             if lost:
                 await current_desk().budget.room(call)
-            counted += not line.breaker.open  # an outage is waited out: it uses up no tries
             try:
                 return await self._once(call, line)
             except CallFailed as error:
@@ -179,11 +181,8 @@ class Model:
                     current_desk().lost(call)
                 raise
 
-        def again(error: Exception, n: int) -> float | None:
-            patient = loop.time() - begun < PATIENCE
-            return self.again(error, max(1, counted)) if patient else None
-
-        return Sent(await attempt(once, again=again), tries)
+        reply = await tries.make(once, lambda: line.breaker.open)
+        return Sent(reply, tries.made)
 
     def line(self) -> Line:
         """This model's line on the running event loop, opened when first needed and closed with the desk.
@@ -209,51 +208,85 @@ class Model:
         return line
 
     async def _once(self, call: Call, line: Line) -> Reply:
+        breaker = line.breaker
+        while breaker.open:
+            what = f"{self.wire.name} to answer again ({breaker.why})"
+            with waiting(what, breaker.next_try, since=breaker.since):
+                if await breaker.turn():
+                    return await self._exchange(call, line, probe=True)
+        return await self._exchange(call, line)
+
+    async def _exchange(self, call: Call, line: Line, *, probe: bool = False) -> Reply:
+        """One request and its reply; the limiter and the breaker hear how it went."""
         clock = asyncio.get_running_loop().time
-        with waiting(f"an outage of {self.wire.name}"):
-            await line.breaker.enter()
-        with waiting(f"the rate limit of {self.id}"):
-            permit = await line.limiter.acquire(call.input_tokens, min(call.output_tokens, round(line.output)))
-        started = clock()
+        limiter, breaker, began = line.limiter, line.breaker, clock()
+        try:
+            tokens = call.input_tokens, min(call.output_tokens, round(line.output))
+            permit = limiter.at_once(*tokens)
+            if permit is None:
+                with waiting(f"the rate limit of {self.id}", limiter.closed_until):
+                    permit = await limiter.acquire(*tokens)
+                began = clock()
+            with permit:
+                reply = await self._request(call, line.transport, permit)
+        except CallFailed as error:
+            if error.kind in ("network", "timeout", "server", "overloaded"):
+                answered = error.kind in ("server", "overloaded")
+                breaker.failed(str(error), began, probe=probe, answered=answered, pending=limiter.in_flight)
+                if breaker.deserted:
+                    raise deserted(error, call.endpoint) from error
+            elif error.kind == "unreachable":
+                breaker.left(probe=probe)
+            else:
+                breaker.ok()
+            raise
+        except BaseException:
+            breaker.left(probe=probe)
+            raise
+        breaker.ok()
+        line.output += 0.05 * (reply.output_tokens - line.output)
+        return msgspec.structs.replace(reply, seconds=clock() - began)
+
+    async def _request(self, call: Call, transport: Transport, permit: Permit) -> Reply:
+        """Send a request that the limiter permitted, and read what comes back."""
         try:
             headers = {"content-type": "application/json", **self.wire.headers(self.key)}
-            response = await line.transport.request(
+            response = await transport.request(
                 "POST", call.endpoint, headers, call.body.encode(), deadline=self.timeout
             )
         except HttpError as error:
-            permit.done(False, overloaded=error.kind in ("timeout", "disconnected", "connect"))
-            line.breaker.failed()
-            raise _network_failure(error, self.wire.name, self.timeout) from error
-        except BaseException:
-            permit.done(False)
-            line.breaker.left()
-            raise
+            permit.done(False, overloaded=error.kind in ("timeout", "connect"))
+            raise network_failure(error, self.wire.name, self.timeout) from error
         quota = self.wire.quota(response.headers)
         try:
             reply = self.read(response, call)
         except CallFailed as error:
             refused = error.kind == "rate-limit"
-            overloaded = error.kind in ("overloaded", "server")
+            overloaded = error.kind == "overloaded"  # not "server": a mishap says nothing about how much is too much
             permit.done(False, refused=refused, overloaded=overloaded, retry_after=error.retry_after, quota=quota)
-            line.breaker.failed() if overloaded else line.breaker.ok()
             current_desk().metrics.refused += refused
             raise
-        line.breaker.ok()
         permit.done(True, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens, quota=quota)
-        line.output += 0.05 * (reply.output_tokens - line.output)
-        return msgspec.structs.replace(reply, seconds=clock() - started)
+        return reply
 
     def read(self, response: Response, call: Call | None = None, *, batch: bool = False) -> Reply:
         """The reply in a response to a call, with its cost; CallFailed if there is none."""
+        if 300 <= response.status < 400:
+            raise redirected(response, self.wire.name)
         try:
             body = msgspec.json.decode(redact_body(response.body))
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested without end
             if response.status >= 400:
                 raise self.wire.failure(response.status, response.headers, None) from error
             raise CallFailed("malformed", f"{self.wire.name} sent a reply that is not JSON: {error}") from error
         if response.status >= 400:
             raise self.wire.failure(response.status, response.headers, body)
-        return self.priced(self.wire.reply(body), call, batch=batch)
+        reply = self.wire.reply(body)
+        if not isinstance(reply.text, str) or not isinstance(reply.refusal, str | None):
+            raise malformed(self.wire.name, "its text is not a text")
+        if max(reply.input_tokens, reply.output_tokens) > MOST_TOKENS:
+            raise malformed(self.wire.name, f"it counts {reply.input_tokens} + {reply.output_tokens} tokens")
+        return self.priced(reply, call, batch=batch)
 
     def priced(self, reply: Reply, call: Call | None = None, *, batch: bool = False) -> Reply:
         """The reply with its cost; what was sent is estimated from the call where the provider did not count it."""
@@ -265,15 +298,6 @@ class Model:
             tokens = (read, reply.output_tokens, reply.cached_tokens)
             cost = self.price.cost(*tokens, written_tokens=reply.written_tokens, batch=batch)
         return msgspec.structs.replace(reply, cost=cost, input_tokens=read)
-
-
-def _network_failure(error: HttpError, provider: str, timeout: float) -> CallFailed:
-    if error.kind == "timeout":
-        return CallFailed("timeout", f"{provider} gave no full answer within {timeout:g} s")
-    if error.kind == "too-large":
-        return CallFailed("too-large", f"{provider}: {error}")
-    kind = "auth" if error.kind == "tls" else "network"
-    return CallFailed(kind, f"{provider} cannot be reached: {error}", sent=error.sent)
 
 
 #: The lines that are open, by event loop and by what decides whether two models can share one.

@@ -1,0 +1,34 @@
+"""What it means for a call that its request came to nothing on the way."""
+
+from __future__ import annotations
+
+from fanfold.errors import CallFailed
+from fanfold.models.http import HttpError, Response
+from fanfold.models.http_route import shown
+
+
+def network_failure(error: HttpError, provider: str, timeout: float) -> CallFailed:
+    """What a call that brought no answer means for the call."""
+    if error.kind == "timeout":
+        return CallFailed("timeout", f"{provider} gave no full answer within {timeout:g} s", sent=error.sent)
+    if error.kind == "too-large":
+        return CallFailed("too-large", f"{provider}: {error}")
+    kind = "unreachable" if error.kind == "certificate" else "network"
+    return CallFailed(kind, f"{provider} cannot be reached: {error}", sent=error.sent)
+
+
+def redirected(response: Response, provider: str) -> CallFailed:
+    """A redirect, which is never followed: the key belongs to the host that the user named."""
+    where = shown(response.headers.get("location", "")) or "nowhere"
+    return CallFailed(
+        "network",
+        f"{provider} answers with a redirect (status {response.status}) to {where}, which is not followed because "
+        "the key must not travel: give the address that answers itself as base_url",
+        sent=False,
+    )
+
+
+def deserted(error: CallFailed, endpoint: str) -> CallFailed:
+    """The last failure of an address where nobody has ever answered."""
+    text = f"{shown(endpoint)} has not answered once: {error}; check the address and the network, then resume"
+    return CallFailed("unreachable", text, sent=error.sent)
