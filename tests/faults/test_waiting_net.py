@@ -337,6 +337,45 @@ def test_waiting_what_probes_and_is_cancelled_leaves_its_turn_to_the_next() -> N
     assert run_virtual(main())[:2] == ["a", "b"]
 
 
+def test_waiting_for_a_probe_under_way_wakes_nobody_until_it_has_ended() -> None:
+    async def main() -> tuple[float, int]:
+        breaker, looks = Breaker(), 0
+        for _ in range(20):
+            breaker.failed("down", 0.0)
+        await asyncio.sleep(2)
+        assert await breaker.turn(), "we try for all"
+
+        async def late() -> float:
+            nonlocal looks
+            while breaker.open:
+                looks += 1
+                assert looks < 10, "it looks again and again"
+                await breaker.turn()
+            return asyncio.get_running_loop().time()
+
+        waiting = asyncio.create_task(late())
+        await asyncio.sleep(100)
+        breaker.ok()
+        return await waiting, looks
+
+    assert run_virtual(main()) == (102, 1)
+
+
+def test_waiting_calls_get_the_turn_of_one_that_is_cancelled_as_it_comes() -> None:
+    async def main() -> bool:
+        breaker = Breaker()
+        for _ in range(20):
+            breaker.failed("down", 0.0)
+        first, second = (asyncio.create_task(breaker.turn()) for _ in range(2))
+        await asyncio.sleep(0)
+        breaker._release(1)
+        first.cancel()
+        async with asyncio.timeout(0.5):  # before the next try is due by itself
+            return await second
+
+    assert run_virtual(main()) is False, "look again"
+
+
 # -- servers that fail now and then -----------------------------------------------------------------------------------
 
 
