@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fanfold.addresses import shown
 from fanfold.errors import CallFailed
 from fanfold.models.http import HttpError, Response
-from fanfold.models.http_route import shown
 
 
 def network_failure(error: HttpError, provider: str, timeout: float) -> CallFailed:
