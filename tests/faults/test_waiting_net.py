@@ -175,7 +175,7 @@ def test_waiting_nobody_listens_stops_the_run_after_half_a_minute_and_nothing_co
     error, seconds = stopped(tmp_path / "a.db", f"http://127.0.0.1:{port}/v1")
     assert error.kind == "unreachable" and error.hopeless and 30 <= seconds <= 45
     text = str(error)
-    assert f"http://127.0.0.1:{port}/v1/chat/completions has not answered once" in text
+    assert f"nobody answers at http://127.0.0.1:{port}/v1/chat/completions: " in text
     assert "refused" in text and re.search(r"tried \d+ times in \d+ s", text)
     run = continued(tmp_path / "a.db")
     assert (run.progress.told, run.progress.failures) == (20, 0)
@@ -196,6 +196,20 @@ def test_waiting_a_redirect_stops_the_run_and_is_never_followed(tmp_path: Path) 
     assert error.kind == "unreachable" and 30 <= seconds <= 45
     assert f"127.0.0.1:{port}" in str(error) and "(status 308) to http://other.test/v1," in str(error)
     assert "base_url" in str(error) and "secret" not in str(error)
+
+
+def test_waiting_a_redirect_of_a_server_that_answered_before_stops_the_run_too() -> None:
+    class Moves(Edge):
+        def first(self, number: int) -> Response | None:
+            return Response(302, {"location": "http://other.test/"}, b"") if number > 4 else None
+
+    async def main() -> float:
+        with pytest.raises(CallFailed, match=r"to http://other\.test/,") as caught:
+            await study(asked_at(Moves()), 8).run_async("async:4", grace=0.1)
+        assert caught.value.kind == "unreachable"
+        return asyncio.get_running_loop().time()
+
+    assert 30 <= run_virtual(main()) <= 45
 
 
 @pytest.mark.parametrize("name", ["gpt-6-luna", "claude-haiku-5-5"])

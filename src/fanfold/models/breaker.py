@@ -41,7 +41,7 @@ class Breaker:
 
     @property
     def deserted(self) -> bool:
-        """Whether nobody has ever answered, and for long enough to give up."""
+        """Whether nobody has ever answered, or all have moved, and for long enough to give up."""
         if self._answered or self.since is None or self.failures < 2:
             return False
         return asyncio.get_running_loop().time() - self.since >= FIRST_ANSWER
@@ -73,10 +73,22 @@ class Breaker:
             self._pause = self._first
             self._release(len(self._waiting))
 
-    def failed(self, why: str, began: float, *, probe: bool = False, answered: bool = False, pending: int = 0) -> None:
-        """A call that began then failed; `answered`: by what the server itself said; `pending` others are under way."""
+    def failed(
+        self,
+        why: str,
+        began: float,
+        *,
+        probe: bool = False,
+        answered: bool = False,
+        moved: bool = False,
+        pending: int = 0,
+    ) -> None:
+        """A call that began then failed, while `pending` others are under way.
+
+        `answered`: by what the server itself said.  `moved`: it said to ask elsewhere, so nobody is here any more.
+        """
         now = asyncio.get_running_loop().time()
-        self._answered = self._answered or answered
+        self._answered = answered or (self._answered and not moved)
         self.failures += 1
         self.since = began if self.since is None else min(self.since, began)
         self.why = why

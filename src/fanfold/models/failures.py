@@ -17,10 +17,14 @@ def network_failure(error: HttpError, provider: str, timeout: float) -> CallFail
     return CallFailed(kind, f"{provider} cannot be reached: {error}", sent=error.sent)
 
 
+class Redirected(CallFailed):
+    """A server that said to ask elsewhere."""
+
+
 def redirected(response: Response, provider: str) -> CallFailed:
     """A redirect, which is never followed: the key belongs to the host that the user named."""
     where = shown(response.headers.get("location", "")) or "nowhere"
-    return CallFailed(
+    return Redirected(
         "network",
         f"{provider} answers with a redirect (status {response.status}) to {where}, which is not followed because "
         "the key must not travel: give the address that answers itself as base_url",
@@ -30,5 +34,5 @@ def redirected(response: Response, provider: str) -> CallFailed:
 
 def deserted(error: CallFailed, endpoint: str) -> CallFailed:
     """The last failure of an address where nobody has ever answered."""
-    text = f"{shown(endpoint)} has not answered once: {error}; check the address and the network, then resume"
+    text = f"nobody answers at {shown(endpoint)}: {error}; check the address and the network, then resume"
     return CallFailed("unreachable", text, sent=error.sent)

@@ -20,7 +20,7 @@ from fanfold.errors import CallFailed, ConfigError
 from fanfold.executors.base import LEAVING
 from fanfold.limits import Limiter, Limits, Permit
 from fanfold.models.breaker import Breaker
-from fanfold.models.failures import deserted, network_failure, redirected
+from fanfold.models.failures import Redirected, deserted, network_failure, redirected
 from fanfold.models.http import Http, HttpError, Response
 from fanfold.models.pricing import Price
 from fanfold.models.telemetry import install
@@ -232,7 +232,8 @@ class Model:
         except CallFailed as error:
             if error.kind in ("network", "timeout", "server", "overloaded"):
                 answered = error.kind in ("server", "overloaded")
-                breaker.failed(str(error), began, probe=probe, answered=answered, pending=limiter.in_flight)
+                moved, pending = isinstance(error, Redirected), limiter.in_flight
+                breaker.failed(str(error), began, probe=probe, answered=answered, moved=moved, pending=pending)
                 if breaker.deserted:
                     raise deserted(error, call.endpoint) from error
             elif error.kind == "unreachable":
