@@ -1,14 +1,64 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and that only their owner can read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file that takes the place of `path` when it is complete, and never before.
+
+    A new file is for its owner only; one that is replaced leaves its mode to the next.  A link is replaced, not
+    followed; pipes and devices (/dev/stdout) are written to as they are.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if _is_device(path):
+        with path.open("wb") as file:
+            yield file
+        return
+    draft = path.with_name(f".{secrets.token_hex(8)}.part")  # not a name that a program would take for the file
+    try:
+        with open(draft, "xb", opener=private) as file:
+            yield file
+            file.flush()
+            with contextlib.suppress(OSError):  # nothing is there yet, or it is not ours to ask
+                before = path.lstat().st_mode
+                if stat.S_ISREG(before):
+                    os.fchmod(file.fileno(), stat.S_IMODE(before))
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def private(path: str, flags: int) -> int:
+    """Open as `open(..., opener=private)`: what is made here, only its owner can read."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def make_folder(place: Path) -> None:
+    """Make a folder, and those above it, where they are missing: for their owner only."""
+    for folder in (*reversed(place.parents), place):
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_files(place: Path, files: Mapping[str, bytes]) -> None:
     """Write files into a folder, which is made where it is missing; each takes its place when it is complete."""
-    place.mkdir(parents=True, exist_ok=True)
+    make_folder(place)
     for name, data in files.items():
-        (place / f".{name}").write_bytes(data)
-        (place / f".{name}").replace(place / name)
+        with replacing(place / name) as file:
+            file.write(data)
+
+
+def _is_device(path: Path) -> bool:
+    special = path.exists() and not path.is_file()
+    return special or path.absolute().parts[1:2] in (("dev",), ("proc",))

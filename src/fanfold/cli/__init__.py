@@ -5,6 +5,11 @@ Command modules import only click; what a command needs it imports when it runs,
 
 from __future__ import annotations
 
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 import click
@@ -16,10 +21,11 @@ from fanfold.cli.compare import compare
 from fanfold.cli.doctor import completion, doctor
 from fanfold.cli.export import export
 from fanfold.cli.models import batches, estimate, simulate
-from fanfold.cli.output import machine_readable, print_error, print_json
+from fanfold.cli.output import echo, machine_readable, print_error, print_json
 from fanfold.cli.run import resume, run
 from fanfold.cli.show import report, runs, show
 from fanfold.errors import ConfigError, FanfoldError, Interrupted, LedgerError, ReplayDivergence
+from fanfold.texts import printable
 
 _EPILOG = """\b
 Exit codes:
@@ -43,9 +49,14 @@ Examples:
 class Commands(click.Group):
     """The commands, with one place that turns errors into a message and an exit code."""
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _legible():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with _legible():
+                return super().invoke(ctx)
         except Interrupted as error:
             print_error(str(error), label="interrupted")
             ctx.exit(130)
@@ -57,6 +68,16 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             print_error("nothing was running that could be lost", label="interrupted")
             ctx.exit(130)
+
+
+@contextmanager
+def _legible() -> Iterator[None]:
+    """What click says about bad usage quotes the arguments: they are shown, not obeyed."""
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = printable(error.message)  # click calls it final
+        raise
 
 
 def exit_code(error: FanfoldError) -> int:
@@ -82,4 +103,10 @@ for _command in _COMMANDS:
 
 def main() -> None:
     """The console entry point."""
+    sys.excepthook = _say_traceback
     cli(prog_name="fanfold")
+
+
+def _say_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A mistake of ours may quote a stranger's text, too."""
+    echo("".join(traceback.format_exception(kind, error, trace)), err=True, nl=False)

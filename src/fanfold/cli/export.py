@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import sys
 from collections.abc import Generator, Iterable, Iterator
@@ -13,6 +14,8 @@ import click
 
 from fanfold.cli.output import examples, ledger_option, machine_readable, output_options, print_json, run_argument, say
 from fanfold.errors import ConfigError, MissingExtra
+from fanfold.files import replacing
+from fanfold.texts import printable, printable_json, spreadsheet_cell
 
 if TYPE_CHECKING:
     from fanfold.ledger import Ledger
@@ -60,12 +63,14 @@ def export(name: str, kind: str | None, output: str, evaluations: bool, ledger: 
     """Write the trials of RUN, one row each, in the order in which they were told.
 
     In CSV and Parquet a candidate that is a dict has one column for each key (candidate.x); other nested values are
-    JSON.
+    JSON. In CSV a text that a spreadsheet would take for a formula has an apostrophe in front.
     """
     from fanfold.ledger import Ledger
     from fanfold.report import find_run
 
     kind = kind or _guess(output)
+    if kind == "parquet" and output == "-" and sys.stdout.isatty():
+        raise ConfigError("Parquet is not for a terminal: give a file with -o")
     with Ledger(ledger, readonly=True) as opened:
         info = find_run(opened, name)
 
@@ -99,19 +104,29 @@ def _guess(output: str) -> str:
 def _opened(output: str) -> Iterator[IO[bytes]]:
     """The place to write to.  A file appears under its name only when it is whole."""
     if output == "-":
-        stream = sys.stdout.buffer
-        yield stream
+        stream: IO[bytes] = sys.stdout.buffer
+        yield _Screen(stream) if sys.stdout.isatty() else stream  # type: ignore[misc]
         stream.flush()
         return
-    part = Path(f"{output}.part")
     try:
-        with part.open("wb") as file:
+        with replacing(Path(output)) as file:
             yield file
-        part.replace(output)
     except OSError as error:
         raise ConfigError(f"{output} cannot be written: {error.strerror}; give another file with -o") from error
-    finally:
-        part.unlink(missing_ok=True)
+
+
+class _Screen(io.RawIOBase):
+    """A terminal: it is given whole texts, without what it would obey.  Files and pipes get the bytes as they are."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._stream.write(printable(bytes(data).decode(errors="backslashreplace")).encode())
+        return len(data)
 
 
 def _trials(ledger: Ledger, run: int) -> Generator[Row, None, None]:
@@ -151,14 +166,13 @@ def _write_jsonl(rows: Iterator[Row], file: IO[bytes]) -> int:
 
     count = 0
     for row in rows:
-        file.write(msgspec.json.encode(row) + b"\n")
+        file.write(printable_json(msgspec.json.encode(row).decode()).encode() + b"\n")
         count += 1
     return count
 
 
 def _write_csv(rows: Iterator[Row], kinds: dict[str, type[Any]], file: IO[bytes]) -> int:
     import csv
-    import io
 
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     try:
@@ -236,6 +250,8 @@ def _cast(value: Any, kind: type[Any]) -> Any:
 
 
 def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return spreadsheet_cell(value)
     return _json(value) if isinstance(value, bool) else value
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from fanfold.redaction import redact
+from fanfold.texts import printable, printable_json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,21 +87,28 @@ def colourless() -> bool:
 def say(text: str = "") -> None:
     """One line of a result for people; silent where JSON or nothing was asked for."""
     if not machine_readable() and not quiet():
-        click.echo(redact(text))
+        echo(text)
+
+
+def echo(text: str, *, err: bool = False, nl: bool = True, label: str = "") -> None:
+    """Everything that commands write for people passes here: without a known key, and without orders to the terminal."""
+    styled = click.style(f"{label}:", fg="red", bold=True) + " " if label else ""
+    click.echo(styled + printable(redact(text)), err=err, nl=nl)
 
 
 def print_json(value: Any) -> None:
     import msgspec
 
-    click.echo(redact(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
+    click.echo(printable_json(redact(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())))
 
 
 def print_error(message: str, label: str = "error") -> None:
-    click.echo(f"{click.style(f'{label}:', fg='red', bold=True)} {redact(message)}", err=True)
+    echo(message, err=True, label=label)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
     """Columns of text; those named in `right` are aligned to the right."""
+    rows = [[printable(cell, lines=False) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = []
     for row in [head, *rows]:

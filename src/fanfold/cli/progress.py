@@ -23,6 +23,7 @@ from fanfold.events import (
     Watcher,
 )
 from fanfold.stop import Either, MaxTime, Never, Rule
+from fanfold.texts import printable
 from fanfold.types import Failed, Result
 
 if TYPE_CHECKING:
@@ -194,7 +195,11 @@ class Lines:
         pass
 
     def _print(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        print(printable(line), file=sys.stderr, flush=True)
+
+
+#: A text as it is: no markup, no emoji in place of their names, no colours for numbers.
+_PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 
 
 class Live:
@@ -213,7 +218,7 @@ class Live:
         if isinstance(event, RunStarted):
             self._display.start()
         elif isinstance(event, Notice):
-            self._display.console.print(f"note: {event.message}", markup=False, highlight=False)
+            self._display.console.print(f"note: {printable(event.message)}", **_PLAIN)
         if isinstance(event, RunStarted | Ticked | RunStopped):
             self._display.update(self._block(), refresh=True)
 
@@ -234,4 +239,6 @@ class Live:
         lines.append(Text(state.counts(), overflow="ellipsis", no_wrap=True))
         if state.progress.failures:
             lines.append(Text(state.failures(), style="red", overflow="ellipsis", no_wrap=True))
+        for line in lines:
+            line.plain = printable(line.plain, lines=False)  # a stranger's text gives no orders to the terminal
         return Group(*lines)

@@ -10,6 +10,7 @@ import click
 
 from fanfold.cli.output import (
     duration,
+    echo,
     examples,
     first_line,
     ledger_option,
@@ -102,7 +103,7 @@ def show(name: str, trials: int | None, prometheus: bool, ledger: str) -> None:
         run = facts(opened, find_run(opened, name), trials or 1)
         calls = telemetry.CallFacts.of(opened, run.info.id)
     if prometheus:
-        click.echo(telemetry.prometheus(run.info.name, calls), nl=False)
+        echo(telemetry.prometheus(run.info.name, calls), nl=False)
         return
     if machine_readable():
         print_json({**_facts_as_json(run), **_calls_as_json(calls), "money": asdict(run.money)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -124,6 +125,8 @@ def connect(path: Path, *, readonly: bool = False, durable: bool = True) -> sqli
     if _foreign(path):
         raise LedgerError(f"{path} is not a ledger (not an SQLite file): give another path with --ledger")
     try:
+        if not readonly:
+            _make_private(path)
         db = _reader(path) if readonly else _writer(path, durable)
         _OPEN[id(db)] = _identity(path)
         return db
@@ -223,6 +226,12 @@ def disconnect(db: sqlite3.Connection) -> None:
         db.close()
     finally:
         _OPEN.pop(id(db), None)
+
+
+def _make_private(path: Path) -> None:
+    """Make a new file readable by its owner only; SQLite gives the same mode to the files it puts beside it."""
+    with contextlib.suppress(OSError):  # it is there already, or cannot be made: opening it says what is wrong
+        os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

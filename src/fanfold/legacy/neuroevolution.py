@@ -16,6 +16,7 @@ from fanfold.config import from_mapping
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.events import Event, RunStopped, TrialTold
+from fanfold.files import write_files
 from fanfold.legacy.neuro_settings import CONFIG, Settings, as_dict, as_genome
 from fanfold.running import Run
 from fanfold.stop import Never, Target
@@ -213,8 +214,7 @@ class HybridNeuroevolution:
             "execution_time": self.execution_time,
         }
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+            write_files(place.parent, {place.name: f"{json.dumps(found, indent=2)}\n".encode()})
         except OSError as error:
             raise ConfigError(f"the results cannot be written to {str(folder)!r}: {error}") from error
         return place

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fanfold.errors import ConfigError
+from fanfold.files import replacing
 from fanfold.ledger import Ledger
 from fanfold.redaction import redact
 from fanfold.report.chart import line_chart, score_chart
@@ -65,7 +66,8 @@ def write_report(ledger: Ledger | str | Path, run_name: str, path: str | Path) -
             return write_report(opened, run_name, path)
     text = page(ledger, facts(ledger, find_run(ledger, run_name), TOP))
     try:
-        path.write_text(redact(text), encoding="utf-8")
+        with replacing(path) as file:
+            file.write(redact(text).encode(errors="backslashreplace"))
     except OSError as error:
         raise ConfigError(f"the report cannot be written to {path}: {error.strerror}; give another file") from error
     return path

@@ -14,6 +14,7 @@ from typing import IO, Any
 from fanfold.calls import DESK
 from fanfold.errors import CallFailed
 from fanfold.studies.critic.feedback import Feedback, read
+from fanfold.texts import printable
 
 _INSTEAD = (
     "everything answered so far is kept, and running again under the same name goes on here; without a person, use "
@@ -82,8 +83,8 @@ class Human:
         with _ONE_AT_A_TIME, ExitStack() as stack:
             reader, writer = self.open(stack)
             titles = [""] if len(responses) == 1 else [f"{letter}: " for letter in "AB"]
-            shown = [f"{title}{plain(response)}" for title, response in zip(titles, responses)]
-            writer.write("\n\n".join(["", f"> {plain(query)}", *shown, ""]))
+            shown = [f"{title}{printable(response)}" for title, response in zip(titles, responses)]
+            writer.write("\n\n".join(["", f"> {printable(query)}", *shown, ""]))
             while True:
                 writer.write(f"{question} ")
                 writer.flush()
@@ -108,11 +109,6 @@ def terminal(stack: ExitStack) -> tuple[IO[str], IO[str]]:
         if sys.stdin is not None and sys.stdin.isatty():
             return sys.stdin, sys.stderr
         raise NobodyThere("feedback='human' needs a terminal, and there is none") from None
-
-
-def plain(text: str) -> str:
-    """A text without control characters: what a model wrote must not move the cursor or recolour the terminal."""
-    return "".join(character for character in text if character.isprintable() or character in "\n\t")
 
 
 async def _beside(work: Callable[[], Any]) -> Any:

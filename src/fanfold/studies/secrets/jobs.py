@@ -6,8 +6,7 @@ One game after the other goes through memory, however many there are.
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
+import io
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import IO, Any
 import msgspec
 
 from fanfold.encoding import encode
+from fanfold.files import make_folder, replacing
 from fanfold.ledger import Ledger, RunInfo
 from fanfold.studies.secrets.domain import winners
 from fanfold.studies.secrets.evaluate import deeds
@@ -89,9 +89,9 @@ def write_job(ledger: Ledger, info: RunInfo, folder: Path, status: str, analysis
     the figures.  All of them say how the job ended, and none is ever there in part.
     """
     place = folder / info.name
-    place.mkdir(parents=True, exist_ok=True)
+    make_folder(place)
     with contextlib.ExitStack() as stack:
-        raw, words, leaks, figures = (stack.enter_context(_replacing(place / name)) for name in FILES)
+        raw, words, leaks, figures = (stack.enter_context(_text(place / name)) for name in FILES)
         head = encode({"id": info.name, "status": status, "created": info.created, "seed": info.identity.get("seed")})
         raw.write(f'{head[:-1]},"tasks":[')
         for number, task in enumerate(tasks(ledger, info.id)):
@@ -150,14 +150,9 @@ def _leaks(task: Task) -> Iterator[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[IO[str]]:
-    """A file that takes the place of `path` when it is complete, and never before."""
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with fresh.open("w", encoding="utf-8", errors="backslashreplace") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+def _text(path: Path) -> Iterator[IO[str]]:
+    with replacing(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
+        yield text
+        text.flush()
+        text.detach()

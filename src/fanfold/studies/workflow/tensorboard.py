@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from fanfold.errors import ConfigError
 from fanfold.events import Event, RunStarted, RunStopped, TrialTold, Watcher
+from fanfold.files import make_folder, private, write_files
 
 #: TensorBoard looks for files with "tfevents" in their names; the one of a finished run, and that of one under way.
 FINISHED, UNDER_WAY = "events.out.tfevents.1.fanfold", "events.out.tfevents.0.fanfold-live"
@@ -29,11 +30,8 @@ def write(path: Path, series: Mapping[str, Sequence[tuple[int, float]]]) -> None
     data = b"".join(
         _record(event) for event in (_opening(now), *(_event(now, *each) for each in sorted(steps.items())))
     )
-    draft = path / f".{FINISHED.partition('.')[0]}.partial"  # not a name that TensorBoard would open
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(data)
-        draft.replace(path / FINISHED)
+        write_files(path, {FINISHED: data})
     except OSError as error:
         raise ConfigError(f"the curves cannot be written to {str(path)!r}: {error}") from error
 
@@ -48,8 +46,8 @@ def live(path: Path) -> Watcher:
     def watch(event: Event) -> None:
         nonlocal file
         if isinstance(event, RunStarted):
-            path.mkdir(parents=True, exist_ok=True)
-            file = (path / UNDER_WAY).open("ab" if event.resumed else "wb")
+            make_folder(path)
+            file = open(path / UNDER_WAY, "ab" if event.resumed else "wb", opener=private)  # noqa: SIM115 (closed at the end of the run)
             file.write(_record(_opening(time.time())))
         elif isinstance(event, RunStopped) and file is not None:
             file.close()
