@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import copy
 import math
-import re
 import secrets
 import signal
 import sys
@@ -26,7 +25,7 @@ from fanfold.errors import ConfigError, Interrupted, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
 from fanfold.fold import Fold, Rules, Tally
 from fanfold.identity import REMEDY, Identity
-from fanfold.ledger import Commits, Insert, Ledger, RunJournal, RunLock, create_run
+from fanfold.ledger import RUN_NAME, Commits, Insert, Ledger, RunJournal, RunLock, create_run
 from fanfold.money import Budget, Spending, belonging
 from fanfold.road import Road, Work, makes_snapshots
 from fanfold.stop import MaxCost, limited
@@ -104,7 +103,7 @@ class Start:
         self.handed_over: Callable[[Callable[[bool], None]], None] = self._take_over
         if how.reuse not in ("run", "ledger", "never"):
             raise ConfigError(f"reuse must be 'run', 'ledger' or 'never', not {how.reuse!r}")
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", self.name):
+        if RUN_NAME.fullmatch(self.name) is None:
             raise ConfigError(
                 f"run {self.name!r} cannot be a run's name: use up to 80 letters, digits, dots, dashes and underscores"
             )

@@ -131,7 +131,7 @@ def test_a_folder_a_missing_folder_and_a_file_as_folder_are_refused(tmp_path: Pa
 
 def test_tables_that_were_dropped_are_an_error_that_says_so(ledger: Path) -> None:
     edit(ledger, "DROP TABLE evaluation")
-    with pytest.raises(LedgerError, match="no such table"):
+    with pytest.raises(LedgerError, match="lacks what its version promises"):
         study().run(ledger=ledger, run="search")
 
 

@@ -6,6 +6,7 @@ import contextlib
 import io
 import itertools
 import sys
+from array import array
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -23,16 +24,17 @@ if TYPE_CHECKING:
 Row: TypeAlias = dict[str, Any]
 
 GROUP = 5000
+PAGE = 1000
 _TRIALS = """
     SELECT number, told, score, dropped, cost, evaluations, (
         SELECT count(*) FROM evaluation e WHERE e.run = t.run AND e.trial = t.number AND e.failure IS NOT NULL
-    ), candidate FROM trial t WHERE run = ? AND told IS NOT NULL ORDER BY told
+    ), candidate FROM trial t WHERE run = ? AND number IN (SELECT value FROM json_each(?)) ORDER BY told
 """
 _EVALUATIONS = """
-    SELECT e.trial, c.id, e.score, CAST(e.failure AS BLOB), CAST(e.message AS BLOB), e.cost, e.started, e.seconds,
-        e.tries, e.reused, CAST(e.data AS BLOB)
+    SELECT e.position, e.trial, c.id, e.score, CAST(e.failure AS BLOB), CAST(e.message AS BLOB), e.cost, e.started,
+        e.seconds, e.tries, e.reused, CAST(e.data AS BLOB)
     FROM evaluation e JOIN run_case c ON c.run = e.run AND c.position = e.position
-    WHERE e.run = ? ORDER BY e.trial, e.position
+    WHERE e.run = ? AND (e.trial, e.position) > (?, ?) ORDER BY e.trial, e.position LIMIT ?
 """
 _TRIAL_KINDS: dict[str, type[Any]] = {
     "number": int, "order": int, "score": float, "dropped": str, "cost": float, "evaluations": int, "failures": int,
@@ -129,17 +131,31 @@ class _Screen(io.RawIOBase):
         return len(data)
 
 
-def _trials(ledger: Ledger, run: int) -> Generator[Row, None, None]:
-    from fanfold.encoding import decode
+# Rows are read in pages, each in full: a reader that pauses (`| less`) in the middle of a query would keep a run that
+# works on the same file from clearing its write-ahead log.
 
-    for *values, candidate in ledger.read(_TRIALS, (run,)):
-        yield {**dict(zip(_TRIAL_KINDS, values)), "candidate": decode(candidate)}
+
+def _trials(ledger: Ledger, run: int) -> Generator[Row, None, None]:
+    told = "SELECT number FROM trial WHERE run = ? AND told IS NOT NULL ORDER BY told"
+    numbers = array("q", (number for (number,) in ledger.read(told, (run,))))
+    for first in range(0, len(numbers), PAGE):
+        page = str(numbers[first : first + PAGE].tolist())
+        for *values, candidate in list(ledger.read(_TRIALS, (run, page))):
+            row = _row(_TRIAL_KINDS, values)
+            found = ledger.value(candidate, blobs=False, what=f"trial {row['number']} of run {run}")
+            yield {**row, "candidate": found}
 
 
 def _evaluations(ledger: Ledger, run: int) -> Generator[Row, None, None]:
-    for *values, reused, data in ledger.read(_EVALUATIONS, (run,)):
-        row = dict(zip(_EVALUATION_KINDS, map(_readable, _EVALUATION_KINDS.values(), values)))
-        yield {**row, "reused": bool(reused), "data": None if data is None else _value(data)}
+    trial = position = -1
+    while page := list(ledger.read(_EVALUATIONS, (run, trial, position, PAGE))):
+        for position, trial, *values, reused, data in page:
+            row = _row(_EVALUATION_KINDS, (trial, *values))
+            yield {**row, "reused": bool(reused), "data": None if data is None else _value(data)}
+
+
+def _row(kinds: dict[str, type[Any]], values: Iterable[Any]) -> Row:
+    return {name: _readable(kind, value) for (name, kind), value in zip(kinds.items(), values)}
 
 
 def _readable(kind: type[Any], value: Any) -> Any:

@@ -239,9 +239,10 @@ def batches(ledger: str, cancel: str | None) -> None:
     With --cancel, one of them is ended early at its provider; what it has done by then is charged, and a resumed run
     takes it and goes on with the rest.
     """
-    from fanfold.ledger import Ledger
+    from fanfold.ledger import Ledger, verify_batches
 
     with Ledger(ledger, readonly=True) as opened:
+        verify_batches(opened)
         found = [dict(zip(_FIELDS, row)) for row in opened.read(_BATCHES)]
     if cancel is not None:
         _cancel(_chosen(found, cancel, ledger))

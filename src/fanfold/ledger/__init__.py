@@ -5,5 +5,20 @@ from fanfold.ledger.commits import Commits, Insert
 from fanfold.ledger.journal import RunJournal
 from fanfold.ledger.lock import RunLock
 from fanfold.ledger.store import Ledger, RunInfo, create_run, text
+from fanfold.ledger.verify import RUN_NAME, odd, verify, verify_batches
 
-__all__ = ["Claims", "Commits", "Insert", "Ledger", "RunInfo", "RunJournal", "RunLock", "create_run", "text"]
+__all__ = [
+    "RUN_NAME",
+    "Claims",
+    "Commits",
+    "Insert",
+    "Ledger",
+    "RunInfo",
+    "RunJournal",
+    "RunLock",
+    "create_run",
+    "odd",
+    "text",
+    "verify",
+    "verify_batches",
+]

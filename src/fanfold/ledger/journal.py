@@ -11,6 +11,7 @@ from fanfold.encoding import MARK, blobs_in, encode, words
 from fanfold.errors import ReplayDivergence
 from fanfold.ledger.commits import Commits, Insert, Then
 from fanfold.ledger.store import UNREADABLE_ROW, Ledger
+from fanfold.ledger.verify import verify
 from fanfold.types import Failed, Outcome, Result, Trial
 
 
@@ -24,6 +25,7 @@ class RunJournal:
         self.ledger = ledger
         self.run = run
         self.commits = commits
+        verify(ledger, run)
         self.recorded = self._count("SELECT count(*) FROM trial WHERE run = ?")
         self.recorded_told = self._count("SELECT count(*) FROM trial WHERE run = ? AND told IS NOT NULL")
         self.reused = self._count("SELECT count(*) FROM evaluation WHERE run = ? AND reused = 1")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import re
 import shutil
 import sqlite3
+import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from fanfold.errors import LedgerError
 
@@ -260,11 +264,13 @@ def _foreign(path: Path) -> bool:
 
 
 def _version(db: sqlite3.Connection, path: Path) -> int:
-    """The schema version of a file, which must be a ledger, and of no newer version than this one."""
-    tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    """The schema version of a file, which must be a ledger, sound, and of no newer version than this one."""
+    _harden(db)
+    db.execute("BEGIN")  # another process may be creating or upgrading the file: all of it is seen, or nothing
+    tables = db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
-    # Last, because another process may be creating the file: whose tables we have seen, its mark we see too.
     owner = db.execute("PRAGMA application_id").fetchone()[0]
+    db.execute("COMMIT")
     if owner != APPLICATION_ID and (tables or version):
         raise LedgerError(f"{path} is an SQLite file of another program: give another path with --ledger")
     if version > len(MIGRATIONS):
@@ -272,6 +278,7 @@ def _version(db: sqlite3.Connection, path: Path) -> int:
             f"{path} was written by a newer Fanfold (schema {version}; this one knows up to {len(MIGRATIONS)}): "
             "pip install -U fanfold"
         )
+    _compare(tables, version, path)
     return version
 
 
@@ -284,6 +291,59 @@ def _migrate(db: sqlite3.Connection) -> None:
         db.execute(f"PRAGMA user_version = {step}")
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute("COMMIT")
+
+
+def _harden(db: sqlite3.Connection) -> None:
+    """The file may be a stranger's: nothing in its schema is executed, and damage is noticed early."""
+    db.execute("PRAGMA trusted_schema = OFF")
+    db.execute("PRAGMA cell_size_check = ON")
+    if sys.version_info >= (3, 12):
+        db.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
+
+
+def _compare(found: list[tuple[Any, ...]], version: int, path: Path) -> None:
+    """Whether a file has what its version promises, and nothing that acts or answers in its place.
+
+    Further plain tables and plain indices are another program's, and none of our business.
+    """
+    promised = _promised(version)
+    have = {(kind, name): _spaced(sql) for kind, name, _, sql in found}
+    missing = [name for (kind, name), sql in promised.items() if have.get((kind, name)) != sql]
+    if missing:
+        raise LedgerError(
+            f"{path} lacks what its version promises ({missing[0]} is not as schema {version} has it): another program "
+            "changed it, or it is damaged; give another path with --ledger"
+        )
+    for (kind, name), sql in have.items():
+        plain = sql is None or (kind in ("table", "index") and _PLAIN.match(sql) is not None)
+        if (kind, name) not in promised and not plain:
+            what = f"{'an' if kind == 'index' else 'a'} {str(kind)[:20]} called {str(name)[:80]!r}"
+            raise LedgerError(
+                f"{path} has {what}, which no ledger has: another program changed it; look at it, drop it, or give "
+                "another path with --ledger"
+            )
+
+
+#: A table that is no virtual one; an index on columns alone.
+_PLAIN = re.compile(r'CREATE (TABLE (?!.*\bAS\b)|INDEX "?\w+"? ON "?\w+"? ?\(["\w, ]+\)$)', re.IGNORECASE)
+
+
+@functools.cache
+def _promised(version: int) -> dict[tuple[str, str], str | None]:
+    """Everything that a schema of that version consists of."""
+    db = sqlite3.connect(":memory:")
+    try:
+        for script in MIGRATIONS[: max(0, version)]:
+            for statement in _statements(script):
+                db.execute(statement)
+        rows = db.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        return {(kind, name): _spaced(sql) for kind, name, sql in rows}
+    finally:
+        db.close()
+
+
+def _spaced(sql: Any) -> str | None:
+    return None if sql is None else " ".join(str(sql).split())
 
 
 def _statements(script: str) -> list[str]:
@@ -304,7 +364,7 @@ def explain(error: Exception, path: Path) -> LedgerError:
         return LedgerError(f"the disk under {path} is full: what is finished is kept; free some space, then resume")
     if _forbidden(error):
         return LedgerError(f"{path} cannot be written ({text}): make its folder writable, or give another --ledger")
-    if "malformed" in text or "not a database" in text or "encrypted" in text:
+    if any(word in text for word in ("malformed", "decode", "interrupted", "not a database", "encrypted")):
         return LedgerError(
             f"{path} is damaged ({text}): keep a copy, save what can be read with `sqlite3 {path.name} .recover`, "
             "and start a new ledger with --ledger"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import sqlite3
 import struct
 import tempfile
@@ -18,6 +19,7 @@ import msgspec
 from fanfold.encoding import MARK, Encoded, blobs_in, decode, encode, words
 from fanfold.errors import LedgerError, nearest
 from fanfold.ledger.schema import UNREADABLE, connect, disconnect, explain
+from fanfold.ledger.verify import LATEST, RUN_NAME, STATUSES, STEPS, Patience, odd
 from fanfold.types import Case, Failed, Ok, Outcome, Result, Trial
 
 
@@ -71,6 +73,8 @@ class Ledger:
             raise LedgerError(f"{self.path} is a folder: give the path of a file, such as {self.path / 'fanfold.db'}")
         self._writer = None if readonly else connect(self.path, durable=self._temporary is None)
         self._reader = connect(self.path, readonly=True)
+        self._patience = Patience(self.path)
+        self._reader.set_progress_handler(self._patience, STEPS)
 
     def __enter__(self) -> Ledger:
         return self
@@ -102,6 +106,7 @@ class Ledger:
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows of a query.  Readers never block a run that is writing."""
         try:
+            self._patience.renew()
             # Not `yield from`: that would close an abandoned cursor, which fails once the file is closed.
             for row in self._reader.execute(sql, parameters):  # noqa: UP028
                 yield row
@@ -114,12 +119,15 @@ class Ledger:
             return row
         raise explain(LookupError("a row is missing"), self.path)
 
-    def value(self, text: Any) -> Any:
-        """The value of a JSON text of this file."""
+    def value(self, text: Any, kind: Any = Any, *, blobs: bool = True, what: str = "a value") -> Any:
+        """The value of a JSON text of this file; `what` names it in the error where it is not of the kind."""
         try:
-            return decode(text, self.blob)
-        except (msgspec.DecodeError, TypeError, UnicodeDecodeError) as error:
-            raise explain(error, self.path) from error
+            if text.count("[") + text.count("{") > MOST_DEEP:
+                _check_depth(text)
+            found = decode(text, self.blob if blobs else None)
+            return found if kind is Any else msgspec.convert(found, kind)
+        except (msgspec.DecodeError, TypeError, AttributeError, UnicodeError, RecursionError) as error:
+            raise odd(self.path, what, str(error)) from error
 
     def runs(self) -> list[RunInfo]:
         """Every run, newest first."""
@@ -153,12 +161,24 @@ class Ledger:
             best,
             unpriced,
         ) = row
-        when = (created, updated, elapsed, status, reason, self.value(identity), self.value(meta))
+        what = f"run {id}"
+        if not isinstance(name, str) or RUN_NAME.fullmatch(name) is None:
+            raise odd(self.path, what, "its name is none that a run can have")
+        if status not in STATUSES or not isinstance(reason, str | None):
+            raise odd(self.path, what, "its status is none that a run can have")
+        times = all(isinstance(each, int | float) and 0 <= each <= LATEST for each in (created, updated, elapsed))
+        if not times or not isinstance(best, int | float | None):
+            raise odd(self.path, what, "a value of the wrong type or size")
+        said = self.value(identity, dict[str, Any], what=what), self.value(meta, dict[str, Any], what=what)
+        when = (created, updated, elapsed, status, reason, *said)
         return RunInfo(id, name, *when, trials, evaluations or 0, failures or 0, cost or 0.0, best, unpriced)
 
     def cases(self, run: int) -> list[Case]:
         rows = self.read("SELECT id, data, seed FROM run_case WHERE run = ? ORDER BY position", (run,))
-        return [Case(id, None if data is None else self.value(data), seed) for id, data, seed in rows]
+        return [
+            Case(id, None if data is None else self.value(data, what=f"case {id} of run {run}"), seed)
+            for id, data, seed in rows
+        ]
 
     def results(self, run: int) -> Iterator[Result[Any]]:
         """The told trials of a run in the order of telling, candidates as plain JSON-like values."""
@@ -170,7 +190,8 @@ class Ledger:
         )
         for number, candidate, score, dropped, origin in list(told):
             outcomes = {cases[position].id: outcome for position, outcome in self.outcomes(run, number).items()}
-            trial = Trial(number, self.value(candidate), self.origin(origin))
+            proposed = self.value(candidate, what=f"trial {number} of run {run}")
+            trial = Trial(number, proposed, self.origin(origin))
             yield Result(trial, score if isinstance(score, float) else None, outcomes, dropped and words(dropped))
 
     def outcomes(self, run: int, trial: int) -> dict[int, Outcome]:
@@ -191,15 +212,17 @@ class Ledger:
         """Where a trial's candidate came from, as its strategy said."""
         return None if text is None else self.value(text)
 
-    def summary(self, run: int) -> Any:
-        """What a run's study concluded, as JSON-like values; None where it concluded nothing."""
+    def summary(self, run: int, kind: Any = Any) -> Any:
+        """What a run's study concluded, as JSON-like values or of a kind; None where it concluded nothing."""
         for (text,) in self.read("SELECT text FROM summary WHERE run = ?", (run,)):
-            return self.value(text)
+            return self.value(text, kind, what=f"the summary of run {run}")
         return None
 
     def blob(self, digest: str) -> bytes:
         for (data,) in self.read("SELECT data FROM blob WHERE digest = ?", (digest,)):
-            return bytes(data)
+            if isinstance(data, bytes):
+                return data
+            raise odd(self.path, f"blob {digest}", "a value of the wrong type or size")
         raise LedgerError(f"{self.path} has no blob {digest}")
 
     def _outcome(self, failure: Any, score: Any, data: Any, cost: Any, message: Any, detail: Any) -> Outcome:
@@ -237,6 +260,18 @@ def _cost(value: Any) -> float | None:
     # A whole number read as a float is absurdly small.
     found = float(as_int) if abs(as_float) < 1e-30 else float(as_float)
     return found if math.isfinite(found) else None
+
+
+#: How deep a JSON text of a ledger may be nested: what is read can then be shown and written, too.
+MOST_DEEP = 500
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for mark in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', text, re.DOTALL):
+        depth += (mark[0] in "[{") - (mark[0] in "]}")
+        if depth > MOST_DEEP:
+            raise RecursionError(f"nested more than {MOST_DEEP} deep")
 
 
 def create_run(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from fanfold.encoding import decode
 from fanfold.errors import LedgerError
-from fanfold.ledger import Ledger, RunInfo, text
+from fanfold.ledger import Ledger, RunInfo, odd, text, verify
 from fanfold.money import Spending
 from fanfold.summary import Summary
 from fanfold.types import Case, Outcome
@@ -68,15 +66,20 @@ class RunFacts:
 
 
 def find_run(ledger: Ledger, name: str) -> RunInfo:
-    """The run called so, the only one whose name starts so, or (`last`) the one worked on last."""
-    if name != "last":
-        return ledger.run(name)
+    """The run called so, the only one whose name starts so, or (`last`) the one worked on last; its rows are sound."""
+    found = ledger.run(name) if name != "last" else _last(ledger)
+    verify(ledger, found.id)
+    return found
+
+
+def _last(ledger: Ledger) -> RunInfo:
     runs = ledger.runs()
     if not runs:
         raise LedgerError(f"{ledger.path} has no runs yet: start one with `fanfold run`")
-    named = next((run for run in runs if run.name == name), None)
+    named = next((run for run in runs if run.name == "last"), None)
     # A run that belongs to another is a part of that one.
-    return named or max((run for run in runs if "belongs_to" not in run.meta), key=lambda run: run.updated)
+    whole = [run for run in runs if "belongs_to" not in run.meta] or runs
+    return named or max(whole, key=lambda run: run.updated)
 
 
 def status_of(ledger: Path, info: RunInfo) -> str:
@@ -89,7 +92,8 @@ def status_of(ledger: Path, info: RunInfo) -> str:
 def _locked(path: Path) -> bool:
     """Whether a process holds the lock.  Only looks: neither makes nor removes the file."""
     try:
-        with path.open("rb") as file:
+        # Looked at without following a link, or waiting at a pipe, that somebody put in its place.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -106,7 +110,9 @@ def facts(ledger: Ledger, info: RunInfo, top: int = 1) -> RunFacts:
     busy = _one(ledger, "SELECT sum(seconds) FROM evaluation WHERE run = ? AND reused = 0", info.id)
     best, failures = _top(ledger, info.id, cases, top), _failures(ledger, info.id, cases)
     counts = (int(dropped), int(reused), float(busy))
-    summary = None if (found := ledger.summary(info.id)) is None else msgspec.convert(found, Summary)
+    summary = ledger.summary(info.id, Summary)
+    if summary is not None and any(len(row) != len(s.columns) for s in summary.sections for row in s.rows):
+        raise odd(ledger.path, f"the summary of run {info.id}", "a row is not as long as its table is wide")
     money = Spending.whole(ledger, info.id)
     return RunFacts(info, status_of(ledger.path, info), cases, best, failures, *counts, summary, money)
 
@@ -123,7 +129,8 @@ def _top(ledger: Ledger, run: int, cases: tuple[Case, ...], count: int) -> tuple
     found = []
     for number, order, candidate, score in list(ledger.read(sql, (run, count))):
         outcomes = {cases[position].id: outcome for position, outcome in ledger.outcomes(run, number).items()}
-        found.append(TrialRow(number, order, decode(candidate), score, outcomes))
+        proposed = ledger.value(candidate, blobs=False, what=f"trial {number} of run {run}")
+        found.append(TrialRow(number, order, proposed, score, outcomes))
     return tuple(found)
 
 

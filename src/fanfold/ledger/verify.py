@@ -1,0 +1,116 @@
+"""Whether the rows of a run are what their tables promise: a damaged or forged file is refused, never half believed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fanfold.errors import LedgerError
+
+if TYPE_CHECKING:
+    from fanfold.ledger.store import Ledger
+
+#: What a run may be called: also the name of its lock file, of its folder of results and of its report.
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
+STATUSES = ("running", "stopped", "finished", "failed")
+#: The last second that a calendar of four digits knows.
+LATEST = 253_402_300_799.0
+
+#: What an evaluator made is read with care instead, because a bad outcome is one bad outcome.
+_OUTCOME = {
+    "evaluation": {"failure", "score", "data", "cost", "message", "detail"},
+    "trial": {"cost"},
+}
+_SIGNED = {"seed"}
+_TYPES = {"INTEGER": "'integer'", "REAL": "'real', 'integer'", "TEXT": "'text'", "BLOB": "'blob'"}
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+
+
+def verify(ledger: Ledger, run: int) -> None:
+    """Raise a `LedgerError` that names the first odd row of a run, or what is missing from it."""
+    for table, columns in _tables(ledger):
+        if "run" in columns:
+            _check_types(ledger, table, columns, " AND run = ?", (run,))
+    # What refers comes before what is referred to: a run that is under way adds rows meanwhile.
+    snapshot = next(ledger.read("SELECT told, asked FROM snapshot WHERE run = ?", (run,)), (0, 0))
+    evaluated = ledger.one("SELECT max(trial) + 1, max(position) + 1 FROM evaluation WHERE run = ?", (run,))
+    sql = "SELECT count(*), max(number) + 1, count(told), count(DISTINCT told), max(told) + 1 FROM trial WHERE run = ?"
+    trials, numbers, told, orders, last = ledger.one(sql, (run,))
+    cases, positions = ledger.one("SELECT count(*), max(position) + 1 FROM run_case WHERE run = ?", (run,))
+    for problem, sound in (
+        ("its trials have gaps", trials == (numbers or 0)),
+        ("its order of telling has gaps or repeats", told == orders == (last or 0)),
+        ("its cases have gaps", cases == (positions or 0)),
+        ("it has evaluations of trials it never asked", (evaluated[0] or 0) <= trials),
+        ("it has evaluations of cases it does not have", (evaluated[1] or 0) <= cases),
+        ("its snapshot is of later than all it holds", snapshot[0] <= told and snapshot[1] <= trials),
+    ):
+        if not sound:
+            raise odd(ledger.path, f"run {run}", problem)
+
+
+def verify_batches(ledger: Ledger) -> None:
+    """The same for the provider batches of all runs."""
+    for table, columns in _tables(ledger):
+        if table == "batch":
+            _check_types(ledger, table, columns, "", ())
+
+
+def odd(path: Path, row: str, problem: str) -> LedgerError:
+    return LedgerError(
+        f"{path} is damaged or was not written by Fanfold ({row}: {problem}): keep a copy, save what can be read with "
+        f"`sqlite3 {path.name} .recover`, and start a new ledger with --ledger"
+    )
+
+
+def _tables(ledger: Ledger) -> Iterator[tuple[str, dict[str, tuple[str, bool, bool]]]]:
+    """Every table with its columns: type, whether it must be there, whether it names the row."""
+    for (table,) in list(ledger.read(_TABLES)):
+        found = list(ledger.read(f'PRAGMA table_info("{table}")')) if str(table).isidentifier() else []
+        yield table, {name: (kind, bool(needed), bool(key)) for _, name, kind, needed, _, key in found}
+
+
+def _check_types(ledger: Ledger, table: str, columns: dict[str, Any], clause: str, parameters: tuple[int, ...]) -> None:
+    names = [name for name, (_, _, key) in columns.items() if key] or ["rowid"]
+    checked = {name: each for name, each in columns.items() if name not in _OUTCOME.get(table, ())}
+    problems = [_problem(name, *each) for name, each in checked.items() if each[0] in _TYPES]
+    if not problems:
+        return
+    sql = f"SELECT {', '.join(names)} FROM {table} WHERE ({' OR '.join(problems)}){clause} LIMIT 1"
+    for row in ledger.read(sql, parameters):
+        raise odd(
+            ledger.path, f"{table} {', '.join(str(value)[:40] for value in row)}", "a value of the wrong type or size"
+        )
+
+
+def _problem(name: str, kind: str, needed: bool, key: bool) -> str:
+    allowed = _TYPES[kind] if needed or key else f"{_TYPES[kind]}, 'null'"
+    negative = f" OR {name} < 0" if kind == "INTEGER" and name not in _SIGNED else ""
+    return f"typeof({name}) NOT IN ({allowed}){negative}"
+
+
+#: Steps of SQLite's machine at a time, how many times as many any statement may take, and bytes that allow one more.
+STEPS, FEWEST, BYTES = 1_000_000, 20, 10_000
+
+
+class Patience:
+    """Ends a statement that takes more steps than any sound file of its size can need: pages that share their
+    children make a small file look endless.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._paths = (path, path.with_name(f"{path.name}-wal"))
+        self._steps = 0
+
+    def renew(self) -> None:
+        """A new statement begins."""
+        self._steps = 0
+
+    def __call__(self) -> int:
+        self._steps += 1
+        if self._steps < FEWEST:
+            return 0
+        size = sum(path.stat().st_size for path in self._paths if path.exists())
+        return int(self._steps > FEWEST + size // BYTES)
