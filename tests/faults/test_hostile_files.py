@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
 import os
+import pty
+import sqlite3
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -190,3 +199,157 @@ def test_a_device_is_written_to_and_never_replaced(folder: Path) -> None:
 def test_folders_of_results_are_for_their_owner_only(tmp_path: Path) -> None:
     write_files(tmp_path / "results" / "job", {"a.json": b"{}"})
     assert [mode(tmp_path / name) for name in ("results", "results/job", "results/job/a.json")] == [0o700, 0o700, 0o600]
+
+
+# -- what a ledger may make us do ------------------------------------------------------------------------------------
+
+STUDY = """
+from pathlib import Path
+from fanfold import Case, Study
+from fanfold.strategies import Sweep
+Path("executed").touch()
+study = Study(name="mine", strategy=Sweep(range(9)), evaluate=lambda candidate, case: candidate, cases=[Case("a")])
+"""
+
+
+def fanfold(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(cli, [*arguments], prog_name="fanfold")
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, which has nothing to do with the folder `elsewhere` beside it."""
+    for name in ("project", "elsewhere"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path / "project"
+    for name in [name for name in sys.modules if name.startswith("hostile_")]:
+        del sys.modules[name]
+
+
+def recorded(ledger: str, **changes: Any) -> None:
+    """Change how the run `it` of a ledger says it was started."""
+    db = sqlite3.connect(ledger)
+    meta = json.loads(db.execute("SELECT meta FROM run WHERE name = 'it'").fetchone()[0])
+    for part, values in changes.items():
+        meta[part] = {**meta[part], **values} if isinstance(values, dict) else values
+    db.execute("UPDATE run SET meta = ? WHERE name = 'it'", (json.dumps(meta),))
+    db.commit()
+    db.close()
+
+
+def start(target: str, *options: str) -> None:
+    fanfold("run", target, *options, "--run", "it", "--executor", "inline", "--max-trials", "3", "--quiet")
+    Path("executed").unlink(missing_ok=True)
+
+
+def test_a_file_of_the_project_is_resumed_without_a_question(project: Path) -> None:
+    (project / "hostile_a.py").write_text(STUDY)
+    start("hostile_a.py")
+    fanfold("resume", "it", "--max-trials", "5", "--quiet")
+
+
+def test_a_file_elsewhere_is_executed_only_with_trust(project: Path) -> None:
+    other = project.parent / "elsewhere" / "hostile_b.py"
+    other.write_text(STUDY)
+    start(str(other))
+    said = fanfold("resume", "it", "--max-trials", "5", code=2)
+    assert f"execute the Python file {other}" in said and "--trust" in said and not Path("executed").exists()
+    other.write_text(STUDY + "# more")
+    assert "has changed since" in fanfold("resume", "it", code=2)
+    fanfold("resume", "it", "--max-trials", "5", "--trust", "--quiet")
+    assert Path("executed").exists()
+
+
+def test_a_link_in_the_project_to_a_file_elsewhere_is_no_file_of_the_project(project: Path) -> None:
+    (project / "hostile_c.py").write_text(STUDY)
+    start("hostile_c.py")
+    other = project.parent / "elsewhere" / "hostile_c.py"
+    (project / "hostile_c.py").rename(other)
+    (project / "hostile_c.py").symlink_to(other)
+    assert "execute the Python file" in fanfold("resume", "it", code=2) and not Path("executed").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator can give a file away")
+@pytest.mark.parametrize("given_away", ["fanfold.db", "hostile_d.py"])
+def test_a_ledger_or_file_of_another_user_is_not_executed(project: Path, given_away: str) -> None:
+    (project / "hostile_d.py").write_text(STUDY)
+    start("hostile_d.py")
+    os.chown(given_away, 12345, 12345)
+    assert "execute the Python file" in fanfold("resume", "it", code=2) and not Path("executed").exists()
+
+
+def test_the_digest_of_the_file_is_recorded(project: Path) -> None:
+    (project / "hostile_e.py").write_text(STUDY)
+    start("hostile_e.py")
+    with Ledger("fanfold.db", readonly=True) as ledger:
+        assert ledger.run("it").meta["digest"] == hashlib.sha256(STUDY.encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"function": "/etc/passwd"}, "use /etc/passwd (function)"),
+        ({"function": "../elsewhere/x"}, "use ../elsewhere/x (function)"),
+        ({"function": "~/x"}, "use ~/x (function)"),
+        ({"function": "folder:/etc"}, "use /etc (function)"),
+        ({"function": "os:system"}, "import and call os:system (function)"),
+        ({"function": "antigravity:fly"}, "import and call"),
+        ({"function": ["x", "elsewhere.module:call"]}, "import and call"),
+        ({"inner": {"unsafe": True}}, "without a guard (inner.unsafe)"),
+    ],
+)
+def test_what_recorded_fields_reach_is_asked_about(project: Path, fields: dict[str, Any], says: str) -> None:
+    start("functions")
+    recorded("fanfold.db", fields=fields)
+    assert says in fanfold("resume", "it", code=2)
+    assert "--trust" not in fanfold("resume", "it", "--trust", code=2), "it is then an ordinary mistake in a field"
+
+
+def test_a_recorded_cluster_is_asked_about(project: Path) -> None:
+    start("functions")
+    recorded("fanfold.db", options={"executor": "ray:2@10.0.0.1:6379"})
+    assert "ray:2@10.0.0.1:6379" in fanfold("resume", "it", code=2)
+
+
+def test_a_recorded_report_overwrites_nothing(project: Path) -> None:
+    start("functions", "--report", "it.html")
+    (project / "precious").write_text("precious")
+    recorded("fanfold.db", options={"report": "precious"})
+    fanfold("resume", "it", "--max-trials", "5", "--quiet")
+    assert (project / "precious").read_text() == "precious"
+    fanfold("resume", "it", "--max-trials", "6", "--report", "again.html", "--quiet")
+    assert (project / "again.html").exists()
+
+
+def test_results_go_elsewhere_only_with_trust(project: Path) -> None:
+    elsewhere = project.parent / "elsewhere"
+    play = ("secrets", "--models", "simulated/gpt-6-luna", "--num-interactions", "2", "--messages-per-interaction", "1")
+    start(*play, "--results", "results")
+    recorded("fanfold.db", fields={"results": str(elsewhere)})
+    assert f"use {elsewhere} (results)" in fanfold("resume", "it", code=2) and not list(elsewhere.iterdir())
+    fanfold("resume", "it", "--trust", "--quiet")
+    assert list(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize(("answer", "executed"), [(b"n\n", False), (b"y\n", True)])
+def test_on_a_terminal_the_user_is_asked(project: Path, answer: bytes, executed: bool) -> None:
+    other = project.parent / "elsewhere" / "hostile_f.py"
+    other.write_text(STUDY)
+    start(str(other))
+    master, slave = pty.openpty()
+    command = [sys.executable, "-m", "fanfold", "resume", "it", "--no-color"]
+    process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+    os.close(slave)
+    said = b""
+    with contextlib.suppress(OSError):  # the command has ended
+        while more := os.read(master, 4096):
+            said += more
+            if said.endswith(b"[y/N]: "):
+                os.write(master, answer)
+    os.close(master)
+    assert (process.wait(30) == 0) == executed and b"execute the Python file" in said
+    assert Path("executed").exists() == executed

@@ -94,6 +94,7 @@ def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], accept_chan
     rule given here takes the place of the study's own of the same kind, and joins the others.
     """
     from fanfold import __version__
+    from fanfold.cli.trust import file_digest
 
     assumed = assumptions(values)
     if values["rehearse"]:
@@ -106,6 +107,8 @@ def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], accept_chan
     loaded, options = loaded_target(ctx, target_, flags, values)
     fields = dict(loaded.fields)
     meta = {"target": loaded.target, "fields": fields, "options": options.given(), "version": __version__}
+    if (digest := file_digest(loaded.target)) is not None:
+        meta["digest"] = digest
     _do(ctx, loaded.study, options, accept_changes, meta)
 
 
@@ -135,16 +138,19 @@ def loaded_target(
 )
 @run_argument
 @how_options
+@click.option("--trust", is_flag=True, help="Do not ask whether what the ledger names outside this folder may be used.")
 @ledger_option
 @output_options
 @click.pass_context
-def resume(ctx: click.Context, /, name: str, ledger: str, accept_changes: bool, **values: Any) -> None:
+def resume(ctx: click.Context, /, name: str, ledger: str, accept_changes: bool, trust: bool, **values: Any) -> None:
     """Go on with RUN where it stopped; nothing finished is evaluated again.
 
     RUN is a run's name, the beginning of one, or `last`. A stopping rule given here takes the place of the one of its
-    kind that it was started with.
+    kind that it was started with. A report is written where --report says so again. If the ledger names Python code,
+    files or folders outside the current folder and its own, or is another user's, you are asked first.
     """
     from fanfold.cli.target import reload
+    from fanfold.cli.trust import agree
     from fanfold.config import from_mapping
     from fanfold.ledger import Ledger
     from fanfold.report import find_run
@@ -159,7 +165,9 @@ def resume(ctx: click.Context, /, name: str, ledger: str, accept_changes: bool, 
             f"run {info.name!r} was started from Python code, which cannot be found from here: call "
             f"study.run(run={info.name!r}, ledger={ledger!r}) there again"
         )
+    agree(info.name, Path(ledger), info.meta, trust)
     recorded = from_mapping(RunOptions, dict(info.meta.get("options", {})), f"run {info.name!r}")
+    recorded = dataclasses.replace(recorded, report=None)  # a ledger could name any file to be overwritten
     options = from_flags({**values, "ledger": ledger, "run": info.name}).over(recorded)
     study = reload(target, info.meta.get("fields", {}), recorded.seed)
     _do(ctx, study, options, accept_changes, dict(info.meta))
