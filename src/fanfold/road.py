@@ -18,7 +18,7 @@ from fanfold.calls import METER, Meter
 from fanfold.encoding import decode, digest, encode
 from fanfold.errors import CallFailed, ConfigError, ExecutorBroken, RowRefused, WorkerDied
 from fanfold.evaluation import arguments, block_size, failure_of, for_blocks, for_one
-from fanfold.events import EvaluationFinished, Event, Ticked, TrialTold, Watcher
+from fanfold.events import EvaluationFinished, Event, Notice, Ticked, TrialTold, Watcher
 from fanfold.executors import Executor
 from fanfold.fold import Cell, Fold
 from fanfold.ledger import RunJournal
@@ -306,6 +306,8 @@ class Road:
                 self.fold.check()  # rules about time fire also while nothing finishes
                 if self.fold.stopped is not None:
                     self._wake.set()
+            if (remark := self.journal.ledger.remark()) is not None:
+                self._emit(Notice(remark))
             self._emit(Ticked(self.fold.progress, len(self._running), len(self._queue)))
 
     def _told(self, result: Result[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -18,8 +19,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fanfold import Case, Ledger, LedgerError, RunLocked, Study
+from fanfold import Case, Ledger, LedgerError, Ok, RunLocked, Study
 from fanfold.cli import cli
+from fanfold.cli.export import _evaluations, _trials
+from fanfold.events import Notice
 from fanfold.files import replacing, write_files
 from fanfold.ledger import RunLock
 from fanfold.report import write_report
@@ -353,3 +356,45 @@ def test_on_a_terminal_the_user_is_asked(project: Path, answer: bytes, executed:
     os.close(master)
     assert (process.wait(30) == 0) == executed and b"execute the Python file" in said
     assert Path("executed").exists() == executed
+
+
+# -- readers that pause ----------------------------------------------------------------------------------------------
+
+
+async def heavy(candidate: int, case: Case) -> Ok:
+    await asyncio.sleep(0.005)
+    return Ok(1.0, data=str(candidate) * 50_000)
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_reader_that_pauses_is_noticed_before_the_log_fills_the_disk(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch, paused: bool
+) -> None:
+    monkeypatch.setattr("fanfold.road.TICK", 0.01)
+    monkeypatch.setattr("fanfold.ledger.store.MOST_LOG", 16 * 2**20)
+    with Ledger(ledger):
+        reader = sqlite3.connect(ledger)
+        if paused:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM run").fetchone()
+        notices: list[str] = []
+        study = Study(name="heavy", strategy=Sweep(range(1000, 1150)), evaluate=heavy, cases=[Case("a")], window=20)
+        run = study.run(
+            "async:20",
+            ledger=ledger,
+            watch=lambda event: notices.append(event.message) if isinstance(event, Notice) else None,
+        )
+        run.ledger.close()
+        reader.close()
+    found = [notice for notice in notices if "ledger.db-wal has grown to" in notice]
+    assert len(found) == int(paused), notices
+
+
+@pytest.mark.parametrize("rows", [_trials, _evaluations, Ledger.results], ids=lambda rows: rows.__name__)
+def test_our_own_readers_hold_nothing_open_between_rows(folder: Path, rows: Any) -> None:
+    with Ledger("fanfold.db") as writing, Ledger("fanfold.db", readonly=True) as reading:
+        paused = rows(reading, 1)
+        next(paused)
+        writing.writer.execute("UPDATE run SET reason = 'later'")
+        assert writing.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+        assert len(list(paused)) == 2

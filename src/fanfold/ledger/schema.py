@@ -297,6 +297,7 @@ def _harden(db: sqlite3.Connection) -> None:
     """The file may be a stranger's: nothing in its schema is executed, and damage is noticed early."""
     db.execute("PRAGMA trusted_schema = OFF")
     db.execute("PRAGMA cell_size_check = ON")
+    db.execute("PRAGMA journal_size_limit = 67108864")  # one huge commit does not leave a huge log behind
     if sys.version_info >= (3, 12):
         db.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
 

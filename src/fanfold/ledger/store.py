@@ -73,6 +73,7 @@ class Ledger:
             raise LedgerError(f"{self.path} is a folder: give the path of a file, such as {self.path / 'fanfold.db'}")
         self._writer = None if readonly else connect(self.path, durable=self._temporary is None)
         self._reader = connect(self.path, readonly=True)
+        self._remarked = False
         self._patience = Patience(self.path)
         self._reader.set_progress_handler(self._patience, STEPS)
 
@@ -92,6 +93,21 @@ class Ledger:
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             self.close()
+
+    def remark(self) -> str | None:
+        """What there is to say, once, about a write-ahead log that grows because it cannot be cleared."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        try:
+            size = 0 if self._remarked else log.stat().st_size
+        except OSError:
+            return None
+        if size <= MOST_LOG:
+            return None
+        self._remarked = True
+        return (
+            f"{log} has grown to {size / 2**20:.0f} MiB: a program that reads the ledger, and pauses, keeps it from "
+            "being cleared; end that program (an open `sqlite3`, a notebook, a paused export), or the disk fills up"
+        )
 
     @property
     def temporary(self) -> bool:
@@ -262,6 +278,8 @@ def _cost(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
+#: Bytes of a write-ahead log that nobody keeps from being cleared, with much to spare: it is cleared every 4 MiB.
+MOST_LOG = 256 * 2**20
 #: How deep a JSON text of a ledger may be nested: what is read can then be shown and written, too.
 MOST_DEEP = 500
 
