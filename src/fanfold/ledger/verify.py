@@ -21,7 +21,7 @@ LATEST = 253_402_300_799.0
 #: What an evaluator made is read with care instead, because a bad outcome is one bad outcome.
 _OUTCOME = {
     "evaluation": {"failure", "score", "data", "cost", "message", "detail"},
-    "trial": {"cost"},
+    "trial": {"score", "dropped", "cost"},
 }
 _SIGNED = {"seed"}
 _TYPES = {"INTEGER": "'integer'", "REAL": "'real', 'integer'", "TEXT": "'text'", "BLOB": "'blob'"}

@@ -103,7 +103,8 @@ def _drawable(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
 def _scores(ledger: Ledger, run: int) -> Iterator[tuple[int, float, float, bool]]:
     """Order, score, best so far and whether this trial raised it; only complete trials raise it."""
     sql = (
-        "SELECT told, score, dropped FROM trial WHERE run = ? AND told IS NOT NULL AND score IS NOT NULL ORDER BY told"
+        "SELECT told, score, dropped FROM trial WHERE run = ? AND told IS NOT NULL AND typeof(score) = 'real' "
+        "ORDER BY told"
     )
     best: float | None = None
     for order, exact, dropped in ledger.read(sql, (run,)):
