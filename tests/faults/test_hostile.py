@@ -221,7 +221,7 @@ CHANGES = [
 CHANGES += [odd_values] * 6 + [flip_bits] * 2
 
 
-def hostile(number: int, path: Path, sources: list[Path] = SMALL * 5 + KEPT) -> str:  # noqa: B006
+def hostile(number: int, path: Path, sources: list[Path] = SMALL * 5 + KEPT) -> str:
     """The ledger of that number; gives what was done to it."""
     dice = random.Random(number)
     source = dice.choice(sources)
