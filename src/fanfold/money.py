@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fanfold.errors import CallFailed
 from fanfold.ledger import Ledger
 
@@ -16,6 +18,15 @@ if TYPE_CHECKING:
 
 #: All prices and costs are in it.
 CURRENCY = "USD"
+
+
+class _Counts(msgspec.Struct):
+    """Of what the desks of a run counted, what is said about its money."""
+
+    cached: int = 0
+    shared: int = 0
+    lost: int = 0
+    at_risk: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +68,16 @@ class Spending:
             f"SELECT why_full, count(*) FROM payment WHERE run IN {marks} AND why_full IS NOT NULL AND batch IS NULL "
             "GROUP BY why_full ORDER BY count(*) DESC, why_full"
         )
-        counts = [ledger.value(text) for (text,) in ledger.read(f"SELECT counts FROM desk WHERE run IN {marks}", runs)]
+        desks = list(ledger.read(f"SELECT run, counts FROM desk WHERE run IN {marks}", runs))
+        counts = [ledger.value(text, _Counts, what=f"the counts of run {run}") for run, text in desks]
         names = ("calls", "cost", "unpriced", "input_tokens", "output_tokens", "cached_tokens", "estimated", "batched")
         return cls(
             **dict(zip(names, ledger.one(sums, runs))),
             full_price=dict(ledger.read(reasons, runs)),
-            from_ledger=sum(each.get("cached", 0) for each in counts),
-            shared=sum(each.get("shared", 0) for each in counts),
-            lost=sum(each.get("lost", 0) for each in counts),
-            at_risk=sum(each.get("at_risk", 0.0) for each in counts),
+            from_ledger=sum(each.cached for each in counts),
+            shared=sum(each.shared for each in counts),
+            lost=sum(each.lost for each in counts),
+            at_risk=sum(each.at_risk for each in counts),
         )
 
     @classmethod

@@ -91,7 +91,7 @@ def say(text: str = "") -> None:
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True, label: str = "") -> None:
-    """Everything that commands write for people passes here: without a known key, and without orders to the terminal."""
+    """Everything that commands write for people passes here: no known key, and no orders to the terminal."""
     styled = click.style(f"{label}:", fg="red", bold=True) + " " if label else ""
     click.echo(styled + printable(redact(text)), err=err, nl=nl)
 

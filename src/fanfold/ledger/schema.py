@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fanfold.errors import LedgerError
+from fanfold.ledger.verify import STEPS, Patience
 
 #: "fnfd": how `file` and `sqlite3` recognise a ledger.
 APPLICATION_ID = 0x666E6664
@@ -147,6 +148,7 @@ def _writer(path: Path, durable: bool) -> sqlite3.Connection:
         db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
         if version < len(MIGRATIONS):
             _migrate(db)
+        db.set_progress_handler(None, 0)  # what is written is ours
         return db
     except BaseException:
         db.close()
@@ -166,7 +168,7 @@ def _reader(path: Path) -> sqlite3.Connection:
             return _elsewhere(path)  # reading takes a file beside it, in a folder that may not be written
         if version == len(MIGRATIONS) or (version and _upgraded(path)):
             return db
-        return _in_memory(db)
+        return _in_memory(db, path)
     except BaseException:
         db.close()
         raise
@@ -195,16 +197,18 @@ def _elsewhere(path: Path) -> sqlite3.Connection:
         db = _opened(Path(folder) / "copy", "rw")
         try:
             _version(db, path)
-            return _in_memory(db)
+            return _in_memory(db, path)
         finally:
             db.close()
 
 
-def _in_memory(db: sqlite3.Connection) -> sqlite3.Connection:
+def _in_memory(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
     """A copy in memory, up to date, of what a connection, which is closed, has."""
     memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     try:
         db.backup(memory)
+        _harden(memory)
+        memory.set_progress_handler(Patience(path), STEPS)
         _migrate(memory)
         return memory
     except BaseException:
@@ -217,7 +221,9 @@ def _in_memory(db: sqlite3.Connection) -> sqlite3.Connection:
 def _opened(path: Path, mode: str) -> sqlite3.Connection:
     # The connection crosses threads, one at a time: commits wait for the disk off the event loop.
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=60.0)
+    db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=60.0)
+    db.set_progress_handler(Patience(path), STEPS)
+    return db
 
 
 #: The files of the connections that are open.  Only while one is, its number cannot be another file's.
