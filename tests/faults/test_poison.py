@@ -505,15 +505,11 @@ LEFT: dict[str, tuple[str, Any]] = {
     "detail: no UTF-8": ("detail", "CAST(x'eda0bd' AS TEXT)"),
     "kind: bytes": ("failure", b"\xff"),
     "kind: no UTF-8": ("failure", "CAST(x'eda0bd' AS TEXT)"),
-    "started: text": ("started", "yesterday"),
-    "seconds: bytes": ("seconds", b"\xff"),
-    "tries: text": ("tries", "often"),
 }
 #: Whose row still says what came of the evaluation: it is not evaluated again.
 READABLE = {
     *("cost: a number of numpy", "cost: a whole number of numpy", "data: number", "message: bytes"),
     *("message: no UTF-8", "detail: no UTF-8", "kind: bytes", "kind: no UTF-8"),
-    *("started: text", "seconds: bytes", "tries: text"),
 }
 
 

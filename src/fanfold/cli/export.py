@@ -147,10 +147,11 @@ def _trials(ledger: Ledger, run: int) -> Generator[Row, None, None]:
 
 
 def _evaluations(ledger: Ledger, run: int) -> Generator[Row, None, None]:
-    trial = position = -1
-    while page := list(ledger.read(_EVALUATIONS, (run, trial, position, PAGE))):
-        for position, trial, *values, reused, data in page:
-            row = _row(_EVALUATION_KINDS, (trial, *values))
+    last = (-1, -1)
+    while page := list(ledger.read(_EVALUATIONS, (run, *last, PAGE))):
+        last = (page[-1][1], page[-1][0])
+        for _, *values, reused, data in page:
+            row = _row(_EVALUATION_KINDS, values)
             yield {**row, "reused": bool(reused), "data": None if data is None else _value(data)}
 
 

@@ -92,7 +92,7 @@ def _problem(name: str, kind: str, needed: bool, key: bool) -> str:
 
 
 #: Steps of SQLite's machine at a time, how many times as many any statement may take, and bytes that allow one more.
-STEPS, FEWEST, BYTES = 1_000_000, 20, 10_000
+STEPS, FEWEST, BYTES = 1_000_000, 5, 10_000
 
 
 class Patience:
@@ -102,15 +102,15 @@ class Patience:
 
     def __init__(self, path: Path) -> None:
         self._paths = (path, path.with_name(f"{path.name}-wal"))
-        self._steps = 0
+        self._steps = self._most = 0
 
     def renew(self) -> None:
         """A new statement begins."""
-        self._steps = 0
+        self._steps = self._most = 0
 
     def __call__(self) -> int:
         self._steps += 1
-        if self._steps < FEWEST:
-            return 0
-        size = sum(path.stat().st_size for path in self._paths if path.exists())
-        return int(self._steps > FEWEST + size // BYTES)
+        if not self._most:  # once a statement: an endless one that writes makes the file larger all the while
+            size = sum(path.stat().st_size for path in self._paths if path.exists())
+            self._most = FEWEST + size // BYTES
+        return int(self._steps > self._most)
