@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import math
 import threading
 import time
 import weakref
@@ -348,7 +349,10 @@ class Desk:
         """Send a call within the budget; its reply, once that is durable."""
         task = asyncio.current_task()
         try:
-            reserved = await self.budget.reserve(call)
+            reserved = 0.0
+            if self.budget.limit < math.inf:
+                with waiting("calls in flight, which may leave too little money"):
+                    reserved = await self.budget.reserve(call)
             cost: float | None = 0.0
             self._paying.add(task)
             try:
@@ -364,7 +368,8 @@ class Desk:
             if error.hopeless and self.halt is not None:
                 self._paying.discard(task)
                 self.halt(error)
-                await asyncio.get_running_loop().create_future()  # until the run, which is stopping, cancels us
+                with waiting("the end of the run"):
+                    await asyncio.get_running_loop().create_future()  # until the run, which is stopping, cancels us
             raise
         finally:
             self._paying.discard(task)

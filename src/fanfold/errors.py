@@ -51,8 +51,22 @@ class NoWayHome(ConfigError):
     """A model call was made where it cannot reach the run it belongs to, so nobody could limit, keep or pay it once."""
 
 
+class PlaceLost(FanfoldError):
+    """The place of one call is gone or cannot be had (a lost node, no descriptors, no memory): no candidate's fault."""
+
+
 class ExecutorBroken(FanfoldError):
     """The place where work runs is unusable from now on (a broken pool); nothing more can be evaluated there."""
+
+
+class OnlyFailures(FanfoldError):
+    """A run was stopped because its evaluations only fail, all in the same way; `reason` is that in one line."""
+
+    def __init__(self, reason: str, trace: str) -> None:
+        super().__init__(f"{reason}\n{trace}" if trace else reason)
+        self.reason = reason
+        #: The name of the run.
+        self.run_id = ""
 
 
 class CallFailed(FanfoldError):
@@ -95,12 +109,16 @@ def _call_failed(kind: str, message: str, retry_after: float | None, sent: bool)
 
 
 class Interrupted(FanfoldError, KeyboardInterrupt):
-    """Ctrl-C ended the run; `run_id` and `ledger` say where it can be continued from."""
+    """Ctrl-C or SIGTERM ended the run; `run_id` and `ledger` say where it can be continued from.
 
-    def __init__(self, message: str, *, run_id: str, ledger: str | None) -> None:
+    `code` is the exit code of a program that ends because of it: 130, or 143 after SIGTERM.
+    """
+
+    def __init__(self, message: str, *, run_id: str, ledger: str | None, code: int = 130) -> None:
         super().__init__(message)
         self.run_id = run_id
         self.ledger = ledger
+        self.code = code
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

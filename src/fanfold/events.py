@@ -66,6 +66,8 @@ class Ticked:
     progress: Progress
     running: int
     queued: int
+    #: What all the work waits for at the moment, since when and how long still; None where something moves.
+    waiting: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

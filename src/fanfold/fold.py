@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Generic, Protocol
 
@@ -45,6 +45,10 @@ class Journal(Protocol):
 
     def told(self, order: int, result: Result[Any]) -> None: ...
 
+    def current(self, trial: int) -> Mapping[int, Outcome]: ...
+
+    def amended(self, result: Result[Any]) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -57,6 +61,25 @@ class Rules:
     fold: Callable[[Sequence[float]], float]
     failed_score: float | None
     clock: Callable[[], float]
+
+    def score(self, outcomes: Iterable[Outcome]) -> float | None:
+        """The score of a complete row, of its outcomes in the order of the cases; None where one failed."""
+        scores = []
+        for outcome in outcomes:
+            score = self.failed_score if isinstance(outcome, Failed) else outcome.score
+            if score is None:
+                return None
+            scores.append(score)
+        if not scores:
+            return None
+        try:
+            score = float(self.fold(scores))
+        except OverflowError:  # the mean of scores near 1e308 is such
+            return None
+        except Exception as error:
+            error.add_note(f"Raised by the study's fold for the scores {brief(scores)}")
+            raise
+        return score if math.isfinite(score) else None
 
 
 @dataclass(slots=True)
@@ -90,11 +113,16 @@ class Tally:
         self.failures += isinstance(outcome, Failed)
         self.cost += outcome.cost
 
-    def tell(self, result: Result[Any], text: str) -> None:
+    def tell(self, result: Result[Any], text: str, current: Result[Any] | None = None) -> None:
+        """Count a told trial; `current` is what it came to since, where failures of it were evaluated again."""
         self.told += 1
         self.told_evaluations += len(result.outcomes)
         self.since_best += 1
         self.trace.update(f"{result.number}\t{text}\t{result.score!r}\t{result.dropped}\n".encode())
+        if current is not None:
+            self.failures += len(current.failures) - len(result.failures)
+            self.cost += current.cost - result.cost
+            result = current
         if result.complete and (self.best is None or (result.score or 0.0) > (self.best.score or 0.0)):
             self.best, self.since_best = result, 0
 
@@ -328,14 +356,15 @@ class Fold(Generic[C]):
             dropped = None if row.dropped is None else row.dropped.reason
             result = Result(row.trial, self._score(row), self._in_case_order(row), dropped)
             self._journal.told(self.tally.told, result)
-            self.tally.tell(result, row.text)
+            current = self._current(row, result)
+            self.tally.tell(result, row.text, current)
             try:
                 self.strategy.tell(result)
             except Exception as error:
                 self._blame(error, f"tell() for trial {number}")
                 raise
             self.schedule.tell(result)
-            self.after_told(result)
+            self.after_told(current or result)
             progress = self.progress
             self.check(progress)
             self._fill(progress)
@@ -353,22 +382,21 @@ class Fold(Generic[C]):
     def _score(self, row: _Row[C]) -> float | None:
         if row.dropped is not None:
             return row.dropped.score
-        scores = []
-        for outcome in self._in_case_order(row).values():
-            score = self.rules.failed_score if isinstance(outcome, Failed) else outcome.score
-            if score is None:
-                return None
-            scores.append(score)
-        if not scores:
-            return None
         try:
-            score = float(self.rules.fold(scores))
-        except OverflowError:  # the mean of scores near 1e308 is such
-            return None
+            return self.rules.score(self._in_case_order(row).values())
         except Exception as error:
-            error.add_note(f"Raised by the study's fold for the scores {brief(scores)} of trial {row.trial.number}")
+            error.add_note(f"These are the scores of trial {row.trial.number}")
             raise
-        return score if math.isfinite(score) else None
+
+    def _current(self, row: _Row[C], result: Result[C]) -> Result[C] | None:
+        """What a trial came to whose failures were evaluated again after the search had them; None for any other."""
+        outcomes = self._journal.current(result.number)
+        if not outcomes:
+            return None
+        row.outcomes.update({self.rules.cases[position].id: outcome for position, outcome in outcomes.items()})
+        current = replace(result, score=self._score(row), outcomes=self._in_case_order(row))
+        self._journal.amended(current)
+        return current
 
     def _take(self) -> list[Cell[C]]:
         cells, self._cells = self._cells, []

@@ -7,27 +7,33 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
-from fanfold.attempt import Backoff, attempt
-from fanfold.calls import METER, Meter
+from fanfold.attempt import MOMENT, Abandoned, Backoff, PunctualTime, Room, abandon, attempt
+from fanfold.calls import DESK, METER, Meter
 from fanfold.encoding import decode, digest, encode
-from fanfold.errors import CallFailed, ConfigError, ExecutorBroken, RowRefused, WorkerDied
+from fanfold.errors import CallFailed, ConfigError, ExecutorBroken, PlaceLost, RowRefused, WorkerDied
 from fanfold.evaluation import arguments, block_size, failure_of, for_blocks, for_one
 from fanfold.events import EvaluationFinished, Event, Notice, Ticked, TrialTold, Watcher
 from fanfold.executors import Executor
 from fanfold.fold import Cell, Fold
 from fanfold.ledger import RunJournal
 from fanfold.schedule import Schedule
+from fanfold.stop import MaxFailures
 from fanfold.strategy import Snapshots, Strategy
 from fanfold.types import Failed, Ok, Outcome, Result
 
 TICK = 0.5
 SNAPSHOT_EVERY = 50
+#: Cells that may wait for the disk although nothing was evaluated for them.
+MOST_REUSED = 1000
+#: Seconds of quiet after which a run that can make no further call is over, whatever else its evaluations may be doing.
+QUIET = 0.25
 
 
 def makes_snapshots(strategy: Strategy[Any], schedule: Schedule) -> TypeGuard[Snapshots]:
@@ -51,15 +57,20 @@ class Work:
     fingerprint: str
     timeout: float | None = None
     retries: int = 0
-    #: `run`: equal cells of this run are evaluated once; `ledger`: of any run in the file; `never`: each time anew.
+    #: `run`: equal cells of this run are evaluated once; `ledger`: of any run in the file; `never`: each time again.
     reuse: str = "run"
+    #: How many evaluations in a row may fail in the same way; None: any number.
+    max_failures: int | None = None
 
     def key(self, cell: Cell[Any], cases: dict[str, bytes]) -> bytes:
         return digest(self.fingerprint, cell.text, cases[cell.case.id])
 
     def again(self, error: Exception, n: int) -> float | None:
-        """A worker that died is given a second try elsewhere; other failures as many as the study allows."""
-        if isinstance(error, ExecutorBroken | ConfigError):
+        """A worker that died is given a second try elsewhere; other failures as many as the study allows.
+
+        What is the place's fault uses up no tries: the road looks for another place.
+        """
+        if isinstance(error, ExecutorBroken | ConfigError | PlaceLost):
             return None
         tries = max(2, self.retries + 1) if isinstance(error, WorkerDied) else self.retries + 1
         return Backoff(tries)(error, n)
@@ -82,26 +93,37 @@ class Road:
         self._running: set[asyncio.Task[None]] = set()
         self._sharing: dict[bytes, list[Cell[Any]]] = {}
         self._unsaved = 0
+        #: Cells that a kill would repeat: being evaluated, or evaluated and not on disk.
+        self._at_risk = 0
+        self._room = Room()
+        self._failing = None if work.max_failures is None else MaxFailures(work.max_failures)
+        self._time: PunctualTime | None = None
+        self._halted = self._over = self._deaf = False
         self._wake = asyncio.Event()
         self._error: BaseException | None = None
         self._case_keys = {case.id: digest(encode(case, f"case {case.id!r}")) for case in fold.rules.cases}
         self._call, self._block = for_one(work.evaluate), for_blocks(work.evaluate)
+        self._most_cells = 1 if self._block is None else block_size(work.evaluate)
 
     async def drive(self, reopened: Iterable[Any] = ()) -> str:
         """Work until the search ends or is stopped; gives the reason.  Everything finished is in the ledger by then."""
         self.fold.after_told = self._told
         self.journal.commits.failed = self._fail
         ticker = asyncio.create_task(self._tick())
+        if self.work.timeout is not None:
+            self._time = PunctualTime(min(0.5, max(0.01, self.work.timeout / 20)))
         try:
             self._accept(self.fold.start(reopened))
             while await self._step():
                 pass
         finally:
+            if self._time is not None:
+                self._time.close()
             ticker.cancel()
-            for task in self._running:
-                task.cancel()
-            await asyncio.gather(ticker, *self._running, return_exceptions=True)
-            await self.journal.commits.flush()
+            try:
+                await self._give_up()
+            finally:
+                await self.journal.commits.flush()
         if self._error is not None:
             raise self._error
         return self.fold.stopped or "the strategy has nothing more to ask"
@@ -114,6 +136,7 @@ class Road:
     def halt(self, error: CallFailed) -> None:
         """No further model call can succeed: an empty budget stops the run like a rule, anything else fails it."""
         if error.kind == "budget":
+            self._halted = True
             self.stop(str(error))
         else:
             self._fail(error)
@@ -139,8 +162,32 @@ class Road:
     async def _drain(self) -> None:
         """After a stop: running work may finish within the grace period; what does is kept, the rest is abandoned."""
         self._queue.clear()
+        end = asyncio.get_running_loop().time() + self._grace
+        while self._running and (left := end - asyncio.get_running_loop().time()) > 0:
+            parked = self._halted and (desk := DESK.get()) is not None and not desk.paying
+            done, _ = await asyncio.wait(
+                self._running,
+                timeout=min(left, QUIET) if self._halted else left,
+                return_when=asyncio.FIRST_COMPLETED if self._halted else asyncio.ALL_COMPLETED,
+            )
+            if parked and not done:
+                return  # what is left waits for calls that will never be made
+
+    async def _give_up(self) -> None:
+        """Cancel what still runs; whoever swallows that is left behind."""
+        for task in self._running:
+            task.cancel()
         if self._running:
-            await asyncio.wait(self._running, timeout=self._grace)
+            _, deaf = await asyncio.wait(self._running, timeout=2 * MOMENT)
+            self._over = True  # nothing that an abandoned evaluation says from here on is heard
+            for task in deaf:
+                abandon(task)
+                self._abandoned()
+
+    def _abandoned(self) -> None:
+        if not self._deaf:
+            self._deaf = True
+            self._emit(Notice("an evaluation swallowed its cancellation and was left behind: let CancelledError pass"))
 
     # -- taking in ---------------------------------------------------------------------------------------------------
 
@@ -185,17 +232,28 @@ class Road:
     # -- handing out -------------------------------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        while self._queue and len(self._running) < self.executor.slots:
-            cells = self._next_cells()
+        slots = self._room.slots(self.executor.slots, asyncio.get_running_loop().time())
+        while self._queue and len(self._running) < slots and (most := self._spare(slots)) > 0:
+            cells = self._next_cells(slots - len(self._running), most)
             if cells:
+                self._at_risk += len(cells)
                 task = asyncio.create_task(self._evaluate(cells))
                 self._running.add(task)
                 task.add_done_callback(self._done)
 
-    def _next_cells(self) -> list[tuple[bytes, Cell[Any]]]:
+    def _spare(self, slots: int) -> int:
+        """How many cells may be begun now, so that a kill repeats little and what waits for the disk stays bounded.
+
+        A disk that keeps up is not waited for: what is at risk then is what was evaluated in the last moment.
+        """
+        if self._unsaved > self._at_risk + MOST_REUSED:
+            return 0
+        spare = 2 * slots * self._most_cells - self._at_risk
+        return min(spare, self._most_cells) if self.journal.commits.behind else self._most_cells
+
+    def _next_cells(self, free: int, most: int) -> list[tuple[bytes, Cell[Any]]]:
         """The cells for one slot: one, or a fair share of the queue where the evaluator takes blocks."""
-        free = self.executor.slots - len(self._running)
-        wanted = 1 if self._block is None else min(block_size(self.work.evaluate), -(-len(self._queue) // free))
+        wanted = 1 if self._block is None else min(most, -(-len(self._queue) // free))
         cells: list[tuple[bytes, Cell[Any]]] = []
         while self._queue and len(cells) < wanted:
             cell = heapq.heappop(self._queue)[2]
@@ -236,23 +294,45 @@ class Road:
         again = self.work.again if len(cells) == 1 else None
         timeout = self.work.timeout and self.work.timeout * len(cells)
         try:
-            outcomes = await attempt(call, again=again, timeout=timeout)
-        except (
-            ExecutorBroken,
-            ConfigError,
-        ) as error:  # no evaluation can run here, this one's candidate is not to blame
+            outcomes = await attempt(call, again=again, timeout=timeout, time=self._time, grace=self._grace)
+        except (ExecutorBroken, ConfigError) as error:  # no evaluation can run here, whatever its candidate
             self._fail(error)
             return
+        except PlaceLost as error:
+            self._displaced(cells, error)
+            return
         except Exception as error:
+            if isinstance(error, Abandoned):
+                self._abandoned()
             if len(cells) > 1:  # a block that failed as a whole: its cells go one by one, so only the culprit fails
                 for pair in cells:
                     await self._evaluate([pair])
                 return
             outcomes = [self._failure(error, tries)]
+        if self._over:
+            return
+        self._room.lives()
         times = (started, time.perf_counter() - clock, tries)
         share = meter.cost / len(cells)
         for (key, cell), outcome in zip(cells, outcomes, strict=True):
             self._record(key, cell, replace(outcome, cost=outcome.cost + share) if share else outcome, times)
+            if self._failing is not None and (enough := self._failing.count(outcome)) is not None:
+                self._fail(enough)
+
+    def _displaced(self, cells: list[tuple[bytes, Cell[Any]]], error: PlaceLost) -> None:
+        """A place was lost, not an evaluation: its cells, and those that share them, go back to the queue."""
+        self._at_risk -= len(cells)
+        for key, cell in cells:
+            for waiting in (cell, *self._sharing.pop(key, ())):
+                heapq.heappush(self._queue, (waiting.trial.number, waiting.position, waiting))
+        loop, first = asyncio.get_running_loop(), self._room.limit == math.inf
+        others = len(self._running) - 1
+        if not self._room.lost(others, loop.time()):
+            self._fail(ExecutorBroken(f"no worker could be had for a minute: {error}. Finished work is kept"))
+            return
+        loop.call_at(self._room.until, self._wake.set)
+        if first:
+            self._emit(Notice(f"{error}; until then the run continues on {others} of {self.executor.slots} slots"))
 
     def _arguments(self, cell: Cell[Any]) -> tuple[Any, ...]:
         return arguments(self.work.evaluate, cell.trial.candidate, cell.case, cell.previous)
@@ -279,8 +359,9 @@ class Road:
             if isinstance(error, RowRefused) and isinstance(outcome, Ok):
                 self._unsaved -= 1
                 self._record(key, cell, Failed("bad-data", str(error), cost=outcome.cost), times)
-            else:
-                self._landed(key, cell, outcome, opened, error)
+                return
+            self._at_risk -= not reused
+            self._landed(key, cell, outcome, opened, error)
 
         self.journal.evaluated(cell.trial.number, cell.position, key, outcome, times, reused, landed)
         self.fold.tally.reused += reused
@@ -289,6 +370,8 @@ class Road:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
+        if self._over:
+            return
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
         self._wake.set()
@@ -308,7 +391,19 @@ class Road:
                     self._wake.set()
             if (remark := self.journal.ledger.remark()) is not None:
                 self._emit(Notice(remark))
-            self._emit(Ticked(self.fold.progress, len(self._running), len(self._queue)))
+            if self._watch is not None:
+                self._emit(Ticked(self.fold.progress, len(self._running), len(self._queue), self._waits()))
+
+    def _waits(self) -> str | None:
+        """What the work waits for, in words: calls that all wait, or workers to be had again."""
+        now = asyncio.get_running_loop().time()
+        if self._room.limit == 0:
+            return f"waiting for a worker, next try in {max(0.0, self._room.until - now):.0f} s"
+        wait = None if (desk := DESK.get()) is None else desk.waits()
+        if wait is None or now - wait.since < 1.0:
+            return None
+        then = "" if wait.until is None else f", next try in {max(0.0, wait.until - now):.0f} s"
+        return f"waiting for {wait.what} since {now - wait.since:.0f} s{then}"
 
     def _told(self, result: Result[Any]) -> None:
         told, fold = self.fold.tally.told, self.fold

@@ -11,28 +11,27 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias
 
-import msgspec
-
 from fanfold import executors
 from fanfold.calls import Cache, Desk, Metrics, at_work, counted, open_requests
 from fanfold.encoding import derive_seed, encode, words
-from fanfold.errors import ConfigError, Interrupted, ReplayDivergence
+from fanfold.errors import ConfigError, Interrupted, OnlyFailures, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
 from fanfold.fold import Fold, Rules, Tally
 from fanfold.identity import REMEDY, Identity
-from fanfold.ledger import RUN_NAME, Commits, Insert, Ledger, RunJournal, RunLock, create_run
+from fanfold.ledger import RUN_NAME, Commits, Insert, Ledger, RunJournal, RunLock, create_run, forget_run
 from fanfold.money import Budget, Spending, belonging
+from fanfold.refill import Refill, RefillJournal, kinds_of
 from fanfold.road import Road, Work, makes_snapshots
-from fanfold.stop import MaxCost, limited
-from fanfold.strategy import Strategy
+from fanfold.stop import MaxCost, MaxFailures, limited
+from fanfold.strategy import Strategy, revived
 from fanfold.summary import Summary
 from fanfold.sync import run_sync
-from fanfold.types import C, Result, Trial
+from fanfold.types import C, Outcome, Result, Trial
 
 if TYPE_CHECKING:
     from fanfold.study import Study
@@ -85,6 +84,8 @@ class How:
     accept_changes: bool
     meta: dict[str, Any]
     cache: Cache
+    max_failures: int | None = None
+    retry_failed: bool | Sequence[str] = False
 
 
 class Start:
@@ -103,6 +104,10 @@ class Start:
         self.handed_over: Callable[[Callable[[bool], None]], None] = self._take_over
         if how.reuse not in ("run", "ledger", "never"):
             raise ConfigError(f"reuse must be 'run', 'ledger' or 'never', not {how.reuse!r}")
+        if how.retry_failed:
+            kinds_of(how.retry_failed)
+        if how.max_failures is not None:
+            MaxFailures(how.max_failures)
         if RUN_NAME.fullmatch(self.name) is None:
             raise ConfigError(
                 f"run {self.name!r} cannot be a run's name: use up to 80 letters, digits, dots, dashes and underscores"
@@ -113,6 +118,8 @@ class Start:
             raise ConfigError("a timeout cannot stop a plain function that runs inline: use processes:N or threads:N")
 
     async def __call__(self) -> Run[Any]:
+        if callable(ready := getattr(self.study.evaluate, "check_ready", None)):
+            ready()
         ledger = Ledger(self.how.ledger)
         try:
             lock = RunLock(ledger.path, self.name)
@@ -128,8 +135,8 @@ class Start:
             raise
 
     async def _locked(self, ledger: Ledger) -> Run[Any]:
-        study = self.study
         commits = Commits(ledger)
+        new = not list(ledger.read("SELECT 1 FROM run WHERE name = ?", (self.name,)))
         journal = RunJournal(ledger, self._find_or_create(ledger), commits)
         started = asyncio.get_running_loop().time()
 
@@ -138,23 +145,17 @@ class Start:
 
         status, reason = "failed", "it ended in an error"
         try:
-            fold, reopened = self._fold(journal, clock)
-            work = Work(study.evaluate, self._evaluator, study.timeout, study.retries, self.how.reuse)
             # The executor ends before the desk: what it left to providers may need their lines once more.
-            async with self._desk(journal) as desk, self.executor as executor:
-                road = Road(fold, journal, executor, work, self.watch, self.how.grace)
-                desk.halt = road.halt
-                desk.notice = lambda text: self._emit(Notice(text))
-                self.handed_over(_stopper(road))
-                self._announce(journal)
-                journal.status("running", None, journal.elapsed)
-                reason = await road.drive(reopened)
+            async with self._desk(journal) as desk, self.executor:
+                fold, reason = await self._searched(journal, clock, desk)
             status = "stopped" if reason == INTERRUPTED else "finished"
         except asyncio.CancelledError:
             status, reason = "stopped", INTERRUPTED
             raise
         except Exception as error:
             reason = words(error)
+            if isinstance(error, OnlyFailures):
+                reason, error.run_id = error.reason, self.name
             raise
         finally:
             for remark in self.executor.remarks():
@@ -162,8 +163,40 @@ class Start:
             journal.status(status, reason, clock())
             await commits.flush()
             commits.close()
+            if new and status == "failed":
+                forget_run(ledger, journal.run)
         self._emit(RunStopped(reason, fold.progress))
         return Run(self.name, fold.tally.best, fold.progress, reason, fold.tally.trace.hexdigest(), ledger)
+
+    async def _searched(self, journal: RunJournal, clock: Callable[[], float], desk: Desk) -> tuple[Fold[Any], str]:
+        """Failed evaluations again where that is wanted, then the search; gives what was done last and why it ended."""
+        desk.notice = lambda text: self._emit(Notice(text))
+        fold, reopened = self._fold(journal, clock)
+        self._announce(journal)
+        journal.status("running", None, journal.elapsed)
+        if self.how.retry_failed:
+            again = RefillJournal(journal, fold.schedule)
+            cells = again.failed_cells(kinds_of(self.how.retry_failed), fold.strategy, fold.rules)
+            self._emit(Notice(f"{len(cells)} failed evaluation(s) are made again"))
+            if cells:
+                refill = Refill(fold.strategy, fold.schedule, fold.rules, again, cells)
+                reason = await self._driven(refill, again, desk)
+                if refill.stopped is not None:
+                    return refill, reason
+                journal = RunJournal(journal.ledger, journal.run, journal.commits)
+                fold, reopened = self._fold(journal, clock)
+        return fold, await self._driven(fold, journal, desk, reopened)
+
+    async def _driven(
+        self, fold: Fold[Any], journal: RunJournal, desk: Desk, reopened: Sequence[Trial[Any]] = ()
+    ) -> str:
+        study, how = self.study, self.how
+        limits = (study.timeout, study.retries, how.reuse, how.max_failures)
+        work = Work(study.evaluate, self._evaluator, *limits)
+        road = Road(fold, journal, self.executor, work, self.watch, how.grace)
+        desk.halt = road.halt
+        self.handed_over(_stopper(road))
+        return await road.drive(reopened)
 
     async def _concluded(self, done: Run[Any], conclude: Conclude) -> Run[Any]:
         """The run with what its study makes of it; interrupted on the way, the run counts as interrupted."""
@@ -201,7 +234,9 @@ class Start:
             left = limit - _paid_before(done.ledger, done.id, name)
             study = replace(study, stop=limited(study.stop, MaxCost(max(1e-12, left))))
         meta = {"belongs_to": done.id}
-        how = replace(self.how, executor=self.executor, ledger=done.ledger.path, run=name, meta=meta)
+        how = replace(
+            self.how, executor=self.executor, ledger=done.ledger.path, run=name, meta=meta, retry_failed=False
+        )
         if how.reuse == "ledger" and Identity.of(study).unknown("evaluate"):
             how = replace(how, reuse="run")  # a search that is over is not lost because of what is done with it
         start = Start(study, how)
@@ -287,7 +322,7 @@ class Start:
         told, asked, state = snapshot
         strategy.load(state)  # type: ignore[attr-defined]
         reopened = [
-            Trial(number, _revive(strategy, text, journal), origin)
+            Trial(number, revived(strategy, journal.ledger.value(text)), origin)
             for number, text, origin in journal.open_rows(told, asked)
         ]
         tally = _tally(strategy, journal, rules, told, asked)
@@ -343,71 +378,79 @@ def _paid_before(ledger: Ledger, whole: str, name: str) -> float:
     return math.inf if paid.unpriced else paid.cost
 
 
-def _revive(strategy: Strategy[Any], text: str, journal: RunJournal) -> Any:
-    """A recorded candidate as the strategy knows it: of its `candidate_type`, if it names one."""
-    value = journal.ledger.value(text)
-    wanted = getattr(strategy, "candidate_type", None)
-    return value if wanted is None else msgspec.convert(value, wanted)
-
-
 def _tally(strategy: Strategy[Any], journal: RunJournal, rules: Rules, told: int, asked: int) -> Tally:
     """The counts as they were after `told` tells, and the stopping rules as they had become."""
     tally = Tally(asked=asked, reused=journal.reused)
-    ledger, cases = journal.ledger, rules.cases
-    for number, text, score, dropped in list(journal.told_rows(told)):
-        outcomes = {cases[position].id: outcome for position, outcome in ledger.outcomes(journal.run, number).items()}
-        for outcome in outcomes.values():
+    for number, text, score, dropped in journal.told_rows(told):
+        trial = Trial(number, revived(strategy, journal.ledger.value(text)))
+        result = Result(trial, score, _by_case(rules, journal.recall(number)), dropped)
+        for outcome in result.outcomes.values():
             tally.count(outcome)
-        tally.tell(Result(Trial(number, _revive(strategy, text, journal)), score, outcomes, dropped), text)
-        rules.stop.check(tally.progress(len(cases), 0.0))
+        current = None
+        if now := journal.current(number):
+            own = score if dropped is not None else rules.score(now.values())
+            current = Result(trial, own, _by_case(rules, now), dropped)
+            journal.amended(current)
+        tally.tell(result, text, current)
+        rules.stop.check(tally.progress(len(rules.cases), 0.0))
     return tally
 
 
+def _by_case(rules: Rules, outcomes: Mapping[int, Outcome]) -> dict[str, Outcome]:
+    return {rules.cases[position].id: outcome for position, outcome in outcomes.items()}
+
+
 def run_guarded(start: Start) -> Run[Any]:
-    """Run to the end from synchronous code, with Ctrl-C under control."""
-    with _CtrlC(start) as keys:
-        return keys.interpret(lambda: run_sync(start))
+    """Run to the end from synchronous code, with Ctrl-C and SIGTERM under control."""
+    with _Signals(start) as signals:
+        return signals.interpret(lambda: run_sync(start))
 
 
-class _CtrlC:
-    """The first Ctrl-C stops the run gently; the second, or the end of the grace period, at once."""
+class _Signals:
+    """The first Ctrl-C or SIGTERM stops the run gently; the second, or the end of the grace period, at once."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
         self._presses = 0
         self._timer: threading.Timer | None = None
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
+        self._number: int = signal.SIGINT
 
     def __enter__(self) -> Self:
-        here = threading.current_thread() is threading.main_thread()
-        if here and callable(signal.getsignal(signal.SIGINT)):  # neither ignored nor left to the system
-            self._before = signal.signal(signal.SIGINT, self._pressed)
+        if threading.current_thread() is threading.main_thread():
+            if callable(signal.getsignal(signal.SIGINT)):  # neither ignored nor left to the system
+                self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._pressed)
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # a program that takes it itself keeps it
+                self._before[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._pressed)
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _pressed(self, number: int, frame: Any) -> None:
         self._presses += 1
+        if self._presses == 1:
+            self._number = number
         stop = self._start.stop
         if stop is None or self._presses > 2:
             raise KeyboardInterrupt
         if self._presses == 2:
             stop(True)
             raise KeyboardInterrupt
-        print("stopping: waiting for what is running (Ctrl-C again to stop at once)", file=sys.stderr, flush=True)
+        again = "Ctrl-C again" if number == signal.SIGINT else "once more"
+        print(f"stopping: waiting for what is running ({again} to stop at once)", file=sys.stderr, flush=True)
         stop(False)
         # An evaluation that blocks the event loop itself cannot be ended by a timer of that loop.
         main = threading.main_thread().ident
-        self._timer = threading.Timer(self._start.how.grace + 1.0, signal.pthread_kill, [main, signal.SIGINT])
+        self._timer = threading.Timer(self._start.how.grace + 2.0, signal.pthread_kill, [main, number])
         self._timer.daemon = True
         self._timer.start()
 
     def interpret(self, run: Callable[[], Run[Any]]) -> Run[Any]:
-        """The result of `run()`, or `Interrupted` when Ctrl-C ended it."""
+        """The result of `run()`, or `Interrupted` when a signal ended it."""
         try:
             result = run()
         except (KeyboardInterrupt, asyncio.CancelledError):
@@ -420,4 +463,6 @@ class _CtrlC:
         name, ledger = self._start.name, self._start.how.ledger
         path = None if ledger is None else str(ledger)
         how = f"everything finished is in {path}; run again with run={name!r} to go on" if path else "it had no ledger"
-        return Interrupted(f"run {name!r} was interrupted: {how}", run_id=name, ledger=path)
+        return Interrupted(
+            f"run {name!r} was interrupted: {how}", run_id=name, ledger=path, code=128 + int(self._number)
+        )

@@ -7,9 +7,12 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from fanfold.errors import ConfigError
+from fanfold.errors import ConfigError, OnlyFailures
 from fanfold.events import Progress
+from fanfold.types import Failed, Outcome
 
+#: What differs between two messages of one cause: counts, positions, addresses.
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -226,6 +229,44 @@ class Plateau(Rule):
 
     def __repr__(self) -> str:
         return f"Plateau({self.trials}{f', min_delta={self.min_delta!r}' if self.min_delta else ''})"
+
+
+class MaxFailures:
+    """Ends a run that only fails: its first 25 evaluations, or its latest `n`, failed in the same way.
+
+    The same way is the same kind and the same message but for its numbers.  Evaluations of earlier parts of a run do
+    not count: whoever resumes it may have mended the cause.
+    """
+
+    FIRST = 25
+
+    def __init__(self, n: int) -> None:
+        _require_count("MaxFailures", n)
+        self.n = n
+        self._alike = 0
+        self._limit = min(n, self.FIRST)
+        self._way = ("", "")
+        self._trace = ""
+
+    def count(self, outcome: Outcome) -> OnlyFailures | None:
+        """Take in what became of an evaluation; gives the error that ends the run when it is enough."""
+        if not isinstance(outcome, Failed):
+            self._alike, self._limit = 0, self.n
+            return None
+        way = (outcome.kind, _NUMBERS.sub("#", outcome.message[:500]))
+        if way != self._way:
+            self._limit = self.n if self._alike else self._limit
+            self._alike, self._way, self._trace = 0, way, outcome.detail
+        self._alike += 1
+        if self._alike < self._limit:
+            return None
+        which = "the first" if self._limit < self.n else "the last"
+        return OnlyFailures(
+            f"{which} {self._alike} evaluations failed in the same way ({outcome.kind}: {outcome.message[:200]}). Mend "
+            "the cause, then resume with retry_failed=True (--retry-failed), which evaluates them again; or let them "
+            "fail with max_failures=None (--max-failures 0)",
+            self._trace,
+        )
 
 
 def limited(rule: Rule, limit: Rule) -> Rule:

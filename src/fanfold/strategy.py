@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, runtime_checkable
 
+import msgspec
+
 from fanfold.types import C, Result
 
 
@@ -53,3 +55,9 @@ class Snapshots(Protocol):
 
     def load(self, state: bytes) -> None:
         """Take over a saved state, after `begin`."""
+
+
+def revived(strategy: Strategy[Any], value: Any) -> Any:
+    """A recorded candidate as the strategy knows it: of its `candidate_type`, if it names one."""
+    wanted = getattr(strategy, "candidate_type", None)
+    return value if wanted is None else msgspec.convert(value, wanted)

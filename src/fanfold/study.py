@@ -37,6 +37,9 @@ class Study(Generic[C]):
     attribute `continues` is also given, as a third argument and third of each cell, the `Ok` of the candidate on the
     case before, or None where it has none: rungs of a training can go on where the last one stopped.
 
+    A method `check_ready()` of the evaluator is called before the run begins and raises where nothing can be evaluated:
+    no key, an unknown model, a package that is missing.
+
     A trial's score is `fold` of its cases' scores; a trial with a failed case has none, unless `failed_score` says what
     a failed case counts.  `window` is how many trials may be open at once: an ask knows all but the last `window`
     results, which makes the search the same on every executor.  With `in_order=False` results are told as they come
@@ -91,6 +94,8 @@ class Study(Generic[C]):
         accept_changes: bool = False,
         meta: Mapping[str, Any] | None = None,
         cache: Cache = "on",
+        max_failures: int | None = 50,
+        retry_failed: bool | Sequence[str] = False,
     ) -> Run[C]:
         """Run the search to its end and give what came of it.
 
@@ -99,11 +104,15 @@ class Study(Generic[C]):
         is continued where it stopped, with nothing evaluated again.  `reuse` says whose finished evaluations may
         answer an equal one, `cache` the same for model calls (`on`, `off`, `refresh`, `offline`).
 
-        Ctrl-C stops asking, gives what runs `grace` seconds, saves, and raises `Interrupted`; a second Ctrl-C stops at
-        once.  Works inside a running event loop too (a notebook).
+        A run whose first 25 evaluations, or whose latest `max_failures`, fail in the same way stops with `OnlyFailures`
+        (None: never).  `retry_failed=True`, or a list of kinds such as `["timeout"]`, evaluates what failed in the run
+        of that name again before it continues; the search keeps what it was told, results count what came of it now.
+
+        Ctrl-C or SIGTERM stops asking, gives what runs `grace` seconds, saves, and raises `Interrupted`; a second one
+        stops at once.  Works inside a running event loop too (a notebook).
         """
-        how = How(executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {}), cache)
-        return run_guarded(Start(self, how))
+        given = (executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {}), cache)
+        return run_guarded(Start(self, How(*given, max_failures, retry_failed)))
 
     async def run_async(
         self,
@@ -117,11 +126,12 @@ class Study(Generic[C]):
         accept_changes: bool = False,
         meta: Mapping[str, Any] | None = None,
         cache: Cache = "on",
+        max_failures: int | None = 50,
+        retry_failed: bool | Sequence[str] = False,
     ) -> Run[C]:
         """`run` for code that is itself asynchronous; cancelling it stops the run and keeps what is finished."""
-        return await Start(
-            self, How(executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {}), cache)
-        )()
+        given = (executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {}), cache)
+        return await Start(self, How(*given, max_failures, retry_failed))()
 
     @functools.cached_property
     def seeded_cases(self) -> tuple[Case, ...]:

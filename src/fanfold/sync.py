@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+#: Seconds in which tasks that are left at the end, the interrupted run among them, may save and end.
+PATIENCE = 5.0
+
 
 def run_sync(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """The result of `main()`, run on an event loop of its own: in this thread, or beside the loop that runs here."""
@@ -44,7 +47,22 @@ def loop_runs_here() -> bool:
 
 def _run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        return runner.run(main())
+        try:
+            return runner.run(main())
+        finally:
+            _end_tasks(runner.get_loop())
+
+
+def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """End what is left on a loop, but wait for nobody who refuses: the runner, which comes next, would for ever."""
+    tasks = asyncio.all_tasks(loop)
+    if not tasks:
+        return
+    for task in tasks:
+        task.cancel()
+    _, deaf = loop.run_until_complete(asyncio.wait(tasks, timeout=PATIENCE))
+    for task in deaf:
+        asyncio._unregister_task(task)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

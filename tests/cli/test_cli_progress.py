@@ -42,6 +42,18 @@ def test_lines_come_at_the_start_every_ten_seconds_and_at_the_end(capsys: pytest
     assert "100/100 trials" in shown[3] and "eta" not in shown[3]
 
 
+def test_what_a_run_waits_for_is_shown_while_it_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = Lines(MaxTrials(100), clock)
+    lines.see(STARTED)
+    for wait in ("waiting for an outage of openai since 40 s, next try in 12 s", None):
+        clock.now += 11
+        lines.see(Ticked(Progress(asked=4, told=2, evaluations=2), running=2, queued=0, waiting=wait))
+    shown = capsys.readouterr().err.splitlines()
+    assert "waiting for an outage of openai since 40 s, next try in 12 s" in shown[1]
+    assert "waiting" not in shown[2]
+
+
 def test_failures_are_counted_and_the_last_one_is_quoted() -> None:
     state = State(MaxTrials(9), Clock())
     state.take(STARTED)

@@ -34,7 +34,8 @@ Exit codes:
   2    bad usage or configuration
   3    a problem with the ledger (the run file)
   4    a resumed study is not the one that was recorded
-  130  interrupted; `fanfold resume` goes on from there
+  130  interrupted by Ctrl-C; `fanfold resume` continues from there
+  143  interrupted by SIGTERM (docker stop, a scheduler); the same
 
 \b
 Examples:
@@ -59,7 +60,7 @@ class Commands(click.Group):
                 return super().invoke(ctx)
         except Interrupted as error:
             print_error(str(error), label="interrupted")
-            ctx.exit(130)
+            ctx.exit(error.code)
         except FanfoldError as error:
             print_error(str(error))
             if machine_readable(ctx):

@@ -34,6 +34,7 @@ class RunOptions:
     cache: Literal["on", "off", "refresh", "offline"] | None = None
     cancel_batches: bool | None = None
     batch_deadline: str | float | None = None
+    max_failures: int | None = None
 
     def place(self) -> Any:
         """The executor, with what was said about provider batches."""
@@ -150,6 +151,12 @@ def plan_options(command: F) -> F:
         click.option("--max-evaluations", type=int, metavar="N", help="Stop before more than N evaluations."),
         click.option("--max-time", metavar="TIME", help="Stop after 90s, 15m, 2h."),
         click.option("--max-cost", type=float, metavar="X", help="Stop once the evaluations have cost X."),
+        click.option(
+            "--max-failures",
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Stop when N evaluations in a row fail in the same way (or the first 25); 0: never.  [50]",
+        ),
         click.option("--target", "target", type=float, metavar="S", help="Stop once a candidate scores S."),
     )
     return _with(command, options)

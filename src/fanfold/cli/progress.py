@@ -83,6 +83,7 @@ class State:
         self.started: RunStarted | None = None
         self.progress = Progress()
         self.running = 0
+        self.waiting: str | None = None
         self.fresh = False
         self.over = False
         self.last_failure = ""
@@ -105,7 +106,7 @@ class State:
             if isinstance(event, TrialTold) and self._shown is not None:
                 self.last_trial = first_line(self._shown(event.result))
         elif isinstance(event, Ticked):
-            self.progress, self.running = event.progress, event.running
+            self.progress, self.running, self.waiting = event.progress, event.running, event.waiting
             self.fresh = self.fresh or event.running > 0
 
     @property
@@ -189,7 +190,8 @@ class Lines:
             self._print(f"note: {event.message}")
         elif isinstance(event, RunStopped) or (isinstance(event, Ticked) and state.clock() >= self._next):
             self._next = state.clock() + SPAN
-            self._print(state.counts() + (f", {state.failures()}" if state.progress.failures else ""))
+            waiting = f", {state.waiting}" if state.waiting and not state.over else ""
+            self._print(state.counts() + waiting + (f", {state.failures()}" if state.progress.failures else ""))
 
     def close(self) -> None:
         pass
@@ -237,6 +239,8 @@ class Live:
             full = int(50 * state.share)
             lines.append(Text.assemble("[", ("#" * full, "green"), "." * (50 - full), f"] {100 * state.share:.0f}%"))
         lines.append(Text(state.counts(), overflow="ellipsis", no_wrap=True))
+        if state.waiting and not state.over:
+            lines.append(Text(state.waiting, style="yellow", overflow="ellipsis", no_wrap=True))
         if state.progress.failures:
             lines.append(Text(state.failures(), style="red", overflow="ellipsis", no_wrap=True))
         for line in lines:

@@ -24,12 +24,16 @@ from fanfold.cli.output import (
     run_argument,
     say,
 )
-from fanfold.errors import ConfigError, Interrupted, LedgerError
+from fanfold.errors import ConfigError, Interrupted, LedgerError, OnlyFailures
 
 if TYPE_CHECKING:
     from fanfold.cli.target import Loaded
     from fanfold.running import Run
     from fanfold.study import Study
+
+
+#: All kinds of failure, as a value of --retry-failed.
+ALL = "all"
 
 
 class RunCommand(click.Command):
@@ -128,10 +132,19 @@ def loaded_target(
     return loaded, options
 
 
+class ResumeCommand(click.Command):
+    """`resume`, whose --retry-failed needs no value and never takes the run's name for one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, [f"{word}={ALL}" if word == "--retry-failed" else word for word in args])
+
+
 @click.command(
-    short_help="Go on with a run where it stopped.",
+    cls=ResumeCommand,
+    short_help="Continue a run where it stopped.",
     epilog=examples(
         "fanfold resume last",
+        "fanfold resume last --retry-failed",
         "fanfold resume functions-2026 --max-trials 2000",
         "fanfold resume first-try --ledger runs.db --executor processes:8",
     ),
@@ -139,11 +152,25 @@ def loaded_target(
 @run_argument
 @how_options
 @click.option("--trust", is_flag=True, help="Do not ask whether what the ledger names outside this folder may be used.")
+@click.option(
+    "--retry-failed",
+    metavar="[=KIND,...]",
+    help="First evaluate again what failed: all of it, or only the kinds named, such as =timeout,network.",
+)
 @ledger_option
 @output_options
 @click.pass_context
-def resume(ctx: click.Context, /, name: str, ledger: str, accept_changes: bool, trust: bool, **values: Any) -> None:
-    """Go on with RUN where it stopped; nothing finished is evaluated again.
+def resume(
+    ctx: click.Context,
+    /,
+    name: str,
+    ledger: str,
+    accept_changes: bool,
+    trust: bool,
+    retry_failed: str | None,
+    **values: Any,
+) -> None:
+    """Continue RUN where it stopped; nothing finished is evaluated again.
 
     RUN is a run's name, the beginning of one, or `last`. A stopping rule given here takes the place of the one of its
     kind that it was started with. A report is written where --report says so again. If the ledger names Python code,
@@ -170,10 +197,18 @@ def resume(ctx: click.Context, /, name: str, ledger: str, accept_changes: bool, 
     recorded = dataclasses.replace(recorded, report=None)  # a ledger could name any file to be overwritten
     options = from_flags({**values, "ledger": ledger, "run": info.name}).over(recorded)
     study = reload(target, info.meta.get("fields", {}), recorded.seed)
-    _do(ctx, study, options, accept_changes, dict(info.meta))
+    again = retry_failed == ALL or (retry_failed or "").replace(",", " ").split()
+    _do(ctx, study, options, accept_changes, dict(info.meta), again)
 
 
-def _do(ctx: click.Context, study: Study[Any], options: RunOptions, accept_changes: bool, meta: dict[str, Any]) -> None:
+def _do(
+    ctx: click.Context,
+    study: Study[Any],
+    options: RunOptions,
+    accept_changes: bool,
+    meta: dict[str, Any],
+    retry_failed: bool | Sequence[str] = False,
+) -> None:
     """Run the study, report, and leave with the right exit code."""
     from fanfold.cli.progress import progress
 
@@ -190,10 +225,16 @@ def _do(ctx: click.Context, study: Study[Any], options: RunOptions, accept_chang
                 accept_changes=accept_changes,
                 meta=meta,
                 cache=options.cache or "on",
+                max_failures=50 if options.max_failures is None else options.max_failures or None,
+                retry_failed=retry_failed,
             )
     except Interrupted as error:
         _interrupted(error, ledger, options.report)
-        raise Interrupted(_kept(error, ledger), run_id=error.run_id, ledger=ledger) from None
+        raise Interrupted(_kept(error, ledger), run_id=error.run_id, ledger=ledger, code=error.code) from None
+    except OnlyFailures as error:
+        command = f"fanfold resume {error.run_id} --retry-failed --ledger {shlex.quote(ledger)}"
+        error.args = (f"{error}\nContinue with\n  {command}",)
+        raise
     try:
         _conclude(done, ledger, options.report)
     finally:
@@ -255,17 +296,20 @@ def _interrupted(error: Interrupted, ledger: str, report: str | None) -> None:
 
 
 def _kept(error: Interrupted, ledger: str) -> str:
-    """What is safe after Ctrl-C, and the command that goes on from there."""
+    """What is safe after Ctrl-C, and the command that continues from there."""
+    from fanfold.calls import open_requests
     from fanfold.ledger import Ledger
 
     try:
         with Ledger(ledger, readonly=True) as opened:
             info = opened.run(error.run_id)
+            batches, requests = open_requests(opened, info.id)
     except LedgerError:
-        return "the run had not begun, there is nothing to go on from"
+        return "the run had not begun, there is nothing to continue"
     if machine_readable():
         print_json({"run": info.name, "ledger": ledger, "reason": "interrupted", "trials": info.trials})
+    waiting = f"{batches} provider batches with {requests} requests are still open, and kept. " if batches else ""
     return (
-        f"{info.trials} trials and {info.evaluations} evaluations of run {info.name!r} are kept. Go on with\n"
-        f"  fanfold resume {info.name} --ledger {shlex.quote(ledger)}"
+        f"{info.trials} trials and {info.evaluations} evaluations of run {info.name!r} are kept. {waiting}Continue "
+        f"with\n  fanfold resume {info.name} --ledger {shlex.quote(ledger)}"
     )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextvars
+import errno
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fanfold.errors import ConfigError, NoWayHome
+from fanfold.errors import ConfigError, ExecutorBroken, NoWayHome, PlaceLost
 
 if TYPE_CHECKING:
     import asyncio
@@ -130,6 +131,26 @@ def no_way_home(place: str) -> Home:
         )
 
     return refuse
+
+
+#: What may pass, and what a person can do about it.
+_SHORTAGES = {
+    errno.EMFILE: "raise the limit of open files (ulimit -n) or use fewer slots",
+    errno.ENFILE: "the system has no more open files: raise fs.file-max or use fewer slots",
+    errno.ENOMEM: "free memory or use fewer slots",
+    errno.EAGAIN: "raise the limit of processes (ulimit -u, or the pids limit of the container) or use fewer slots",
+}
+
+
+def no_worker(error: Exception, what: str) -> PlaceLost | ExecutorBroken:
+    """Why a worker could not be started: the place has too little of something, or no worker can ever start there."""
+    if isinstance(error, OSError):
+        shortage = error.errno
+    else:  # a RuntimeError is what Python has for a thread that the system refused
+        shortage = errno.ENOMEM if isinstance(error, MemoryError) else errno.EAGAIN
+    if shortage in _SHORTAGES:
+        return PlaceLost(f"a worker {what} could not be started ({error}): {_SHORTAGES[shortage]}")
+    return ExecutorBroken(f"no worker {what} can be started here ({error}); finished work is kept")
 
 
 class Caller:

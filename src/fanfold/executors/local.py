@@ -10,7 +10,15 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from fanfold.executors.base import Caller, Executor, checked_slots, contained, is_awaitable, is_coroutine_function
+from fanfold.executors.base import (
+    Caller,
+    Executor,
+    checked_slots,
+    contained,
+    is_awaitable,
+    is_coroutine_function,
+    no_worker,
+)
 
 
 class Inline(Executor):
@@ -104,7 +112,10 @@ class _Thread:
 
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        threading.Thread(target=self._work, name="fanfold-call", daemon=True).start()
+        try:
+            threading.Thread(target=self._work, name="fanfold-call", daemon=True).start()
+        except RuntimeError as error:  # the system has no more threads for us
+            raise no_worker(error, "thread") from error
 
     def submit(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> asyncio.Future[Any]:
         job = _Job(fn, args)

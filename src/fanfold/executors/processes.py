@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from fanfold.errors import ConfigError, NoWayHome, WorkerDied
-from fanfold.executors.base import ANSWER, LEAVING, Executor, checked_slots, name_of
+from fanfold.executors.base import ANSWER, LEAVING, Executor, checked_slots, name_of, no_worker
 from fanfold.executors.worker import (
     ASK,
     CALL,
@@ -158,7 +158,10 @@ class _Worker:
     """The near end of one worker process: takes a call and gives a reply, or an OSError when the process is gone."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._socket, theirs = socket.socketpair()
+        try:
+            self._socket, theirs = socket.socketpair()
+        except OSError as error:
+            raise no_worker(error, "process") from error
         self._socket.setblocking(False)
         try:
             # A session of its own: Ctrl-C stays with the parent, and the worker can be killed with all its offspring.
@@ -169,9 +172,9 @@ class _Worker:
                 env=environment,
                 start_new_session=True,
             )
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._socket.close()
-            raise WorkerDied(f"a worker process could not be started: {error}") from error
+            raise no_worker(error, "process") from error
         finally:
             theirs.close()
         self.exit_code: concurrent.futures.Future[int] = concurrent.futures.Future()
@@ -180,7 +183,13 @@ class _Worker:
         self._rest = b""
         self._known: dict[int, None] = {}
         self._unsent = _frame(PATH, 0, dumps([entry for entry in sys.path if isinstance(entry, str)]))
-        threading.Thread(target=self._reap, name="fanfold-reap", daemon=True).start()
+        try:
+            threading.Thread(target=self._reap, name="fanfold-reap", daemon=True).start()
+        except RuntimeError as error:  # the system has no more threads for us
+            self._process.kill()
+            self._process.wait()
+            self.close()
+            raise no_worker(error, "process") from error
 
     async def call(self, function: _Function, body: bytes) -> tuple[bytes, bytes | bytearray]:
         if function.number not in self._known:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, WorkerDied
+from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, PlaceLost, WorkerDied
 from fanfold.executors.base import ANSWER, Caller, Executor, checked_slots, name_of, set_home
 from fanfold.executors.processes import THREAD_SETTINGS, answered, packed, pickled, value_of
 from fanfold.executors.worker import FUNCTIONS_KEPT, answer, dumps, settle
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 STORE = 80 * 2**20
 #: Seconds in which cancelled calls may end before the executor is closed all the same.
 GRACE = 1.0
+
+#: What Ray raises where a node, or something else that is no candidate's, is gone; not every version has all of them.
+_PLACES = (
+    *("NodeDiedError", "LocalRayletDiedError", "ObjectLostError", "OutOfDiskError", "RuntimeEnvSetupError"),
+    *("TaskUnschedulableError", "ObjectStoreFullError", "RpcError"),
+)
 
 
 class Ray(Executor):
@@ -154,13 +160,18 @@ class Ray(Executor):
 
     def _failure(self, error: Exception, fn: Callable[..., Any]) -> Exception:
         known = self._ray.exceptions
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        if isinstance(error, tuple(getattr(known, name) for name in _PLACES if hasattr(known, name))):
+            what = reason.partition(". ")[0][:200]
+            return PlaceLost(
+                f"a Ray worker was lost with its place ({type(error).__name__}: {what}): see `ray list nodes`"
+            )
         if isinstance(error, known.RaySystemError):
             return ExecutorBroken(f"{self.name} is unusable from now on ({error}); finished work is kept. Start again")
         if isinstance(error, known.RayTaskError):
             return RuntimeError(f"a Ray worker could not begin with {name_of(fn)}: {error}")
         if isinstance(error, known.OutOfMemoryError):
             return WorkerDied(f"the Ray worker that ran {name_of(fn)} was killed: its machine ran out of memory")
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         return WorkerDied(f"the Ray worker that ran {name_of(fn)} ended before it answered ({reason})")
 
 

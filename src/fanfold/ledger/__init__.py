@@ -4,7 +4,7 @@ from fanfold.ledger.claims import Claims
 from fanfold.ledger.commits import Commits, Insert
 from fanfold.ledger.journal import RunJournal
 from fanfold.ledger.lock import RunLock
-from fanfold.ledger.store import Ledger, RunInfo, create_run, text
+from fanfold.ledger.store import Ledger, RunInfo, create_run, forget_run, text
 from fanfold.ledger.verify import RUN_NAME, odd, verify, verify_batches
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "RunJournal",
     "RunLock",
     "create_run",
+    "forget_run",
     "odd",
     "text",
     "verify",

@@ -29,8 +29,19 @@ class Insert(Enum):
     OWED = "INSERT OR REPLACE INTO owed VALUES (?, ?, ?)"
     PAYMENT = "INSERT INTO payment VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     CALL = "INSERT OR REPLACE INTO call VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    SUPERSEDED = """
+        INSERT OR IGNORE INTO superseded
+        SELECT e.run, e.trial, e.position, e.failure, e.message, e.detail, e.cost, CASE
+            WHEN EXISTS (SELECT 1 FROM superseded s WHERE s.run = e.run AND s.trial = e.trial)
+            THEN (SELECT s.told_score FROM superseded s WHERE s.run = e.run AND s.trial = e.trial LIMIT 1)
+            ELSE t.score END
+        FROM evaluation e JOIN trial t ON t.run = e.run AND t.number = e.trial
+        WHERE e.run = ? AND e.trial = ? AND e.position = ? AND e.failure IS NOT NULL
+    """
     EVALUATION = "INSERT OR REPLACE INTO evaluation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     TOLD = "UPDATE trial SET told = ?, score = ?, dropped = ?, evaluations = ?, cost = ? WHERE run = ? AND number = ?"
+    TOLD_SCORE = "UPDATE superseded SET told_score = ? WHERE run = ? AND trial = ?"
+    AMENDED = "UPDATE trial SET score = ?, cost = ? WHERE run = ? AND number = ?"
     SNAPSHOT = "INSERT OR REPLACE INTO snapshot (run, told, asked, state) VALUES (?, ?, ?, ?)"
     DESK = "INSERT OR REPLACE INTO desk VALUES (?, ?)"
     SUMMARY = "INSERT OR REPLACE INTO summary VALUES (?, ?)"
@@ -49,6 +60,8 @@ ALONE = (Insert.EVALUATION, Insert.CALL)
 
 #: Seconds between two commits in which rows gather: a commit costs as much CPU as writing dozens of rows.
 GATHER = 0.002
+#: Seconds from which on a commit is slow, so that evaluations wait for it: much less work than that is not worth it.
+SLOW = 0.05
 
 
 class Commits:
@@ -69,6 +82,9 @@ class Commits:
         self._then: list[_Waiting] = []
         self._commit: asyncio.Future[Any] | None = None
         self._scheduled = False
+        #: When the last commit began, and whether it is known to have been quick.
+        self._began = 0.0
+        self._quick = self._writing = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="fanfold-ledger")
 
     def put(self, statement: Insert, row: tuple[Any, ...], then: Then | None = None) -> None:
@@ -96,6 +112,11 @@ class Commits:
         self.put(statement, row, then)
         await landed
 
+    @property
+    def behind(self) -> bool:
+        """Whether the disk does not keep up: the last commit took long, or this one already does, or none is known."""
+        return not self._quick or (self._writing and time.monotonic() - self._began > SLOW)
+
     async def flush(self) -> None:
         """Return when everything put so far is on disk, or has failed."""
         while self._scheduled or self._commit is not None:
@@ -107,11 +128,13 @@ class Commits:
     def _start(self) -> None:
         self._scheduled = False
         rows, then, self._then, self._rows = self._rows, self._then, [], {}
+        self._began, self._writing = time.monotonic(), True
         self._commit = asyncio.get_running_loop().run_in_executor(self._thread, self._write, rows, then)
         self._commit.add_done_callback(lambda commit: self._committed(commit, then))
 
     def _committed(self, commit: asyncio.Future[_Refused], then: list[_Waiting]) -> None:
         self._commit = None
+        self._writing, self._quick = False, time.monotonic() - self._began <= SLOW
         self._error = asyncio.CancelledError() if commit.cancelled() else commit.exception()
         if self._error is not None:
             then, self._then, self._rows = then + self._then, [], {}

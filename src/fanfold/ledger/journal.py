@@ -29,6 +29,8 @@ class RunJournal:
         self.recorded = self._count("SELECT count(*) FROM trial WHERE run = ?")
         self.recorded_told = self._count("SELECT count(*) FROM trial WHERE run = ? AND told IS NOT NULL")
         self.reused = self._count("SELECT count(*) FROM evaluation WHERE run = ? AND reused = 1")
+        #: Trials with failures that were evaluated again after the search had them: replay needs what it was told.
+        self.superseded = {trial for (trial,) in ledger.read("SELECT trial FROM superseded WHERE run = ?", (run,))}
         self.elapsed = float(ledger.one("SELECT elapsed FROM run WHERE id = ?", (run,))[0])
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -47,6 +49,8 @@ class RunJournal:
         if order >= self.recorded_told or not self._checked_told(result):
             row = (order, result.score, result.dropped, len(result.outcomes), result.cost, self.run, result.number)
             self.commits.put(Insert.TOLD, row)
+            if result.number in self.superseded:
+                self.commits.put(Insert.TOLD_SCORE, (result.score, self.run, result.number))
 
     def evaluated(
         self,
@@ -73,6 +77,16 @@ class RunJournal:
         head = (self.run, trial, position, key, failure, score, data, message, detail)
         self.commits.put(Insert.EVALUATION, (*head, outcome.cost, *times, int(reused)), then)
 
+    def current(self, trial: int) -> Mapping[int, Outcome]:
+        """The outcomes of a trial, where they are not all as the search was told them; else nothing."""
+        return self.ledger.outcomes(self.run, trial) if trial in self.superseded else {}
+
+    def amended(self, result: Result[Any]) -> None:
+        """Write down what a told trial came to after failed evaluations of it were made again."""
+        sql = "SELECT score, cost FROM trial WHERE run = ? AND number = ?"
+        if self.ledger.one(sql, (self.run, result.number)) != (result.score, result.cost):
+            self.commits.put(Insert.AMENDED, (result.score, result.cost, self.run, result.number))
+
     def snapshot(self, told: int, asked: int, state: bytes) -> None:
         self.commits.put(Insert.SNAPSHOT, (self.run, told, asked, state))
 
@@ -88,14 +102,20 @@ class RunJournal:
     # -- what the run already holds ----------------------------------------------------------------------------------
 
     def recall(self, trial: int) -> Mapping[int, Outcome]:
-        """The outcomes this run has for a trial, by position of the case.
+        """The outcomes this run has for a trial, by position of the case, as the search was given them.
 
         What cannot be read counts as not evaluated: evaluated again, it has the row replaced.
         """
         if trial >= self.recorded:
             return {}
-        found = self.ledger.outcomes(self.run, trial)
-        return {position: outcome for position, outcome in found.items() if outcome is not UNREADABLE_ROW}
+        outcomes = self.ledger.outcomes(self.run, trial)
+        if trial in self.superseded:
+            sql = "SELECT position, failure, message, detail, cost FROM superseded WHERE run = ? AND trial = ?"
+            outcomes |= {
+                position: Failed(failure, message, detail or "", cost)
+                for position, failure, message, detail, cost in self.ledger.read(sql, (self.run, trial))
+            }
+        return {position: outcome for position, outcome in outcomes.items() if outcome is not UNREADABLE_ROW}
 
     def script(self, after: int = 0) -> array[int]:
         """The numbers of the trials told so far, in order, from the `after`-th on."""
@@ -107,9 +127,10 @@ class RunJournal:
         return next(((told, asked, bytes(state)) for told, asked, state in self.ledger.read(sql, (self.run,))), None)
 
     def told_rows(self, before: int) -> Iterator[tuple[Any, ...]]:
-        """Number, candidate, score and dropped of the trials told before the `before`-th, in order."""
+        """Number, candidate, score as told and dropped of the trials told before the `before`-th, in order."""
         sql = "SELECT number, candidate, score, dropped FROM trial WHERE run = ? AND told < ? ORDER BY told"
-        return self.ledger.read(sql, (self.run, before))
+        for number, text, score, dropped in list(self.ledger.read(sql, (self.run, before))):
+            yield number, text, self._told_score(number, score), dropped
 
     def open_rows(self, told: int, asked: int) -> list[tuple[int, str, Any]]:
         """Number, candidate and origin of the trials that were open when `asked` had been asked and `told` told."""
@@ -133,6 +154,7 @@ class RunJournal:
         """Whether a trial is recorded as told; raises where it was told something else."""
         sql = "SELECT score, dropped FROM trial WHERE run = ? AND number = ?"
         score, dropped = self.ledger.one(sql, (self.run, result.number))
+        score = self._told_score(result.number, score)
         if not isinstance(score, float | None) or not isinstance(dropped, str | None):
             return False  # another program's work: written again
         if (score, dropped) != (result.score, result.dropped):
@@ -142,6 +164,14 @@ class RunJournal:
                 "Undo the change, or start a new run under another name"
             )
         return True
+
+    def _told_score(self, trial: int, score: float | None) -> float | None:
+        """What the search was told, where a trial's score has changed since."""
+        if trial not in self.superseded:
+            return score
+        sql = "SELECT told_score FROM superseded WHERE run = ? AND trial = ? LIMIT 1"
+        told: float | None = self.ledger.one(sql, (self.run, trial))[0]
+        return told
 
     def _count(self, sql: str) -> int:
         return int(self.ledger.one(sql, (self.run,))[0])

@@ -320,3 +320,21 @@ def create_run(
         raise
     assert run is not None
     return run
+
+
+def forget_run(ledger: Ledger, run: int) -> None:
+    """Remove a run that came to nothing: it could not begin, so nothing of it was evaluated or paid for."""
+    db = ledger.writer
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        kept = {"evaluation", "call", "batch", "payment"} & tables
+        if not any(db.execute(f"SELECT 1 FROM {table} WHERE run = ? LIMIT 1", (run,)).fetchone() for table in kept):
+            for table in ("trial", "run_case", "snapshot", "desk", "summary"):
+                db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
+            db.execute("DELETE FROM run WHERE id = ?", (run,))
+        db.execute("COMMIT")
+    except UNREADABLE as error:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise explain(error, ledger.path) from error

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
+from fanfold.attempt import off_the_clock
 from fanfold.calls import FLIGHT, ROUTE, Call, Desk, Reply, Sent, waiting
 from fanfold.errors import ConfigError, nearest
 from fanfold.executors import make
@@ -110,8 +111,12 @@ class BatchExecutor(Executor):
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         if self.bounded or is_coroutine_function(fn):
             return await self._seated(fn, args)
-        async with self._threads:  # one that waits for a thread is not yet an evaluation others should wait for
+        with off_the_clock():  # one that waits for a thread is not yet an evaluation others should wait for
+            await self._threads.acquire()
+        try:
             return await self._seated(fn, args)
+        finally:
+            self._threads.release()
 
     async def _seated(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         assert self._waves is not None, "use the executor in an `async with` block"

@@ -109,6 +109,13 @@ class Evaluate:
         """Refuse a source of feedback that cannot be used before a run begins, not in the middle of it."""
         assert self.judged is not None
 
+    def check_ready(self) -> None:
+        """Refuse a model that cannot be asked: one that nobody knows, or without a key."""
+        answering(self.model, self.base_url)
+        ready = getattr(self.judged, "check_ready", None)
+        if ready is not None:
+            ready()
+
     async def __call__(self, candidate: Step, case: Case) -> Ok:
         if isinstance(candidate, Generate):
             return await self._generate(candidate, case.data)

@@ -175,6 +175,10 @@ class Judge:
     def asked(self) -> Model:
         return model(self.name, base_url=self.base_url)
 
+    def check_ready(self) -> None:
+        """Refuse a judge that cannot be asked, before anything is."""
+        model(self.name, base_url=self.base_url)
+
     async def __call__(self, query: str, responses: tuple[str, ...]) -> Feedback:
         if len(responses) == 1:
             return read("rating", await self._digit(_ONE, "12345", query=query, first=responses[0]))

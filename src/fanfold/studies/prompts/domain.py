@@ -57,9 +57,20 @@ class Evaluate:
     def asked(self, name: str) -> Model:
         """The model of that name, made when it is first needed."""
         if name not in self._asked:
-            simulated: dict[str, Any] = {"answer": SOLVER} if name.startswith("simulated/") else {}
-            self._asked[name] = model(name, base_url=self.base_url, limits=self.limits, **simulated)
+            self._asked[name] = self._made(name)
         return self._asked[name]
+
+    def check_ready(self) -> None:
+        """Refuse a model that cannot be asked: one that nobody knows, or without a key."""
+        for name in {*self.models, *([] if self.writer is None else [self.writer])}:
+            self._made(name)
+        ready = getattr(self.task.grader, "check_ready", None)
+        if ready is not None:
+            ready()
+
+    def _made(self, name: str) -> Model:
+        simulated: dict[str, Any] = {"answer": SOLVER} if name.startswith("simulated/") else {}
+        return model(name, base_url=self.base_url, limits=self.limits, **simulated)
 
     async def __call__(self, candidate: Candidate, case: Case) -> Ok:
         writer = None if self.writer is None else self.asked(self.writer)

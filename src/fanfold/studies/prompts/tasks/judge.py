@@ -59,7 +59,14 @@ class Bench:
 
     @functools.cached_property
     def asked(self) -> Model:
+        return self._made()
+
+    def _made(self) -> Model:
         return self.model if isinstance(self.model, Model) else model(self.model, base_url=self.base_url)
+
+    def check_ready(self) -> None:
+        """Refuse a judge that cannot be asked, before anything is."""
+        self._made()
 
     @property
     def fingerprint(self) -> str:
