@@ -7,19 +7,16 @@ import contextlib
 import copy
 import math
 import secrets
-import signal
-import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from fanfold import executors
 from fanfold.calls import Cache, Desk, Metrics, at_work, counted, open_requests
 from fanfold.encoding import derive_seed, encode, words
-from fanfold.errors import ConfigError, Interrupted, OnlyFailures, ReplayDivergence
+from fanfold.errors import ConfigError, OnlyFailures, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
 from fanfold.fold import Fold, Rules, Tally
 from fanfold.identity import REMEDY, Identity
@@ -30,7 +27,6 @@ from fanfold.road import Road, Work, makes_snapshots
 from fanfold.stop import MaxCost, MaxFailures, limited
 from fanfold.strategy import Strategy, revived
 from fanfold.summary import Summary
-from fanfold.sync import run_sync
 from fanfold.types import C, Outcome, Result, Trial
 
 if TYPE_CHECKING:
@@ -398,71 +394,3 @@ def _tally(strategy: Strategy[Any], journal: RunJournal, rules: Rules, told: int
 
 def _by_case(rules: Rules, outcomes: Mapping[int, Outcome]) -> dict[str, Outcome]:
     return {rules.cases[position].id: outcome for position, outcome in outcomes.items()}
-
-
-def run_guarded(start: Start) -> Run[Any]:
-    """Run to the end from synchronous code, with Ctrl-C and SIGTERM under control."""
-    with _Signals(start) as signals:
-        return signals.interpret(lambda: run_sync(start))
-
-
-class _Signals:
-    """The first Ctrl-C or SIGTERM stops the run gently; the second, or the end of the grace period, at once."""
-
-    def __init__(self, start: Start) -> None:
-        self._start = start
-        self._presses = 0
-        self._timer: threading.Timer | None = None
-        self._before: dict[int, Any] = {}
-        self._number: int = signal.SIGINT
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            if callable(signal.getsignal(signal.SIGINT)):  # neither ignored nor left to the system
-                self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._pressed)
-            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # a program that takes it itself keeps it
-                self._before[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._pressed)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _pressed(self, number: int, frame: Any) -> None:
-        self._presses += 1
-        if self._presses == 1:
-            self._number = number
-        stop = self._start.stop
-        if stop is None or self._presses > 2:
-            raise KeyboardInterrupt
-        if self._presses == 2:
-            stop(True)
-            raise KeyboardInterrupt
-        again = "Ctrl-C again" if number == signal.SIGINT else "once more"
-        print(f"stopping: waiting for what is running ({again} to stop at once)", file=sys.stderr, flush=True)
-        stop(False)
-        # An evaluation that blocks the event loop itself cannot be ended by a timer of that loop.
-        main = threading.main_thread().ident
-        self._timer = threading.Timer(self._start.how.grace + 2.0, signal.pthread_kill, [main, number])
-        self._timer.daemon = True
-        self._timer.start()
-
-    def interpret(self, run: Callable[[], Run[Any]]) -> Run[Any]:
-        """The result of `run()`, or `Interrupted` when a signal ended it."""
-        try:
-            result = run()
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            raise self._interrupted() from None
-        if result.reason == INTERRUPTED:
-            raise self._interrupted()
-        return result
-
-    def _interrupted(self) -> Interrupted:
-        name, ledger = self._start.name, self._start.how.ledger
-        path = None if ledger is None else str(ledger)
-        how = f"everything finished is in {path}; run again with run={name!r} to go on" if path else "it had no ledger"
-        return Interrupted(
-            f"run {name!r} was interrupted: {how}", run_id=name, ledger=path, code=128 + int(self._number)
-        )

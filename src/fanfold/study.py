@@ -18,9 +18,10 @@ from fanfold.errors import ConfigError
 from fanfold.events import Watcher
 from fanfold.executors import Executor
 from fanfold.identity import Identity
-from fanfold.running import Conclude, How, Run, Start, run_guarded
+from fanfold.running import Conclude, How, Run, Start
 from fanfold.schedule import Schedule
 from fanfold.schedules import AllCases
+from fanfold.signals import run_guarded
 from fanfold.stop import Never, Rule
 from fanfold.strategy import Strategy
 from fanfold.types import C, Case, Result
