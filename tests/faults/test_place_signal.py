@@ -7,12 +7,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from conftest import look
 from fanfold import Case, Ledger, Study, Sweep
+
+
+@pytest.fixture(autouse=True)
+def untouched() -> Iterator[None]:
+    """SIGTERM as a fresh program has it, whatever earlier tests made of it."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
 
 STUDY = """
 import time
