@@ -18,7 +18,8 @@ settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=300)
 settings.load_profile("explore" if os.environ.get("FANFOLD_EXPLORE") else "same")
 
-#: Whole folders and files that take long by nature: processes killed, pages run, models loaded.
+#: Whole folders and files that take long by nature: processes killed, pages run, models loaded.  A test of them that
+#: is quick says so itself (`@pytest.mark.fast`), and `make check` runs it.
 SLOW = (
     "faults/",
     "bench/",
@@ -40,5 +41,6 @@ SLOW = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     root = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(root).as_posix().startswith(SLOW):
+        slow = item.path.relative_to(root).as_posix().startswith(SLOW)
+        if slow and item.get_closest_marker("fast") is None:
             item.add_marker(pytest.mark.slow)

@@ -77,6 +77,7 @@ def test_an_interrupted_run_keeps_what_is_finished_and_goes_on_to_the_same_end(
     assert look(ledger).told[: len(kept.told)] == kept.told
 
 
+@pytest.mark.fast
 def test_an_interrupted_run_is_shown_as_stopped_and_unlocked(start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
     process = start("interruptible.py", "genetic", "outside", "threads:4", ledger, side, 2)
@@ -144,6 +145,7 @@ def test_ctrl_c_works_inside_a_running_event_loop(executor: str, start: Start, t
     assert len(look(ledger).evaluations) == AWAKE
 
 
+@pytest.mark.fast
 def test_cancelling_an_asynchronous_run_keeps_what_is_finished(tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
 
@@ -165,6 +167,7 @@ def test_cancelling_an_asynchronous_run_keeps_what_is_finished(tmp_path: Path) -
     assert len(lines(side)) == len(set(lines(side)))
 
 
+@pytest.mark.fast
 def test_cancelling_does_not_wait_for_the_grace_period(tmp_path: Path) -> None:
     side = tmp_path / "side.txt"
 

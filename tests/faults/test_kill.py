@@ -67,6 +67,25 @@ def test_a_killed_run_resumes_and_repeats_no_recorded_evaluation(
         )
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize("executor", ["async:8", "processes:2"])
+def test_a_run_killed_in_its_middle_ends_as_if_it_had_not_been(executor: str, start: Start, tmp_path: Path) -> None:
+    ledger, side, trials = tmp_path / "ledger.db", tmp_path / "side.txt", 40
+    args = ("genetic", "racing", "in-order", executor, ledger, side, trials)
+    process = start("killable.py", *args)
+    wait_for(process, "ready")
+    while len(lines(side)) < 60 and process.poll() is None:
+        time.sleep(0.001)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    before, before_lines = look(ledger), len(lines(side))
+    output, errors = start("killable.py", *args).communicate()
+    after, after_lines = look(ledger), lines(side)
+    _check_part(before, after, after_lines[before_lines:])
+    assert len(before.evaluations) > 0 and len(after.told) == trials, errors
+    assert output.split()[-1] == search("genetic", "racing", Plain(None), trials=trials).run().trace
+
+
 def _run_under_fire(start: Start, args: tuple[object, ...], rng: random.Random, account: Account) -> str:
     """Kill and resume until the run is done; gives its trace.  Every promise is checked after every part."""
     ledger, side = Path(str(args[4])), Path(str(args[5]))

@@ -93,6 +93,7 @@ def test_a_killed_worker_takes_only_its_own_call_with_it(tmp_path: Path) -> None
     on(4, check)
 
 
+@pytest.mark.fast
 @pytest.mark.parametrize(
     ("fn", "words"),
     [
@@ -129,6 +130,7 @@ def test_what_a_worker_forked_neither_hides_its_death_nor_outlives_it(tmp_path: 
     on(1, check)
 
 
+@pytest.mark.fast
 def test_a_worker_that_died_idle_costs_no_call() -> None:
     async def check(executor: Processes) -> None:
         pid = await executor.run(os.getpid)
@@ -140,6 +142,7 @@ def test_a_worker_that_died_idle_costs_no_call() -> None:
     on(1, check)
 
 
+@pytest.mark.fast
 def test_cancelling_kills_the_worker_of_that_call_and_no_other(tmp_path: Path) -> None:
     def hang_with_child(path: Path) -> None:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
@@ -213,6 +216,7 @@ def script(folder: Path, text: str) -> list[str]:
     return [sys.executable, str(path)]
 
 
+@pytest.mark.fast
 def test_no_worker_outlives_a_killed_parent_not_even_a_busy_one(tmp_path: Path) -> None:
     command = script(
         tmp_path,
@@ -247,6 +251,7 @@ def test_no_worker_outlives_a_killed_parent_not_even_a_busy_one(tmp_path: Path) 
     assert wait_until(lambda: all(has_ended(pid) for pid in pids))
 
 
+@pytest.mark.fast
 def test_control_c_reaches_the_parent_but_no_worker(tmp_path: Path) -> None:
     command = script(
         tmp_path,
@@ -286,6 +291,7 @@ def test_a_worker_ignores_an_interrupt_sent_to_itself() -> None:
     assert on(1, lambda executor: executor.run(interrupted)) == "unharmed"
 
 
+@pytest.mark.fast
 def test_what_cannot_be_pickled_is_named_and_the_worker_lives() -> None:
     lock = threading.Lock()
 
@@ -339,6 +345,7 @@ def fail(kind: str) -> None:
         raise ValueError("outer") from error
 
 
+@pytest.mark.fast
 def test_an_error_in_a_worker_comes_with_its_traceback() -> None:
     async def check(executor: Processes) -> None:
         with pytest.raises(ValueError, match="outer") as caught:
@@ -491,6 +498,7 @@ def test_a_worker_is_started_only_when_all_others_are_busy() -> None:
     on(4, check)
 
 
+@pytest.mark.fast
 def test_a_worker_never_mixes_up_functions_however_many_there_are() -> None:
     functions = [lambda x, n=n: (n, x) for n in range(FUNCTIONS_KEPT * 2 + 5)]
 
@@ -506,6 +514,7 @@ def test_a_worker_never_mixes_up_functions_however_many_there_are() -> None:
     on(2, check)
 
 
+@pytest.mark.fast
 def test_of_forty_evaluations_the_one_whose_worker_is_killed_is_retried_and_the_others_run_once(tmp_path: Path) -> None:
     log, killed = tmp_path / "log", tmp_path / "killed"
 
