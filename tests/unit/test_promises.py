@@ -1,0 +1,422 @@
+"""What the engine promises about a search, seen from outside: through `Study.run`, its results, its ledger and events.
+
+Each of these has been seen to fail on the fault it guards against (`make mutants`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fanfold import (
+    Case,
+    Failed,
+    Halving,
+    MaxTime,
+    MaxTrials,
+    Ok,
+    Racing,
+    Result,
+    Strategy,
+    Study,
+    Sweep,
+    Target,
+)
+from fanfold.errors import ConfigError, ReplayDivergence
+from fanfold.events import Event, TrialTold
+from fanfold.schedule import Plan, Schedule
+from fanfold.schedules import last_rung
+from fanfold.stop import Plateau
+from fanfold.testing import run_virtual
+from fanfold.types import Dropped, Trial
+
+
+def plain(candidate: float, case: Case) -> float:
+    return float(candidate)
+
+
+def of(run: Any) -> list[Result[Any]]:
+    return list(run.results())
+
+
+# -- racing and halving through the engine -----------------------------------------------------------------------------
+
+
+def test_racing_through_the_engine_saves_evaluations() -> None:
+    """The first trial runs everything; a clearly worse one is dropped after a few cases, and gets no more of them."""
+    study = Study(Sweep([0.9] + [0.1] * 9), plain, cases=range(40), schedule=Racing(step=1), window=1)
+    run = study.run(reuse="never")
+    counts = [len(result.outcomes) for result in of(run)]
+    assert counts[0] == 40
+    assert counts[1:] == [5] * 9
+    assert run.progress.evaluations == sum(counts)
+    assert run.best is not None and run.best.candidate == 0.9
+
+
+def test_a_raced_out_trial_has_the_score_that_the_schedule_gave_it_not_the_mean_of_a_few_cases() -> None:
+    def evaluate(candidate: float, case: Case) -> float:
+        return max(0.0, case.data / 40 - candidate)
+
+    study = Study(Sweep([0.0, 0.5]), evaluate, cases=range(41), schedule=Racing(step=1), window=1)
+    first, second = of(study.run())
+    ran = [outcome.score for outcome in second.outcomes.values() if isinstance(outcome, Ok)]
+    rivals = [first.outcomes[case].score for case in second.outcomes]  # type: ignore[union-attr]
+    difference = (sum(ran) - sum(rivals)) / len(ran)
+    assert second.dropped == f"raced out after {len(ran)} of 41 cases"
+    assert second.score == pytest.approx(0.5 + difference)
+    assert second.score != pytest.approx(sum(ran) / len(ran), abs=0.01)
+
+
+def test_a_raced_out_trial_is_never_scored_above_the_one_it_could_not_beat() -> None:
+    """The bet may be won in the middle of a chunk whose other cases were wins: those do not lift the score."""
+    racing = Racing(step=30, error=0.5)
+    racing.tell(Result(Trial(0, "incumbent"), 0.5, {str(i): Ok(0.5) for i in range(60)}))
+    plan = racing.plan(Trial(1, "candidate"), [Case(str(i)) for i in range(60)])
+    next(plan)
+    with pytest.raises(StopIteration) as end:
+        plan.send([Ok(0.0)] * 12 + [Ok(1.0)] * 18)
+    assert end.value.value == Dropped("raced out after 30 of 60 cases", 0.5)
+
+
+def test_a_trial_with_a_failure_that_was_given_a_score_does_not_end_the_race() -> None:
+    """It cannot be compared case by case, so the one before it stays the one to beat."""
+
+    def evaluate(candidate: float, case: Case) -> Any:
+        return Failed("odd", "no") if candidate == 0.9 and case.data == 7 else float(candidate)
+
+    class OnlyRace(Racing):
+        """Does not drop for a failure."""
+
+        def _scores(self, cases: Sequence[Case], outcomes: Sequence[Any]) -> Any:
+            return [outcome.score if isinstance(outcome, Ok) else 0.9 for outcome in outcomes]
+
+    study = Study(
+        Sweep([0.8, 0.9, 0.1]), evaluate, cases=range(40), schedule=OnlyRace(step=1), window=1, failed_score=0.9
+    )
+    _, second, third = of(study.run(reuse="never"))
+    assert second.score == pytest.approx(0.9) and second.dropped is None
+    assert third.dropped is not None and len(third.outcomes) < 20
+
+
+def test_a_better_candidate_becomes_the_one_to_beat() -> None:
+    """What is told counts at once: the third trial, as good as the first but worse than the second, is dropped."""
+    study = Study(Sweep([0.5, 0.95, 0.5]), plain, cases=range(40), schedule=Racing(step=1), window=1)
+    first, second, third = of(study.run(reuse="never"))
+    assert (first.dropped, second.dropped) == (None, None)
+    assert third.dropped is not None and len(third.outcomes) < 20
+
+
+def test_halving_stops_trials_at_the_right_rungs() -> None:
+    study = Study(
+        Sweep(range(27)), plain, cases=["one", "two", "three", "four"], schedule=Halving(), fold=last_rung, window=27
+    )
+    run = study.run("async:5", reuse="never")
+    by_number = {result.number: result for result in of(run)}
+    assert [len(by_number[number].outcomes) for number in range(27)] == [1] * 18 + [2] * 6 + [3] * 2 + [4]
+    assert by_number[0].dropped == "below the best third at rung 1 of 4"
+    assert by_number[18].dropped == "below the best third at rung 2 of 4"
+    assert run.best is not None and run.best.candidate == 26
+    assert run.progress.evaluations == 18 + 2 * 6 + 3 * 2 + 4
+
+
+def test_each_cohort_is_judged_apart_and_has_just_enough_members_to_leave_one_at_the_top() -> None:
+    """Two cohorts of nine; with a first decision at the second rung, six of three."""
+    for first, cohort in ((1, 9), (2, 3)):
+        schedule = Halving(first=first)
+        study = Study(Sweep(range(18)), plain, cases=range(3), schedule=schedule, fold=last_rung, window=18)
+        results = of(study.run("async:5", reuse="never"))
+        complete = sorted(result.number for result in results if result.dropped is None)
+        assert complete == list(range(cohort - 1, 18, cohort))
+
+
+def test_asynchronous_halving_through_the_engine_learns_from_what_was_told() -> None:
+    study = Study(
+        Sweep([5, 4, 3, 2, 1, 6]),
+        plain,
+        cases=["one", "two", "three"],
+        schedule=Halving(eta=2, asynchronous=True),
+        fold=last_rung,
+        window=1,
+    )
+    assert [len(result.outcomes) for result in of(study.run(reuse="never"))] == [3, 3, 1, 1, 1, 3]
+
+
+def test_a_cohort_that_cannot_fill_is_decided_with_those_present() -> None:
+    study = Study(Sweep(range(7)), plain, cases=["one", "two"], schedule=Halving(eta=3, cohort=5), window=7)
+    counts = [len(result.outcomes) for result in sorted(of(study.run()), key=lambda result: result.number)]
+    assert counts == [1, 1, 1, 1, 2, 1, 2]
+
+
+# -- telling, stopping, resuming ---------------------------------------------------------------------------------------
+
+
+class Noting(Strategy[int]):
+    """Asks 0, 1, 2, ... and keeps a common note of what it was asked for and told."""
+
+    window = 4
+
+    def __init__(self, asks: list[int], tells: list[int]) -> None:
+        self.asks, self.tells = asks, tells
+        self.next = 0
+
+    def __deepcopy__(self, memo: Any) -> Noting:
+        return Noting(self.asks, self.tells)
+
+    def ask(self, n: int) -> list[int]:
+        first, self.next = self.next, self.next + n
+        self.asks.extend(range(first, self.next))
+        return list(range(first, self.next))
+
+    def tell(self, result: Result[int]) -> None:
+        self.tells.append(result.number)
+
+
+def test_a_stopped_run_tells_nothing_more_and_asks_nothing_more() -> None:
+    asks: list[int] = []
+    tells: list[int] = []
+    events: list[Event] = []
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        await asyncio.sleep(1.0)
+        return float(candidate)
+
+    study = Study(Noting(asks, tells), evaluate, stop=Target(5.0))
+    run = run_virtual(study.run_async("async:4", watch=events.append))
+    assert tells == [0, 1, 2, 3, 4, 5]
+    assert run.progress.told == len([event for event in events if isinstance(event, TrialTold)]) == 6
+    assert asks == list(range(6 + 3)), "a window of 4: three more were open when the sixth was told"
+    assert len(of(run)) == 6
+
+
+def test_what_runs_when_a_run_stops_is_kept_and_not_evaluated_again(tmp_path: Path) -> None:
+    """It may end within the grace period, and is in the ledger then, for whoever goes on."""
+    begun: list[int] = []
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        begun.append(candidate)
+        await asyncio.sleep(1.0 + candidate)
+        return float(candidate)
+
+    def study(stop: Any) -> Study[int]:
+        return Study(Sweep(range(4)), evaluate, stop=stop, window=4)
+
+    path = tmp_path / "ledger.db"
+    first = run_virtual(study(MaxTime(1.4)).run_async("async:4", ledger=path, run="run", grace=2.0))
+    assert first.progress.told == 1
+    assert sorted(begun) == [0, 1, 2, 3]
+    rows = [trial for (trial,) in first.ledger.read("SELECT trial FROM evaluation ORDER BY trial")]
+    assert rows == [0, 1, 2], "the second and the third ended within the grace period"
+    begun.clear()
+    run_virtual(study(MaxTrials(4)).run_async("async:4", ledger=path, run="run"))
+    assert begun == [3]
+
+
+def test_a_finished_run_that_is_run_again_asks_nothing_new_and_evaluates_nothing(tmp_path: Path) -> None:
+    asks: list[int] = []
+    tells: list[int] = []
+    begun: list[int] = []
+
+    def evaluate(candidate: int, case: Case) -> float:
+        begun.append(candidate)
+        return float(-candidate)
+
+    study = Study(Noting(asks, tells), evaluate, stop=MaxTrials(20))
+    path = tmp_path / "ledger.db"
+    done = study.run(ledger=path, run="run")
+    first_asks, first_tells = list(asks), list(tells)
+    for note in (asks, tells, begun):
+        note.clear()
+    again = study.run(ledger=path, run="run")
+    assert (asks, tells, begun) == (first_asks, first_tells, [])
+    assert (again.trace, again.best) == (done.trace, done.best)
+
+
+def test_a_resumed_run_that_asks_something_else_says_which_trial_was_what(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    Study(Sweep([1, 2, 3]), plain).run(ledger=path, run="run")
+    with pytest.raises(ReplayDivergence, match=r"trial 1 of this run was 2, but the strategy now asks 5"):
+        Study(Sweep([1, 5, 3]), plain).run(ledger=path, run="run")
+
+
+def test_a_long_candidate_is_shortened_where_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+
+    def length(candidate: str, case: Case) -> float:
+        return float(len(candidate))
+
+    Study(Sweep(["a" * 118, "b" * 119]), length).run(ledger=path, run="run")
+    with pytest.raises(ReplayDivergence, match=r'was "a{118}", but the strategy now asks "c{116}\.\.\.: '):
+        Study(Sweep(["c" * 500, "b" * 119]), length).run(ledger=path, run="run")
+
+
+def test_a_resumed_run_that_would_score_otherwise_is_found_out(tmp_path: Path) -> None:
+    class Judge(Schedule):
+        """Runs both cases and gives its own score to every trial."""
+
+        def __init__(self, score: float, reason: str = "by the judge") -> None:
+            self.score, self.reason = score, reason
+
+        def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
+            yield cases
+            return Dropped(self.reason, self.score)
+
+    path = tmp_path / "ledger.db"
+
+    def run(*judge: Any) -> Any:
+        return Study(Sweep([1, 2]), plain, cases=[0, 1], schedule=Judge(*judge)).run(ledger=path, run="run")
+
+    assert [result.score for result in of(run(0.25))] == [0.25, 0.25]
+    run(0.25)
+    with pytest.raises(ReplayDivergence, match=r"trial 0 of this run scored 0.25 .*, but now 0.5"):
+        run(0.5)
+    with pytest.raises(ReplayDivergence, match=r"trial 0 of this run scored 0.25 \(by the judge\).*another reason"):
+        run(0.25, "another reason")
+
+
+def test_a_replay_that_cannot_reach_what_was_told_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    study = Study(Sweep(range(6)), plain, in_order=False, window=2)
+    study.run(ledger=path, run="run")
+    with pytest.raises(ReplayDivergence, match="trial 3 was told next"):
+        Study(Sweep(range(3)), plain, in_order=False, window=2).run(ledger=path, run="run")
+
+
+def test_a_resumed_run_is_told_in_the_recorded_order_though_the_timing_is_another(tmp_path: Path) -> None:
+    """Results that are told as they come: a run that goes on repeats the order of its first part."""
+    slow = {0: 9.0, 1: 1.0, 2: 5.0, 3: 2.0}
+    path = tmp_path / "ledger.db"
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        await asyncio.sleep(slow.get(candidate, 1.0))
+        return float(candidate)
+
+    def go(trials: int) -> list[int]:
+        tells: list[int] = []
+        study = Study(Noting([], tells), evaluate, in_order=False, stop=MaxTrials(trials))
+        run_virtual(study.run_async("async:4", ledger=path, run="run"))
+        return tells
+
+    first = go(6)
+    assert first[0] == 1 and first != sorted(first)
+    slow.clear()
+    assert go(10)[:6] == first
+
+
+# -- counts and scores -------------------------------------------------------------------------------------------------
+
+
+def test_the_counts_of_a_run_are_what_happened() -> None:
+    def evaluate(candidate: int, case: Case) -> Any:
+        return Failed("odd", "no") if candidate % 2 else Ok(float(candidate), cost=0.25)
+
+    run = Study(Sweep([0, 1, 2, 2, 3, 1]), evaluate, cases=[0, 1]).run()
+    progress = run.progress
+    assert (progress.asked, progress.told, progress.cases) == (6, 6, 2)
+    assert (progress.evaluations, progress.told_evaluations) == (12, 12)
+    assert progress.failures == 6
+    assert progress.reused == 4, "the second 2 and the second 1, on two cases each"
+    assert progress.cost == pytest.approx(4 * 0.25), "what is reused costs nothing"
+    assert (progress.best, progress.since_best) == (2.0, 3)
+
+
+def test_of_equal_scores_the_first_stays_the_best_and_counts_as_no_progress() -> None:
+    run = Study(Sweep(["a", "b", "c", "d"]), lambda candidate, case: -1.0).run()
+    assert run.best is not None and run.best.candidate == "a"
+    assert run.progress.since_best == 3
+
+
+def test_a_best_score_of_zero_or_below_is_kept_and_beaten_like_any_other() -> None:
+    for scores, best in (([-3.0, -1.0, -2.0], -1.0), ([0.0, -1.0], 0.0), ([-1.0, 0.0], 0.0)):
+        run = Study(Sweep(scores), plain).run()
+        assert run.best is not None and run.best.score == best
+
+
+def test_a_failed_or_dropped_trial_is_never_the_best() -> None:
+    class DropHigh(Schedule):
+        def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
+            yield cases
+            return Dropped("too high", 99.0) if trial.candidate > 2 else None
+
+    run = Study(Sweep([1, 3, 2, 4]), plain, schedule=DropHigh(), stop=Plateau(50)).run()
+    assert run.best is not None and run.best.candidate == 2
+    assert [result.score for result in of(run)] == [1.0, 99.0, 2.0, 99.0]
+
+
+def test_a_fold_that_gives_no_finite_number_gives_no_score() -> None:
+    for fold in (lambda scores: math.nan, lambda scores: math.inf):
+        run = Study(Sweep([1, 2]), plain, fold=fold).run()
+        assert [result.score for result in of(run)] == [None, None]
+        assert run.best is None
+
+
+def test_scores_are_folded_in_the_order_of_the_cases_whoever_ended_first() -> None:
+    async def evaluate(candidate: int, case: Case) -> float:
+        await asyncio.sleep(10.0 - case.data)
+        return float(case.data)
+
+    study = Study(Sweep([0]), evaluate, cases=[1, 2, 3], fold=last_rung)
+    run = run_virtual(study.run_async("async:3"))
+    assert run.best is not None and run.best.score == 3.0
+    assert list(run.best.outcomes) == ["0", "1", "2"]
+
+
+# -- words about what cannot be ----------------------------------------------------------------------------------------
+
+
+class Planning(Schedule):
+    """Plans whatever it is told to."""
+
+    def __init__(self, *plans: Sequence[Case]) -> None:
+        self.plans = plans
+
+    def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
+        for chunk in self.plans:
+            _ = yield chunk
+        return None
+
+
+class Waiting(Schedule):
+    """Waits for others who never come."""
+
+    def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
+        while True:
+            yield ()
+
+
+@pytest.mark.parametrize(
+    ("schedule", "words"),
+    [
+        (Planning([Case("0")], [Case("0")]), "planned case '0' of trial 0 twice"),
+        (Planning([Case("other")]), "planned case 'other' of trial 0 which the study does not have"),
+        (Waiting(), r"Waiting keeps trials \[0, 1\] waiting although nothing else runs"),
+    ],
+)
+def test_a_schedule_that_plans_what_cannot_be_is_named(schedule: Schedule, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Study(Sweep([1, 2]), plain, schedule=schedule).run()
+
+
+class Silent(Strategy[int]):
+    """Has nothing to propose."""
+
+    def ask(self, n: int) -> list[int]:
+        return []
+
+    def tell(self, result: Result[int]) -> None:
+        raise AssertionError("nothing was asked")
+
+
+def test_a_strategy_that_gives_too_many_or_none_is_named() -> None:
+    class TooMany(Sweep[int]):
+        def ask(self, n: int) -> list[int]:
+            return list(range(n + 1))
+
+    with pytest.raises(ConfigError, match=r"TooMany.ask\(4\) gave 5 candidates"):
+        Study(TooMany([1]), plain, window=4).run()
+    with pytest.raises(ConfigError, match="gave no candidate at all"):
+        Study(Silent(), plain).run()

@@ -1,0 +1,161 @@
+"""What calls in batches promise, seen from outside: what was sent, what was paid, and what the user is told.
+
+Each of these has been seen to fail on the fault it guards against (`make mutants`).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fanfold import Case, Study, Sweep
+from fanfold.calls import DESK, Call, Desk, Reply
+from fanfold.events import Event, Notice
+from fanfold.limits import Limits
+from fanfold.models.anthropic import Anthropic
+from fanfold.models.batch import THREADS, BatchExecutor
+from fanfold.models.batches import AnthropicBatches, OpenAIBatches, batches_of
+from fanfold.models.http import Response
+from fanfold.models.model import Model
+from fanfold.models.openai import OpenAI
+from fanfold.models.pricing import Price
+from fanfold.models.simulated import SimulatedTransport
+from fanfold.simulator import Latency, Simulator, SimulatorConfig
+from fanfold.testing import run_virtual
+
+STYLES = pytest.mark.parametrize("style", ["openai", "anthropic"])
+
+
+class World:
+    """A simulated provider and a model there."""
+
+    def __init__(self, style: str, transport: type[SimulatedTransport] = SimulatedTransport) -> None:
+        self.simulator = Simulator(SimulatorConfig(turnaround=Latency(600.0), latency=Latency(1.0)))
+        wire, path = (OpenAI(), "/v1") if style == "openai" else (Anthropic(), "")
+        name = "gpt-6-luna" if style == "openai" else "claude-haiku-5-5"
+        carried = transport(self.simulator)
+        self.model = Model(
+            name,
+            wire,
+            f"http://api.test{path}",
+            Limits(),
+            Price(1.0, 2.0),
+            timeout=60.0,
+            key="k",
+            connect=lambda: carried,
+        )
+
+    def evaluate(self, turns: int = 1) -> Callable[..., Any]:
+        async def talk(candidate: int, case: Case) -> float:
+            for turn in range(turns):
+                await self.model.generate(f"{candidate} {turn}", max_tokens=5)
+            return float(candidate)
+
+        return talk
+
+    def run(self, candidates: int, turns: int = 1, **options: Any) -> tuple[Any, list[str]]:
+        """The run, and what its user was told."""
+        events: list[Event] = []
+        study = Study(Sweep(range(candidates)), self.evaluate(turns), window=candidates)
+        run = run_virtual(study.run_async(BatchExecutor(**options), watch=events.append))
+        return run, [event.message for event in events if isinstance(event, Notice)]
+
+    @property
+    def waves(self) -> list[int]:
+        return [batch.requests for batch in self.simulator.books.batches]
+
+    @property
+    def paid(self) -> tuple[int, int]:
+        """How many requests were charged in batches, and how many at full price."""
+        prices = [charge.price for charge in self.simulator.charges]
+        return prices.count("batch"), prices.count("realtime")
+
+
+def test_more_conversations_than_there_are_threads_travel_in_one_wave() -> None:
+    world = World("openai")
+    world.run(THREADS + 40)
+    assert world.waves == [THREADS + 40]
+
+
+@STYLES
+def test_the_user_is_told_of_every_wave_that_leaves_and_comes_back(style: str) -> None:
+    world = World(style)
+    _, told = world.run(3, turns=2)
+    assert [text.partition(" seconds")[0].partition(" in ")[0] for text in told if "ave" in text] == [
+        f"Processing wave 1 with 3 requests for {world.model.id}",
+        "Wave 1 completed",
+        f"Processing wave 2 with 3 requests for {world.model.id}",
+        "Wave 2 completed",
+    ]
+
+
+@STYLES
+def test_a_part_of_the_results_is_not_taken_for_all_of_them_and_nothing_is_paid_twice(style: str) -> None:
+    class Part(SimulatedTransport):
+        """Gives the first line of the results, as a part (206), before it gives all."""
+
+        parts = 0
+
+        async def download(self, url: str, headers: Any, sink: Any, *, deadline: float | None = None) -> Response:
+            whole: list[bytes] = []
+            response = await super().download(url, headers, whole.append, deadline=deadline)
+            if not Part.parts:
+                Part.parts += 1
+                sink(b"".join(whole).split(b"\n")[0] + b"\n")
+                return Response(206, response.headers, b"")
+            for piece in whole:
+                sink(piece)
+            return response
+
+    world = World(style, Part)
+    world.run(4)
+    assert Part.parts == 1
+    assert world.paid == (4, 0)
+
+
+def test_a_model_that_is_not_reached_by_http_has_no_batches() -> None:
+    world = World("openai")
+    assert batches_of(world.model) is OpenAIBatches
+    assert batches_of(World("anthropic").model) is AnthropicBatches
+    assert batches_of(replace(world.model, url="local:smollm2")) is None
+
+
+@STYLES
+def test_what_is_not_done_by_the_deadline_is_cancelled_and_goes_out_plainly(style: str) -> None:
+    world = World(style)
+    run, told = world.run(3, deadline=100.0)
+    assert run.progress.failures == 0
+    assert world.paid == (0, 3)
+    assert any("is not done by its deadline: what is left of its 3 calls goes out at once" in text for text in told)
+
+
+@STYLES
+def test_no_more_tokens_than_allowed_gather_in_one_wave_or_wait_at_the_provider(style: str) -> None:
+    world = World(style)
+    tokens = _tokens(world)
+    run, _ = world.run(6, enqueued=2 * tokens)
+    assert world.waves == [2, 2, 2] and run.progress.failures == 0
+    created = [batch.at for batch in world.simulator.books.batches]
+    assert all(later - earlier >= 590.0 for earlier, later in itertools.pairwise(created)), "one after the other"
+
+
+def _tokens(world: World) -> int:
+    """What one call is estimated at."""
+    seen: list[int] = []
+
+    class Noting(Desk):
+        async def answer(self, call: Call, send: Any) -> Reply:
+            seen.append(call.input_tokens)
+            return Reply(text="")
+
+    async def main() -> None:
+        before = DESK.set(Noting())
+        await world.model.generate("0 0", max_tokens=5)
+        DESK.reset(before)
+
+    run_virtual(main())
+    return seen[0]

@@ -1,0 +1,166 @@
+"""What a run promises about its ledger and its model calls, seen from outside: rows, counts, and what was sent.
+
+Each of these has been seen to fail on the fault it guards against (`make mutants`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import sqlite3
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fanfold import Case, Study, Sweep
+from fanfold.calls import Metrics, counted
+from fanfold.errors import LedgerError
+from fanfold.events import EvaluationFinished, Event
+from fanfold.models import Model, model
+from fanfold.models.simulated import SimulatedTransport
+from fanfold.simulator import Latency, Simulator, SimulatorConfig
+from fanfold.testing import run_virtual
+
+
+def plain(candidate: float, case: Case) -> float:
+    return float(candidate)
+
+
+def simulated(config: SimulatorConfig | None = None, **options: Any) -> tuple[Model, Simulator]:
+    """A model on a simulator of its own, in this process."""
+    simulator = Simulator(config or SimulatorConfig())
+    transport = SimulatedTransport(simulator)
+    asked = replace(model("simulated/gpt-6-luna"), connect=lambda: transport, key="sk-canary", **options)
+    return asked, simulator
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_whose_last_tell_cannot_be_written_does_not_end_as_if_it_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(sqlite3.Connection):
+        def executemany(self, sql: str, rows: Any) -> sqlite3.Cursor:  # type: ignore[override]
+            if sql.startswith("UPDATE trial SET told"):
+                raise sqlite3.OperationalError("database or disk is full")
+            return super().executemany(sql, rows)
+
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Full))
+    with pytest.raises(LedgerError, match="full"):
+        Study(Sweep([1]), plain).run(ledger=tmp_path / "ledger.db", run="run")
+
+
+def test_a_free_slot_takes_the_next_evaluation_while_the_last_one_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is as slow as it can be: it does not move before the second evaluation has begun."""
+    begun = threading.Semaphore(0)
+    waited: list[bool] = []
+
+    class Slow(sqlite3.Connection):
+        def executemany(self, sql: str, rows: Any) -> sqlite3.Cursor:  # type: ignore[override]
+            if "INTO evaluation" in sql and not waited:
+                waited.append(begun.acquire(timeout=20) and begun.acquire(timeout=20))
+            return super().executemany(sql, rows)
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        begun.release()
+        return float(candidate)
+
+    monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Slow))
+    Study(Sweep(range(3)), evaluate, window=3).run("async:1", ledger=tmp_path / "ledger.db")
+    assert waited == [True]
+
+
+def test_what_is_shared_took_no_time_and_no_try(tmp_path: Path) -> None:
+    async def evaluate(candidate: int, case: Case) -> float:
+        await asyncio.sleep(0.01)
+        return float(candidate)
+
+    run = Study(Sweep([1, 1, 2, 1]), evaluate, window=4).run("async:4", ledger=tmp_path / "ledger.db")
+    rows = list(run.ledger.read("SELECT trial, reused, seconds, tries FROM evaluation ORDER BY trial"))
+    assert [row[1] for row in rows] == [0, 1, 0, 1]
+    assert all((seconds, tries) == (0.0, 0) for _, reused, seconds, tries in rows if reused)
+    assert all(seconds >= 0.009 and tries == 1 for _, reused, seconds, tries in rows if not reused)
+
+
+def test_no_thread_is_left_behind_by_a_run(tmp_path: Path) -> None:
+    run = Study(Sweep([1, 2]), plain).run(ledger=tmp_path / "ledger.db")
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("fanfold")] == []
+    run.ledger.close()
+
+
+def test_every_evaluation_is_announced_once(tmp_path: Path) -> None:
+    events: list[Event] = []
+    Study(Sweep([1, 1, 2]), plain, cases=[0, 1]).run(watch=events.append)
+    seen = [(event.trial, event.case) for event in events if isinstance(event, EvaluationFinished)]
+    assert sorted(seen) == [(trial, case) for trial in range(3) for case in ("0", "1")]
+
+
+# -- model calls -------------------------------------------------------------------------------------------------------
+
+
+def test_the_counts_of_calls_are_what_happened_over_all_parts_of_a_run(tmp_path: Path) -> None:
+    asked, simulator = simulated()
+    path = tmp_path / "ledger.db"
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        replies = await asyncio.gather(*(asked.generate(f"Say {candidate % 4}.", max_tokens=5) for _ in range(2)))
+        return float(len(replies[0].text))
+
+    def go(candidates: range, name: str) -> Metrics:
+        study = Study(Sweep(candidates), evaluate, window=2)
+        run = run_virtual(study.run_async("async:2", ledger=path, run=name))
+        return counted(run.ledger, run.ledger.run(name).id)
+
+    first = go(range(4), "first")
+    assert (first.calls, first.shared, first.cached, first.failed) == (4, 4, 0, 0)
+    assert len(simulator.charges) == 4
+    second = go(range(8), "second")
+    assert (second.calls, second.cached) == (0, 16)
+    assert len(simulator.charges) == 4, "nothing is paid for twice"
+
+
+def test_a_call_in_flight_when_a_run_is_cancelled_is_kept_because_it_is_paid_for(tmp_path: Path) -> None:
+    asked, simulator = simulated(SimulatorConfig(latency=Latency(10.0)))
+    path = tmp_path / "ledger.db"
+    begun = asyncio.Event()
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        begun.set()
+        return float(len((await asked.generate("Say something.", max_tokens=20)).text))
+
+    async def main() -> None:
+        run = asyncio.create_task(Study(Sweep([1]), evaluate).run_async("async:1", ledger=path, run="run", grace=60.0))
+        await begun.wait()
+        await asyncio.sleep(1.0)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    run_virtual(main())
+    assert len(simulator.charges) == 1
+    run = run_virtual(Study(Sweep([1]), evaluate).run_async("async:1", ledger=path, run="run"))
+    assert run.progress.told == 1
+    assert len(simulator.charges) == 1, "the reply of the cancelled part is used"
+
+
+def test_a_call_that_fails_after_its_asker_left_complains_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    asked, simulator = simulated(SimulatorConfig(latency=Latency(10.0), models=("another",)))
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await asked.generate("Say something.")
+        await asyncio.sleep(60)
+        return 0.0
+
+    run_virtual(Study(Sweep([1]), evaluate).run_async("async:1"))
+    gc.collect()
+    assert len(simulator.charges) == 0
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []

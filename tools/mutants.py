@@ -1,0 +1,418 @@
+"""Tests that can fail: changes the code a little, one change at a time, and sees whether a fast test notices.
+
+    python tools/mutants.py                     the seeded sample; a table, the survivors, .mutants/results.json
+    python tools/mutants.py --module fold       only the mutants of one module
+    python tools/mutants.py --again             only those that survived last time
+
+Every mutant is run in a copy of the working tree, which itself is never changed, against the tests that reach the
+changed line, first the quick ones that are about it, until one fails.  A mutant that hangs or breaks the import is
+killed as well.  The sample depends on the seed and on the code only: a change in one function leaves the sample of the
+others as it is.
+
+Survivors that stay are listed with the reason in `tools/mutants_accepted.toml`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import queue
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import reach
+from mutations import Mutation, mutations, names_of
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = Path("src/fanfold")
+KEEP = ROOT / ".mutants"
+ACCEPTED = Path(__file__).with_name("mutants_accepted.toml")
+MODULES = (
+    "fold",
+    "road",
+    "attempt",
+    "calls",
+    "ledger/journal",
+    "ledger/commits",
+    "limits/limiter",
+    "limits/pace",
+    "limits/paces",
+    "limits/window",
+    "schedules/racing",
+    "schedules/halving",
+    "models/batch",
+    "models/batch_book",
+    "models/batches",
+    "models/batching",
+    "models/carrier",
+    "models/doubt",
+)
+#: Where tests are looked for; of these, the fast ones, and all of the files named second.
+TESTS = ("tests/unit", "tests/models", "tests/faults")
+EXTRA = ("tests/models/test_batch_executor.py", "tests/unit/test_ledger.py")
+#: No module has fewer mutants in the sample than this.
+LEAST = 4
+#: Seconds: the longest test that counts as fast, the tests of one mutant together, and one test that hangs.
+SLOWEST, TOGETHER, HANGING = 4.0, 45.0, 20
+#: Bytes that a process may map: a mutant that collects without end is stopped by this.
+MEMORY = 8 << 30
+ENOUGH = 0.85
+ACCEPTED_BY = ("module", "text", "was", "now")
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A mutation of one module, with a name that does not depend on line numbers."""
+
+    module: str
+    name: str
+    mutation: Mutation
+
+    @property
+    def place(self) -> str:
+        return f"{PACKAGE / self.module}.py:{self.mutation.line}"
+
+    def change(self) -> str:
+        was, now = (" ".join(text.split()) for text in (self.mutation.was, self.mutation.now))
+        return f"{was}  ->  {now}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a mutant: `killed` by a test, `hung`, `broken` (no test could start), or `survived`."""
+
+    mutant: Mutant
+    outcome: str
+    by: str | None
+    tests: int
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        mutation = self.mutant.mutation
+        return {
+            "module": self.mutant.module,
+            "line": mutation.line,
+            "place": mutation.place,
+            "text": mutation.text,
+            "was": mutation.was,
+            "now": mutation.now,
+            "name": self.mutant.name,
+            "outcome": self.outcome,
+            "by": self.by,
+            "tests": self.tests,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+# -- the sample ------------------------------------------------------------------------------------------------------
+
+
+def all_mutants(modules: Iterable[str]) -> dict[str, list[Mutant]]:
+    found: dict[str, list[Mutant]] = {}
+    for module in modules:
+        file = ROOT / PACKAGE / f"{module}.py"
+        if not file.exists():
+            sys.exit(f"{file} is not there: correct MODULES in tools/mutants.py")
+        found[module] = [Mutant(module, name, each) for name, each in names_of(mutations(file.read_bytes()))]
+    return found
+
+
+def sample(found: dict[str, list[Mutant]], size: int, seed: int) -> list[Mutant]:
+    """So many of them, from each module in proportion to its size; which ones, the seed decides for each by itself."""
+    total = sum(map(len, found.values()))
+    chosen: list[Mutant] = []
+    for module, mutants in found.items():
+        share = min(len(mutants), max(LEAST, -(-size * len(mutants) // total)))
+        ranked = sorted(mutants, key=lambda each: hashlib.sha256(f"{seed}\t{module}\t{each.name}".encode()).digest())
+        chosen += sorted(ranked[:share], key=lambda each: each.mutation.start)
+    return chosen
+
+
+# -- the tests that reach a line -------------------------------------------------------------------------------------
+
+
+class Copy:
+    """A copy of the working tree in which one file at a time is changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder
+        ignored = shutil.ignore_patterns(".git", ".venv*", ".mutants", "__pycache__", ".*_cache", ".hypothesis", "*.db")
+        shutil.copytree(ROOT, folder, ignore=ignored, symlinks=True)
+        (folder / "tools/sitecustomize.py").write_text("import reach\n\nreach.watch_child()\n")
+        compiling = [sys.executable, "-m", "compileall", "-q", str(folder / "src"), str(folder / "tests")]
+        subprocess.run(compiling, check=True, stdout=subprocess.DEVNULL)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("REACH_", "PYTHON"))}
+        path = os.pathsep.join((str(self.root / "src"), str(self.root / "tools")))
+        return {**kept, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+    def change(self, module: str, source: bytes) -> None:
+        file = self.root / PACKAGE / f"{module}.py"
+        file.write_bytes(source)
+        for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
+            compiled.unlink()
+
+    def pytest(self, *args: str, limit: float, **more: str) -> tuple[int | None, str]:
+        """Exit code (None: it did not end in time) and output of a run of the tests."""
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "reach", *args]
+        with subprocess.Popen(
+            command,
+            cwd=self.root,
+            env=self.environment(**more),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            preexec_fn=_bounded,
+        ) as process:
+            try:
+                output, _ = process.communicate(timeout=limit)
+                return process.returncode, output
+            except subprocess.TimeoutExpired:
+                return None, ""
+            finally:
+                _end_group(process.pid)
+
+
+def _bounded() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _end_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def tests_that_reach(copy: Copy, modules: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Every fast test with its seconds and the lines it reaches; recorded once for this state of code and tests."""
+    state = hashlib.sha256()
+    for folder in (*TESTS, str(PACKAGE)):
+        for file in sorted((copy.root / folder).rglob("*.py")):
+            state.update(str(file.relative_to(copy.root)).encode() + b"\0" + file.read_bytes() + b"\0")
+    state.update(repr((MODULES, TESTS, EXTRA)).encode())
+    kept = KEEP / f"reach-{state.hexdigest()[:16]}.json"
+    if not kept.exists():
+        print("recording which tests reach which lines (once for this state of the code) ...", flush=True)
+        files = [str(copy.root / PACKAGE / f"{module}.py") for module in modules]
+        result = copy.root / "reach.json"
+        names = {reach.FILES: os.pathsep.join(files), reach.RESULT: str(result), reach.EXTRA: os.pathsep.join(EXTRA)}
+        code, output = copy.pytest(*TESTS, limit=1200, **names)
+        if not result.exists():
+            sys.exit(f"the tests did not run to their end (exit code {code}):\n{output[-3000:]}")
+        tests = json.loads(result.read_text())
+        for test in tests.values():
+            test["lines"] = {_module(copy, file): lines for file, lines in test["lines"].items()}
+        for old in KEEP.glob("reach-*.json"):
+            old.unlink()
+        kept.write_text(json.dumps(tests))
+    tests = json.loads(kept.read_text())
+    failing = [name for name, test in tests.items() if not test["passed"]]
+    for name in failing:
+        print(f"left out, it fails on the unchanged code: {name}")
+    return {name: test for name, test in tests.items() if test["passed"] and test["seconds"] <= SLOWEST}
+
+
+def _module(copy: Copy, file: str) -> str:
+    return Path(file).relative_to(copy.root / PACKAGE).with_suffix("").as_posix()
+
+
+def reaching(mutant: Mutant, tests: dict[str, dict[str, Any]]) -> list[str]:
+    """The tests that reach a mutant, as many as fit into the time for one: first the quick ones that are about it."""
+    first, last = mutant.mutation.lines
+    ranked: list[tuple[float, str]] = []
+    for name, test in tests.items():
+        lines = test["lines"].get(mutant.module, ())
+        if lines if mutant.mutation.at_import else any(first <= line <= last for line in lines):
+            share = len(lines) / sum(map(len, test["lines"].values()))
+            ranked.append((test["seconds"] / share**2, name))
+    chosen: list[str] = []
+    seconds = 0.0
+    for _, name in sorted(ranked):
+        seconds += tests[name]["seconds"]
+        if chosen and seconds > TOGETHER:
+            break
+        chosen.append(name)
+    return chosen
+
+
+# -- running ---------------------------------------------------------------------------------------------------------
+
+
+def judge(copy: Copy, mutant: Mutant, names: list[str], seconds: float) -> Verdict:
+    started = time.monotonic()
+    if not names:
+        return Verdict(mutant, "survived", "no fast test reaches it", 0, 0.0)
+    original = (copy.root / PACKAGE / f"{mutant.module}.py").read_bytes()
+    copy.change(mutant.module, mutant.mutation.apply(original))
+    chosen = copy.root / "chosen.txt"
+    chosen.write_text("\n".join(names))
+    try:
+        code, output = copy.pytest(f"@{chosen}", "-x", "-o", f"timeout={HANGING}", limit=30 + 2 * seconds)
+    finally:
+        copy.change(mutant.module, original)
+    took = time.monotonic() - started
+    if code == 0:
+        return Verdict(mutant, "survived", None, len(names), took)
+    if code is None:
+        return Verdict(mutant, "hung", None, len(names), took)
+    failed = _failed(output)
+    return Verdict(mutant, "killed" if code == 1 else "broken", failed[0] if failed else None, len(names), took)
+
+
+def _failed(output: str) -> list[str]:
+    """The names of the tests that failed, which may contain blanks."""
+    lines = (line.partition(" ") for line in output.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/")))
+    return [rest.partition(" - ")[0] for _, _, rest in lines]
+
+
+def judge_all(copies: Sequence[Copy], chosen: list[Mutant], tests: dict[str, dict[str, Any]]) -> list[Verdict]:
+    waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
+    for mutant in chosen:
+        waiting.put(mutant)
+    verdicts: list[Verdict] = []
+    lock = threading.Lock()
+
+    def work(copy: Copy) -> None:
+        while True:
+            try:
+                mutant = waiting.get_nowait()
+            except queue.Empty:
+                return
+            names = reaching(mutant, tests)
+            verdict = judge(copy, mutant, names, sum(tests[name]["seconds"] for name in names))
+            with lock:
+                verdicts.append(verdict)
+                mark = "SURVIVED" if verdict.outcome == "survived" else verdict.outcome
+                print(f"{len(verdicts):4}/{len(chosen)} {mark:8} {verdict.seconds:5.1f} s  {mutant.place}", flush=True)
+                if verdict.outcome == "survived":
+                    print(f"      {mutant.change()}", flush=True)
+
+    threads = [threading.Thread(target=work, args=(copy,)) for copy in copies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    order = {id(mutant): number for number, mutant in enumerate(chosen)}
+    return sorted(verdicts, key=lambda verdict: order[id(verdict.mutant)])
+
+
+def check_killers(copy: Copy, verdicts: Sequence[Verdict]) -> list[str]:
+    """The tests that killed something, once more on the unchanged code: those that fail by themselves prove nothing."""
+    killers = sorted({verdict.by for verdict in verdicts if verdict.outcome == "killed" and verdict.by})
+    if not killers:
+        return []
+    chosen = copy.root / "chosen.txt"
+    chosen.write_text("\n".join(killers))
+    code, output = copy.pytest(f"@{chosen}", limit=900)
+    failed = _failed(output)
+    return failed if failed or code == 0 else [f"the check itself ended with exit code {code}: {output[-500:]}"]
+
+
+# -- what came of it -------------------------------------------------------------------------------------------------
+
+
+def accepted() -> dict[tuple[str, ...], str]:
+    """Why a survivor stays, by module, the line's text, the part of it that is changed and what it is changed to."""
+    if not ACCEPTED.exists():
+        return {}
+    register = tomllib.loads(ACCEPTED.read_text())
+    return {tuple(_words(each[name]) for name in ACCEPTED_BY): each["why"] for each in register["mutant"]}
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def report(verdicts: Sequence[Verdict], doubtful: Sequence[str]) -> bool:
+    """Print the table and the survivors; whether enough were killed and every survivor is accounted for."""
+    print(f"\n{'module':20} {'mutants':>8} {'killed':>8} {'survived':>8}")
+    for module in dict.fromkeys(verdict.mutant.module for verdict in verdicts):
+        mine = [verdict for verdict in verdicts if verdict.mutant.module == module]
+        left = sum(verdict.outcome == "survived" for verdict in mine)
+        print(f"{module:20} {len(mine):8} {len(mine) - left:8} {left:8}")
+    survivors = [verdict for verdict in verdicts if verdict.outcome == "survived"]
+    killed = len(verdicts) - len(survivors)
+    print(f"{'all':20} {len(verdicts):8} {killed:8} {len(survivors):8}   {killed / max(1, len(verdicts)):.1%} killed")
+    reasons = accepted()
+    unexplained = 0
+    for verdict in survivors:
+        mutation = verdict.mutant.mutation
+        why = reasons.get(tuple(map(_words, (verdict.mutant.module, mutation.text, mutation.was, mutation.now))))
+        unexplained += why is None
+        print(f"\n{verdict.mutant.place}  in {mutation.place} ({mutation.kind})\n    {verdict.mutant.change()}")
+        print(f"    {why or 'NOT EXPLAINED: write a test, or say in tools/mutants_accepted.toml why not'}")
+        if verdict.by:
+            print(f"    {verdict.by}")
+    for name in doubtful:
+        print(f"\nnot to be trusted, it failed on the unchanged code: {name}")
+    if unexplained:
+        print(f"\n{unexplained} of {len(survivors)} survivors are not explained")
+    return killed >= ENOUGH * len(verdicts) and not unexplained and not doubtful
+
+
+def choose(args: argparse.Namespace) -> list[Mutant]:
+    found = all_mutants(MODULES)
+    if args.module:
+        found = {module: mutants for module, mutants in found.items() if module.rpartition("/")[2] in args.module}
+    if args.again:
+        left = json.loads((KEEP / "results.json").read_text())["mutants"]
+        names = {(each["module"], each["name"]) for each in left if each["outcome"] == "survived"}
+        return [each for mutants in found.values() for each in mutants if (each.module, each.name) in names]
+    if args.match:
+        return [each for mutants in found.values() for each in mutants if args.match in f"{each.place} {each.change()}"]
+    return sample(found, args.sample, args.seed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=12)
+    parser.add_argument("--sample", type=int, default=150, help="at least so many mutants (default 150)")
+    parser.add_argument("--jobs", type=int, default=2, help="so many mutants at a time (default 2)")
+    parser.add_argument("--module", action="append", help="only this module, as in --module fold; may be repeated")
+    parser.add_argument("--again", action="store_true", help="only those that survived last time")
+    parser.add_argument("--match", help="all mutants whose place or change has this text, instead of a sample")
+    parser.add_argument("--list", action="store_true", help="show the mutants and run nothing")
+    args = parser.parse_args()
+    started = time.monotonic()
+    chosen = choose(args)
+    if args.list:
+        for mutant in chosen:
+            print(f"{mutant.place}\t{mutant.mutation.kind}\t{mutant.change()}")
+        print(f"{len(chosen)} of {sum(map(len, all_mutants(MODULES).values()))}")
+        return 0
+    KEEP.mkdir(exist_ok=True)
+    (KEEP / ".gitignore").write_text("*\n")
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copies = [Copy(Path(folder) / str(number)) for number in range(args.jobs)]
+        tests = tests_that_reach(copies[0], MODULES)
+        verdicts = judge_all(copies, chosen, tests)
+        doubtful = check_killers(copies[0], verdicts)
+    rows = [verdict.as_json() for verdict in verdicts]
+    record = {"seed": args.seed, "seconds": round(time.monotonic() - started), "mutants": rows}
+    if not args.match:
+        (KEEP / "results.json").write_text(json.dumps(record, indent=1))
+    good = report(verdicts, doubtful)
+    print(f"\nseed {args.seed}, {record['seconds']} s")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
