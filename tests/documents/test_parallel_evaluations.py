@@ -108,7 +108,7 @@ class Crowd:
             self._now += 1
             self.most = max(self.most, self._now)
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self.most >= self._company, timeout=5)
+            self._changed.wait_for(lambda: self.most >= self._company, timeout=60)
         if self._company == 1:
             time.sleep(0.002)
         with self._changed:
@@ -197,7 +197,7 @@ def test_results_are_in_the_order_of_the_items(items: list[int], workers: int | 
 
 def test_the_first_error_in_order_is_raised_with_its_index_after_those_running_have_finished() -> None:
     finished: list[int] = []
-    gate = threading.Barrier(3, timeout=5)
+    gate = threading.Barrier(3, timeout=60)
 
     def fn(item: int) -> int:
         if item < 3:

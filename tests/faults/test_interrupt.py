@@ -19,7 +19,7 @@ from conftest import Start, lines, look, wait_for
 from fanfold import Ledger, Study, Sweep
 
 #: How late a loaded machine may be, besides the grace period and the two seconds that are promised.
-SLACK = 4.0
+SLACK = 15.0
 
 
 def press(process: subprocess.Popen[str]) -> None:
@@ -42,6 +42,20 @@ def wait_until(true: Callable[[], object], within: float = 20.0) -> None:
     while not true():
         assert time.monotonic() < end, "it never happened"
         time.sleep(0.005)
+
+
+def stopping(process: subprocess.Popen[str]) -> None:
+    """Wait until the program says that it has heard the first Ctrl-C."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("stopping"):
+            return
+    pytest.fail("it ended without a word about stopping")
+
+
+def only_sleepers_left(side: Path) -> bool:
+    """Whether all that can end has ended."""
+    return bool(asleep(side)) and len(lines(side)) >= AWAKE + len(asleep(side))
 
 
 def asleep(side: Path) -> set[int]:
@@ -93,7 +107,7 @@ def test_an_interrupted_run_is_shown_as_stopped_and_unlocked(start: Start, tmp_p
 def test_evaluations_that_outlast_the_grace_period_are_given_up(executor: str, start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
     process = start("interruptible.py", "sleepy", "outside", executor, ledger, side, 0.5)
-    wait_until(lambda: asleep(side))
+    wait_until(lambda: only_sleepers_left(side))
     press(process)
     assert ended(process, within=0.5 + 2) == "Interrupted"
     assert len(look(ledger).evaluations) == AWAKE
@@ -102,7 +116,7 @@ def test_evaluations_that_outlast_the_grace_period_are_given_up(executor: str, s
 def test_an_evaluation_that_blocks_the_loop_itself_is_given_up_too(start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
     process = start("interruptible.py", "sleepy", "outside", "inline", ledger, side, 1)
-    wait_until(lambda: asleep(side))
+    wait_until(lambda: only_sleepers_left(side))
     press(process)
     assert ended(process, within=1 + 2) == "Interrupted"
     assert len(look(ledger).evaluations) == AWAKE
@@ -112,9 +126,10 @@ def test_an_evaluation_that_blocks_the_loop_itself_is_given_up_too(start: Start,
 def test_a_second_ctrl_c_stops_at_once(executor: str, start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
     process = start("interruptible.py", "sleepy", "outside", executor, ledger, side, 30)
-    wait_until(lambda: asleep(side))
+    wait_until(lambda: only_sleepers_left(side))
     press(process)
-    time.sleep(0.3)
+    stopping(process)
+    time.sleep(0.3)  # a hand is not quicker
     assert process.poll() is None
     press(process)
     assert ended(process, within=2) in ("Interrupted", "KeyboardInterrupt")
@@ -128,18 +143,20 @@ def test_no_worker_process_outlives_an_interrupted_run(presses: int, start: Star
     wait_until(lambda: len(asleep(side)) == 2)
     workers = asleep(side)
     assert process.pid not in workers
-    for _ in range(presses):
+    press(process)
+    stopping(process)
+    if presses == 2:
+        time.sleep(0.3)
         press(process)
-        time.sleep(0.2)
     ended(process, within=0.5 + 2)
-    wait_until(lambda: not any(alive(worker) for worker in workers), within=3.0)
+    wait_until(lambda: not any(alive(worker) for worker in workers))
 
 
 @pytest.mark.parametrize("executor", ["async:4", "threads:4"])
 def test_ctrl_c_works_inside_a_running_event_loop(executor: str, start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
     process = start("interruptible.py", "sleepy", "inside", executor, ledger, side, 0.5)
-    wait_until(lambda: asleep(side))
+    wait_until(lambda: only_sleepers_left(side))
     press(process)
     assert ended(process, within=0.5 + 2) in ("Interrupted", "KeyboardInterrupt")
     assert len(look(ledger).evaluations) == AWAKE

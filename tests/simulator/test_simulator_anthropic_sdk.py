@@ -85,7 +85,7 @@ def test_lists_are_paged_in_both_directions(start: Start) -> None:
 
 
 def test_a_cancelled_batch_ends_with_what_it_has(start: Start) -> None:
-    client = _client(start(SimulatorConfig(turnaround=Latency(2.0), cancel_seconds=0.05)))
+    client = _client(start(SimulatorConfig(turnaround=Latency(6.0), cancel_seconds=0.05)))
     batch = client.messages.batches.create(requests=_requests(10))
     time.sleep(0.6)
     assert client.messages.batches.cancel(batch.id).processing_status == "canceling"

@@ -99,7 +99,7 @@ def test_lists_are_paged_newest_first(start: Start) -> None:
 
 
 def test_a_cancelled_batch_gives_what_it_has(start: Start) -> None:
-    client = _client(start(SimulatorConfig(turnaround=Latency(1.0), cancel_seconds=0.1)))
+    client = _client(start(SimulatorConfig(turnaround=Latency(5.0), cancel_seconds=0.1)))
     file = client.files.create(file=_file(40), purpose="batch")
     batch = client.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h")
     while client.batches.retrieve(batch.id).request_counts.completed == 0:

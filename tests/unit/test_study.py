@@ -238,7 +238,7 @@ def test_a_timeout_kills_the_worker_process_and_the_run_goes_on() -> None:
             time.sleep(60)
         return os.getpid()
 
-    run = sweep(evaluate, timeout=1.5).run("processes:2")
+    run = sweep(evaluate, timeout=4.0).run("processes:2")  # a busy machine starts a worker in a second or two
     assert {result.number: result.failures["0"].kind for result in run.results() if result.failures} == {5: "timeout"}
 
 

@@ -316,7 +316,7 @@ def test_an_endless_loop_is_stopped_by_processor_time_even_if_it_ignores_the_war
 
 
 def test_finished_tests_count_when_a_later_one_is_cut_short() -> None:
-    done = ran("import time", ["1", "time.sleep(60)", "3"], Bounds(seconds=1.0, cpu=1))
+    done = ran("import time", ["1", "time.sleep(60)", "3"], Bounds(seconds=4.0, cpu=1))
     assert done.cut == "time" and done.tests[0].value == 1
     assert [test.error for test in done.tests] == ["", "it took too long", "it took too long"]
 

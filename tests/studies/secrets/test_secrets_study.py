@@ -258,11 +258,13 @@ def test_a_killed_run_goes_on_in_the_middle_of_its_conversations(provider: str, 
             assert client.poll() is None, "it ended before it could be killed"
             time.sleep(0.02)
         client.send_signal(signal.SIGKILL)
-    time.sleep(0.2)  # what was sent is answered, and charged
+    paid, before = bill(), -1
+    while paid != before:  # what was sent is answered, and charged
+        time.sleep(0.3)
+        paid, before = bill(), paid
     with Ledger(ledger, readonly=True) as opened:
         held, done = (opened.one(f"SELECT count(*) FROM {table}")[0] for table in ("call", "evaluation"))
     assert held > 0 and done < 8
-    paid = bill()
     assert paid - held <= 4, "at most what was in flight"
     found = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     failures, messages = map(int, found.stdout.split())
