@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 FILES = "REACH_FILES"  # the files to watch, separated by os.pathsep
@@ -20,17 +20,28 @@ LINES = "REACH_LINES"  # where processes started by a test append what they reac
 RESULT = "REACH_RESULT"  # where the result goes, as JSON
 EXTRA = "REACH_EXTRA"  # files that are taken although they are marked slow, separated by os.pathsep
 
+#: A function that was called so often in one test without a new line has nothing new to show there.
+ENOUGH = 300
+
 _watched = frozenset(filter(None, os.environ.get(FILES, "").split(os.pathsep)))
 _seen: set[tuple[str, int]] = set()
+_calls: dict[CodeType, int] = {}
 
 
 def _on_call(frame: FrameType, event: str, arg: Any) -> Any:
-    return _on_line if frame.f_code.co_filename in _watched else None
+    code = frame.f_code
+    if code.co_filename not in _watched:
+        return None
+    calls = _calls[code] = _calls.get(code, 0) + 1
+    return _on_line if calls < ENOUGH else None
 
 
 def _on_line(frame: FrameType, event: str, arg: Any) -> Any:
     if event == "line":
-        _seen.add((frame.f_code.co_filename, frame.f_lineno))
+        place = (frame.f_code.co_filename, frame.f_lineno)
+        if place not in _seen:
+            _seen.add(place)
+            _calls[frame.f_code] = 0
     return _on_line
 
 
@@ -77,6 +88,7 @@ class Recorder:
 
     def before(self) -> None:
         _seen.clear()
+        _calls.clear()
         self._lines.unlink(missing_ok=True)
 
     def after(self, test: str) -> None:
