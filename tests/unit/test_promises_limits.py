@@ -6,7 +6,6 @@ Each of these has been seen to fail on the fault it guards against (`make mutant
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable
 from typing import Any
 
@@ -238,4 +237,3 @@ def test_a_limiter_without_limits_says_so() -> None:
     assert (limiter.window, limiter.rate, limiter.utilisation) == (None, None, None)
     assert Limiter(Limits(requests_per_minute=90)).rate == 1.5
     assert Limiter(Limits(in_flight=3)).window == 3
-    assert math.isinf(Limiter(Limits(adaptive=False))._window.size)
