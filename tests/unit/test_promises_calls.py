@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 import sqlite3
 import threading
 from dataclasses import replace
@@ -148,19 +147,3 @@ def test_a_call_in_flight_when_a_run_is_cancelled_is_kept_because_it_is_paid_for
     run = run_virtual(Study(Sweep([1]), evaluate).run_async("async:1", ledger=path, run="run"))
     assert run.progress.told == 1
     assert len(simulator.charges) == 1, "the reply of the cancelled part is used"
-
-
-def test_a_call_that_fails_after_its_asker_left_complains_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    asked, simulator = simulated(SimulatorConfig(latency=Latency(10.0), models=("another",)))
-
-    async def evaluate(candidate: int, case: Case) -> float:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await asked.generate("Say something.")
-        await asyncio.sleep(60)
-        return 0.0
-
-    run_virtual(Study(Sweep([1]), evaluate).run_async("async:1"))
-    gc.collect()
-    assert len(simulator.charges) == 0
-    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []

@@ -150,6 +150,27 @@ def test_without_adapting_a_retry_after_still_holds_everybody_back() -> None:
     assert max(on_clock(main(None))) <= 2.1
 
 
+def test_a_server_that_refused_once_and_never_again_is_soon_used_at_full_speed() -> None:
+    """The rate that was found after the refusal rises, the faster the longer nothing is refused."""
+
+    async def main() -> list[int]:
+        limiter = Limiter(Limits())
+        (await limiter.acquire()).done(False, refused=True, retry_after=1.0)
+        each_minute = []
+        for minute in (1, 2):
+            gone = 0
+            while asyncio.get_running_loop().time() < 60.0 * minute:
+                (await limiter.acquire()).done(True)
+                gone += 1
+                await asyncio.sleep(0.05)
+            each_minute.append(gone)
+        return each_minute
+
+    first, second = on_clock(main())
+    assert first > 300
+    assert second == 1200
+
+
 def test_an_overloaded_server_is_left_alone_as_long_as_it_asks_for() -> None:
     async def main(adaptive: bool) -> float:
         limiter = Limiter(Limits(adaptive=adaptive))

@@ -34,6 +34,13 @@ def test_racing_through_the_engine_saves_evaluations() -> None:
     assert run.best is not None and run.best.candidate == 0.9
 
 
+def test_how_soon_a_worse_candidate_is_dropped_depends_on_how_much_worse_it_is() -> None:
+    """Pinned, because a bet that is merely too timid keeps every other promise and saves less."""
+    candidates = [0.5, 0.05, 0.15, 0.25, 0.35]
+    study = Study(Sweep(candidates), plain, cases=range(200), schedule=Racing(step=1), window=1)
+    assert [len(result.outcomes) for result in of(study.run(reuse="never"))] == [200, 7, 9, 11, 16]
+
+
 def test_a_raced_out_trial_has_the_score_that_the_schedule_gave_it_not_the_mean_of_a_few_cases() -> None:
     def evaluate(candidate: float, case: Case) -> float:
         return max(0.0, case.data / 40 - candidate)
