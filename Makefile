@@ -43,7 +43,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 check: lint
-	$(BIN)/python -m pytest -m "not slow" -x
+	$(BIN)/python -m pytest -m "not slow" -x -n 2
 
 # Three at a time on two cores: many tests wait for processes and clocks.
 test: $(VENV)/.dev

@@ -18,7 +18,7 @@ settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=300)
 settings.load_profile("explore" if os.environ.get("FANFOLD_EXPLORE") else "same")
 
-#: Whole folders and files that take long by nature: processes killed, pages run, models loaded.  A test of them that
+#: Folders, files and tests that take long by nature: processes killed, pages run, models loaded.  A test of them that
 #: is quick says so itself (`@pytest.mark.fast`), and `make check` runs it.
 SLOW = (
     "faults/",
@@ -27,6 +27,7 @@ SLOW = (
     "documents/",
     "studies/",
     "cli/test_cli_process.py",
+    "cli/test_kept_ledgers.py::test_a_kept_ledger_continues_where_it_stopped",
     "cli/test_cli_models.py",
     "models/test_batch_executor.py",
     "models/test_local.py",
@@ -41,6 +42,6 @@ SLOW = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     root = Path(__file__).parent
     for item in items:
-        slow = item.path.relative_to(root).as_posix().startswith(SLOW)
-        if slow and item.get_closest_marker("fast") is None:
+        name = f"{item.path.relative_to(root).as_posix()}::{item.name}"
+        if name.startswith(SLOW) and item.get_closest_marker("fast") is None:
             item.add_marker(pytest.mark.slow)

@@ -81,6 +81,7 @@ NOT_ABOUT = tuple(
 EXTRA = (
     "tests/models/test_batch_executor.py",
     "tests/unit/test_ledger.py",
+    "tests/faults/test_calls_from_everywhere",
     "tests/faults/test_paid",
     "tests/faults/test_place",
     "tests/faults/test_poison",

@@ -89,8 +89,10 @@ def test_what_is_shared_took_no_time_and_no_try(tmp_path: Path) -> None:
 
 
 def test_no_thread_is_left_behind_by_a_run(tmp_path: Path) -> None:
-    run = Study(Sweep([1, 2]), plain).run(ledger=tmp_path / "ledger.db")
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("fanfold")] == []
+    before = set(threading.enumerate())
+    run = Study(Sweep([1, 2]), plain).run("threads:2", ledger=tmp_path / "ledger.db")
+    left = [thread for thread in threading.enumerate() if thread not in before and "ledger" in thread.name]
+    assert left == []
     run.ledger.close()
 
 
