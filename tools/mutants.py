@@ -290,7 +290,7 @@ def judge(copy: Copy, mutant: Mutant, names: list[str], seconds: float) -> Verdi
     chosen = copy.root / "chosen.txt"
     chosen.write_text("\n".join(names))
     try:
-        code, output = copy.pytest(f"@{chosen}", "-x", "-o", f"timeout={HANGING}", limit=30 + 2 * seconds)
+        code, output = copy.pytest(f"@{chosen}", "-x", "-o", f"timeout={HANGING}", limit=60 + 3 * seconds)
     finally:
         copy.change(mutant.module, original)
     took = time.monotonic() - started

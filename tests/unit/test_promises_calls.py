@@ -88,6 +88,17 @@ def test_what_is_shared_took_no_time_and_no_try(tmp_path: Path) -> None:
     assert all(seconds >= 0.009 and tries == 1 for _, reused, seconds, tries in rows if not reused)
 
 
+def test_where_a_candidate_comes_from_is_kept_and_comes_back(tmp_path: Path) -> None:
+    class Marked(Sweep[int]):
+        def origin(self, candidate: int) -> Any:
+            return None if candidate == 1 else {"parent": candidate - 1}
+
+    run = Study(Marked([1, 2, 3]), plain).run(ledger=tmp_path / "ledger.db")
+    origins = [origin for (origin,) in run.ledger.read("SELECT origin FROM trial ORDER BY number")]
+    assert origins == [None, '{"parent":1}', '{"parent":2}']
+    assert [result.trial.origin for result in run.results()] == [None, {"parent": 1}, {"parent": 2}]
+
+
 def test_no_thread_is_left_behind_by_a_run(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     run = Study(Sweep([1, 2]), plain).run("threads:2", ledger=tmp_path / "ledger.db")
@@ -149,3 +160,18 @@ def test_a_call_in_flight_when_a_run_is_cancelled_is_kept_because_it_is_paid_for
     run = run_virtual(Study(Sweep([1]), evaluate).run_async("async:1", ledger=path, run="run"))
     assert run.progress.told == 1
     assert len(simulator.charges) == 1, "the reply of the cancelled part is used"
+
+
+def test_only_a_call_that_is_on_its_way_is_shared_and_one_that_is_over_is_asked_again_or_remembered() -> None:
+    for cache, charged, counts in (("refresh", 2, (2, 0, 0)), ("on", 1, (1, 0, 1))):
+        asked, simulator = simulated()
+
+        async def evaluate(candidate: int, case: Case, asked: Model = asked) -> float:
+            for _ in range(2):
+                await asked.generate("Say something.", max_tokens=5)
+            return 0.0
+
+        run = run_virtual(Study(Sweep([1]), evaluate).run_async("async:1", cache=cache))  # type: ignore[arg-type]
+        metrics = counted(run.ledger, run.ledger.run(run.id).id)
+        assert len(simulator.charges) == charged
+        assert (metrics.calls, metrics.shared, metrics.cached) == counts
