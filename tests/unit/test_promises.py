@@ -148,6 +148,8 @@ def test_a_resumed_run_that_would_score_otherwise_is_found_out(tmp_path: Path) -
     class Judge(Schedule):
         """Runs both cases and gives its own score to every trial."""
 
+        fingerprint = "judge"  # its settings are said to be the same, so that only the replay can tell
+
         def __init__(self, score: float, reason: str = "by the judge") -> None:
             self.score, self.reason = score, reason
 
@@ -184,6 +186,8 @@ def test_a_resumed_run_is_told_in_the_recorded_order_though_the_timing_is_anothe
     async def evaluate(candidate: int, case: Case) -> float:
         await asyncio.sleep(slow.get(candidate, 1.0))
         return float(candidate)
+
+    evaluate.fingerprint = "the timing does not count"  # type: ignore[attr-defined]
 
     def go(trials: int) -> list[int]:
         tells: list[int] = []

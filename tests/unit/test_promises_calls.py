@@ -147,6 +147,8 @@ def test_a_call_in_flight_when_a_run_is_cancelled_is_kept_because_it_is_paid_for
         begun.set()
         return float(len((await asked.generate("Say something.", max_tokens=20)).text))
 
+    evaluate.fingerprint = "asks one question"  # type: ignore[attr-defined]
+
     async def main() -> None:
         run = asyncio.create_task(Study(Sweep([1]), evaluate).run_async("async:1", ledger=path, run="run", grace=60.0))
         await begun.wait()

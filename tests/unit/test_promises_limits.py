@@ -10,7 +10,6 @@ from collections.abc import Awaitable
 from typing import Any
 
 import pytest
-from limits_world import Provider, drive
 
 from fanfold.limits import Limiter, Limits, Permit, Quota
 from fanfold.testing import run_virtual
@@ -197,25 +196,7 @@ def test_overload_cuts_the_window_once_for_all_calls_that_were_in_flight() -> No
 
     before, *after_each, later = on_clock(main())
     assert (before, after_each) == (20, [14] * 5)
-    assert later == 1, "one call was in flight when the next one failed"
-
-
-def test_an_outage_in_the_middle_of_a_recovery_does_not_forget_what_the_server_carried() -> None:
-    """It doubles back towards the size of before, instead of creeping up by a twentieth a round."""
-
-    async def main() -> list[int | None]:
-        limiter = Limiter(Limits())
-        await drive(limiter, Provider(latency=0.1), 3000, 400)
-        sizes = []
-        for in_flight in (50, 30):  # the second overload comes while the first is being recovered from
-            permits = [await limiter.acquire() for _ in range(in_flight)]
-            for permit in permits:
-                permit.done(False, overloaded=True)
-            sizes.append(limiter.window)
-        await drive(limiter, Provider(latency=0.1), 60, 100)
-        return [*sizes, limiter.window]
-
-    assert on_clock(main()) == [35, 21, 42]
+    assert later == 14, "a failure with far fewer in flight than were carried says nothing about their number"
 
 
 # -- measured ----------------------------------------------------------------------------------------------------------
