@@ -159,3 +159,20 @@ def _tokens(world: World) -> int:
 
     run_virtual(main())
     return seen[0]
+
+
+@STYLES
+def test_the_calls_of_a_batch_that_is_gone_go_out_plainly(style: str) -> None:
+    class Gone(SimulatedTransport):
+        """Knows no batch any more once it is made."""
+
+        async def request(self, method: str, url: str, *args: Any, **options: Any) -> Response:
+            if method == "GET" and "/batches/" in url:
+                return Response(404, {}, b'{"error": {"type": "not_found_error", "message": "no such batch"}}')
+            return await super().request(method, url, *args, **options)
+
+    world = World(style, Gone)
+    run, told = world.run(3)
+    assert run.progress.failures == 0
+    assert world.paid[1] == 3
+    assert any("gives no results" in text for text in told)
