@@ -45,6 +45,7 @@ MODULES = (
     "road",
     "attempt",
     "calls",
+    "flights",
     "ledger/journal",
     "ledger/commits",
     "limits/limiter",

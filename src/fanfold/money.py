@@ -14,7 +14,7 @@ from fanfold.errors import CallFailed
 from fanfold.ledger import Ledger
 
 if TYPE_CHECKING:
-    from fanfold.calls import Call
+    from fanfold.flights import Call
 
 #: All prices and costs are in it.
 CURRENCY = "USD"

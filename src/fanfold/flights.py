@@ -1,0 +1,179 @@
+"""Model calls as values: the request, the reply, a call on its way and what it waits for, and what is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import msgspec
+
+from fanfold.attempt import CLOCK, Clock
+from fanfold.encoding import digest
+from fanfold.ledger import Ledger
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model answered.
+
+    `finish` is `stop`, `length` (truncated by max_tokens), `refusal`, `filter` or `tool`.  A refusal's words are in
+    `refusal`, never in `text`, so they cannot slip into a dialogue.  `cost` is None when the price is not known, and 0
+    for what was not paid now (`cached`).  `cached_tokens` (read from the provider's prompt cache) and `written_tokens`
+    (written to it) are parts of `input_tokens`.  Where the provider sent no usage, the tokens are `estimated` from the
+    text.
+    """
+
+    text: str
+    finish: str = "stop"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    written_tokens: int = 0
+    estimated: bool = False
+    model: str = ""
+    refusal: str | None = None
+    cost: float | None = None
+    seconds: float = 0.0
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to a model, ready to be sent; equal calls have equal keys."""
+
+    model: str
+    endpoint: str
+    body: str
+    sample: int
+    #: Estimates for the limiter, and the most it can cost (None: the price is not known).
+    input_tokens: int
+    output_tokens: int
+    worst: float | None
+
+    @property
+    def key(self) -> bytes:
+        return digest(self.model, self.endpoint, self.body, str(self.sample))
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A reply and how it was come by; `why_full` says why it is no part of a batch, where it was to be one."""
+
+    reply: Reply
+    tries: int = 1
+    batch: str | None = None
+    why_full: str | None = None
+
+
+Send: TypeAlias = Callable[[Call], Awaitable[Sent]]
+
+
+@dataclass(slots=True)
+class Meter:
+    """What the model calls of one evaluation cost."""
+
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What a call waits for (`rate limit`, `outage of ...`, `batch`), since when, and when it is tried again.
+
+    Both times are of the event loop; `until` is None where nobody knows.
+    """
+
+    what: str
+    since: float
+    until: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A call on its way: the task that carries it, whose own time it takes, and what it waits for."""
+
+    call: Call
+    task: asyncio.Task[Reply]
+    clocks: list[Clock] = field(default_factory=list)
+    waiting: Waiting | None = None
+    #: Whether another run was at the same call, and gave it up.
+    taken_over: bool = False
+
+    async def join(self) -> Reply:
+        """The reply; while the call waits, the clock of the evaluation that joined stands still."""
+        clock = CLOCK.get()
+        if clock is None:
+            return await asyncio.shield(self.task)
+        self.clocks.append(clock)
+        if self.waiting is not None:
+            clock.pause()
+        try:
+            return await asyncio.shield(self.task)
+        finally:
+            self.clocks.remove(clock)
+            if self.waiting is not None:
+                clock.resume()
+
+
+@contextlib.contextmanager
+def waiting(what: str, until: float | None = None, *, since: float | None = None) -> Iterator[None]:
+    """Marks that the call this code carries waits for something that is not the evaluator's doing.
+
+    `since` is for what began before the call had to wait for it.
+    """
+    flight = FLIGHT.get()
+    if flight is None or flight.waiting is not None:
+        yield
+        return
+    flight.waiting = Waiting(what, asyncio.get_running_loop().time() if since is None else since, until)
+    for clock in flight.clocks:
+        clock.pause()
+    try:
+        yield
+    finally:
+        flight.waiting = None
+        for clock in flight.clocks:
+            clock.resume()
+
+
+@dataclass(slots=True)
+class Metrics:
+    """What a desk counts beyond the calls the ledger holds; `utilisation` is how much of a model's rate was used."""
+
+    calls: int = 0
+    cached: int = 0
+    shared: int = 0
+    failed: int = 0
+    retries: int = 0
+    refused: int = 0
+    unpriced: int = 0
+    #: Tries that got no reply although they were sent, and what they may have cost at most.
+    lost: int = 0
+    at_risk: float = 0.0
+    utilisation: dict[str, float] = field(default_factory=dict)
+
+    def add(self, sent: Sent) -> None:
+        self.calls += 1
+        self.retries += max(0, sent.tries - 1)
+        self.unpriced += sent.reply.cost is None
+
+    def plus(self, earlier: Metrics) -> Metrics:
+        """The counts of two parts of one run together."""
+        names = ("calls", "cached", "shared", "failed", "retries", "refused", "unpriced", "lost", "at_risk")
+        sums = {name: getattr(self, name) + getattr(earlier, name) for name in names}
+        return Metrics(**sums, utilisation={**earlier.utilisation, **self.utilisation})
+
+
+def counted(ledger: Ledger, run: int) -> Metrics:
+    """What the desks of a run have counted so far."""
+    for (text,) in ledger.read("SELECT counts FROM desk WHERE run = ?", (run,)):
+        return ledger.value(text, Metrics, what=f"the counts of run {run}")  # type: ignore[no-any-return]
+    return Metrics()
+
+
+#: The call that this code carries to a provider.
+FLIGHT: contextvars.ContextVar[Flight | None] = contextvars.ContextVar("fanfold_flight", default=None)
+#: The meter of the evaluation this code belongs to.
+METER: contextvars.ContextVar[Meter | None] = contextvars.ContextVar("fanfold_meter", default=None)
