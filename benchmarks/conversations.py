@@ -280,7 +280,7 @@ async def timed(setting: Setting, sizes: Sizes, seed: int, way: str, models: Map
 def virtually(setting: Setting, sizes: Sizes, seed: int, way: str) -> Played:
     """`timed` with the simulator in this process, on a clock that jumps."""
     transport = SimulatedTransport(setting.simulator(seed))
-    made = setting.models("http://simulated").items()
+    made = setting.models("http://localhost").items()
     models = {name: dataclasses.replace(each, connect=lambda: transport) for name, each in made}
     random.seed(seed)  # the pauses before a refused call is tried again are drawn from there
     return run_virtual(timed(setting, sizes, seed, way, models))

@@ -134,7 +134,7 @@ def virtually(case: Case, sizes: Sizes, seed: int) -> dict[str, float]:
     """One case with the simulator in this process, on a clock that jumps."""
     config = SimulatorConfig(seed=seed, limits=case.allowance, latency=Latency(LATENCY), epoch=0.0)
     transport = SimulatedTransport(Simulator(config))
-    asked = model(f"openai/{case.name}", base_url="http://simulated/v1", key="no-key", limits=case.limits)
+    asked = model(f"openai/{case.name}", base_url="http://localhost/v1", key="no-key", limits=case.limits)
     random.seed(seed)
 
     async def work() -> tuple[float, dict[str, float]]:

@@ -511,8 +511,9 @@ def test_a_failed_batch_falls_back_and_nothing_is_paid_twice(
 def test_failed_tasks_are_tracked_and_reported_and_no_message_comes_of_them(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world(Fault("malformed", times=2, on=("generate",)))
-    job = ran(BatchService(GameService(GPT35Agent()), max_concurrent_tasks=3))
+    # Each call is tried three times; one game after the other, so that they are the tries of two calls.
+    world(Fault("malformed", times=6, on=("generate",)))
+    job = ran(BatchService(GameService(GPT35Agent()), max_concurrent_tasks=1))
     assert (job.status, job.completed_tasks, job.failed_tasks) == ("completed", 4, 2)
     failed = [task for task in job.tasks if task.status == "failed"]
     assert all(task.error and task.error.startswith("malformed: ") and task.result is None for task in failed)

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from batch_talks import STEPS, TALKS, TURNS, executor, talks
+from fault_world import Provider, Start, wait_for
 
-from conftest import Provider, Start, wait_for
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator.core import Simulator
 from fanfold.simulator.engine import body_key

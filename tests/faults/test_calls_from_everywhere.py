@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fault_world import Provider, Start, wait_for
 
-from conftest import Provider, Start, wait_for
 from fanfold import Case, MaxCost, Ok, Study, Sweep
 from fanfold.calls import Spending
 from fanfold.errors import CallFailed, NoWayHome

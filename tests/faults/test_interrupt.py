@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fault_world import Start, lines, look, wait_for
 from interruptible import AWAKE, SleepyCoroutine
 from searches import Coroutine, Plain, search
 
-from conftest import Start, lines, look, wait_for
 from fanfold import Ledger, Study, Sweep
 
 #: How late a loaded machine may be, besides the grace period and the two seconds that are promised.

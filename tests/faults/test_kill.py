@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from fault_world import Seen, Start, lines, look, wait_for
 from searches import Plain, search
 
-from conftest import Seen, Start, lines, look, wait_for
 from fanfold import Ledger
 
 SEED = int(os.environ.get("FANFOLD_KILL_SEED", "20240607"))

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fault_world import Start, lines, look
 from searches import Plain, score_of, search
 
-from conftest import Start, lines, look
 from fanfold import (
     Case,
     FanfoldError,

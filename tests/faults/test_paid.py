@@ -328,7 +328,7 @@ def test_what_a_ledger_of_an_older_version_paid_still_counts(tmp_path: Path) -> 
     world, ledger = World(), tmp_path / "l.db"
     do(study(world), "async:2", ledger)
     with contextlib.closing(sqlite3.connect(ledger)) as db, db:
-        for table in ("payment", "owed"):
+        for table in ("payment", "owed", "superseded"):
             db.execute(f"DROP TABLE {table}")
         db.execute("PRAGMA user_version = 3")
     with Ledger(ledger, readonly=True) as opened:

@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fault_world import Start, look
 
-from conftest import Start, look
 from fanfold import Case, Ledger, Study, Sweep
 from fanfold.errors import ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.events import Event, Notice, Ticked

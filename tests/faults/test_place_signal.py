@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fault_world import look
 
-from conftest import look
 from fanfold import Case, Ledger, Study, Sweep
 
 

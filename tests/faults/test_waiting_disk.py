@@ -21,9 +21,9 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every commit takes a tenth of a second, as on a disk with slow syncs."""
     write = Commits._write
 
-    def slowly(self: Commits, rows: Any) -> None:
+    def slowly(self: Commits, *rows: Any) -> Any:
         time.sleep(0.1)
-        write(self, rows)
+        return write(self, *rows)
 
     monkeypatch.setattr(Commits, "_write", slowly)
 
@@ -122,10 +122,10 @@ def test_a_disk_that_keeps_up_is_not_waited_for(tmp_path: Path, monkeypatch: pyt
     commits = 0
     write = Commits._write
 
-    def counting(self: Commits, rows: Any) -> None:
+    def counting(self: Commits, *rows: Any) -> Any:
         nonlocal commits
         commits += 1
-        write(self, rows)
+        return write(self, *rows)
 
     monkeypatch.setattr(Commits, "_write", counting)
     monkeypatch.setattr("fanfold.ledger.commits.SLOW", 5.0)  # however busy this machine is

@@ -77,4 +77,5 @@ async def ran(study: Study[Any], config: EvolutionConfig, watch: Watcher | None,
         reuse="ledger" if config.use_cache else "never",
         cache="on" if config.use_cache else "off",
         watch=watch,
+        max_failures=None,  # the documents say what becomes of a population that only fails
     )

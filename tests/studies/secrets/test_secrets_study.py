@@ -276,8 +276,9 @@ def test_a_killed_run_goes_on_in_the_middle_of_its_conversations(provider: str, 
 
 
 def test_a_failed_call_is_a_failed_game_and_never_a_message() -> None:
-    world = World(config(), Fault("malformed", times=2, on=("generate",)))
-    run = world.run("async:3")
+    # Each call is tried three times; one game after the other, so that they are the tries of two calls.
+    world = World(config(), Fault("malformed", times=6, on=("generate",)))
+    run = world.run("async:1")
     failed = [outcome for outcome in outcomes(run) if isinstance(outcome, Failed)]
     assert [outcome.kind for outcome in failed] == ["malformed"] * 2
     figures = run.summary.figures if run.summary else {}
@@ -290,7 +291,7 @@ def test_a_failed_call_is_a_failed_game_and_never_a_message() -> None:
 
 
 def test_failed_games_do_not_count_as_points_and_a_run_of_nothing_else_has_no_result() -> None:
-    run = World(config(), Fault("malformed", times=5, on=("generate",))).run("async:3")
+    run = World(config(), Fault("malformed", times=15, on=("generate",))).run("async:1")
     scores = [outcome.score for outcome in outcomes(run) if isinstance(outcome, Ok)]
     assert len(scores) == 7
     assert run.best is not None and run.best.score == pytest.approx(sum(scores) / 7)
