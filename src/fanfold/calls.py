@@ -9,7 +9,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
@@ -84,12 +84,12 @@ class Desk:
         self._claims: Claims | None = None
         self._opened = ledger is None
 
-    async def ask(self, model: Asked, call: Call) -> Reply:
+    def ask(self, model: Asked, call: Call) -> Coroutine[Any, Any, Reply]:
         """Answer a call to a model, by the way that the evaluation's calls take."""
         route = ROUTE.get()
         if route is not None and route.takes(model):
-            return await route.answer(self, model, call)
-        return await self.answer(call, model.send)
+            return route.answer(self, model, call)
+        return self.answer(call, model.send)
 
     def _open(self) -> None:
         """Before the first call: join the runs that make calls on this ledger now."""
@@ -172,16 +172,19 @@ class Desk:
         return flight
 
     async def _fetch(self, key: bytes, call: Call, send: Send) -> Reply:
-        if self._claims is None:
-            return await self._paid(key, call, send)
-        held = await self._claim(self._claims, key)
-        if held is not None:
-            self.metrics.cached += 1
-            return held
+        claims = self._claims
         try:
-            return await self._paid(key, call, send)
+            if claims is None:
+                return await self._paid(key, call, send)
+            if not (claims.take(key) and claims.alone()) and (held := await self._claim(claims, key)) is not None:
+                self.metrics.cached += 1
+                return held
+            try:
+                return await self._paid(key, call, send)
+            finally:
+                claims.release(key)
         finally:
-            self._claims.release(key)
+            FLIGHT.set(None)  # or task, context and flight would keep each other until the next round of garbage
 
     async def _claim(self, claims: Claims, key: bytes) -> Reply | None:
         """Wait until no other run is at this call; its reply, if one of them has brought it."""
@@ -194,9 +197,8 @@ class Desk:
                 return held
             if (flight := FLIGHT.get()) is not None:
                 flight.taken_over = True
-        if claims.alone() or (held := self._held(key)) is None:
-            return None
-        claims.release(key)
+        if (held := self._held(key)) is not None:
+            claims.release(key)
         return held
 
     async def _paid(self, key: bytes, call: Call, send: Send) -> Reply:
@@ -279,14 +281,19 @@ class Asked(Protocol):
         ...
 
 
-async def ask(model: Asked, call: Call) -> Reply:
+def ask(model: Asked, call: Call) -> Awaitable[Reply]:
     """Ask through the run that this code belongs to, wherever it executes; outside a run, at once."""
     if (send := home()) is not None:
-        return cast(Reply, await asyncio.wrap_future(send((model, call))))
+        return asyncio.wrap_future(send((model, call)))
     desk = current_desk()
     if desk.loop is asyncio.get_running_loop():
-        return await desk.ask(model, call)
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(desk.ask(model, call), desk.loop))
+        return desk.ask(model, call)
+    return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_asked(desk, model, call), desk.loop))
+
+
+async def _asked(desk: Desk, model: Asked, call: Call) -> Reply:
+    """Asked on the desk's own loop: what its way is, is looked up there."""
+    return await desk.ask(model, call)
 
 
 def ask_sync(model: Asked, call: Call) -> Reply:
@@ -295,14 +302,14 @@ def ask_sync(model: Asked, call: Call) -> Reply:
         return cast(Reply, send((model, call)).result())
     desk = _of_this_run()
     if desk is None:
-        return run_beside(lambda: ask(model, call))
+        return run_beside(lambda: answer((model, call)))
     if desk.thread == threading.get_ident():
         raise NoWayHome(
             "generate_sync waits for the event loop, which waits for this evaluation: run the study on threads:N or "
             "processes:N, or make the evaluator a coroutine function that awaits generate"
         )
     try:
-        return asyncio.run_coroutine_threadsafe(desk.ask(model, call), desk.loop).result()
+        return asyncio.run_coroutine_threadsafe(_asked(desk, model, call), desk.loop).result()
     except CancelledError:
         raise CallFailed("cancelled", f"the run ended before {call.model} replied") from None
 
@@ -344,7 +351,7 @@ class Route(Protocol):
         """Whether calls to this model go this way."""
         ...
 
-    async def answer(self, desk: Desk, model: Any, call: Call) -> Reply:
+    def answer(self, desk: Desk, model: Any, call: Call) -> Coroutine[Any, Any, Reply]:
         """What the desk answers to the call, sent this way where it has to be sent."""
         ...
 

@@ -96,7 +96,7 @@ class Flight:
 
     call: Call
     task: asyncio.Task[Reply]
-    clocks: list[Clock] = field(default_factory=list)
+    clocks: tuple[Clock, ...] = ()
     waiting: Waiting | None = None
     #: Whether another run was at the same call, and gave it up.
     taken_over: bool = False
@@ -106,13 +106,14 @@ class Flight:
         clock = CLOCK.get()
         if clock is None:
             return await asyncio.shield(self.task)
-        self.clocks.append(clock)
+        self.clocks = (*self.clocks, clock)
         if self.waiting is not None:
             clock.pause()
         try:
             return await asyncio.shield(self.task)
         finally:
-            self.clocks.remove(clock)
+            gone = self.clocks.index(clock)
+            self.clocks = self.clocks[:gone] + self.clocks[gone + 1 :]
             if self.waiting is not None:
                 clock.resume()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import struct
 from pathlib import Path
@@ -34,8 +35,11 @@ class Claims:
         self._alone = self._lock(self._files[0], fcntl.F_WRLCK, 0)
         # From exclusive to shared, or waiting for one who is just looking whether it is the last.
         self._lock(self._files[0], fcntl.F_RDLCK, 0, wait=True)
+        if os.fstat(self._files[0]).st_size < _COUNT.size:
+            os.ftruncate(self._files[0], _COUNT.size)
+        self._shared = mmap.mmap(self._files[0], _COUNT.size)
         self._arrivals = self._count() + 1
-        os.pwrite(self._files[0], _COUNT.pack(self._arrivals), 0)
+        self._shared[:] = _COUNT.pack(self._arrivals)
 
     def alone(self) -> bool:
         """Whether nobody else has worked on the ledger since this run began."""
@@ -60,6 +64,8 @@ class Claims:
                 for number in range(FILES):
                     (self._folder / f"{number:x}").unlink(missing_ok=True)
                 self._folder.rmdir()
+        if files:
+            self._shared.close()
         for file in files:
             close_private(file)
 
@@ -88,8 +94,7 @@ class Claims:
         return [first, *rest]
 
     def _count(self) -> int:
-        data = os.pread(self._files[0], _COUNT.size, 0)
-        return int(_COUNT.unpack(data)[0]) if len(data) == _COUNT.size else 0
+        return int(_COUNT.unpack_from(self._shared)[0])
 
     def _place(self, key: bytes) -> tuple[int, int]:
         number = int.from_bytes(key[:8], "little")

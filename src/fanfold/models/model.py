@@ -58,6 +58,8 @@ class Line:
 
     transport: Transport
     limiter: Limiter
+    #: The loop it is on; gives None once the line is closed.
+    loop: Callable[[], Any]
     breaker: Breaker = field(default_factory=Breaker)
     #: Running mean of output tokens.
     output: float = OUTPUT_GUESS
@@ -166,22 +168,35 @@ class Model:
     async def send(self, call: Call) -> Sent:
         """Send a call now, as often as it takes and makes sense."""
         line = self.line()
+        down = line.breaker.open
+        try:
+            return Sent(await self._once(call, line))
+        except CallFailed as error:
+            first = error
+        return await self._insist(call, line, first, down)
+
+    async def _insist(self, call: Call, line: Line, first: CallFailed, down: bool) -> Sent:
+        """Try a call again after its first failure, which came while the server was known to be `down`, or not."""
         tries = Tries(self.id, self.again)
+        failed: CallFailed | None = first
         lost = 0
 
         async def once() -> Reply:
-            nonlocal lost
-            if lost:
-                await current_desk().budget.room(call)
-            try:
-                return await self._once(call, line)
-            except CallFailed as error:
-                if error.maybe_paid:
-                    lost += 1
-                    current_desk().lost(call)
-                raise
+            nonlocal failed, lost
+            error, failed = failed, None
+            if error is None:
+                if lost:
+                    await current_desk().budget.room(call)
+                try:
+                    return await self._once(call, line)
+                except CallFailed as later:
+                    error = later
+            if error.maybe_paid:
+                lost += 1
+                current_desk().lost(call)
+            raise error
 
-        reply = await tries.make(once, lambda: line.breaker.open)
+        reply = await tries.make(once, lambda: down if failed is not None else line.breaker.open)
         return Sent(reply, tries.made)
 
     def line(self) -> Line:
@@ -189,22 +204,28 @@ class Model:
 
         Equal models share one: they share the provider's limits, too.
         """
-        lines = _LINES.setdefault(asyncio.get_running_loop(), {})
+        loop = asyncio.get_running_loop()
+        known: Line | None = self.__dict__.get("_line")
+        if known is not None and known.loop() is loop:
+            return known
+        lines = _LINES.setdefault(loop, {})
         place = (self.id, self.url, self.key, self.limits, self.connect)
         line = lines.get(place)
         if line is None:
             stand_in = REHEARSAL.get()
             transport = self.connect() if stand_in is None else stand_in(self)
-            opened = line = lines[place] = Line(transport, Limiter(self.limits))
+            opened = line = lines[place] = Line(transport, Limiter(self.limits), weakref.ref(loop))
             here = current_desk()
 
             async def close() -> None:
                 lines.pop(place, None)
+                opened.loop = _closed
                 if (used := opened.limiter.utilisation) is not None:
                     here.metrics.utilisation[self.id] = round(used, 4)
                 await transport.close()
 
             here.closers.append(close)
+        object.__setattr__(self, "_line", line)  # found at once by the next call
         return line
 
     async def _once(self, call: Call, line: Line) -> Reply:
@@ -299,6 +320,10 @@ class Model:
             tokens = (read, reply.output_tokens, reply.cached_tokens)
             cost = self.price.cost(*tokens, written_tokens=reply.written_tokens, batch=batch)
         return msgspec.structs.replace(reply, cost=cost, input_tokens=read)
+
+
+def _closed() -> None:
+    """Of a line that is closed: it is on no loop."""
 
 
 #: The lines that are open, by event loop and by what decides whether two models can share one.

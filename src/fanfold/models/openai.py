@@ -54,7 +54,7 @@ class OpenAI(Wire):
         try:
             choice = body["choices"][0]
             usage = body.get("usage")
-            details = usage.get("prompt_tokens_details") if isinstance(usage, Mapping) else None
+            details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
             read, written = tokens(usage, "prompt_tokens"), tokens(usage, "completion_tokens")
             message = choice.get("message") or {}
             refusal = message.get("refusal")
