@@ -69,6 +69,10 @@ class Claims:
         for file in files:
             close_private(file)
 
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # half made, or the interpreter is ending
+            self.close()
+
     def _open(self) -> list[int]:
         while True:
             try:

@@ -115,6 +115,8 @@ class RunJournal:
                 position: Failed(failure, message, detail or "", cost)
                 for position, failure, message, detail, cost in self.ledger.read(sql, (self.run, trial))
             }
+        if UNREADABLE_ROW not in outcomes.values():
+            return outcomes
         return {position: outcome for position, outcome in outcomes.items() if outcome is not UNREADABLE_ROW}
 
     def script(self, after: int = 0) -> array[int]:
@@ -155,15 +157,15 @@ class RunJournal:
         sql = "SELECT score, dropped FROM trial WHERE run = ? AND number = ?"
         score, dropped = self.ledger.one(sql, (self.run, result.number))
         score = self._told_score(result.number, score)
+        if (score, dropped) == (result.score, result.dropped):
+            return True
         if not isinstance(score, float | None) or not isinstance(dropped, str | None):
             return False  # another program's work: written again
-        if (score, dropped) != (result.score, result.dropped):
-            raise ReplayDivergence(
-                f"trial {result.number} of this run scored {score} ({dropped or 'complete'}), but now {result.score} "
-                f"({result.dropped or 'complete'}) from the same outcomes: the schedule or the fold has changed. "
-                "Undo the change, or start a new run under another name"
-            )
-        return True
+        raise ReplayDivergence(
+            f"trial {result.number} of this run scored {score} ({dropped or 'complete'}), but now {result.score} "
+            f"({result.dropped or 'complete'}) from the same outcomes: the schedule or the fold has changed. "
+            "Undo the change, or start a new run under another name"
+        )
 
     def _told_score(self, trial: int, score: float | None) -> float | None:
         """What the search was told, where a trial's score has changed since."""

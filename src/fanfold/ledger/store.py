@@ -242,7 +242,7 @@ class Ledger:
         raise LedgerError(f"{self.path} has no blob {digest}")
 
     def _outcome(self, failure: Any, score: Any, data: Any, cost: Any, message: Any, detail: Any) -> Outcome:
-        paid = _cost(cost)
+        paid = cost if type(cost) is float else _cost(cost)
         if paid is None or (failure is None and not (isinstance(score, float) and math.isfinite(score))):
             return UNREADABLE_ROW
         if failure is not None:
