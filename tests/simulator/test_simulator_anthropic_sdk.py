@@ -51,9 +51,8 @@ def test_messages_are_answered_and_counted(start: Start) -> None:
     assert [model.id for model in client.models.list()] == ["simulated"]
 
 
-def test_a_batch_goes_from_creation_to_results_and_deletion(start: Start) -> None:
-    running = start(SimulatorConfig(turnaround=Latency(0.4)))
-    client = _client(running)
+def test_a_batch_in_progress_has_no_results_and_cannot_be_deleted(start: Start) -> None:
+    client = _client(start(SimulatorConfig(turnaround=Latency(3600.0))))
     batch = client.messages.batches.create(requests=_requests(6))
     assert batch.processing_status == "in_progress" and batch.results_url is None
     with pytest.raises(anthropic.BadRequestError):
@@ -62,6 +61,12 @@ def test_a_batch_goes_from_creation_to_results_and_deletion(start: Start) -> Non
     assert raw.headers["retry-after"] == "10"
     counts = raw.parse().request_counts
     assert (counts.processing, counts.succeeded) == (6, 0)
+
+
+def test_a_batch_goes_from_creation_to_results_and_deletion(start: Start) -> None:
+    running = start(SimulatorConfig(turnaround=FAST))
+    client = _client(running)
+    batch = client.messages.batches.create(requests=_requests(6))
     done = _until_ended(client, batch.id)
     assert (done.request_counts.processing, done.request_counts.succeeded) == (0, 6)
     assert done.results_url.startswith(running.url)
