@@ -36,7 +36,7 @@ from measure import Line, Sampled, Table, Target, sampled
 from memory import resident
 
 from fanfold import Case, Study, Sweep
-from fanfold.calls import DESK, Desk, Reply
+from fanfold.calls import BROKER, CallBroker, Reply
 from fanfold.errors import nearest
 from fanfold.limits import Limits
 from fanfold.models import Model, model
@@ -262,15 +262,15 @@ class Played:
 
 async def timed(setting: Setting, sizes: Sizes, seed: int, way: str, models: Mapping[str, Model]) -> Played:
     """Play all conversations in one way."""
-    desk = Desk(cache="off")
-    DESK.set(desk)
+    broker = CallBroker(cache="off")
+    BROKER.set(broker)
     game, cases = setting.game(sizes), setting.cases(sizes, seed)
     playing = Playing(models=models)
     clock = asyncio.get_running_loop().time
     began = clock()
     await WAYS[way](setting.slots or len(cases), playing, game, cases)
     seconds = clock() - began
-    await desk.close()
+    await broker.close()
     lengths = {len(talk) for talk in playing.took.values()}
     if len(playing.took) != len(cases) or (not setting.uneven and lengths != {2 * sizes.messages}):
         raise RuntimeError(f"{setting.name}, {way}: {len(playing.took)} conversations of {lengths} turns were played")

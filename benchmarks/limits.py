@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from measure import Line, Sampled, Table, Target, sampled
 from model_peers import loop_factory
 
-from fanfold.calls import DESK, Desk
+from fanfold.calls import BROKER, CallBroker
 from fanfold.errors import CallFailed
 from fanfold.limits import Limits
 from fanfold.models import Model, model
@@ -149,8 +149,8 @@ def virtually(case: Case, sizes: Sizes, seed: int) -> dict[str, float]:
 
 async def drive(asked: Model, calls: int, seed: int, clock: Callable[[], float]) -> tuple[float, dict[str, float]]:
     """Make the calls, many at a time; gives when the first was made, and what came of them."""
-    desk = Desk(cache="off")
-    DESK.set(desk)
+    broker = CallBroker(cache="off")
+    BROKER.set(broker)
     rng = random.Random(seed)
     todo = iter([f"{number} {'word ' * (rng.randint(*PROMPT) // 5)}" for number in range(calls)])
     failed = 0
@@ -166,8 +166,8 @@ async def drive(asked: Model, calls: int, seed: int, clock: Callable[[], float])
     begun = clock()
     await asyncio.gather(*(worker() for _ in range(CONCURRENCY)))
     took, sent = clock() - begun, asked.line().limiter.granted
-    await desk.close()
-    return begun, {"refused": desk.metrics.refused / sent, "failed": float(failed), "makespan s": took}
+    await broker.close()
+    return begun, {"refused": broker.metrics.refused / sent, "failed": float(failed), "makespan s": took}
 
 
 def utilisation(case: Case, begun: float, admitted: Sequence[tuple[float, int]]) -> float:

@@ -86,17 +86,17 @@ async def fanfold_forgetful(work: Work) -> None:
 
 
 async def _fanfold(work: Work, durable: bool) -> None:
-    from fanfold.calls import DESK, Desk
+    from fanfold.calls import BROKER, CallBroker
     from fanfold.ledger import Commits, Ledger
     from fanfold.models import model
 
     asked = model(f"openai/{MODEL}", base_url=work.url, key=KEY)
     ledger = Ledger(work.folder / "calls.db") if durable else None
     commits = Commits(ledger) if ledger is not None else None
-    desk = Desk(ledger, commits)
-    DESK.set(desk)
+    broker = CallBroker(ledger, commits)
+    BROKER.set(broker)
     await work.ask_all(lambda text: asked.generate(text, max_tokens=MAX_TOKENS))
-    await desk.close()
+    await broker.close()
     if commits is not None and ledger is not None:
         commits.close()
         [(kept,)] = ledger.read("SELECT count(*) FROM call")

@@ -41,8 +41,8 @@ PACKAGE = Path("src/fanfold")
 KEEP = ROOT / ".mutants"
 ACCEPTED = Path(__file__).with_name("mutants_accepted.toml")
 MODULES = (
-    "fold",
-    "road",
+    "search_loop",
+    "dispatcher",
     "attempt",
     "calls",
     "flights",
@@ -54,12 +54,12 @@ MODULES = (
     "limits/window",
     "schedules/racing",
     "schedules/halving",
-    "models/batch",
-    "models/batch_book",
-    "models/batches",
-    "models/batching",
-    "models/carrier",
-    "models/doubt",
+    "models/batch/executor",
+    "models/batch/journal",
+    "models/batch/dialects",
+    "models/batch/protocol",
+    "models/batch/lifecycle",
+    "models/batch/recovery",
 )
 #: Where tests are looked for; of these, the fast ones, without the files that are about other modules, and with some
 #: that `make check` leaves out (all whose name begins so).  A single test that takes long is left out in any case.

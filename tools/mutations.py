@@ -39,7 +39,7 @@ class Mutation:
     """One change: the source between two offsets becomes something else."""
 
     kind: str
-    #: Where: the function (`Fold._tell`), the line's text, and the lines of the statement.
+    #: Where: the function (`SearchLoop._tell`), the line's text, and the lines of the statement.
     place: str
     text: str
     lines: tuple[int, int]

@@ -1,4 +1,4 @@
-"""Where model calls are made: a desk that remembers replies, lets equal calls share a request, and minds the money."""
+"""Where model calls are made: a broker that remembers replies, shares equal calls in flight, and minds the budget."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ KNOWN_KEYS = 50_000
 LOOKS = (0.02, 0.5)
 
 
-class Desk:
+class CallBroker:
     """Answers calls from the ledger, from an equal call in flight, or by sending; replies are durable before given.
 
-    A desk belongs to one event loop.  A call once sent is carried through even when the one who asked gives up, because
-    it is paid for.  `halt(error)` is called when no further call can succeed (no credit, wrong key, no budget).
+    A broker belongs to one event loop.  A call once sent is carried through even when the one who asked gives up,
+    because it is paid for.  `halt(error)` is called when no further call can succeed (no credit, wrong key, no budget).
     """
 
     #: Sends a call and tells others about it; None while nobody can listen.
@@ -213,7 +213,7 @@ class Desk:
             self._paying.add(task)
             try:
                 started = time.time()
-                sent = await (send(call) if Desk.observe is None else Desk.observe(call, send))
+                sent = await (send(call) if CallBroker.observe is None else CallBroker.observe(call, send))
                 cost = sent.reply.cost
             finally:
                 self.budget.settle(reserved, cost)
@@ -274,7 +274,7 @@ class Desk:
 
 
 class Asked(Protocol):
-    """A model, as far as a desk needs to know it."""
+    """A model, as far as a broker needs to know it."""
 
     async def send(self, call: Call) -> Sent:
         """Send a call now, as often as it takes and makes sense."""
@@ -285,31 +285,31 @@ def ask(model: Asked, call: Call) -> Awaitable[Reply]:
     """Ask through the run that this code belongs to, wherever it executes; outside a run, at once."""
     if (send := home()) is not None:
         return asyncio.wrap_future(send((model, call)))
-    desk = current_desk()
-    if desk.loop is asyncio.get_running_loop():
-        return desk.ask(model, call)
-    return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_asked(desk, model, call), desk.loop))
+    broker = current_broker()
+    if broker.loop is asyncio.get_running_loop():
+        return broker.ask(model, call)
+    return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_asked(broker, model, call), broker.loop))
 
 
-async def _asked(desk: Desk, model: Asked, call: Call) -> Reply:
-    """Asked on the desk's own loop: what its way is, is looked up there."""
-    return await desk.ask(model, call)
+async def _asked(broker: CallBroker, model: Asked, call: Call) -> Reply:
+    """Asked on the broker's own loop: what its way is, is looked up there."""
+    return await broker.ask(model, call)
 
 
 def ask_sync(model: Asked, call: Call) -> Reply:
     """`ask` for synchronous code, from any thread."""
     if (send := home()) is not None:
         return cast(Reply, send((model, call)).result())
-    desk = _of_this_run()
-    if desk is None:
+    broker = _of_this_run()
+    if broker is None:
         return run_beside(lambda: answer((model, call)))
-    if desk.thread == threading.get_ident():
+    if broker.thread == threading.get_ident():
         raise NoWayHome(
             "generate_sync waits for the event loop, which waits for this evaluation: run the study on threads:N or "
             "processes:N, or make the evaluator a coroutine function that awaits generate"
         )
     try:
-        return asyncio.run_coroutine_threadsafe(_asked(desk, model, call), desk.loop).result()
+        return asyncio.run_coroutine_threadsafe(_asked(broker, model, call), broker.loop).result()
     except CancelledError:
         raise CallFailed("cancelled", f"the run ended before {call.model} replied") from None
 
@@ -317,23 +317,23 @@ def ask_sync(model: Asked, call: Call) -> Reply:
 async def answer(request: tuple[Asked, Call]) -> Reply:
     """What the run replies to a call that a worker of its makes: called in the context of the evaluation."""
     model, call = request
-    return await current_desk().ask(model, call)
+    return await current_broker().ask(model, call)
 
 
-def current_desk() -> Desk:
-    """The desk of the run this code belongs to; outside a run, one per event loop that remembers nothing."""
-    desk = _of_this_run()
-    if desk is not None:
-        return desk
+def current_broker() -> CallBroker:
+    """The broker of the run this code belongs to; outside a run, one per event loop that remembers nothing."""
+    broker = _of_this_run()
+    if broker is not None:
+        return broker
     loop = asyncio.get_running_loop()
     if loop not in _LOOSE:
-        _LOOSE[loop] = Desk(cache="off")
+        _LOOSE[loop] = CallBroker(cache="off")
     return _LOOSE[loop]
 
 
-def _of_this_run() -> Desk | None:
-    """The desk of this context; in a thread without one, which an evaluator may have started, the only run's desk."""
-    here = DESK.get()
+def _of_this_run() -> CallBroker | None:
+    """The broker of this context; in a thread that an evaluator may have started, the broker of the only run."""
+    here = BROKER.get()
     if here is not None or not _AT_WORK or threading.current_thread() is threading.main_thread():
         return here
     if len(_AT_WORK) > 1:
@@ -351,32 +351,32 @@ class Route(Protocol):
         """Whether calls to this model go this way."""
         ...
 
-    def answer(self, desk: Desk, model: Any, call: Call) -> Coroutine[Any, Any, Reply]:
-        """What the desk answers to the call, sent this way where it has to be sent."""
+    def answer(self, broker: CallBroker, model: Any, call: Call) -> Coroutine[Any, Any, Reply]:
+        """What the broker answers to the call, sent this way where it has to be sent."""
         ...
 
 
-#: Desks for calls outside any run, by event loop; and the desks of the runs under way in this process.
-_LOOSE: weakref.WeakKeyDictionary[Any, Desk] = weakref.WeakKeyDictionary()
-_AT_WORK: set[Desk] = set()
+#: Desks for calls outside any run, by event loop; and the brokers of the runs under way in this process.
+_LOOSE: weakref.WeakKeyDictionary[Any, CallBroker] = weakref.WeakKeyDictionary()
+_AT_WORK: set[CallBroker] = set()
 
 
 @contextlib.contextmanager
-def at_work(desk: Desk) -> Iterator[None]:
-    """Makes a desk the one of the run in this context, and of everything that its evaluations start."""
-    before, answering = DESK.set(desk), ANSWER.set(answer)
-    _AT_WORK.add(desk)
+def at_work(broker: CallBroker) -> Iterator[None]:
+    """Makes a broker the one of the run in this context, and of everything that its evaluations start."""
+    before, answering = BROKER.set(broker), ANSWER.set(answer)
+    _AT_WORK.add(broker)
     try:
         yield
     finally:
-        _AT_WORK.discard(desk)
+        _AT_WORK.discard(broker)
         ANSWER.reset(answering)
-        DESK.reset(before)
+        BROKER.reset(before)
 
 
-#: The desk of the run this code belongs to, the way its calls go, and in a rehearsal what gives a model its transport
+#: The broker of the run this code belongs to, the way its calls go, and in a rehearsal what gives a model its transport
 #: instead of the model itself.
-DESK: contextvars.ContextVar[Desk | None] = contextvars.ContextVar("fanfold_desk", default=None)
+BROKER: contextvars.ContextVar[CallBroker | None] = contextvars.ContextVar("fanfold_desk", default=None)
 ROUTE: contextvars.ContextVar[Route | None] = contextvars.ContextVar("fanfold_route", default=None)
 REHEARSAL: contextvars.ContextVar[Callable[[Any], Any] | None] = contextvars.ContextVar(
     "fanfold_rehearsal", default=None
@@ -393,14 +393,14 @@ def open_requests(ledger: Ledger, run: int) -> tuple[int, int]:
 
 
 __all__ = [
-    "DESK",
+    "BROKER",
     "FLIGHT",
     "METER",
     "REHEARSAL",
     "ROUTE",
     "Budget",
     "Call",
-    "Desk",
+    "CallBroker",
     "Flight",
     "Meter",
     "Metrics",
@@ -414,7 +414,7 @@ __all__ = [
     "ask_sync",
     "at_work",
     "counted",
-    "current_desk",
+    "current_broker",
     "open_requests",
     "waiting",
 ]

@@ -141,7 +141,7 @@ def waiting(what: str, until: float | None = None, *, since: float | None = None
 
 @dataclass(slots=True)
 class Metrics:
-    """What a desk counts beyond the calls the ledger holds; `utilisation` is how much of a model's rate was used."""
+    """What a broker counts beyond the calls the ledger holds; `utilisation` is how much of a model's rate was used."""
 
     calls: int = 0
     cached: int = 0
@@ -168,7 +168,7 @@ class Metrics:
 
 
 def counted(ledger: Ledger, run: int) -> Metrics:
-    """What the desks of a run have counted so far."""
+    """What the brokers of a run have counted so far."""
     for (text,) in ledger.read("SELECT counts FROM desk WHERE run = ?", (run,)):
         return ledger.value(text, Metrics, what=f"the counts of run {run}")  # type: ignore[no-any-return]
     return Metrics()

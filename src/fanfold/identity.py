@@ -40,7 +40,7 @@ class Identity:
     def of(cls, study: Study[Any]) -> Identity:
         prints = {
             "evaluate": fingerprint(study.evaluate),
-            "fold": fingerprint(study.fold, "fold"),
+            "aggregate": fingerprint(study.aggregate, "aggregate"),
             # A run uses copies of these two, so what they hold is what they were given.
             "strategy": fingerprint(study.strategy, "strategy", untouched=True),
             "schedule": fingerprint(study.schedule, "schedule", untouched=True),
@@ -51,7 +51,7 @@ class Identity:
             "strategy": type(study.strategy).__qualname__,
             "schedule": type(study.schedule).__qualname__,
             "evaluate": prints["evaluate"].text,
-            "fold": prints["fold"].text,
+            "aggregate": prints["aggregate"].text,
             "cases": digest(encode(study.seeded_cases, "the cases")).hex(),
             "seed": study.seed,
             "window": study.effective_window,
@@ -72,11 +72,11 @@ class Identity:
 
     def changes(self, recorded: Mapping[str, Any]) -> Changes:
         """What a study has that is not as in the record of its run."""
-        found = Changes()
+        recorded, found = _renamed(recorded), Changes()
         for key, value in self.record.items():
-            if key not in ("evaluate", "fold", "parts", "version") and value != recorded.get(key):
+            if key not in ("evaluate", "aggregate", "parts", "version") and value != recorded.get(key):
                 found.refused[key] = f"{key} was {recorded.get(key)!r}, is {value!r}"
-        for role in ("evaluate", "fold"):
+        for role in ("evaluate", "aggregate"):
             self._compare_text(role, recorded, found)
         for role in ("strategy", "schedule", "conclude"):
             self._compare_parts(role, recorded, found)
@@ -115,6 +115,14 @@ class Identity:
             found.refused[role] = _listed(settings)
         elif settings or code:
             found.notices.append(f"{role} has changed since this run began: {_listed(settings or code)}")
+
+
+def _renamed(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with today's names: version 0.1.0 called what combines the scores of the cases `fold`."""
+    now = {("aggregate" if key == "fold" else key): value for key, value in recorded.items()}
+    if "fold" in (parts := now.get("parts") or {}):
+        now["parts"] = {("aggregate" if key == "fold" else key): value for key, value in parts.items()}
+    return now
 
 
 def _settings(role: str, parts: Mapping[str, str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ CURRENCY = "USD"
 
 
 class _Counts(msgspec.Struct):
-    """Of what the desks of a run counted, what is said about its money."""
+    """Of what the brokers of a run counted, what is said about its money."""
 
     cached: int = 0
     shared: int = 0
@@ -68,8 +68,8 @@ class Spending:
             f"SELECT why_full, count(*) FROM payment WHERE run IN {marks} AND why_full IS NOT NULL AND batch IS NULL "
             "GROUP BY why_full ORDER BY count(*) DESC, why_full"
         )
-        desks = list(ledger.read(f"SELECT run, counts FROM desk WHERE run IN {marks}", runs))
-        counts = [ledger.value(text, _Counts, what=f"the counts of run {run}") for run, text in desks]
+        brokers = list(ledger.read(f"SELECT run, counts FROM desk WHERE run IN {marks}", runs))
+        counts = [ledger.value(text, _Counts, what=f"the counts of run {run}") for run, text in brokers]
         names = ("calls", "cost", "unpriced", "input_tokens", "output_tokens", "cached_tokens", "estimated", "batched")
         return cls(
             **dict(zip(names, ledger.one(sums, runs))),

@@ -9,15 +9,15 @@ from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.events import Progress
-from fanfold.fold import Cell, Fold, Rules, Tally
 from fanfold.ledger import Insert, RunJournal
 from fanfold.ledger.commits import Then
 from fanfold.schedule import Schedule
+from fanfold.search_loop import Cell, Rules, SearchLoop, Tally
 from fanfold.strategy import Strategy, revived
 from fanfold.types import Outcome, Result, Trial
 
 
-class Refill(Fold[Any]):
+class Refill(SearchLoop[Any]):
     """A search that asks for nothing new: its cells are the failed ones of a run.
 
     The search itself is not told again: what it asked later it asked because of what it was told.

@@ -22,7 +22,7 @@ from fanfold.errors import ConfigError
 from fanfold.events import Progress
 from fanfold.executors.base import name_of
 from fanfold.models.anthropic import Anthropic
-from fanfold.models.batch import BatchExecutor
+from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.http import Response
 from fanfold.models.model import OUTPUT_GUESS, Model
 from fanfold.models.openai import Compatible

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from fanfold import executors
-from fanfold.calls import Cache, Desk, Metrics, at_work, counted, open_requests
+from fanfold.calls import Cache, CallBroker, Metrics, at_work, counted, open_requests
+from fanfold.dispatcher import Dispatcher, Work, makes_snapshots
 from fanfold.encoding import derive_seed, encode, words
 from fanfold.errors import ConfigError, OnlyFailures, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
-from fanfold.fold import Fold, Rules, Tally
 from fanfold.identity import REMEDY, Identity
 from fanfold.ledger import RUN_NAME, Commits, Insert, Ledger, RunJournal, RunLock, create_run, forget_run
 from fanfold.money import Budget, Spending, belonging
 from fanfold.refill import Refill, RefillJournal, kinds_of
-from fanfold.road import Road, Work, makes_snapshots
+from fanfold.search_loop import Rules, SearchLoop, Tally
 from fanfold.stop import MaxCost, MaxFailures, limited
 from fanfold.strategy import Strategy, revived
 from fanfold.summary import Summary
@@ -68,7 +68,7 @@ Conclude: TypeAlias = "Callable[[Run[Any], Go], Awaitable[Summary]]"
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class RunOptions:
     """How a study is run: the arguments of `Study.run`."""
 
     executor: Any
@@ -87,7 +87,7 @@ class How:
 class Start:
     """A study and how to run it, checked and put together; calling it runs it."""
 
-    def __init__(self, study: Study[Any], how: How) -> None:
+    def __init__(self, study: Study[Any], how: RunOptions) -> None:
         self.study = study
         self.how = how
         self.name = how.run or f"{study.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
@@ -141,9 +141,9 @@ class Start:
 
         status, reason = "failed", "it ended in an error"
         try:
-            # The executor ends before the desk: what it left to providers may need their lines once more.
-            async with self._desk(journal) as desk, self.executor:
-                fold, reason = await self._searched(journal, clock, desk)
+            # The executor ends before the broker: what it left to providers may need their lines once more.
+            async with self._broker(journal) as broker, self.executor:
+                search, reason = await self._searched(journal, clock, broker)
             status = "stopped" if reason == INTERRUPTED else "finished"
         except asyncio.CancelledError:
             status, reason = "stopped", INTERRUPTED
@@ -161,38 +161,40 @@ class Start:
             commits.close()
             if new and status == "failed":
                 forget_run(ledger, journal.run)
-        self._emit(RunStopped(reason, fold.progress))
-        return Run(self.name, fold.tally.best, fold.progress, reason, fold.tally.trace.hexdigest(), ledger)
+        self._emit(RunStopped(reason, search.progress))
+        return Run(self.name, search.tally.best, search.progress, reason, search.tally.trace.hexdigest(), ledger)
 
-    async def _searched(self, journal: RunJournal, clock: Callable[[], float], desk: Desk) -> tuple[Fold[Any], str]:
+    async def _searched(
+        self, journal: RunJournal, clock: Callable[[], float], broker: CallBroker
+    ) -> tuple[SearchLoop[Any], str]:
         """Failed evaluations again where that is wanted, then the search; gives what was done last and why it ended."""
-        desk.notice = lambda text: self._emit(Notice(text))
-        fold, reopened = self._fold(journal, clock)
+        broker.notice = lambda text: self._emit(Notice(text))
+        search, reopened = self._search_loop(journal, clock)
         self._announce(journal)
         journal.status("running", None, journal.elapsed)
         if self.how.retry_failed:
-            again = RefillJournal(journal, fold.schedule)
-            cells = again.failed_cells(kinds_of(self.how.retry_failed), fold.strategy, fold.rules)
+            again = RefillJournal(journal, search.schedule)
+            cells = again.failed_cells(kinds_of(self.how.retry_failed), search.strategy, search.rules)
             self._emit(Notice(f"{len(cells)} failed evaluation(s) are made again"))
             if cells:
-                refill = Refill(fold.strategy, fold.schedule, fold.rules, again, cells)
-                reason = await self._driven(refill, again, desk)
+                refill = Refill(search.strategy, search.schedule, search.rules, again, cells)
+                reason = await self._driven(refill, again, broker)
                 if refill.stopped is not None:
                     return refill, reason
                 journal = RunJournal(journal.ledger, journal.run, journal.commits)
-                fold, reopened = self._fold(journal, clock)
-        return fold, await self._driven(fold, journal, desk, reopened)
+                search, reopened = self._search_loop(journal, clock)
+        return search, await self._driven(search, journal, broker, reopened)
 
     async def _driven(
-        self, fold: Fold[Any], journal: RunJournal, desk: Desk, reopened: Sequence[Trial[Any]] = ()
+        self, search: SearchLoop[Any], journal: RunJournal, broker: CallBroker, reopened: Sequence[Trial[Any]] = ()
     ) -> str:
         study, how = self.study, self.how
         limits = (study.timeout, study.retries, how.reuse, how.max_failures)
         work = Work(study.evaluate, self._evaluator, *limits)
-        road = Road(fold, journal, self.executor, work, self.watch, how.grace)
-        desk.halt = road.halt
-        self.handed_over(_stopper(road))
-        return await road.drive(reopened)
+        dispatcher = Dispatcher(search, journal, self.executor, work, self.watch, how.grace)
+        broker.halt = dispatcher.halt
+        self.handed_over(_stopper(dispatcher))
+        return await dispatcher.drive(reopened)
 
     async def _concluded(self, done: Run[Any], conclude: Conclude) -> Run[Any]:
         """The run with what its study makes of it; interrupted on the way, the run counts as interrupted."""
@@ -243,22 +245,22 @@ class Start:
         self.stop = stop
 
     @contextlib.asynccontextmanager
-    async def _desk(self, journal: RunJournal) -> AsyncIterator[Desk]:
-        """A desk for the model calls of the run's evaluations."""
+    async def _broker(self, journal: RunJournal) -> AsyncIterator[CallBroker]:
+        """A broker for the model calls of the run's evaluations."""
         ledger, run = journal.ledger, journal.run
         collects = self.executor.name.startswith("batch")
         budget = Budget.of(ledger, run, self.study.stop.cost_limit(), collects=collects)
-        desk = Desk(ledger, journal.commits, run=run, cache=self.how.cache, budget=budget)
+        broker = CallBroker(ledger, journal.commits, run=run, cache=self.how.cache, budget=budget)
         grace = self.how.grace
         try:
-            with at_work(desk):
-                yield desk
+            with at_work(broker):
+                yield broker
             grace = 0.0  # what was to be waited for has been waited for
         finally:
-            await desk.close(grace)
-            if desk.metrics != Metrics():
-                total = desk.metrics.plus(counted(ledger, run))
-                journal.commits.put(Insert.DESK, (run, encode(total)))
+            await broker.close(grace)
+            if broker.metrics != Metrics():
+                total = broker.metrics.plus(counted(ledger, run))
+                journal.commits.put(Insert.COUNTS, (run, encode(total)))
 
     def _find_or_create(self, ledger: Ledger) -> int:
         name, identity = self.name, Identity.of(self.study)
@@ -296,7 +298,7 @@ class Start:
             if self.how.reuse == "run":  # equal cells of this run are found under what it was called then
                 self._evaluator = recorded["evaluate"]
 
-    def _fold(self, journal: RunJournal, clock: Callable[[], float]) -> tuple[Fold[Any], list[Trial[Any]]]:
+    def _search_loop(self, journal: RunJournal, clock: Callable[[], float]) -> tuple[SearchLoop[Any], list[Trial[Any]]]:
         """A fresh search, or one that takes over from the last snapshot of a strategy that makes them."""
         study = self.study
         strategy, schedule = copy.deepcopy(study.strategy), copy.deepcopy(study.schedule)
@@ -307,14 +309,14 @@ class Start:
             study.effective_window,
             study.in_order,
             copy.deepcopy(study.stop),
-            study.fold,
+            study.aggregate,
             study.failed_score,
             clock,
         )
         snapshot = journal.last_snapshot() if makes_snapshots(strategy, schedule) else None
         if snapshot is None:
             tally = Tally(reused=journal.reused)
-            return Fold(strategy, schedule, rules, journal, journal.script(), journal.recorded, tally), []
+            return SearchLoop(strategy, schedule, rules, journal, journal.script(), journal.recorded, tally), []
         told, asked, state = snapshot
         strategy.load(state)  # type: ignore[attr-defined]
         reopened = [
@@ -322,8 +324,8 @@ class Start:
             for number, text, origin in journal.open_rows(told, asked)
         ]
         tally = _tally(strategy, journal, rules, told, asked)
-        fold = Fold(strategy, schedule, rules, journal, journal.script(told), journal.recorded, tally)
-        return fold, reopened
+        search = SearchLoop(strategy, schedule, rules, journal, journal.script(told), journal.recorded, tally)
+        return search, reopened
 
     def _announce(self, journal: RunJournal) -> None:
         study, slots = self.study, self.executor.slots
@@ -351,7 +353,7 @@ class Start:
             self.watch(event)
 
 
-def _stopper(road: Road) -> Callable[[bool], None]:
+def _stopper(dispatcher: Dispatcher) -> Callable[[bool], None]:
     """A function that any thread may call to stop the run, gently or (True) at once."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -361,7 +363,7 @@ def _stopper(road: Road) -> Callable[[bool], None]:
             if now:
                 loop.call_soon_threadsafe(task.cancel)
             else:
-                loop.call_soon_threadsafe(road.stop, INTERRUPTED)
+                loop.call_soon_threadsafe(dispatcher.stop, INTERRUPTED)
 
     return stop
 

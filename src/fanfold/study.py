@@ -18,7 +18,7 @@ from fanfold.errors import ConfigError
 from fanfold.events import Watcher
 from fanfold.executors import Executor
 from fanfold.identity import Identity
-from fanfold.running import Conclude, How, Run, Start
+from fanfold.running import Conclude, Run, RunOptions, Start
 from fanfold.schedule import Schedule
 from fanfold.schedules import AllCases
 from fanfold.signals import run_guarded
@@ -41,10 +41,10 @@ class Study(Generic[C]):
     A method `check_ready()` of the evaluator is called before the run begins and raises where nothing can be evaluated:
     no key, an unknown model, a package that is missing.
 
-    A trial's score is `fold` of its cases' scores; a trial with a failed case has none, unless `failed_score` says what
-    a failed case counts.  `window` is how many trials may be open at once: an ask knows all but the last `window`
-    results, which makes the search the same on every executor.  With `in_order=False` results are told as they come
-    (no waiting for stragglers); the order is recorded, so such a run still resumes exactly.
+    A trial's score is `aggregate` of its cases' scores; a trial with a failed case has none, unless `failed_score` says
+    what a failed case counts. `window` is how many trials may be open at once: an ask knows all but the last `window`
+    results, which makes the search the same on every executor. With `in_order=False` results are told as they come (no
+    waiting for stragglers); the order is recorded, so such a run still resumes exactly.
 
     `shown(result)` gives a few words about a finished trial for those who watch the run.
 
@@ -61,7 +61,7 @@ class Study(Generic[C]):
     seed: int = 0
     window: int | None = None
     in_order: bool = True
-    fold: Callable[[Sequence[float]], float] = statistics.fmean
+    aggregate: Callable[[Sequence[float]], float] = statistics.fmean
     failed_score: float | None = None
     timeout: float | None = None
     retries: int = 0
@@ -113,7 +113,7 @@ class Study(Generic[C]):
         stops at once.  Works inside a running event loop too (a notebook).
         """
         given = (executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {}), cache)
-        return run_guarded(Start(self, How(*given, max_failures, retry_failed)))
+        return run_guarded(Start(self, RunOptions(*given, max_failures, retry_failed)))
 
     async def run_async(
         self,
@@ -132,7 +132,7 @@ class Study(Generic[C]):
     ) -> Run[C]:
         """`run` for code that is itself asynchronous; cancelling it stops the run and keeps what is finished."""
         given = (executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {}), cache)
-        return await Start(self, How(*given, max_failures, retry_failed))()
+        return await Start(self, RunOptions(*given, max_failures, retry_failed))()
 
     @functools.cached_property
     def seeded_cases(self) -> tuple[Case, ...]:

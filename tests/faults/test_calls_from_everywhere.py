@@ -21,7 +21,7 @@ from fanfold.errors import CallFailed, NoWayHome
 from fanfold.executors.processes import packed
 from fanfold.executors.worker import dumps, loads
 from fanfold.limits import Limits
-from fanfold.models.batch import BatchExecutor
+from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.http import Http
 from fanfold.models.model import Model
 from fanfold.models.openai import OpenAI

@@ -113,7 +113,7 @@ TABLES = (
     "evaluation",
     "call",
     "batch",
-    "desk",
+    "broker",
     "summary",
     "snapshot",
     "blob",

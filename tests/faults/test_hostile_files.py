@@ -370,7 +370,7 @@ async def heavy(candidate: int, case: Case) -> Ok:
 def test_a_reader_that_pauses_is_noticed_before_the_log_fills_the_disk(
     ledger: Path, monkeypatch: pytest.MonkeyPatch, paused: bool
 ) -> None:
-    monkeypatch.setattr("fanfold.road.TICK", 0.01)
+    monkeypatch.setattr("fanfold.dispatcher.TICK", 0.01)
     monkeypatch.setattr("fanfold.ledger.store.MOST_LOG", 16 * 2**20)
     with Ledger(ledger):
         reader = sqlite3.connect(ledger)

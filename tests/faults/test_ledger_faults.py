@@ -408,7 +408,7 @@ def other_evaluator(candidate: Any, case: Case) -> float:
         ("seed", lambda old: replace(old, seed=8)),
         ("window", lambda old: replace(old, window=3)),
         ("in_order", lambda old: replace(old, in_order=False)),
-        ("fold", lambda old: replace(old, fold=min)),
+        ("aggregate", lambda old: replace(old, aggregate=min)),
         ("strategy", lambda old: replace(old, strategy=Random(Space(x=Float(0, 1))))),
     ],
 )
@@ -436,7 +436,7 @@ def test_a_strategy_that_asks_something_else_is_found_out(ledger: Path, monkeypa
 def test_only_a_changed_evaluator_can_be_accepted(ledger: Path, trace: str) -> None:
     changed = replace(study(), evaluate=other_evaluator)
     assert changed.run(ledger=ledger, run="search", accept_changes=True).trace == trace
-    for both in (replace(changed, seed=8), replace(study(), seed=8), replace(changed, fold=min)):
+    for both in (replace(changed, seed=8), replace(study(), seed=8), replace(changed, aggregate=min)):
         with pytest.raises(ReplayDivergence):
             both.run(ledger=ledger, run="search", accept_changes=True)
 

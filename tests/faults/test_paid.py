@@ -15,7 +15,7 @@ import pytest
 
 from fanfold import Case, MaxCost, MaxTrials, Run, Study, Sweep
 from fanfold.ledger import Ledger
-from fanfold.models.batch import BatchExecutor
+from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.model import Model
 from fanfold.models.naming import model
 from fanfold.models.pricing import price_of
@@ -180,24 +180,24 @@ def test_a_budget_refuses_to_continue_a_run_that_paid_a_price_nobody_knows(tmp_p
 
 
 def test_a_stop_by_the_budget_does_not_wait_for_calls_that_were_never_sent(tmp_path: Path) -> None:
-    from fanfold.calls import Call, Desk
+    from fanfold.calls import Call, CallBroker
     from fanfold.errors import CallFailed
     from fanfold.money import Budget
 
     async def main() -> tuple[float, list[CallFailed]]:
         stops: list[CallFailed] = []
-        desk = Desk(budget=Budget(1.0), halt=stops.append)
+        broker = CallBroker(budget=Budget(1.0), halt=stops.append)
 
         async def never(call: Call) -> Any:
             raise AssertionError("sent")
 
         calls = [Call("m", "e", str(number), 0, 1, 1, 2.0) for number in range(3)]
-        asked = [asyncio.ensure_future(desk.answer(call, never)) for call in calls]
+        asked = [asyncio.ensure_future(broker.answer(call, never)) for call in calls]
         await asyncio.sleep(1)
-        assert not desk.paying
-        begun = desk.loop.time()
-        await desk.close(grace=60.0)
-        took = desk.loop.time() - begun
+        assert not broker.paying
+        begun = broker.loop.time()
+        await broker.close(grace=60.0)
+        took = broker.loop.time() - begun
         await asyncio.gather(*asked, return_exceptions=True)
         return took, stops
 
@@ -206,22 +206,22 @@ def test_a_stop_by_the_budget_does_not_wait_for_calls_that_were_never_sent(tmp_p
 
 
 def test_a_stop_by_the_budget_lets_a_call_arrive_that_is_paid_for(tmp_path: Path) -> None:
-    from fanfold.calls import Call, Desk, Reply, Sent
+    from fanfold.calls import Call, CallBroker, Reply, Sent
 
     async def main() -> float:
-        desk = Desk()
+        broker = CallBroker()
 
         async def slow(call: Call) -> Sent:
             await asyncio.sleep(5)
             return Sent(Reply(text="late", cost=0.1))
 
-        asked = asyncio.ensure_future(desk.answer(Call("m", "e", "x", 0, 1, 1, 0.2), slow))
+        asked = asyncio.ensure_future(broker.answer(Call("m", "e", "x", 0, 1, 1, 0.2), slow))
         await asyncio.sleep(1)
-        assert desk.paying
-        begun = desk.loop.time()
-        await desk.close(grace=60.0)
+        assert broker.paying
+        begun = broker.loop.time()
+        await broker.close(grace=60.0)
         assert (await asked).text == "late"
-        return desk.loop.time() - begun
+        return broker.loop.time() - begun
 
     assert run_virtual(main()) == pytest.approx(4)
 

@@ -16,7 +16,7 @@ from fanfold.errors import CallFailed
 from fanfold.events import Event, Notice, Ticked
 from fanfold.limits import Limits
 from fanfold.models import Model, model
-from fanfold.models.batch import BatchExecutor
+from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.pricing import Price
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.running import Run

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fanfold import Case, Study, Sweep
-from fanfold.calls import DESK, Waiting
+from fanfold.calls import BROKER, Waiting
 from fanfold.errors import CallFailed
 from fanfold.models import Model, model
 from fanfold.models.breaker import Breaker
@@ -289,10 +289,10 @@ def test_waiting_an_outage_of_an_hour_less_a_bit_fails_nothing_and_says_what_is_
     seen: list[tuple[float, Waiting | None]] = []
 
     async def look() -> None:
-        clock, desk = asyncio.get_running_loop().time, DESK.get()
-        assert desk is not None
+        clock, broker = asyncio.get_running_loop().time, BROKER.get()
+        assert broker is not None
         while True:
-            seen.append((clock(), desk.waits()))
+            seen.append((clock(), broker.waits()))
             await asyncio.sleep(7.0)
 
     async def evaluate(candidate: int, case: Case) -> float:

@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanfold import Case, ConfigError, MaxCost, Ok, Study, Sweep
-from fanfold.calls import DESK, Desk
+from fanfold.calls import BROKER, CallBroker
 from fanfold.errors import CallFailed
 from fanfold.executors import make
 from fanfold.ledger import Commits, Ledger
 from fanfold.limits import Limits
 from fanfold.models.anthropic import Anthropic
-from fanfold.models.batch import BatchExecutor
-from fanfold.models.batches import AnthropicBatches, OpenAIBatches
-from fanfold.models.batching import Remote, Results
+from fanfold.models.batch.dialects import AnthropicBatches, OpenAIBatches
+from fanfold.models.batch.executor import BatchExecutor
+from fanfold.models.batch.protocol import Remote, Results
 from fanfold.models.http import Response
 from fanfold.models.model import Model
 from fanfold.models.openai import Compatible, OpenAI
@@ -755,8 +755,8 @@ def test_what_a_desk_is_given_is_durable_before_it_is_answered(tmp_path: Path) -
     async def main() -> None:
         ledger = Ledger(tmp_path / "l.db")
         commits = Commits(ledger)
-        desk = Desk(ledger, commits, run=None)
-        before = DESK.set(desk)
+        broker = CallBroker(ledger, commits, run=None)
+        before = BROKER.set(broker)
 
         async def ask(n: int) -> None:
             await world.model.generate(f"hello {n}")
@@ -764,8 +764,8 @@ def test_what_a_desk_is_given_is_durable_before_it_is_answered(tmp_path: Path) -
 
         async with batch() as executor:
             await asyncio.gather(*(executor.run(ask, n) for n in range(3)))
-        await desk.close()
-        DESK.reset(before)
+        await broker.close()
+        BROKER.reset(before)
         await commits.flush()
         commits.close()
 

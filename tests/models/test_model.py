@@ -1,4 +1,4 @@
-"""What a model and its desk promise: limits kept, failures typed, nothing paid twice, no key anywhere."""
+"""What a model and its broker promise: limits kept, failures typed, nothing paid twice, no key anywhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fanfold import Case, MaxCost, MaxTrials, Study, Sweep
-from fanfold.calls import DESK, Budget, Call, Desk, Reply, Sent
+from fanfold.calls import BROKER, Budget, Call, CallBroker, Reply, Sent
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.ledger import Commits, Ledger
 from fanfold.limits import Limits
@@ -38,19 +38,19 @@ def simulated(
     return replace(model(f"simulated/{name}"), connect=lambda: transport, key=KEY, **options), simulator
 
 
-def with_desk(path: Path | None, body: Callable[[Desk], Awaitable[Any]], **options: Any) -> Any:
-    """Run `body` on the virtual clock with a desk over a ledger."""
+def with_desk(path: Path | None, body: Callable[[CallBroker], Awaitable[Any]], **options: Any) -> Any:
+    """Run `body` on the virtual clock with a broker over a ledger."""
 
     async def main() -> Any:
         ledger = Ledger(path)
         commits = Commits(ledger)
-        desk = Desk(ledger, commits, **options)
-        before = DESK.set(desk)
+        broker = CallBroker(ledger, commits, **options)
+        before = BROKER.set(broker)
         try:
-            return await body(desk)
+            return await body(broker)
         finally:
-            DESK.reset(before)
-            await desk.close()
+            BROKER.reset(before)
+            await broker.close()
             await commits.flush()
             commits.close()
             ledger.close()
@@ -65,7 +65,7 @@ def with_desk(path: Path | None, body: Callable[[Desk], Awaitable[Any]], **optio
 def test_a_reply_has_text_usage_cost_and_time(name: str) -> None:
     asked, simulator = simulated(name)
 
-    async def body(desk: Desk) -> Reply:
+    async def body(broker: CallBroker) -> Reply:
         return await asked.generate("Name a city.", system="Be brief.", max_tokens=20, temperature=0.5)
 
     reply = with_desk(None, body)
@@ -119,7 +119,7 @@ def test_keys_never_show(tmp_path: Path) -> None:
 def test_the_same_request_is_paid_once_across_runs_and_samples_are_apart(tmp_path: Path) -> None:
     asked, simulator = simulated()
 
-    async def body(desk: Desk) -> list[Reply]:
+    async def body(broker: CallBroker) -> list[Reply]:
         first = await asked.generate("Say something.", max_tokens=20)
         again = await asked.generate("Say something.", max_tokens=20)
         other = await asked.generate("Say something.", max_tokens=20, sample=1)
@@ -136,7 +136,7 @@ def test_the_same_request_is_paid_once_across_runs_and_samples_are_apart(tmp_pat
 def test_the_cache_does_what_its_mode_says(tmp_path: Path, cache: Any, charges: int) -> None:
     asked, simulator = simulated()
 
-    async def body(desk: Desk) -> Reply:
+    async def body(broker: CallBroker) -> Reply:
         return await asked.generate("Hello")
 
     with_desk(tmp_path / "a.db", body)
@@ -147,10 +147,10 @@ def test_the_cache_does_what_its_mode_says(tmp_path: Path, cache: Any, charges: 
 def test_offline_answers_from_the_ledger_only(tmp_path: Path) -> None:
     asked, simulator = simulated()
 
-    async def known(desk: Desk) -> Reply:
+    async def known(broker: CallBroker) -> Reply:
         return await asked.generate("Hello")
 
-    async def unknown(desk: Desk) -> Reply:
+    async def unknown(broker: CallBroker) -> Reply:
         return await asked.generate("Never asked")
 
     with_desk(tmp_path / "a.db", known)
@@ -163,7 +163,7 @@ def test_offline_answers_from_the_ledger_only(tmp_path: Path) -> None:
 def test_identical_calls_in_flight_share_one_request(tmp_path: Path) -> None:
     asked, simulator = simulated()
 
-    async def body(desk: Desk) -> list[Reply]:
+    async def body(broker: CallBroker) -> list[Reply]:
         return await asyncio.gather(*(asked.generate("All at once") for _ in range(20)))
 
     replies = with_desk(tmp_path / "a.db", body)
@@ -175,7 +175,7 @@ def test_a_reply_is_on_disk_before_the_evaluation_goes_on(tmp_path: Path) -> Non
     asked, _ = simulated()
     path = tmp_path / "a.db"
 
-    async def body(desk: Desk) -> int:
+    async def body(broker: CallBroker) -> int:
         await asked.generate("Hello")
         with sqlite3.connect(path) as other:
             return int(other.execute("SELECT count(*) FROM call").fetchone()[0])
@@ -188,7 +188,7 @@ def test_a_call_whose_asker_gave_up_is_carried_through_and_kept(tmp_path: Path) 
 
     asked, simulator = simulated(config=SimulatorConfig(latency=Latency(10.0)))
 
-    async def body(desk: Desk) -> Reply:
+    async def body(broker: CallBroker) -> Reply:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(2):
                 await asked.generate("Slow")
@@ -212,8 +212,8 @@ def faulty(*faults: Fault, **options: Any) -> tuple[Model, Simulator]:
 def test_what_passes_is_retried_until_it_has_passed(kind: str) -> None:
     asked, _ = faulty(Fault(kind, times=3))
 
-    async def body(desk: Desk) -> tuple[Reply, int]:
-        return await asked.generate("Hello"), desk.metrics.retries
+    async def body(broker: CallBroker) -> tuple[Reply, int]:
+        return await asked.generate("Hello"), broker.metrics.retries
 
     reply, retries = with_desk(None, body)
     assert reply.text and retries == 3
@@ -222,10 +222,10 @@ def test_what_passes_is_retried_until_it_has_passed(kind: str) -> None:
 def test_a_hung_server_ends_at_the_deadline_and_is_tried_again() -> None:
     asked, _ = faulty(Fault("hang", times=1), timeout=30.0)
 
-    async def body(desk: Desk) -> float:
-        begun = desk.loop.time()
+    async def body(broker: CallBroker) -> float:
+        begun = broker.loop.time()
         await asked.generate("Hello")
-        return desk.loop.time() - begun
+        return broker.loop.time() - begun
 
     assert 30 <= with_desk(None, body) <= 40
 
@@ -246,7 +246,7 @@ def test_a_request_that_always_fails_is_given_up_while_others_pass() -> None:
     transport = Poisoned(Simulator(SimulatorConfig()))
     asked = replace(model("simulated/gpt-6-luna"), connect=lambda: transport)
 
-    async def body(desk: Desk) -> None:
+    async def body(broker: CallBroker) -> None:
         others = asyncio.create_task(_keep_asking(asked, 200))
         with pytest.raises(CallFailed, match="boom") as caught:
             await asked.generate("poison")
@@ -260,11 +260,11 @@ def test_a_request_that_always_fails_is_given_up_while_others_pass() -> None:
 def test_an_endless_outage_is_given_up_at_last() -> None:
     asked, simulator = faulty(Fault("internal"))
 
-    async def body(desk: Desk) -> float:
+    async def body(broker: CallBroker) -> float:
         with pytest.raises(CallFailed) as caught:
             await asked.generate("Hello")
         assert caught.value.kind == "server"
-        return desk.loop.time()
+        return broker.loop.time()
 
     assert 3600 <= with_desk(None, body) <= 3800
     assert not simulator.charges
@@ -279,9 +279,9 @@ async def _keep_asking(asked: Model, times: int) -> None:
 def test_an_outage_of_half_an_hour_is_waited_out_without_hammering() -> None:
     asked, simulator = faulty(Fault("unavailable", end=1800.0))
 
-    async def body(desk: Desk) -> tuple[float, int]:
+    async def body(broker: CallBroker) -> tuple[float, int]:
         replies = await asyncio.gather(*(asked.generate(f"say {n}") for n in range(50)))
-        return desk.loop.time(), sum(bool(reply.text) for reply in replies)
+        return broker.loop.time(), sum(bool(reply.text) for reply in replies)
 
     took, answered = with_desk(None, body)
     assert answered == 50 and took < 1900
@@ -383,7 +383,7 @@ def test_a_cost_limit_is_never_exceeded(tmp_path: Path, slots: int) -> None:
 def test_a_cost_limit_with_an_unknown_price_is_refused_before_anything_is_sent() -> None:
     asked, simulator = simulated(price=None)
 
-    async def body(desk: Desk) -> None:
+    async def body(broker: CallBroker) -> None:
         await asked.generate("Hello")
 
     with pytest.raises(CallFailed, match=r"price of .* is not known"):
@@ -394,8 +394,8 @@ def test_a_cost_limit_with_an_unknown_price_is_refused_before_anything_is_sent()
 def test_an_unknown_price_is_unknown_not_free() -> None:
     asked, _ = simulated(price=None)
 
-    async def body(desk: Desk) -> tuple[Reply, int]:
-        return await asked.generate("Hello"), desk.metrics.unpriced
+    async def body(broker: CallBroker) -> tuple[Reply, int]:
+        return await asked.generate("Hello"), broker.metrics.unpriced
 
     reply, unpriced = with_desk(None, body)
     assert reply.cost is None and unpriced == 1
@@ -431,10 +431,10 @@ def test_a_told_limit_is_kept_without_a_single_refusal() -> None:
     config = SimulatorConfig(limits=ServerLimits(rpm=600, burst_seconds=1.0))
     asked, simulator = simulated(config=config, limits=Limits(requests_per_minute=600))
 
-    async def body(desk: Desk) -> tuple[float, int]:
-        begun = desk.loop.time()
+    async def body(broker: CallBroker) -> tuple[float, int]:
+        begun = broker.loop.time()
         await asyncio.gather(*(asked.generate(f"say {n}") for n in range(200)))
-        return desk.loop.time() - begun, desk.metrics.refused
+        return broker.loop.time() - begun, broker.metrics.refused
 
     took, refused = with_desk(None, body)
     assert refused == 0 and len(simulator.charges) == 200
@@ -466,11 +466,11 @@ def test_a_sender_that_raises_leaves_no_trace() -> None:
     async def broken(call: Call) -> Sent:
         raise RuntimeError("cable cut")
 
-    async def body(desk: Desk) -> None:
+    async def body(broker: CallBroker) -> None:
         call = Call("m", "e", "{}", 0, 1, 1, None)
         for _ in range(2):
             with pytest.raises(RuntimeError, match="cable cut"):
-                await desk.answer(call, broken)
+                await broker.answer(call, broken)
 
     with_desk(None, body)
 

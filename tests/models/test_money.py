@@ -12,7 +12,7 @@ import pytest
 from fanfold import Case, MaxCost, Run, Study, Sweep
 from fanfold.limits import Limits
 from fanfold.models.anthropic import Anthropic
-from fanfold.models.batch import BatchExecutor
+from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.model import Model
 from fanfold.models.openai import Compatible, OpenAI
 from fanfold.models.pricing import TABLE, price_of

@@ -142,7 +142,7 @@ def test_without_a_configured_provider_calls_just_go() -> None:
 def test_without_the_package_desks_do_not_even_look() -> None:
     code = (
         "import sys; sys.modules['opentelemetry'] = None\n"
-        "import fanfold.models.model\nfrom fanfold.calls import Desk\nassert Desk.observe is None"
+        "import fanfold.models.model\nfrom fanfold.calls import CallBroker\nassert CallBroker.observe is None"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

@@ -690,7 +690,7 @@ def low(scores: Any, share: float = 0.5) -> float:
         ({"strategy": Random(SPACE)}, "strategy was 'Genetic', is 'Random'"),
         ({"schedule": Racing(error=0.2)}, r"schedule\.error was 0\.05, is 0\.2"),
         ({"schedule": Halving()}, "schedule was 'Racing', is 'Halving'"),
-        ({"fold": functools.partial(low, share=0.25)}, r"fold\.share was 0\.5, is 0\.25"),
+        ({"aggregate": functools.partial(low, share=0.25)}, r"aggregate\.share was 0\.5, is 0\.25"),
     ],
 )
 def test_a_changed_setting_of_a_strategy_schedule_or_fold_is_refused_by_name(
@@ -700,7 +700,7 @@ def test_a_changed_setting_of_a_strategy_schedule_or_fold_is_refused_by_name(
         given = {
             "strategy": Genetic(SPACE, population=4),
             "schedule": Racing(),
-            "fold": functools.partial(low, share=0.5),
+            "aggregate": functools.partial(low, share=0.5),
         }
         return study(score, **given | {"cases": range(2), "window": 4} | change)
 

@@ -243,7 +243,7 @@ def test_a_failed_or_dropped_trial_is_never_the_best() -> None:
 
 def test_a_fold_that_gives_no_finite_number_gives_no_score() -> None:
     for fold in (lambda scores: math.nan, lambda scores: math.inf):
-        run = Study(Sweep([1, 2]), plain, fold=fold).run()
+        run = Study(Sweep([1, 2]), plain, aggregate=fold).run()
         assert [result.score for result in of(run)] == [None, None]
         assert run.best is None
 
@@ -253,7 +253,7 @@ def test_scores_are_folded_in_the_order_of_the_cases_whoever_ended_first() -> No
         await asyncio.sleep(10.0 - case.data)
         return float(case.data)
 
-    study = Study(Sweep([0]), evaluate, cases=[1, 2, 3], fold=last_rung)
+    study = Study(Sweep([0]), evaluate, cases=[1, 2, 3], aggregate=last_rung)
     run = run_virtual(study.run_async("async:3"))
     assert run.best is not None and run.best.score == 3.0
     assert list(run.best.outcomes) == ["0", "1", "2"]

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from fanfold import Case, Study, Sweep
-from fanfold.calls import DESK, Call, Desk, Reply
+from fanfold.calls import BROKER, Call, CallBroker, Reply
 from fanfold.events import Event, Notice
 from fanfold.limits import Limits
 from fanfold.models.anthropic import Anthropic
-from fanfold.models.batch import THREADS, BatchExecutor
-from fanfold.models.batches import AnthropicBatches, OpenAIBatches, batches_of
+from fanfold.models.batch.dialects import AnthropicBatches, OpenAIBatches, batches_of
+from fanfold.models.batch.executor import THREADS, BatchExecutor
 from fanfold.models.http import Response
 from fanfold.models.model import Model
 from fanfold.models.openai import OpenAI
@@ -147,15 +147,15 @@ def _tokens(world: World) -> int:
     """What one call is estimated at."""
     seen: list[int] = []
 
-    class Noting(Desk):
+    class Noting(CallBroker):
         async def answer(self, call: Call, send: Any) -> Reply:
             seen.append(call.input_tokens)
             return Reply(text="")
 
     async def main() -> None:
-        before = DESK.set(Noting())
+        before = BROKER.set(Noting())
         await world.model.generate("0 0", max_tokens=5)
-        DESK.reset(before)
+        BROKER.reset(before)
 
     run_virtual(main())
     return seen[0]

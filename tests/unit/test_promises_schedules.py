@@ -96,7 +96,12 @@ def test_a_better_candidate_becomes_the_one_to_beat() -> None:
 
 def test_halving_stops_trials_at_the_right_rungs() -> None:
     study = Study(
-        Sweep(range(27)), plain, cases=["one", "two", "three", "four"], schedule=Halving(), fold=last_rung, window=27
+        Sweep(range(27)),
+        plain,
+        cases=["one", "two", "three", "four"],
+        schedule=Halving(),
+        aggregate=last_rung,
+        window=27,
     )
     run = study.run("async:5", reuse="never")
     by_number = {result.number: result for result in of(run)}
@@ -111,7 +116,7 @@ def test_each_cohort_is_judged_apart_and_has_just_enough_members_to_leave_one_at
     """Two cohorts of nine; with a first decision at the second rung, six of three."""
     for first, cohort in ((1, 9), (2, 3)):
         schedule = Halving(first=first)
-        study = Study(Sweep(range(18)), plain, cases=range(3), schedule=schedule, fold=last_rung, window=18)
+        study = Study(Sweep(range(18)), plain, cases=range(3), schedule=schedule, aggregate=last_rung, window=18)
         results = of(study.run("async:5", reuse="never"))
         complete = sorted(result.number for result in results if result.dropped is None)
         assert complete == list(range(cohort - 1, 18, cohort))
@@ -123,7 +128,7 @@ def test_asynchronous_halving_through_the_engine_learns_from_what_was_told() -> 
         plain,
         cases=["one", "two", "three"],
         schedule=Halving(eta=2, asynchronous=True),
-        fold=last_rung,
+        aggregate=last_rung,
         window=1,
     )
     assert [len(result.outcomes) for result in of(study.run(reuse="never"))] == [3, 3, 1, 1, 1, 3]

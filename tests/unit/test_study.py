@@ -71,7 +71,7 @@ def sweep(evaluate: Any, candidates: Any = range(10), **options: Any) -> Study[A
     "schedule", [None, Racing(bounds=(-80, 1), step=1), Halving(eta=2)], ids=["all", "racing", "halving"]
 )
 def test_the_same_study_gives_the_same_search_on_every_executor(schedule: Any) -> None:
-    study = genetic(**({} if schedule is None else {"schedule": schedule, "fold": last_rung}))
+    study = genetic(**({} if schedule is None else {"schedule": schedule, "aggregate": last_rung}))
     with ThreadPoolExecutor(3) as pool:
         runs = [study.run(where) for where in ("inline", "async:7", "threads:3", "processes:2", pool)]
     assert len({run.trace for run in runs}) == 1

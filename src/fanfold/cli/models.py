@@ -275,8 +275,8 @@ def _chosen(found: list[dict[str, Any]], tag: str, ledger: str) -> dict[str, Any
 def _cancel(batch: dict[str, Any]) -> None:
     import asyncio
 
-    from fanfold.calls import current_desk
-    from fanfold.models.batches import batches_of
+    from fanfold.calls import current_broker
+    from fanfold.models.batch.dialects import batches_of
     from fanfold.models.naming import model
 
     provider, _, name = batch["model"].partition("/")
@@ -293,7 +293,7 @@ def _cancel(batch: dict[str, Any]) -> None:
         try:
             await protocol(asked).cancel(batch["remote"])
         finally:
-            await current_desk().close()
+            await current_broker().close()
 
     asyncio.run(go())
     if machine_readable():

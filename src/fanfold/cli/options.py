@@ -43,7 +43,7 @@ class RunOptions:
             if self.cancel_batches or self.batch_deadline is not None:
                 raise ConfigError("--cancel-batches and --batch-deadline are for --executor batch:...")
             return self.executor or "auto"
-        from fanfold.models.batch import BatchExecutor
+        from fanfold.models.batch.executor import BatchExecutor
         from fanfold.stop import MaxTime
 
         deadline = None if self.batch_deadline is None else MaxTime(_seconds(self.batch_deadline)).seconds

@@ -43,7 +43,7 @@ class Insert(Enum):
     TOLD_SCORE = "UPDATE superseded SET told_score = ? WHERE run = ? AND trial = ?"
     AMENDED = "UPDATE trial SET score = ?, cost = ? WHERE run = ? AND number = ?"
     SNAPSHOT = "INSERT OR REPLACE INTO snapshot (run, told, asked, state) VALUES (?, ?, ?, ?)"
-    DESK = "INSERT OR REPLACE INTO desk VALUES (?, ?)"
+    COUNTS = "INSERT OR REPLACE INTO desk VALUES (?, ?)"
     SUMMARY = "INSERT OR REPLACE INTO summary VALUES (?, ?)"
     RUN = "UPDATE run SET updated = ?, elapsed = ?, status = ?, reason = ? WHERE id = ?"
 

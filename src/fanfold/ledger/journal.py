@@ -163,7 +163,7 @@ class RunJournal:
             return False  # another program's work: written again
         raise ReplayDivergence(
             f"trial {result.number} of this run scored {score} ({dropped or 'complete'}), but now {result.score} "
-            f"({result.dropped or 'complete'}) from the same outcomes: the schedule or the fold has changed. "
+            f"({result.dropped or 'complete'}) from the same outcomes: the schedule or the aggregate has changed. "
             "Undo the change, or start a new run under another name"
         )
 

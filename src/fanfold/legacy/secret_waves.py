@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fanfold.calls import ROUTE, Call, Desk, Reply, Route
+from fanfold.calls import ROUTE, Call, CallBroker, Reply, Route
 from fanfold.errors import CallFailed
 from fanfold.events import EvaluationFinished, Event, Notice, RunStarted, RunStopped, Ticked
 from fanfold.ledger import Ledger
@@ -207,10 +207,10 @@ class Overheard:
         self.turn += 1  # asked once for every call, also for those that go another way
         return self.route.takes(model)
 
-    async def answer(self, desk: Desk, model: Any, call: Call) -> Reply:
+    async def answer(self, broker: CallBroker, model: Any, call: Call) -> Reply:
         asked = self.log.asks(self.case, call, self.turn)
         try:
-            reply = await self.route.answer(desk, model, call)
+            reply = await self.route.answer(broker, model, call)
         except CallFailed:
             self.log.answered(asked)
             raise

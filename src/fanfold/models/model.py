@@ -1,4 +1,4 @@
-"""A named model endpoint: its wire writes requests, its limiter paces them, attempt retries, the desk keeps replies."""
+"""A named model endpoint: its wire writes requests, its limiter paces them, the broker keeps replies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from fanfold.calls import REHEARSAL, Call, Reply, Sent, ask, ask_sync, current_desk, waiting
+from fanfold.calls import REHEARSAL, Call, Reply, Sent, ask, ask_sync, current_broker, waiting
 from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.executors.base import LEAVING
@@ -186,21 +186,21 @@ class Model:
             error, failed = failed, None
             if error is None:
                 if lost:
-                    await current_desk().budget.room(call)
+                    await current_broker().budget.room(call)
                 try:
                     return await self._once(call, line)
                 except CallFailed as later:
                     error = later
             if error.maybe_paid:
                 lost += 1
-                current_desk().lost(call)
+                current_broker().lost(call)
             raise error
 
         reply = await tries.make(once, lambda: down if failed is not None else line.breaker.open)
         return Sent(reply, tries.made)
 
     def line(self) -> Line:
-        """This model's line on the running event loop, opened when first needed and closed with the desk.
+        """This model's line on the running event loop, opened when first needed and closed with the broker.
 
         Equal models share one: they share the provider's limits, too.
         """
@@ -215,7 +215,7 @@ class Model:
             stand_in = REHEARSAL.get()
             transport = self.connect() if stand_in is None else stand_in(self)
             opened = line = lines[place] = Line(transport, Limiter(self.limits), weakref.ref(loop))
-            here = current_desk()
+            here = current_broker()
 
             async def close() -> None:
                 lines.pop(place, None)
@@ -286,7 +286,7 @@ class Model:
             refused = error.kind == "rate-limit"
             overloaded = error.kind == "overloaded"  # not "server": a mishap says nothing about how much is too much
             permit.done(False, refused=refused, overloaded=overloaded, retry_after=error.retry_after, quota=quota)
-            current_desk().metrics.refused += refused
+            current_broker().metrics.refused += refused
             raise
         permit.done(True, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens, quota=quota)
         return reply

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from fanfold.calls import REHEARSAL, Call, Desk, Metrics, Send, Sent, counted
+from fanfold.calls import REHEARSAL, Call, CallBroker, Metrics, Send, Sent, counted
 from fanfold.errors import CallFailed
 from fanfold.ledger import Ledger
 
@@ -21,9 +21,9 @@ QUANTILES = (0.5, 0.9, 0.99)
 
 
 def install() -> None:
-    """Let desks tell tracers about their calls, if the package `opentelemetry-api` is here; else calls pay nothing."""
+    """Trace calls if the package `opentelemetry-api` is installed; without it, tracing costs nothing."""
     if importlib.util.find_spec("opentelemetry") is not None:
-        Desk.observe = staticmethod(traced)
+        CallBroker.observe = staticmethod(traced)
 
 
 async def traced(call: Call, send: Send) -> Sent:

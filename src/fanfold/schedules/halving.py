@@ -13,7 +13,7 @@ from fanfold.types import Case, Dropped, Failed, Ok, Outcome, Result, Trial
 
 
 def last_rung(scores: Sequence[float]) -> float:
-    """The score on the last case: the `fold` for studies whose cases are rungs."""
+    """The score on the last case: the `aggregate` for studies whose cases are rungs."""
     return scores[-1]
 
 
@@ -30,7 +30,7 @@ class Halving(Schedule):
     been told for that rung when the trial was asked, or if fewer than `eta` had been.
 
     `first` is the rung of the first decision: so many cases are run before anyone is dropped.  A failed case drops its
-    trial.  Pass `fold=last_rung` to the study if the last rung is the score that counts.
+    trial.  Pass `aggregate=last_rung` to the study if the last rung is the score that counts.
     """
 
     eta: int = 3

@@ -20,10 +20,10 @@ from typing import Any
 from fanfold import Case, Ok, Study, Sweep
 from fanfold.limits import Limits
 from fanfold.models.anthropic import Anthropic
-from fanfold.models.batch import BatchExecutor
-from fanfold.models.batch_book import Book
-from fanfold.models.batches import AnthropicBatches, OpenAIBatches
-from fanfold.models.carrier import Carrier
+from fanfold.models.batch.dialects import AnthropicBatches, OpenAIBatches
+from fanfold.models.batch.executor import BatchExecutor
+from fanfold.models.batch.journal import Book
+from fanfold.models.batch.lifecycle import BatchLifecycle
 from fanfold.models.http import Http
 from fanfold.models.model import Model
 from fanfold.models.openai import OpenAI
@@ -65,11 +65,11 @@ def executor(mode: str) -> Any:
 STEPS: dict[str, tuple[type[Any], str, str]] = {
     "before the intent": (Book, "intend", "before"),
     "before create": (Book, "intend", "after"),
-    "inside create": (Carrier, "", "inside"),
-    "before the id is noted": (Carrier, "", "after"),
-    "before the results are read": (Carrier, "_collect", "before"),
-    "before the answers are given": (Carrier, "_deliver", "before"),
-    "after the answers are given": (Carrier, "_deliver", "after"),
+    "inside create": (BatchLifecycle, "", "inside"),
+    "before the id is noted": (BatchLifecycle, "", "after"),
+    "before the results are read": (BatchLifecycle, "_collect", "before"),
+    "before the answers are given": (BatchLifecycle, "_deliver", "before"),
+    "after the answers are given": (BatchLifecycle, "_deliver", "after"),
     "before it is done": (Book, "all_safe", "after"),
 }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fanfold import Case, Study, Sweep
 from fanfold.limits import Limits
-from fanfold.models.batch import BatchExecutor
+from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.http import Http
 from fanfold.models.model import Model
 from fanfold.models.openai import OpenAI

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import pytest
 
-from fanfold.calls import DESK, Desk
+from fanfold.calls import BROKER, CallBroker
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.ledger import Commits, Ledger
 from fanfold.models import Model, model
@@ -175,13 +175,13 @@ def with_ledger(path: Path, body: Callable[[], Awaitable[Any]]) -> Any:
     async def main() -> Any:
         ledger = Ledger(path)
         commits = Commits(ledger)
-        desk = Desk(ledger, commits)
-        before = DESK.set(desk)
+        broker = CallBroker(ledger, commits)
+        before = BROKER.set(broker)
         try:
             return await body()
         finally:
-            DESK.reset(before)
-            await desk.close()
+            BROKER.reset(before)
+            await broker.close()
             await commits.flush()
             commits.close()
             ledger.close()

@@ -175,7 +175,7 @@ def test_what_would_move_a_cursor_or_hide_is_not_printed() -> None:
 
 
 def test_the_summary_shows_the_first_leak_of_each_rule_and_the_waves(tmp_path: Path) -> None:
-    from fanfold.models.batch import BatchExecutor
+    from fanfold.models.batch.executor import BatchExecutor
 
     executor = BatchExecutor("auto", poll=0.05, settle=0.05)
     run = study(config(None, models=("simulated/gpt-talker",), messages_per_interaction=1)).run(executor)

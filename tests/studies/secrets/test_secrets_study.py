@@ -25,7 +25,7 @@ from fanfold.errors import ConfigError
 from fanfold.events import Notice, TrialTold
 from fanfold.limits import Limits
 from fanfold.models.anthropic import Anthropic
-from fanfold.models.batch import BatchExecutor
+from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.model import Model
 from fanfold.models.openai import OpenAI
 from fanfold.models.pricing import Price

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from fanfold.calls import DESK
+from fanfold.calls import BROKER
 from fanfold.errors import CallFailed
 from fanfold.studies.critic.feedback import Feedback, read
 from fanfold.texts import printable
@@ -71,7 +71,7 @@ class Human:
         try:
             return read(kind, await _beside(lambda: self._converse(query, responses, question, reading)))
         except NobodyThere as error:
-            here = DESK.get()
+            here = BROKER.get()
             failure = CallFailed("no-feedback", f"{error}: {_INSTEAD}")
             if here is None or here.halt is None:
                 raise failure from error

@@ -160,7 +160,7 @@ def study(config: Config) -> Study[Game]:
         ),
         stop=MaxTrials(len(rows)),
         seed=config.seed,
-        fold=mean_of_played,
+        aggregate=mean_of_played,
         failed_score=FAILED,
         name="secrets",
         conclude=Conclusion(len(rows), config.results, config.seed, tuple(remarks(config.given)), config.cut_off),

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from fanfold.calls import Call, Desk, Reply, Sent
+from fanfold.calls import Call, CallBroker, Reply, Sent
 from fanfold.ledger import Insert
-from fanfold.models.batching import Line
+from fanfold.models.batch.protocol import Line
 from fanfold.models.model import Model
 
 
@@ -71,13 +71,13 @@ class Batch:
 
 
 class Book:
-    """The batch rows of one desk's ledger.  Without a ledger it remembers nothing.
+    """The batch rows of one broker's ledger.  Without a ledger it remembers nothing.
 
     A batch of another run is that run's to write about: here it is only read.
     """
 
-    def __init__(self, desk: Desk) -> None:
-        self._ledger, self._commits, self._run = desk.ledger, desk.commits, desk.run
+    def __init__(self, broker: CallBroker) -> None:
+        self._ledger, self._commits, self._run = broker.ledger, broker.commits, broker.run
 
     def open_places(self) -> dict[bytes, list[tuple[Batch, str]]]:
         """Where the calls of batches under way are: this run's, and those that other runs have submitted."""

@@ -14,7 +14,7 @@ import msgspec
 from fanfold.calls import Call
 from fanfold.errors import CallFailed
 from fanfold.models.anthropic import Anthropic
-from fanfold.models.batching import Batches, Line, Remote, persist
+from fanfold.models.batch.protocol import Batches, Line, Remote, persist
 from fanfold.models.http import Response
 from fanfold.models.model import Model
 from fanfold.models.openai import OpenAI

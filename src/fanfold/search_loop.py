@@ -52,13 +52,13 @@ class Journal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a fold needs to know besides the strategy and the schedule."""
+    """What a search needs to know besides the strategy and the schedule."""
 
     cases: Sequence[Case]
     window: int
     in_order: bool
     stop: Rule
-    fold: Callable[[Sequence[float]], float]
+    aggregate: Callable[[Sequence[float]], float]
     failed_score: float | None
     clock: Callable[[], float]
 
@@ -73,11 +73,11 @@ class Rules:
         if not scores:
             return None
         try:
-            score = float(self.fold(scores))
+            score = float(self.aggregate(scores))
         except OverflowError:  # the mean of scores near 1e308 is such
             return None
         except Exception as error:
-            error.add_note(f"Raised by the study's fold for the scores {brief(scores)}")
+            error.add_note(f"Raised by the study's aggregate for the scores {brief(scores)}")
             raise
         return score if math.isfinite(score) else None
 
@@ -142,7 +142,7 @@ class Tally:
         )
 
 
-class Fold(Generic[C]):
+class SearchLoop(Generic[C]):
     """Asks up to the window, plans each row, and tells settled rows: from the head, or as they settle.
 
     `script` is the order in which an earlier, interrupted part of the same run told its trials; while it lasts it
@@ -174,7 +174,7 @@ class Fold(Generic[C]):
         self._parked: dict[int, _Row[C]] = {}
         self._cells: list[Cell[C]] = []
 
-    # -- what the road calls -------------------------------------------------------------------------------------
+    # -- what the dispatcher calls -------------------------------------------------------------------------------------
 
     def start(self, reopened: Iterable[Trial[C]] = ()) -> list[Cell[C]]:
         """Reopen what a snapshot left open, ask the first window, and give the cells to run."""

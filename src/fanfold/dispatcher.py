@@ -1,6 +1,6 @@
-"""The road of an evaluation: from the queue to a slot, through attempt and executor, to the ledger, and to the fold.
+"""The way of an evaluation: from the queue to a slot, through attempt and executor, to the ledger, and to the search.
 
-One task owns all of it.  An outcome is durable before the fold hears of it; a slot is free as soon as its work is done.
+One task owns all of it.  An outcome is durable before the search hears of it; a slot is free once its work is done.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from fanfold.attempt import MOMENT, Abandoned, Backoff, PunctualTime, Room, abandon, attempt
-from fanfold.calls import DESK, METER, Meter
+from fanfold.calls import BROKER, METER, Meter
 from fanfold.encoding import decode, digest, encode
 from fanfold.errors import CallFailed, ConfigError, ExecutorBroken, PlaceLost, RowRefused, WorkerDied
 from fanfold.evaluation import arguments, block_size, failure_of, for_blocks, for_one
 from fanfold.events import EvaluationFinished, Event, Notice, Ticked, TrialTold, Watcher
 from fanfold.executors import Executor
-from fanfold.fold import Cell, Fold
 from fanfold.ledger import RunJournal
 from fanfold.schedule import Schedule
+from fanfold.search_loop import Cell, SearchLoop
 from fanfold.stop import MaxFailures
 from fanfold.strategy import Snapshots, Strategy
 from fanfold.types import Failed, Ok, Outcome, Result
@@ -76,13 +76,19 @@ class Work:
         return Backoff(tries)(error, n)
 
 
-class Road:
-    """Drives a fold to its end on an executor.  All state belongs to the task that awaits `drive`."""
+class Dispatcher:
+    """Drives a search to its end on an executor.  All state belongs to the task that awaits `drive`."""
 
     def __init__(
-        self, fold: Fold[Any], journal: RunJournal, executor: Executor, work: Work, watch: Watcher | None, grace: float
+        self,
+        search: SearchLoop[Any],
+        journal: RunJournal,
+        executor: Executor,
+        work: Work,
+        watch: Watcher | None,
+        grace: float,
     ) -> None:
-        self.fold = fold
+        self.search = search
         self.journal = journal
         self.executor = executor
         self.work = work
@@ -101,19 +107,19 @@ class Road:
         self._halted = self._over = self._deaf = False
         self._wake = asyncio.Event()
         self._error: BaseException | None = None
-        self._case_keys = {case.id: digest(encode(case, f"case {case.id!r}")) for case in fold.rules.cases}
+        self._case_keys = {case.id: digest(encode(case, f"case {case.id!r}")) for case in search.rules.cases}
         self._call, self._block = for_one(work.evaluate), for_blocks(work.evaluate)
         self._most_cells = 1 if self._block is None else block_size(work.evaluate)
 
     async def drive(self, reopened: Iterable[Any] = ()) -> str:
         """Work until the search ends or is stopped; gives the reason.  Everything finished is in the ledger by then."""
-        self.fold.after_told = self._told
+        self.search.after_told = self._told
         self.journal.commits.failed = self._fail
         ticker = asyncio.create_task(self._tick())
         if self.work.timeout is not None:
             self._time = PunctualTime(min(0.5, max(0.01, self.work.timeout / 20)))
         try:
-            self._accept(self.fold.start(reopened))
+            self._accept(self.search.start(reopened))
             while await self._step():
                 pass
         finally:
@@ -126,11 +132,11 @@ class Road:
                 await self.journal.commits.flush()
         if self._error is not None:
             raise self._error
-        return self.fold.stopped or "the strategy has nothing more to ask"
+        return self.search.stopped or "the strategy has nothing more to ask"
 
     def stop(self, reason: str) -> None:
         """Start nothing more; what runs may finish within the grace period, then it is abandoned."""
-        self.fold.stop(reason)
+        self.search.stop(reason)
         self._wake.set()
 
     def halt(self, error: CallFailed) -> None:
@@ -146,12 +152,12 @@ class Road:
         await self._absorb()
         if self._error is not None:
             return False
-        if self.fold.stopped is not None:
+        if self.search.stopped is not None:
             await self._drain()
             return False
         self._dispatch()
         if not (self._queue or self._running or self._ready or self._unsaved):
-            more = self.fold.idle()
+            more = self.search.idle()
             self._accept(more)
             return bool(more)
         if not self._ready:
@@ -164,7 +170,7 @@ class Road:
         self._queue.clear()
         end = asyncio.get_running_loop().time() + self._grace
         while self._running and (left := end - asyncio.get_running_loop().time()) > 0:
-            parked = self._halted and (desk := DESK.get()) is not None and not desk.paying
+            parked = self._halted and (broker := BROKER.get()) is not None and not broker.paying
             done, _ = await asyncio.wait(
                 self._running,
                 timeout=min(left, QUIET) if self._halted else left,
@@ -204,9 +210,9 @@ class Road:
 
     async def _absorb(self) -> None:
         taken = 0
-        while self._ready and self.fold.stopped is None and self._error is None:
+        while self._ready and self.search.stopped is None and self._error is None:
             cell, outcome = self._ready.popleft()
-            self._accept(self.fold.arrive(cell, outcome))
+            self._accept(self.search.arrive(cell, outcome))
             taken += 1
             if taken % 256 == 0:
                 await asyncio.sleep(0)  # a long replay must not starve timers and Ctrl-C
@@ -214,7 +220,7 @@ class Road:
     def _landed(
         self, key: bytes, cell: Cell[Any], outcome: Outcome, opened: Outcome, error: BaseException | None
     ) -> None:
-        """An outcome is on disk: the fold may have it, opened, and so may cells that waited for the same."""
+        """An outcome is on disk: the search may have it, opened, and so may cells that waited for the same."""
         self._unsaved -= 1
         if error is not None:
             self._fail(error)
@@ -347,7 +353,7 @@ class Road:
     def _record(
         self, key: bytes, cell: Cell[Any], outcome: Outcome, times: tuple[float, float, int], reused: bool = False
     ) -> None:
-        """Write an outcome down.  The fold gets it, as the ledger will give it back, once it is durable."""
+        """Write an outcome down.  The search gets it, as the ledger will give it back, once it is durable."""
         self._unsaved += 1
         if reused:
             outcome = replace(outcome, cost=0.0)  # paid for where it was evaluated
@@ -364,7 +370,7 @@ class Road:
             self._landed(key, cell, outcome, opened, error)
 
         self.journal.evaluated(cell.trial.number, cell.position, key, outcome, times, reused, landed)
-        self.fold.tally.reused += reused
+        self.search.tally.reused += reused
         if self._watch is not None:
             self._emit(EvaluationFinished(cell.trial.number, cell.case.id, opened, times[1]))
 
@@ -382,35 +388,35 @@ class Road:
         told = 0
         while True:
             await asyncio.sleep(TICK)
-            if self.fold.tally.told > told:  # a run that is killed later still knows how long it has worked
-                told = self.fold.tally.told
-                self.journal.status("running", None, self.fold.rules.clock())
-            if self.fold.stopped is None:
-                self.fold.check()  # rules about time fire also while nothing finishes
-                if self.fold.stopped is not None:
+            if self.search.tally.told > told:  # a run that is killed later still knows how long it has worked
+                told = self.search.tally.told
+                self.journal.status("running", None, self.search.rules.clock())
+            if self.search.stopped is None:
+                self.search.check()  # rules about time fire also while nothing finishes
+                if self.search.stopped is not None:
                     self._wake.set()
             if (remark := self.journal.ledger.remark()) is not None:
                 self._emit(Notice(remark))
             if self._watch is not None:
-                self._emit(Ticked(self.fold.progress, len(self._running), len(self._queue), self._waits()))
+                self._emit(Ticked(self.search.progress, len(self._running), len(self._queue), self._waits()))
 
     def _waits(self) -> str | None:
         """What the work waits for, in words: calls that all wait, or workers to be had again."""
         now = asyncio.get_running_loop().time()
         if self._room.limit == 0:
             return f"waiting for a worker, next try in {max(0.0, self._room.until - now):.0f} s"
-        wait = None if (desk := DESK.get()) is None else desk.waits()
+        wait = None if (broker := BROKER.get()) is None else broker.waits()
         if wait is None or now - wait.since < 1.0:
             return None
         then = "" if wait.until is None else f", next try in {max(0.0, wait.until - now):.0f} s"
         return f"waiting for {wait.what} since {now - wait.since:.0f} s{then}"
 
     def _told(self, result: Result[Any]) -> None:
-        told, fold = self.fold.tally.told, self.fold
-        if told % SNAPSHOT_EVERY == 0 and not fold.replaying and makes_snapshots(fold.strategy, fold.schedule):
-            self.journal.snapshot(told, fold.tally.asked, fold.strategy.save())
+        told, search = self.search.tally.told, self.search
+        if told % SNAPSHOT_EVERY == 0 and not search.replaying and makes_snapshots(search.strategy, search.schedule):
+            self.journal.snapshot(told, search.tally.asked, search.strategy.save())
         if self._watch is not None:
-            self._emit(TrialTold(result, self.fold.progress))
+            self._emit(TrialTold(result, self.search.progress))
 
     def _emit(self, event: Event) -> None:
         if self._watch is not None:

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from fanfold.attempt import attempt
-from fanfold.calls import Desk, Reply, Sent
+from fanfold.calls import CallBroker, Reply, Sent
 from fanfold.errors import CallFailed
-from fanfold.models.batch_book import Batch, Book, Parked
-from fanfold.models.batches import batches_of
-from fanfold.models.batching import Batches, Line, Remote, refused
-from fanfold.models.doubt import Search, Terms, cancel
+from fanfold.models.batch.dialects import batches_of
+from fanfold.models.batch.journal import Batch, Book, Parked
+from fanfold.models.batch.protocol import Batches, Line, Remote, refused
+from fanfold.models.batch.recovery import Search, Terms, cancel
 from fanfold.models.model import Again, Model
 
 #: A provider ends every batch within a day; one that has not ended long after that never will.
@@ -34,15 +34,17 @@ LOOK = 0.1
 NO_BATCHES = "the endpoint has no batches"
 
 
-class Carrier:
+class BatchLifecycle:
     """Carries waves of calls to their provider and the answers back, so that no call is paid for twice.
 
     The intent is durable before a batch is created; a creation whose outcome is not known is looked for, never repeated
-    on suspicion; and a batch counts as done only when its replies are durable.  One carrier serves one desk.
+    on suspicion; and a batch counts as done only when its replies are durable.  One lifecycle serves one broker.
     """
 
-    def __init__(self, desk: Desk, terms: Terms, rejoin: Callable[[Parked], None], note: Callable[[str], None]) -> None:
-        self.desk = desk
+    def __init__(
+        self, broker: CallBroker, terms: Terms, rejoin: Callable[[Parked], None], note: Callable[[str], None]
+    ) -> None:
+        self.broker = broker
         self.left: list[str] = []
         #: Endpoints that turned out to have no batches.
         self.without: set[str] = set()
@@ -57,7 +59,7 @@ class Carrier:
         self._creating: set[Batch] = set()
         self._enqueued: Counter[str] = Counter()
         self._freed = asyncio.Event()
-        self._book = Book(desk)
+        self._book = Book(broker)
         #: Where calls are in batches of earlier processes, and the tags of all batches heard of.
         self._known: dict[bytes, list[tuple[Batch, str]]] = {}
         self._tags: set[str] = set()
@@ -101,13 +103,13 @@ class Carrier:
         """Take these calls, all for one endpoint, to the provider as one batch."""
         first = wave[0]
         tag = f"{self._prefix}-{secrets.token_hex(4)}"
-        batch = Batch(tag, self.desk.run, first.model.id, first.call.endpoint, "new", None, len(wave), self._now())
+        batch = Batch(tag, self.broker.run, first.model.id, first.call.endpoint, "new", None, len(wave), self._now())
         batch.waiting = {f"{tag}-{number}": parked for number, parked in enumerate(wave)}
         batch.ids = set(batch.waiting)
         self._tags.add(tag)
         self._waves += 1
         batch.wave = self._waves
-        self.desk.notice(f"Processing wave {batch.wave} with {len(wave)} requests for {first.model.id}")
+        self.broker.notice(f"Processing wave {batch.wave} with {len(wave)} requests for {first.model.id}")
         self._start(batch, functools.partial(self._carry, batch, _protocol(first.model)))
 
     async def leave(self) -> None:
@@ -118,7 +120,9 @@ class Carrier:
         tasks = [batch.task for batch in self._open if batch.task is not None]
         for task in tasks:
             task.cancel()
-        ours = [batch for batch in self._open if batch.run == self.desk.run and batch.waiting and batch.state != "new"]
+        ours = [
+            batch for batch in self._open if batch.run == self.broker.run and batch.waiting and batch.state != "new"
+        ]
         self.left += await asyncio.gather(*map(self._say_goodbye, sorted(ours, key=lambda batch: batch.created)))
         await asyncio.gather(*tasks, *self._ending, return_exceptions=True)
         self._open.clear()
@@ -215,7 +219,7 @@ class Carrier:
         if batch.wave:
             took = self._now() - batch.created
             each = f"avg {took / max(1, batch.requests):.2f} sec per message"
-            self.desk.notice(f"Wave {batch.wave} completed in {took:.2f} seconds, {each}")
+            self.broker.notice(f"Wave {batch.wave} completed in {took:.2f} seconds, {each}")
         self._deliver(batch, lines)
         self._later(self._finish(batch))
 

@@ -10,16 +10,16 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 from fanfold.attempt import off_the_clock
-from fanfold.calls import FLIGHT, ROUTE, Call, Desk, Reply, Sent, waiting
+from fanfold.calls import FLIGHT, ROUTE, Call, CallBroker, Reply, Sent, waiting
 from fanfold.errors import ConfigError, nearest
 from fanfold.executors import make
 from fanfold.executors.base import Executor, is_coroutine_function
 from fanfold.executors.local import Async
 from fanfold.models.anthropic import Anthropic
-from fanfold.models.batch_book import Parked
-from fanfold.models.batches import batches_of
-from fanfold.models.carrier import NO_BATCHES, Carrier
-from fanfold.models.doubt import Terms
+from fanfold.models.batch.dialects import batches_of
+from fanfold.models.batch.journal import Parked
+from fanfold.models.batch.lifecycle import NO_BATCHES, BatchLifecycle
+from fanfold.models.batch.recovery import Terms
 from fanfold.models.model import Model
 
 PROVIDERS = ("openai", "anthropic", "auto")
@@ -147,12 +147,12 @@ class Seat:
     def takes(self, model: Model) -> bool:
         return asyncio.get_running_loop() is self._waves.loop and self._takes(model)
 
-    async def answer(self, desk: Desk, model: Model, call: Call) -> Reply:
+    async def answer(self, broker: CallBroker, model: Model, call: Call) -> Reply:
         key = call.key
         self.asked[key] += 1
         self._waves.waits(key)
         try:
-            return await desk.answer(call, lambda call: self._waves.send(desk, model, call))
+            return await broker.answer(call, lambda call: self._waves.send(broker, model, call))
         finally:
             self.asked -= Counter([key])
             self._waves.goes_on(key)
@@ -176,7 +176,7 @@ Group: TypeAlias = tuple[str, str, str | None]
 class Wave:
     """Calls of one group on their way into one batch."""
 
-    carrier: Carrier
+    lifecycle: BatchLifecycle
     timer: asyncio.TimerHandle
     parked: list[Parked] = field(default_factory=list)
     bytes: int = 0
@@ -202,7 +202,7 @@ class Waves:
         self._waiters: Counter[bytes] = Counter()
         self._moving: set[bytes] = set()
         self._waves: dict[Group, Wave] = {}
-        self._carriers: dict[Desk, Carrier] = {}
+        self._lifecycles: dict[CallBroker, BatchLifecycle] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._changed_at = 0.0
 
@@ -229,16 +229,16 @@ class Waves:
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
-    async def send(self, desk: Desk, model: Model, call: Call) -> Sent:
-        carrier = self._carrier(desk)
+    async def send(self, broker: CallBroker, model: Model, call: Call) -> Sent:
+        lifecycle = self._carrier(broker)
         if (flight := FLIGHT.get()) is not None and flight.taken_over:
-            await carrier.look_again()
+            await lifecycle.look_again()
         parked = Parked(call, model, self.loop.time(), self.loop.create_future())
-        if not carrier.attach(parked):
-            if call.endpoint in carrier.without:
+        if not lifecycle.attach(parked):
+            if call.endpoint in lifecycle.without:
                 parked.settle(NO_BATCHES)
             else:
-                self._join(carrier, parked)
+                self._join(lifecycle, parked)
         try:
             with waiting(f"a batch of {model.id}"):
                 sent = await parked.answer
@@ -254,24 +254,26 @@ class Waves:
             self._waves.pop(group).timer.cancel()
         if self._timer is not None:
             self._timer.cancel()
-        for carrier in list(self._carriers.values()):
-            await self._part(carrier)
+        for lifecycle in list(self._lifecycles.values()):
+            await self._part(lifecycle)
 
-    def _carrier(self, desk: Desk) -> Carrier:
-        carrier = self._carriers.get(desk)
-        if carrier is None:
-            carrier = Carrier(desk, self._terms, lambda parked: self._join(self._carriers[desk], parked), self._note)
-            self._carriers[desk] = carrier
+    def _carrier(self, broker: CallBroker) -> BatchLifecycle:
+        lifecycle = self._lifecycles.get(broker)
+        if lifecycle is None:
+            lifecycle = BatchLifecycle(
+                broker, self._terms, lambda parked: self._join(self._lifecycles[broker], parked), self._note
+            )
+            self._lifecycles[broker] = lifecycle
             # First of all, because to cancel a batch the lines to the provider must still be open.
-            desk.closers.insert(0, lambda: self._part(carrier))
-        return carrier
+            broker.closers.insert(0, lambda: self._part(lifecycle))
+        return lifecycle
 
-    async def _part(self, carrier: Carrier) -> None:
-        if self._carriers.pop(carrier.desk, None) is carrier:
-            await carrier.leave()
-            self._leave(carrier.left)
+    async def _part(self, lifecycle: BatchLifecycle) -> None:
+        if self._lifecycles.pop(lifecycle.broker, None) is lifecycle:
+            await lifecycle.leave()
+            self._leave(lifecycle.left)
 
-    def _join(self, carrier: Carrier, parked: Parked) -> None:
+    def _join(self, lifecycle: BatchLifecycle, parked: Parked) -> None:
         call, model = parked.call, parked.model
         protocol = batches_of(model)
         assert protocol is not None
@@ -283,7 +285,7 @@ class Waves:
             wave = self._waves.get(group)
         if wave is None:
             timer = self.loop.call_later(self._gathering.max_wait, self._depart, group)
-            wave = self._waves[group] = Wave(carrier, timer)
+            wave = self._waves[group] = Wave(lifecycle, timer)
         wave.parked.append(parked)
         wave.bytes += size
         wave.tokens += call.input_tokens
@@ -302,9 +304,9 @@ class Waves:
         if len(wanted) < len(calls):  # nobody waits for these any more: they stay, in case that somebody will again
             timer = self.loop.call_later(self._gathering.max_wait, self._depart, group)
             stay = [parked for parked in calls if parked.call.key not in self._waiters]
-            self._waves[group] = Wave(wave.carrier, timer, stay)
+            self._waves[group] = Wave(wave.lifecycle, timer, stay)
         if len(wanted) >= self._gathering.smallest:
-            wave.carrier.submit(wanted)
+            wave.lifecycle.submit(wanted)
         else:
             for parked in wanted:
                 parked.settle(f"fewer than {self._gathering.smallest} in a wave")

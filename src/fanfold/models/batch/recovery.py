@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fanfold.errors import CallFailed
-from fanfold.models.batch_book import Batch, Book
-from fanfold.models.batching import Batches, Remote
+from fanfold.models.batch.journal import Batch, Book
+from fanfold.models.batch.protocol import Batches, Remote
 
 #: How much older than our note of it a batch in doubt may look: clocks are read with delays, and rounded.
 CLOCKS_DIFFER = 600.0
