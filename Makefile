@@ -41,6 +41,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/shape.py
 
 check: lint
 	$(BIN)/python -m pytest -m "not slow" -x -n 2

@@ -1,0 +1,32 @@
+"""The rules of the house: what the source may hold, checked by reading it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "fanfold"
+
+
+def places(pattern: str, *, outside: tuple[str, ...] = (), flags: int = 0) -> Iterator[str]:
+    """`path:line: text` wherever `pattern` is in the source, outside paths that start with one of `outside`."""
+    compiled = re.compile(pattern, flags)
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if not name.startswith(outside):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if compiled.search(line):
+                    yield f"{name}:{number}: {line.strip()}"
+
+
+def test_the_shape_of_the_source_is_kept() -> None:
+    shape = subprocess.run([sys.executable, ROOT / "tools" / "shape.py"], capture_output=True, text=True)
+    assert shape.returncode == 0, shape.stdout
+
+
+def test_nothing_imports_legacy() -> None:
+    assert list(places(r"^\s*(from|import) fanfold\.legacy", outside=("legacy/",))) == []
