@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import pickle
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -15,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fanfold.encoding import encode
-from fanfold.errors import CallFailed, ConfigError
+from fanfold.errors import CallFailed, ConfigError, MissingExtra
 from fanfold.fingerprints import fingerprint
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
@@ -268,17 +269,17 @@ def test_json_is_found_and_compared(reply: str) -> None:
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
-        ([], "not of type object"),
-        ({}, "lacks 'name'"),
-        ({"name": 3}, "name is not of type string"),
-        ({"name": ""}, "minLength"),
+        ([], "not of type 'object'"),
+        ({}, "'name' is a required property"),
+        ({"name": 3}, r"\$.name: 3 is not of type 'string'"),
+        ({"name": ""}, "should be non-empty"),
         ({"name": "x", "age": 1.5}, "integer"),
         ({"name": "x", "age": True}, "integer"),
         ({"name": "x", "age": -1}, "minimum"),
         ({"name": "x", "age": 10**400}, "maximum"),
-        ({"name": "x", "tags": ["a", "c"]}, r"tags\[1\] is none"),
-        ({"name": "x", "tags": ["a", "b", "a"]}, "maxItems"),
-        ({"name": "x", "more": 1}, "more is not allowed"),
+        ({"name": "x", "tags": ["a", "c"]}, r"tags\[1\]: 'c' is not one of"),
+        ({"name": "x", "tags": ["a", "b", "a"]}, "too long"),
+        ({"name": "x", "more": 1}, "'more' was unexpected"),
     ],
 )
 def test_what_does_not_fit_the_schema_is_wrong_and_said(value: Any, complaint: str) -> None:
@@ -291,7 +292,8 @@ def test_what_does_not_fit_the_schema_is_wrong_and_said(value: Any, complaint: s
 @pytest.mark.parametrize(
     "schema",
     [{"typ": "object"}, {"type": "text"}, {"pattern": "a"}, {"properties": []}, {"items": 3}, {"minimum": "1"},
-     {"properties": {"a": {"anyOf": []}}}, {"required": "name"}, {"enum": "ab"}],
+     {"properties": {"a": {"anyOf": []}}}, {"required": "name"}, {"enum": "ab"},
+     {"$ref": "#/$defs/missing"}, {"$ref": "https://schemas.invalid/one"}, {"not": {"format": "date"}}],
 )  # fmt: skip
 def test_a_schema_that_would_not_be_enforced_is_refused(schema: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="schema"):
@@ -303,6 +305,23 @@ def test_true_is_not_one_and_whole_floats_are_whole() -> None:
     assert not fault(3.0, {"type": "integer"}) and fault(1.5, {"type": "integer"})
     assert fault(2, {"const": 3}) and not fault(None, {"type": ["null", "string"]})
     assert fault(1, {"exclusiveMinimum": 1}) and fault(1, {"exclusiveMaximum": 1}) and not fault(1, {"minimum": 1})
+
+
+def test_a_schema_may_refer_to_its_own_parts() -> None:
+    tree = {"$ref": "#/$defs/node", "$defs": {"node": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}
+    JsonSchema(tree)
+    assert not fault([[], [[]]], tree) and fault([[], [3]], tree)
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    assert fault(deep, tree) == "$: nested too deeply"
+
+
+def test_a_schema_needs_its_package_and_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'fanfold\[schema\]'"):
+        JsonSchema({"type": "object"})
+    assert grade(JsonSchema(), "[1]", [1]).score == 1  # without a schema there is nothing to check
 
 
 @pytest.mark.parametrize(

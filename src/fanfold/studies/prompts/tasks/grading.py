@@ -178,8 +178,8 @@ def find(pattern, flags, text, group, last):
 class JsonSchema:
     """The reply holds JSON (bare or in a fenced block) that fits the schema and, if there is an answer, equals it.
 
-    Of several values the last that fits counts.  Keywords: type, properties, required, additionalProperties, enum,
-    const, items, and the minimum and maximum of numbers, texts and lists; any other is refused when the grader is made.
+    Of several values the last that fits counts.  Schemas are those of draft 2020-12 without `pattern` and `format`.
+    A schema with an unknown keyword is refused when the grader is made.
     """
 
     schema: Mapping[str, Any] = field(default_factory=dict)
