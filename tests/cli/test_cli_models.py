@@ -205,7 +205,7 @@ def test_show_counts_model_calls_in_words_json_and_prometheus(
     (calls,) = as_json("show", "it")["model_calls"]
     assert (calls["calls"], calls["unpriced"], list(calls["latency"])) == (12, 0, ["p50", "p90", "p99"])
     text = fanfold("show", "it", "--prometheus").stdout
-    assert 'fanfold_calls_total{run="it",model="openai/gpt-6-luna"} 12' in text.splitlines()
+    assert 'fanfold_calls_total{model="openai/gpt-6-luna",run="it"} 12.0' in text.splitlines()
     fanfold("run", "functions", "--trials", "4", "--run", "plain", "--executor", "inline")
     assert "Model calls" not in fanfold("show", "plain").stdout
 

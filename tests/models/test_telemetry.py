@@ -18,14 +18,15 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from fanfold import Case, Study, Sweep
-from fanfold.errors import CallFailed
+from fanfold.errors import CallFailed, MissingExtra
 from fanfold.limits import Limits
 from fanfold.models import Model, Price, model
 from fanfold.models.anthropic import Anthropic
 from fanfold.models.model import Again
 from fanfold.models.openai import Compatible, OpenAI
+from fanfold.models.prometheus import prometheus
 from fanfold.models.simulated import SimulatedTransport
-from fanfold.models.telemetry import BatchCounts, CallFacts, ModelCalls, prometheus
+from fanfold.models.telemetry import BatchCounts, CallFacts, ModelCalls
 from fanfold.rehearsal import rehearse
 from fanfold.simulator import Fault, Faults, Latency, Simulator, SimulatorConfig
 from fanfold.testing import run_virtual
@@ -177,14 +178,20 @@ def test_calls_in_batches_have_no_latency_of_their_own() -> None:
     assert found.calls == found.batched == 20 and found.latency == {}
     assert sum(each.requests for each in facts.batches if each.state == "done") == 20
     text = prometheus("it", facts)
-    assert 'fanfold_batch_requests{run="it",model="openai/some-model",state="done"} 20' in text.splitlines()
+    assert 'fanfold_batch_requests{model="openai/some-model",run="it",state="done"} 20.0' in text.splitlines()
 
 
 def test_an_unknown_cost_is_never_zero() -> None:
     facts = facts_of(simulated(price=None))
     assert facts.models[0].cost is None and facts.models[0].unpriced == 20
     text = prometheus("it", facts)
-    assert "cost" not in text and 'fanfold_calls_unpriced_total{run="it",model="openai/some-model"} 20' in text
+    assert "cost" not in text and 'fanfold_calls_unpriced_total{model="openai/some-model",run="it"} 20.0' in text
+
+
+def test_prometheus_text_needs_its_package_and_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'fanfold\[prometheus\]'"):
+        prometheus("it", CallFacts((), ()))
 
 
 def test_a_run_without_calls_has_no_facts() -> None:

@@ -103,7 +103,9 @@ def show(name: str, trials: int | None, prometheus: bool, ledger: str) -> None:
         run = facts(opened, find_run(opened, name), trials or 1)
         calls = telemetry.CallFacts.of(opened, run.info.id)
     if prometheus:
-        echo(telemetry.prometheus(run.info.name, calls), nl=False)
+        from fanfold.models.prometheus import prometheus as scraped
+
+        echo(scraped(run.info.name, calls), nl=False)
         return
     if machine_readable():
         print_json({**_facts_as_json(run), **_calls_as_json(calls), "money": asdict(run.money)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -150,81 +150,3 @@ def _latency(ledger: Ledger, run: int, model: str, count: int) -> dict[float, fl
     sql = "SELECT seconds FROM payment WHERE run = ? AND model = ? AND batch IS NULL ORDER BY seconds LIMIT 1 OFFSET ?"
     places = {share: math.ceil(share * count) - 1 for share in QUANTILES} if count else {}
     return {share: ledger.one(sql, (run, model, place))[0] for share, place in places.items()}
-
-
-_COUNTERS = {
-    "calls": "Model calls that were answered and paid for.",
-    "batched": "Those of them that travelled in a provider batch.",
-    "input_tokens": "Tokens sent.",
-    "output_tokens": "Tokens received.",
-    "cost": "US dollars paid, as far as prices are known.",
-    "unpriced": "Calls whose price is not known.",
-    "retries": "Tries beyond the first.",
-}
-_DESK_COUNTERS = {
-    "cached": "Calls answered from the ledger.",
-    "shared": "Calls answered by an equal one in flight.",
-    "failed": "Calls that gave no reply.",
-    "refused": "Requests refused for a rate limit (429).",
-}
-_NAMES = {
-    "calls": "fanfold_calls_total",
-    "cost": "fanfold_call_cost_usd_total",
-    **{name: f"fanfold_call_{name}_total" for name in ("input_tokens", "output_tokens", "retries")},
-    **{name: f"fanfold_calls_{name}_total" for name in ("batched", "unpriced")},
-}
-
-
-def prometheus(run: str, facts: CallFacts) -> str:
-    """The facts of a run as Prometheus reads them."""
-    lines = [line for name in _COUNTERS for line in _counter(run, name, facts.models)]
-    for name, text in _DESK_COUNTERS.items():
-        if facts.models or getattr(facts.counts, name):
-            lines += _head(f"fanfold_calls_{name}_total", "counter", text)
-            lines.append(_sample(f"fanfold_calls_{name}_total", {"run": run}, getattr(facts.counts, name)))
-    if facts.counts.utilisation:
-        lines += _head("fanfold_limit_utilisation", "gauge", "Share of the known rate limit that was used.")
-    for model, used in facts.counts.utilisation.items():
-        lines.append(_sample("fanfold_limit_utilisation", {"run": run, "model": model}, used))
-    if any(each.latency for each in facts.models):
-        lines += _head(
-            "fanfold_call_seconds", "summary", "Seconds from sending a call to its reply, the last try only."
-        )
-    for each in facts.models:
-        labels = {"run": run, "model": each.model}
-        for share, seconds in each.latency.items():
-            lines.append(_sample("fanfold_call_seconds", {**labels, "quantile": f"{share:g}"}, seconds))
-        if each.latency:
-            lines.append(_sample("fanfold_call_seconds_sum", labels, each.seconds))
-            lines.append(_sample("fanfold_call_seconds_count", labels, each.calls - each.batched))
-    for name, column, text in (
-        ("fanfold_batches", "batches", "Provider batches by state."),
-        ("fanfold_batch_requests", "requests", "Calls in provider batches by the batch's state."),
-    ):
-        lines += _head(name, "gauge", text) if facts.batches else []
-        for batch in facts.batches:
-            labels = {"run": run, "model": batch.model, "state": batch.state}
-            lines.append(_sample(name, labels, getattr(batch, column)))
-    return "".join(f"{line}\n" for line in lines)
-
-
-def _counter(run: str, name: str, models: tuple[ModelCalls, ...]) -> Iterator[str]:
-    found = [(each.model, getattr(each, name)) for each in models]
-    known = [(model, value) for model, value in found if value is not None]
-    if known:
-        yield from _head(_NAMES[name], "counter", _COUNTERS[name])
-    for model, value in known:
-        yield _sample(_NAMES[name], {"run": run, "model": model}, value)
-
-
-def _head(name: str, kind: str, text: str) -> list[str]:
-    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-
-
-def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
-    shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
-    return f"{name}{{{shown}}} {value!r}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
