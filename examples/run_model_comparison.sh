@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The documents' model comparison: every ordered pair of models plays on the same scenarios (see `fanfold compare --help`).
+# The documents' model comparison: every ordered pair of models plays on the same scenarios (see `fanfold secrets compare --help`).
 #
 #   examples/run_model_comparison.sh --batch-service openai-conversation --interactions 20 --messages 3
 #
@@ -10,4 +10,4 @@ models=()
 if [[ -n "${FANFOLD_MODEL:-}" && " $* " != *" --models"[\ =]* ]]; then
     models=(--models "$FANFOLD_MODEL" --style regular,aggressive)
 fi
-exec fanfold compare ${models[@]+"${models[@]}"} "$@"
+exec fanfold secrets compare ${models[@]+"${models[@]}"} "$@"

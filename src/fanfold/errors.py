@@ -39,8 +39,8 @@ class ReplayDivergence(FanfoldError):
 class MissingExtra(FanfoldError, ImportError):
     """An optional package is needed for what was asked."""
 
-    def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package {package!r}: pip install 'fanfold[{extra}]'")
+    def __init__(self, package: str, extra: str, purpose: str, distribution: str = "fanfold") -> None:
+        super().__init__(f"{purpose} needs the package {package!r}: pip install '{distribution}[{extra}]'")
 
 
 class WorkerDied(FanfoldError):

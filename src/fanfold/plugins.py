@@ -1,14 +1,103 @@
-"""Studies by name: what installed packages offer in the entry point group `fanfold.studies`."""
+"""Studies by name: the contract that a study's package fulfils, and the registry of those that are installed."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from fanfold.errors import ConfigError, nearest
+from fanfold.errors import ConfigError, MissingExtra, nearest
+from fanfold.study import Study
+from fanfold.summary import Section
+
+if TYPE_CHECKING:
+    import click
+
+    from fanfold.rehearsal import Estimate
+    from fanfold.simulator.config import AnswerFunction
 
 GROUP = "fanfold.studies"
+
+Settings = TypeVar("Settings")
+
+
+@dataclass(frozen=True)
+class World(Generic[Settings]):
+    """What a study meets in a rehearsal instead of the real world.
+
+    `config` is the study's config with everything left out that would be kept, such as a folder for results.  `answer`
+    is what simulated models reply; without it they reply with made-up words.
+    """
+
+    config: Settings
+    answer: AnswerFunction | None = None
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How a study's results look to people, as data: shell, report and web app draw the same sections.
+
+    `headline(figures)` is one sentence about a run, made of its summary's figures.  `candidate(candidate)` and
+    `cell(data)` describe a candidate, and the data of one evaluation, as they were recorded.
+    """
+
+    headline: Callable[[Mapping[str, Any]], str | None] | None = None
+    candidate: Callable[[Any], Section] | None = None
+    cell: Callable[[Any], Section] | None = None
+
+
+class Shell(Protocol):
+    """What a study's command gets from the command line, as click's context object (`@click.pass_obj`)."""
+
+    @property
+    def machine_readable(self) -> bool:
+        """Whether the user asked for JSON, so that `say` and `show` print nothing."""
+
+    def say(self, text: str = "") -> None:
+        """Print one line for people."""
+
+    def show(self, sections: Iterable[Section]) -> None:
+        """Print sections for people."""
+
+    def print_json(self, value: Any) -> None:
+        """Print the result for programs."""
+
+    def estimate(self, config: Any, sample: int) -> Estimate:
+        """Rehearse `sample` trials of the study in its planted world; nothing is sent or kept."""
+
+    def run(self, config: Any) -> None:
+        """Run the study as `fanfold run` would, with the run options of this command line."""
+
+
+@dataclass(frozen=True)
+class StudyCommand:
+    """A command of a study: `fanfold STUDY COMMAND`.  One that `runs` also takes the run options of `fanfold run`."""
+
+    command: click.Command
+    runs: bool = False
+
+
+@dataclass(frozen=True)
+class StudyPlugin(Generic[Settings]):
+    """What an entry point of the group `fanfold.studies` gives.
+
+    `config` is a frozen dataclass: its fields are the study's flags and TOML keys.  `build` makes the study.
+    `run_options` are defaults for options of `fanfold run` that follow from the config.  `commands` builds the study's
+    own commands, and `calibrate` measures what this machine is good for.  `packages` are modules that the study needs
+    and that the extra of its name installs.  `world` is where the study is rehearsed.
+    """
+
+    config: type[Settings]
+    build: Callable[[Settings], Study[Any]]
+    run_options: Callable[[Settings], Mapping[str, Any]] | None = None
+    commands: Callable[[], Sequence[StudyCommand]] = tuple
+    calibrate: Callable[[Settings], Iterable[Section]] | None = None
+    packages: tuple[str, ...] = ()
+    world: Callable[[Settings], World[Settings]] = World
+    shown: Presentation = Presentation()
 
 
 def studies() -> dict[str, EntryPoint]:
@@ -16,30 +105,40 @@ def studies() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
 
 
-def find_study(name: str) -> Any:
-    """The module behind a study's name: it has a `Config` (a frozen dataclass) and `study(config) -> Study`.
-
-    It may have `how(config)` as well: run options (as in the [run] table of a TOML file) that follow from its fields.
-    """
+def find_study(name: str) -> StudyPlugin[Any]:
+    """The study of that name.  A module with `Config` and `study(config)`, as version 0.1 had it, works too."""
     known = studies()
     if name not in known:
         raise ConfigError(f"there is no study {name!r}{nearest(name, known)}")
     entry = known[name]
     package = entry.dist.name if entry.dist is not None else entry.value
     try:
-        module = entry.load()
+        loaded = entry.load()
     except Exception as error:
-        remedy = f"install what it needs, or upgrade {package!r}"
         extras = entry.dist.metadata.get_all("Provides-Extra") if entry.dist is not None else None
-        if isinstance(error, ImportError) and name in (extras or ()):
-            remedy = f"pip install '{package}[{name}]'"
+        if isinstance(error, ModuleNotFoundError) and name in (extras or ()):
+            raise MissingExtra(error.name or "?", name, f"the study {name!r}", package) from error
         raise ConfigError(
             f"the study {name!r} of the package {package!r} cannot be imported ({type(error).__name__}: {error}): "
-            f"{remedy}"
+            f"install what it needs, or upgrade {package!r}"
         ) from error
-    if not dataclasses.is_dataclass(getattr(module, "Config", None)) or not callable(getattr(module, "study", None)):
+    plugin: StudyPlugin[Any] | None = loaded if isinstance(loaded, StudyPlugin) else _from_module(loaded)
+    if plugin is None or not dataclasses.is_dataclass(plugin.config) or not callable(plugin.build):
         raise ConfigError(
-            f"the study {name!r} of the package {package!r} cannot be used: {entry.value!r} must have a dataclass "
-            "`Config` and a function `study(config)`; report it to its author"
+            f"the study {name!r} of the package {package!r} cannot be used: {entry.value!r} must be a "
+            "fanfold.plugins.StudyPlugin, or a module with a dataclass `Config` and a function `study(config)`; "
+            "report it to its author"
         )
-    return module
+    for module in plugin.packages:
+        if importlib.util.find_spec(module) is None:
+            raise MissingExtra(module, name, f"the study {name!r}", package)
+    return plugin
+
+
+def _from_module(module: Any) -> StudyPlugin[Any] | None:
+    config, build = getattr(module, "Config", None), getattr(module, "study", None)
+    if config is None or build is None:
+        return None
+    return StudyPlugin(
+        config, build, run_options=getattr(module, "how", None), calibrate=getattr(module, "calibrate", None)
+    )

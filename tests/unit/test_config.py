@@ -138,8 +138,8 @@ def test_a_description_lists_nested_fields_by_dotted_names() -> None:
 
 def test_the_built_in_study_is_found_by_name_and_runs() -> None:
     assert "functions" in studies()
-    module = find_study("functions")
-    run = module.study(module.Config(function="sphere", dimensions=2, trials=30, population=8, shifts=2)).run()
+    plugin = find_study("functions")
+    run = plugin.build(plugin.config(function="sphere", dimensions=2, trials=30, population=8, shifts=2)).run()
     assert run.best is not None and run.progress.evaluations == 60
     with pytest.raises(ConfigError, match="did you mean 'functions'"):
         find_study("function")
@@ -147,7 +147,7 @@ def test_the_built_in_study_is_found_by_name_and_runs() -> None:
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [("no_such_package_at_all", "ModuleNotFoundError"), ("json", "must have a dataclass `Config`")],
+    [("no_such_package_at_all", "ModuleNotFoundError"), ("json", "a module with a dataclass `Config`")],
 )
 def test_a_study_that_cannot_be_used_is_named_with_its_package_and_the_reason(
     monkeypatch: pytest.MonkeyPatch, value: str, words: str

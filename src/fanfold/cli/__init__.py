@@ -15,15 +15,13 @@ from typing import Any
 import click
 
 from fanfold import __version__
-from fanfold.cli.cage2 import cage2
-from fanfold.cli.calibrate import calibrate
-from fanfold.cli.compare import compare
 from fanfold.cli.doctor import completion, doctor
 from fanfold.cli.export import export
 from fanfold.cli.models import batches, estimate, simulate
 from fanfold.cli.output import echo, machine_readable, print_error, print_json
 from fanfold.cli.run import resume, run
 from fanfold.cli.show import report, runs, show
+from fanfold.cli.studies import renamed, study_group, study_names
 from fanfold.errors import ConfigError, FanfoldError, Interrupted, LedgerError, ReplayDivergence
 from fanfold.texts import printable
 
@@ -48,7 +46,21 @@ Examples:
 
 
 class Commands(click.Group):
-    """The commands, with one place that turns errors into a message and an exit code."""
+    """The commands, those of studies included, with one place that turns errors into a message and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *(name for name in study_names() if name not in self.commands)]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        return super().get_command(ctx, name) or (study_group(name) if name in study_names() else None)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        words = renamed(args)
+        if words != args:
+            echo(f"note: `fanfold {args[0]} ...` is now `fanfold {' '.join(words[:2])} ...`", err=True)
+        return super().resolve_command(ctx, words)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _legible():
@@ -94,11 +106,7 @@ def cli() -> None:
     """Evaluate populations of expensive candidates, and never pay twice for a finished evaluation."""
 
 
-_COMMANDS = (
-    *(run, resume, estimate, calibrate, runs, show, export, report, compare),
-    *(batches, simulate, cage2, doctor, completion),
-)
-for _command in _COMMANDS:
+for _command in (run, resume, estimate, runs, show, export, report, batches, simulate, doctor, completion):
     cli.add_command(_command)
 
 

@@ -48,7 +48,9 @@ def load(target: str, flags: Sequence[str], seed: int | None, known: Sequence[st
         if not isinstance(options, dict):
             raise ConfigError(f"{target}: run must be a table, [run], not {options!r}")
     else:
-        if Path(target).exists():
+        from fanfold.plugins import studies
+
+        if target not in studies() and Path(target).exists():
             raise ConfigError(f"{target} is neither a .py nor a .toml file: give one of these, or the name of a study")
         given, options, name = {}, {}, target
     return _from_name(name, given, flags, seed, known, target, options)
@@ -68,14 +70,14 @@ def fields_of(name: str) -> tuple[FieldHelp, ...]:
     """The fields of a study's config, for help texts; empty where there is no such study."""
     from fanfold.plugins import find_study, studies
 
-    return describe(find_study(name).Config) if name in studies() else ()
+    return describe(find_study(name).config) if name in studies() else ()
 
 
 def configured(name: str, flags: Sequence[str]) -> Any:
     """The config of a study with the fields that the flags say."""
     from fanfold.plugins import find_study
 
-    kind = find_study(name).Config
+    kind = find_study(name).config
     return from_mapping(kind, _merged({}, _read_flags(describe(kind), flags, ())), name)
 
 
@@ -90,20 +92,20 @@ def _from_name(
 ) -> Loaded:
     from fanfold.plugins import find_study
 
-    module = find_study(name)
-    fields = describe(module.Config)
+    plugin = find_study(name)
+    fields = describe(plugin.config)
     said = _read_flags(fields, flags, known)
     _check_addresses(addresses_in(given), said, where)
     given = _merged(given, said)
     own_seed = any(field.name == "seed" for field in fields)
     if seed is not None and own_seed:
         given["seed"] = seed
-    config = from_mapping(module.Config, given, where)
-    study = _users_code(f"the study {name!r}", None, lambda: module.study(config))
+    config = from_mapping(plugin.config, given, where)
+    study = _users_code(f"the study {name!r}", None, lambda: plugin.build(config))
     if seed is not None and not own_seed:
         study = dataclasses.replace(study, seed=seed)
-    how = getattr(module, "how", None)  # what the study's own fields say about how it is run; the [run] table beats it
-    return Loaded(study, name, dataclasses.asdict(config), options if how is None else {**how(config), **options})
+    defaults = {} if plugin.run_options is None else plugin.run_options(config)
+    return Loaded(study, name, dataclasses.asdict(config), {**defaults, **options})
 
 
 def _check_addresses(filed: dict[str, str], flags: Mapping[str, Any], where: str) -> None:

@@ -92,7 +92,7 @@ class BatchService:
             raise ConfigError(f"batch job {job_id!r} is running already: await that, or look at its progress")
         watcher = JobLog(job, study.seeded_cases)
         heard = dataclasses.replace(study, evaluate=watcher.listening(study.evaluate), conclude=_Settling(job, study))
-        options = game.how(job.config)
+        options = game.run_options(job.config)
         meta = {"target": "secrets", "fields": dataclasses.asdict(job.config), "options": options}
         job.status, job.error, job.started_at = "in_progress", None, time.time()
         try:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, nearest
+from fanfold.plugins import StudyPlugin
 from fanfold.space import Float, Space
 from fanfold.stop import MaxTrials
 from fanfold.strategies import Genetic
@@ -118,3 +119,6 @@ def study(config: Config) -> Study[Any]:
         seed=config.seed,
         name="functions",
     )
+
+
+plugin = StudyPlugin(Config, study)

@@ -1,4 +1,4 @@
-"""`fanfold compare`, and the study from the shell: what is planned, printed, written, and gone on with."""
+"""`fanfold secrets compare`, and the study from the shell: what is planned, printed, written, and gone on with."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from click.testing import CliRunner, Result
 
 from fanfold import Ledger
 from fanfold.cli import cli
-from fanfold.cli.compare import compare
-
-if "compare" not in cli.commands:
-    cli.add_command(compare)
 
 Fanfold = Callable[..., Result]
 MODELS = "simulated/gpt-keeper,simulated/gpt-talker"
-SMALL = ("compare", "--models", MODELS, "--interactions", "8", "--messages", "2", "--batch-service", "default")
+SIZES = ("--interactions", "8", "--messages", "2", "--batch-service", "default")
+SMALL = ("secrets", "compare", "--models", MODELS, *SIZES)
 
 
 @pytest.fixture
@@ -67,7 +64,7 @@ def test_the_result_for_programs_is_one_json_value(fanfold: Fanfold) -> None:
 
 
 def test_a_plan_sends_nothing_and_leaves_nothing(fanfold: Fanfold, tmp_path: Path) -> None:
-    words = "compare --plan --models openai/gpt-6-luna,anthropic/claude-haiku-5-5 --interactions 200"
+    words = "secrets compare --plan --models openai/gpt-6-luna,anthropic/claude-haiku-5-5 --interactions 200"
     plan = (*words.split(), "--batch-service", "default")
     said = fanfold(*plan).stdout
     assert "4 ordered pairs of 2 players, 200 games each" in said
@@ -79,7 +76,7 @@ def test_a_plan_sends_nothing_and_leaves_nothing(fanfold: Fanfold, tmp_path: Pat
 
 
 def test_batches_are_planned_at_half_the_price(fanfold: Fanfold) -> None:
-    words = "compare --plan --json --models openai/gpt-6-luna --interactions 4 --messages 1 --batch-service"
+    words = "secrets compare --plan --json --models openai/gpt-6-luna --interactions 4 --messages 1 --batch-service"
     costs = [
         json.loads(fanfold(*words.split(), service).stdout)["estimate"]["high"]["cost"]
         for service in ("default", "auto")
@@ -88,12 +85,12 @@ def test_batches_are_planned_at_half_the_price(fanfold: Fanfold) -> None:
 
 
 def test_without_names_and_keys_the_local_model_plays_itself_in_two_styles(fanfold: Fanfold) -> None:
-    found = json.loads(fanfold("compare", "--plan", "--json", "--interactions", "2").stdout)
+    found = json.loads(fanfold("secrets", "compare", "--plan", "--json", "--interactions", "2").stdout)
     assert found["players"] == ["local/smollm2", "local/smollm2 (aggressive)"]
 
 
 def test_a_service_without_a_key_says_which_key_is_missing(fanfold: Fanfold) -> None:
-    said = fanfold("compare", "--batch-service", "openai-conversation", "--interactions", "2", code=2).stderr
+    said = fanfold("secrets", "compare", "--batch-service", "openai-conversation", "--interactions", "2", code=2).stderr
     assert "OPENAI_API_KEY" in said
 
 

@@ -15,8 +15,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fanfold.cli import Commands
-from fanfold.cli.cage2 import cage2
+from fanfold.cli import cli
 from fanfold.errors import ConfigError
 from fanfold.studies.workflow.cage2.replay import Episode, compare, read, replay
 
@@ -38,9 +37,7 @@ def checked(episode: dict[str, Any]) -> tuple[int, Any]:
 
 
 def command(*arguments: str, code: int) -> Result:
-    root = Commands("fanfold")
-    root.add_command(cage2)
-    result = CliRunner().invoke(root, ["cage2", "replay", *arguments])
+    result = CliRunner().invoke(cli, ["workflow", "replay", *arguments])
     assert result.exit_code == code, (result.output, result.exception)
     return result
 
@@ -267,12 +264,7 @@ def test_reading_gives_the_line_of_each_episode(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("package", ["numpy", "numba"])
 def test_the_command_names_the_extra_it_needs(package: str) -> None:
-    code = (
-        f"import sys; sys.modules[{package!r}] = None\n"
-        "from fanfold.cli import Commands\n"
-        "from fanfold.cli.cage2 import cage2\n"
-        "root = Commands('fanfold'); root.add_command(cage2); root(['cage2', 'replay', 'x'])"
-    )
+    code = f"import sys; sys.modules[{package!r}] = None\nfrom fanfold.cli import cli\ncli(['workflow', 'replay', 'x'])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.returncode == 1
     assert f"needs the package {package!r}: pip install 'fanfold[workflow]'" in result.stderr

@@ -3,6 +3,7 @@ teaches a critic what is liked, an actor what to show, and the population what t
 
 from __future__ import annotations
 
+from fanfold.plugins import StudyPlugin, World
 from fanfold.studies.critic.config import ActorCriticParams, Config, EvolutionaryParams, RewardWeights
 from fanfold.studies.critic.domain import Evaluate, Generate, Show, Shown, Slots, Step, slots
 from fanfold.studies.critic.feedback import Feedback, Source, aggregate, read
@@ -23,9 +24,10 @@ __all__ = [
     "Source",
     "Step",
     "aggregate",
-    "how",
+    "plugin",
     "queries_of",
     "read",
+    "run_options",
     "study",
 ]
 
@@ -39,7 +41,7 @@ def queries_of(config: Config) -> tuple[str, ...]:
     return load_queries(config.queries)
 
 
-def how(config: Config) -> dict[str, str]:
+def run_options(config: Config) -> dict[str, str]:
     """Run options that follow from the settings: as many calls at once as there can be."""
     return {"executor": f"async:{config.actor_critic.num_candidates * config.concurrent}"}
 
@@ -62,3 +64,12 @@ def study(config: Config, *, feedback: Source | None = None) -> Study[Step]:
         name="critic",
         conclude=Conclusion(config, queries),
     )
+
+
+def _world(config: Config) -> World[Config]:
+    from fanfold.studies.critic.simulated import respond
+
+    return World(config, respond)
+
+
+plugin = StudyPlugin(Config, study, run_options, packages=("numpy",), world=_world)

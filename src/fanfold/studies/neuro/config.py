@@ -78,7 +78,7 @@ class Config:
     learning_rates: tuple[float, float] = option((1e-4, 3e-2), "least and most")
 
     engine: EngineName = option(
-        "auto", "how networks are trained at once; measured: as seconds of trying show; see `fanfold calibrate neuro`"
+        "auto", "how networks are trained at once; measured: as seconds of trying show; see `fanfold neuro calibrate`"
     )
     concurrent: int | None = option(None, "networks trained at once; none: as many as the machine is good for")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "where networks are trained")
@@ -217,7 +217,7 @@ def _stop(config: Config) -> Rule:
     return rule
 
 
-def how(config: Config) -> dict[str, Any]:
+def run_options(config: Config) -> dict[str, Any]:
     """Run options that follow from the config: where networks are trained."""
     return {"executor": _engine(config).executor}
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fanfold.config import from_mapping
 from fanfold.errors import ConfigError, MissingExtra
-from fanfold.studies.neuro.config import Config, how, study
+from fanfold.studies.neuro.config import Config, run_options, study
 from fanfold.studies.neuro.data import Data, Images, from_arrays
 from fanfold.studies.neuro.export import Saved, best
 from fanfold.studies.neuro.genome import Shape, describe, individual_of
@@ -95,7 +95,7 @@ class NeuroevolutionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         else:
             data = from_arrays(X.reshape(-1, *shape), labels, **split)
         config = self._config(seed, images=shape is not None)
-        run = study(config, data).run(**how(config), ledger=self.ledger, reuse="ledger")
+        run = study(config, data).run(**run_options(config), ledger=self.ledger, reuse="ledger")
         with run.ledger:
             self.network_ = replace(best(run, data), **normal)
             self.history_ = [_told(result) for result in run.results()]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fanfold.errors import ConfigError
+from fanfold.plugins import StudyPlugin, World
 from fanfold.schedules import AllCases, Racing
 from fanfold.stop import MaxTrials, Plateau, Target
 from fanfold.strategies import Genetic
@@ -26,7 +27,7 @@ from fanfold.studies.prompts.tasks import Problem, Split, Task, load
 from fanfold.studies.prompts.tasks.grading import Code, unguarded
 from fanfold.study import Study
 
-__all__ = ["Config", "Genome", "Problem", "Task", "how", "study"]
+__all__ = ["Config", "Genome", "Problem", "Task", "plugin", "run_options", "study"]
 
 #: Problems a prompt is raced on at a time.
 STEP = 4
@@ -67,7 +68,7 @@ def study(config: Config, task: Task | None = None) -> Study[Candidate]:
     )
 
 
-def how(config: Config) -> dict[str, Any]:
+def run_options(config: Config) -> dict[str, Any]:
     """Where it runs unless said otherwise."""
     return {"executor": f"async:{config.in_flight}"}
 
@@ -141,3 +142,12 @@ def _stop(config: Config) -> Any:
     if target is not None:
         rule = rule | Target(target)
     return rule if config.patience is None else rule | Plateau(config.patience)
+
+
+def _world(config: Config) -> World[Config]:
+    from fanfold.studies.prompts.simulated import solver
+
+    return World(config, solver)
+
+
+plugin = StudyPlugin(Config, study, run_options, world=_world)

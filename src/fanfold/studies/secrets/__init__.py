@@ -4,7 +4,16 @@ A candidate is a pairing of agents and a game, a case is a scenario (secrets, na
 game.  With no key set it runs on the embedded local model.
 """
 
-from fanfold.studies.secrets.config import Config, games, how, study
-from fanfold.studies.secrets.domain import AgentSpec, Game, Scoring
+from dataclasses import replace
 
-__all__ = ["AgentSpec", "Config", "Game", "Scoring", "games", "how", "study"]
+from fanfold.plugins import StudyPlugin, World
+from fanfold.studies.secrets.commands import commands
+from fanfold.studies.secrets.config import Config, games, run_options, study
+from fanfold.studies.secrets.domain import AgentSpec, Game, Scoring
+from fanfold.studies.secrets.simulated import player
+
+__all__ = ["AgentSpec", "Config", "Game", "Scoring", "games", "plugin", "run_options", "study"]
+
+plugin = StudyPlugin(
+    Config, study, run_options, commands=commands, world=lambda config: World(replace(config, results=None), player)
+)

@@ -173,7 +173,7 @@ def mean_of_played(scores: Sequence[float]) -> float:
     return statistics.fmean(played) if played else math.nan
 
 
-def how(config: Config) -> dict[str, Any]:
+def run_options(config: Config) -> dict[str, Any]:
     """Run options that follow from the config: which executor."""
     service = config.batch_service.removesuffix("-conversation")
     if service == "auto":

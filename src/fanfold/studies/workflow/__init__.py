@@ -5,12 +5,24 @@ policy: a candidate is a version of it with a block of episodes to play, a cell 
 """
 
 import os
+from dataclasses import replace
 
 # Before numpy is loaded: the networks are so small that a second thread costs more than it brings, and with one, sums
 # have the same order on every machine.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from fanfold.studies.workflow.config import Config, how, study
+from fanfold.plugins import StudyPlugin, World
+from fanfold.studies.workflow.commands import commands
+from fanfold.studies.workflow.config import Config, run_options, study
 from fanfold.studies.workflow.ppo import Ppo
 
-__all__ = ["Config", "Ppo", "how", "study"]
+__all__ = ["Config", "Ppo", "plugin", "run_options", "study"]
+
+plugin = StudyPlugin(
+    Config,
+    study,
+    run_options,
+    commands=commands,
+    packages=("numpy", "numba", "gymnasium"),
+    world=lambda config: World(replace(config, results=None)),
+)

@@ -225,7 +225,7 @@ def _chooser(config: Config, ignore: tuple[str, ...]) -> Strategy[Arm]:
     return Shuffled(orders()) if config.mode == "random" else gp_ucb(config.compliance_threshold, ignore)
 
 
-def how(config: Config) -> dict[str, Any]:
+def run_options(config: Config) -> dict[str, Any]:
     """Run options that follow from the config: where blocks are played and workflows are trained."""
     if config.n_workers == 1 and config.timeout is None:
         return {"executor": "inline"}

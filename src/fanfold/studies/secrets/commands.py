@@ -1,20 +1,19 @@
-"""`fanfold compare`: every ordered pair of models plays the secrets game on the same scenarios."""
+"""`fanfold secrets compare`: every ordered pair of models plays the secrets game on the same scenarios."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from fanfold.cli.options import RunOptions, from_flags, how_options
-from fanfold.cli.output import duration, examples, machine_readable, output_options, print_json, say, table
 from fanfold.errors import ConfigError
+from fanfold.plugins import Shell, StudyCommand
+from fanfold.summary import Section
 
 if TYPE_CHECKING:
     from fanfold.rehearsal import Bound, Estimate
-    from fanfold.studies.secrets import Config
+    from fanfold.studies.secrets.config import Config
 
 _MODES = ["standard", "retained", "diversity", "targeted"]
 _SERVICES = ["default", "openai", "anthropic", "openai-conversation", "anthropic-conversation", "auto"]
@@ -25,17 +24,16 @@ _MODELS = {
 }
 #: Games that are rehearsed for the estimate.
 _SAMPLE = 12
+_EXAMPLES = """\b
+Examples:
+  fanfold secrets compare --models openai/gpt-6-luna,anthropic/claude-haiku-5-5 --interactions 50
+  fanfold secrets compare --models gpt4o_mini,claude_sonnet --batch-service auto --max-cost 5
+  fanfold secrets compare --models local/smollm2 --style regular,aggressive --interactions 4 --messages 2
+  fanfold secrets compare --plan                 (cost, time and power only)
+"""
 
 
-@click.command(
-    short_help="Compare models at keeping and extracting secrets.",
-    epilog=examples(
-        "fanfold compare --models openai/gpt-6-luna,anthropic/claude-haiku-5-5 --interactions 50",
-        "fanfold compare --models gpt4o_mini,claude_sonnet --batch-service auto --max-cost 5",
-        "fanfold compare --models local/smollm2 --style regular,aggressive --interactions 4 --messages 2",
-        "fanfold compare --plan                 (cost, time and power only)",
-    ),
-)
+@click.command(short_help="Compare models at keeping and extracting secrets.", epilog=_EXAMPLES)
 @click.option("--models", metavar="A,B,...", help="Who is compared.  [those there are keys for, or local/smollm2]")
 @click.option("--style", default="regular", show_default=True, metavar="S,...", help="Play each model in these styles.")
 @click.option("--mode", type=click.Choice(_MODES), default="standard", show_default=True, help="How points are given.")
@@ -50,38 +48,29 @@ _SAMPLE = 12
 @click.option("--output-dir", default="results/model_comparison", show_default=True, metavar="DIR", help="For results.")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of secrets, names and conversations.")
 @click.option("--plan", is_flag=True, help="Only say what it would cost, take and show; nothing is sent.")
-@click.option(
-    "--ledger", metavar="FILE", help="The file that keeps all runs.  [default: $FANFOLD_LEDGER or fanfold.db]"
-)
-@click.option("--run", metavar="NAME", help="The run's name; a name the ledger knows is continued.")
-@how_options
-@output_options
-@click.pass_context
-def compare(ctx: click.Context, /, accept_changes: bool, plan: bool, **values: Any) -> None:
+@click.pass_obj
+def compare(shell: Shell, /, plan: bool, **values: Any) -> None:
     """Let every ordered pair of models, self-play included, play the secrets game on the same scenarios.
 
     Prints what each did with intervals, a pair matrix, a ranking and paired tests, and writes all games to a folder.
     It is a run of the study `secrets`: `fanfold resume`, `show` and `report` work on it as on any other.
     """
-    from fanfold import __version__
-    from fanfold.cli.run import _do
-    from fanfold.rehearsal import rehearsing
-    from fanfold.studies import secrets
+    from fanfold.studies.secrets.config import study
 
     config = _config(values)
-    options = from_flags(values).over(RunOptions(**secrets.how(config)))
-    study = None if plan else secrets.study(config)  # a missing key is an error before anything is planned
-    with rehearsing():
-        found = _estimate(config, options.executor or "auto")
-    _say_plan(config, found)
-    if study is None:
-        return
-    meta = {"target": "secrets", "fields": dataclasses.asdict(config), "options": options.given()}
-    _do(ctx, study, options, accept_changes, {**meta, "version": __version__})
+    if not plan:
+        study(config)  # a missing key is an error before anything is planned
+    _say_plan(shell, config, _estimate(shell, config), plan)
+    if not plan:
+        shell.run(config)
+
+
+def commands() -> tuple[StudyCommand, ...]:
+    return (StudyCommand(compare, runs=True),)
 
 
 def _config(values: dict[str, Any]) -> Config:
-    from fanfold.studies.secrets import Config
+    from fanfold.studies.secrets.config import Config
 
     styles = _listed(values["style"])
     models = _listed(values["models"]) or _available(values["batch_service"])
@@ -124,49 +113,42 @@ def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def _estimate(config: Config, executor: str) -> Estimate:
+def _estimate(shell: Shell, config: Config) -> Estimate:
     """What the comparison would take, judged by a rehearsal of every pair in a few scenarios."""
-    from fanfold.rehearsal import estimate
-    from fanfold.studies import secrets
+    from fanfold.studies.secrets.config import games, run_options
 
-    pairs = len(secrets.games(config))
-    games = min(config.num_interactions, max(2, _SAMPLE // pairs))
-    part = secrets.study(dataclasses.replace(config, num_interactions=games, results=None))
-    found = estimate(part, executor, sample=pairs)
-    more = config.num_interactions / games
-    longer = 1.0 if executor.startswith("batch") else more  # a wave takes as long with many conversations as with few
+    pairs = len(games(config))
+    sample = min(config.num_interactions, max(2, _SAMPLE // pairs))
+    estimate = shell.estimate(dataclasses.replace(config, num_interactions=sample), sample=pairs)
+    more = config.num_interactions / sample
+    batched = run_options(config)["executor"].startswith("batch")
+    longer = 1.0 if batched else more  # a wave takes as long with many conversations as with few
 
     def scaled(bound: Bound) -> Bound:
         counts = {name: round(getattr(bound, name) * more) for name in ("calls", "input_tokens", "output_tokens")}
         cost = None if bound.cost is None else bound.cost * more
         return dataclasses.replace(bound, seconds=bound.seconds * longer, cost=cost, **counts)
 
-    return dataclasses.replace(found, low=scaled(found.low), expected=scaled(found.expected), high=scaled(found.high))
+    low, expected, high = (scaled(bound) for bound in (estimate.low, estimate.expected, estimate.high))
+    return dataclasses.replace(estimate, low=low, expected=expected, high=high)
 
 
-def _say_plan(config: Config, found: Estimate) -> None:
-    from fanfold.cli.models import money
-    from fanfold.cli.show import say_summary
-    from fanfold.studies import secrets
+def _say_plan(shell: Shell, config: Config, estimate: Estimate, plan: bool) -> None:
+    from fanfold.studies.secrets.config import games
     from fanfold.studies.secrets.sections import power_section
 
     power = power_section(config.num_interactions)
-    games = secrets.games(config)
-    players = list(dict.fromkeys(agent.label for game in games for agent in game.agents))
-    bounds = {"low": found.low, "expected": found.expected, "high": found.high}
-    if machine_readable():
+    rows = games(config)
+    players = list(dict.fromkeys(agent.label for game in rows for agent in game.agents))
+    bounds = {name: getattr(estimate, name) for name in ("low", "expected", "high")}
+    if shell.machine_readable and plan:
         estimated = {name: dataclasses.asdict(bound) for name, bound in bounds.items()}
-        if click.get_current_context().params.get("plan"):
-            print_json({"players": players, "pairs": len(games), "estimate": estimated, **power.figures})
-        return
-    pairs = f"{len(games)} ordered pairs of {len(players)} players, {config.num_interactions} games each"
-    say(f"{pairs}: {', '.join(players)}")
-    head = ["", "cost", "time", "calls", "input tokens", "output tokens"]
-    rows: Sequence[Sequence[str]] = [
-        [name, money(bound.cost), duration(bound.seconds)]
-        + [str(count) for count in (bound.calls, bound.input_tokens, bound.output_tokens)]
+        shell.print_json({"players": players, "pairs": len(rows), "estimate": estimated, **power.figures})
+    pairs = f"{len(rows)} ordered pairs of {len(players)} players, {config.num_interactions} games each"
+    columns = ("", "cost", "seconds", "calls", "input tokens", "output tokens")
+    table = tuple(
+        (name, bound.cost, round(bound.seconds), bound.calls, bound.input_tokens, bound.output_tokens)
         for name, bound in bounds.items()
-    ]
-    say(table(head, rows, right=head[1:]))
-    say_summary(power)
-    say()
+    )
+    shell.show([Section("Plan", f"{pairs}: {', '.join(players)}", columns, table), *power.sections])
+    shell.say()
