@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, Protocol, cast
 
 import msgspec
 
@@ -34,9 +34,7 @@ from fanfold.flights import (
 from fanfold.ledger import Claims, Commits, Insert, Ledger
 from fanfold.money import Budget, Spending
 from fanfold.sync import run_beside
-
-Cache: TypeAlias = Literal["on", "off", "refresh", "offline"]
-
+from fanfold.types import CacheMode
 
 #: How many keys of calls are kept in memory, to spare a look into the ledger for each new call.
 KNOWN_KEYS = 50_000
@@ -60,7 +58,7 @@ class CallBroker:
         commits: Commits | None = None,
         *,
         run: int | None = None,
-        cache: Cache = "on",
+        cache: CacheMode = "on",
         budget: Budget | None = None,
         halt: Callable[[CallFailed], None] | None = None,
     ) -> None:

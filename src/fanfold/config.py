@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -28,11 +30,72 @@ class FieldHelp:
     default: Any
     required: bool
     help: str
+    metadata: Mapping[str, Any]
 
 
-def option(default: Any, help: str) -> Any:
-    """A field of a settings dataclass with what a person should know about it."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def option(
+    default: Any,
+    help: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    **more: Any,
+) -> Any:
+    """A field of a settings dataclass, with its help and its range: `least` and `most` are included, the others not.
+
+    A range holds for a number, and for every number of a list; none is always allowed where the type allows it.
+    """
+    limits = {"least": least, "most": most, "above": above, "below": below}
+    ranged = {name: limit for name, limit in limits.items() if limit is not None}
+    return dataclasses.field(default=default, metadata={"help": help, "range": ranged, **more})
+
+
+class Settings:
+    """Base of settings dataclasses: values outside the declared ranges and choices are refused.
+
+    A subclass with a `__post_init__` of its own calls this one first.
+    """
+
+    def __post_init__(self) -> None:
+        kinds = _kinds(type(self))
+        for field in _fields(type(self)):
+            value = getattr(self, field.name)
+            check_range(field.metadata, value, field.name)
+            if get_origin(kinds[field.name]) is Literal:
+                _check_choice(kinds[field.name], value, field.name)
+
+
+def check_range(metadata: Mapping[str, Any], value: Any, key: str) -> None:
+    """Refuse a value outside the range that a field's metadata says."""
+    limits = metadata.get("range")
+    if limits is None:  # not made by `option`
+        return
+    for number in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ConfigError(f"{key} must be {range_name(limits) or 'a finite number'}, not {value!r}")
+        if limits and number is not None and not (isinstance(number, int | float) and _within(number, **limits)):
+            raise ConfigError(f"{key} must be {range_name(limits)}, not {value!r}")
+
+
+def _within(
+    number: float,
+    least: float = -math.inf,
+    most: float = math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> bool:
+    return least <= number <= most and above < number < below
+
+
+def range_name(limits: Mapping[str, float]) -> str:
+    """A range in words: "at least 1", "from 0 to 1", "above 0 and below 1"."""
+    low, high = limits.get("least"), limits.get("most", limits.get("below"))
+    if low is not None and high is not None:
+        return f"from {low:g} to {'below ' if 'below' in limits else ''}{high:g}"
+    words = {"least": "at least", "most": "at most", "above": "above", "below": "below"}
+    return " and ".join(f"{words[name]} {limit:g}" for name, limit in limits.items())
 
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str = "the settings", under: str = "") -> T:
@@ -46,10 +109,12 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str = "the set
         if key not in kinds:
             raise ConfigError(f"{where}: unknown key {under + str(key)!r}{nearest(str(key), kinds)}")
     values = {key: convert(kinds[key], value, under + key, where) for key, value in mapping.items()}
-    for field in _fields(cls):
-        if field.name not in values and _required(field):
-            raise ConfigError(f"{where}: {under + field.name!r} is missing: give {type_name(kinds[field.name])}")
     try:
+        for field in _fields(cls):
+            if field.name in values:
+                check_range(field.metadata, values[field.name], under + field.name)
+            elif _required(field):
+                raise ConfigError(f"{under + field.name!r} is missing: give {type_name(kinds[field.name])}")
         return cls(**values)
     except ValueError as error:
         raise ConfigError(f"{where}: {error}") from error
@@ -63,11 +128,7 @@ def convert(kind: Any, value: Any, key: str, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _convert_union(kind, args, value, key, where)
     if origin is Literal:
-        if any(value == option and type(value) is type(option) for option in args):
-            return value
-        known = [option for option in args if isinstance(option, str)]
-        hint = nearest(value, known) if isinstance(value, str) else ""
-        raise ConfigError(f"{where}: {key} must be {type_name(kind)}, not {value!r}{hint if 'mean' in hint else ''}")
+        return _check_choice(kind, value, f"{where}: {key}")
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         if isinstance(value, Mapping):
             return from_mapping(kind, value, where, f"{key}.")
@@ -85,6 +146,14 @@ def convert(kind: Any, value: Any, key: str, where: str) -> Any:
     if isinstance(kind, type) and kind not in (int, float) and isinstance(value, kind):
         return value
     raise ConfigError(f"{where}: {key} must be {type_name(kind)}, not {value!r} ({type(value).__name__})")
+
+
+def _check_choice(kind: Any, value: Any, key: str) -> Any:
+    choices = get_args(kind)
+    if any(value == choice and type(value) is type(choice) for choice in choices):
+        return value
+    hint = nearest(value, [choice for choice in choices if isinstance(choice, str)]) if isinstance(value, str) else ""
+    raise ConfigError(f"{key} must be {type_name(kind)}, not {value!r}{hint if 'mean' in hint else ''}")
 
 
 def _convert_union(kind: Any, options: tuple[Any, ...], value: Any, key: str, where: str) -> Any:
@@ -158,7 +227,7 @@ def load_toml(path: str | Path) -> dict[str, Any]:
 
 
 def describe(cls: type[Any]) -> tuple[FieldHelp, ...]:
-    """Every field of a dataclass, nested ones by dotted names; help comes from `field(metadata={"help": ...})`."""
+    """Every field of a dataclass with its help and range; those of nested dataclasses have dotted names."""
     return tuple(_describe(cls, ""))
 
 
@@ -172,8 +241,9 @@ def _describe(cls: type[Any], under: str) -> Iterator[FieldHelp]:
         default = None if field.default is dataclasses.MISSING else field.default
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
-        help = str(field.metadata.get("help", ""))
-        yield FieldHelp(under + field.name, kind, type_name(kind), default, _required(field), help)
+        help, limits = str(field.metadata.get("help", "")), range_name(field.metadata.get("range", {}))
+        words = f"{type_name(kind)}, {limits}" if limits else type_name(kind)
+        yield FieldHelp(under + field.name, kind, words, default, _required(field), help, field.metadata)
 
 
 def type_name(kind: Any) -> str:
@@ -182,7 +252,7 @@ def type_name(kind: Any) -> str:
     if origin is Literal:
         names = [repr(option) for option in args]
     elif origin in (typing.Union, types.UnionType):
-        names = [type_name(option) for option in args]
+        names = [type_name(option) for option in args if option in _PLAIN or not isinstance(option, type)]
     elif origin in (list, tuple, Sequence):
         names = [f"a list ({', '.join(type_name(option) for option in args if option is not Ellipsis)} each)"]
     elif dataclasses.is_dataclass(kind):
@@ -193,11 +263,15 @@ def type_name(kind: Any) -> str:
 
 
 def _fields(cls: type[Any]) -> list[dataclasses.Field[Any]]:
-    return [field for field in dataclasses.fields(cls) if field.init]
+    """The fields that a file or a flag can set."""
+    return [field for field in dataclasses.fields(cls) if field.init and not field.metadata.get("python")]
+
+
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 
 
 def _kinds(cls: type[Any]) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)
     return {field.name: hints[field.name] for field in _fields(cls)}
 
 

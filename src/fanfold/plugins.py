@@ -10,14 +10,14 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fanfold.errors import ConfigError, MissingExtra, nearest
-from fanfold.study import Study
-from fanfold.summary import Section
 
 if TYPE_CHECKING:
     import click
 
     from fanfold.rehearsal import Estimate
     from fanfold.simulator.config import AnswerFunction
+    from fanfold.study import Study
+    from fanfold.summary import Section
 
 GROUP = "fanfold.studies"
 

@@ -10,21 +10,21 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 from fanfold import executors
-from fanfold.calls import Cache, CallBroker, Metrics, at_work, counted, open_requests
+from fanfold.calls import CallBroker, Metrics, at_work, counted, open_requests
 from fanfold.dispatcher import Dispatcher, Work, makes_snapshots
 from fanfold.encoding import derive_seed, encode, words
 from fanfold.errors import ConfigError, OnlyFailures, ReplayDivergence
-from fanfold.events import Notice, Progress, RunStarted, RunStopped, Watcher, shielded
+from fanfold.events import Notice, Progress, RunStarted, RunStopped, shielded
 from fanfold.identity import REMEDY, Identity
 from fanfold.ledger import RUN_NAME, Commits, Insert, Ledger, RunJournal, RunLock, create_run, forget_run
 from fanfold.money import Budget, Spending, belonging
 from fanfold.refill import Refill, RefillJournal, kinds_of
+from fanfold.run_options import RunOptions
 from fanfold.search_loop import Rules, SearchLoop, Tally
-from fanfold.stop import MaxCost, MaxFailures, limited
+from fanfold.stop import MaxCost, limited
 from fanfold.strategy import Strategy, revived
 from fanfold.summary import Summary
 from fanfold.types import C, Outcome, Result, Trial
@@ -67,48 +67,28 @@ Go: TypeAlias = "Callable[[str, Study[Any]], Awaitable[Run[Any]]]"
 Conclude: TypeAlias = "Callable[[Run[Any], Go], Awaitable[Summary]]"
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a study is run: the arguments of `Study.run`."""
-
-    executor: Any
-    ledger: str | Path | None
-    run: str | None
-    reuse: str
-    watch: Watcher | None
-    grace: float
-    accept_changes: bool
-    meta: dict[str, Any]
-    cache: Cache
-    max_failures: int | None = None
-    retry_failed: bool | Sequence[str] = False
-
-
 class Start:
     """A study and how to run it, checked and put together; calling it runs it."""
 
-    def __init__(self, study: Study[Any], how: RunOptions) -> None:
+    def __init__(self, study: Study[Any], options: RunOptions) -> None:
         self.study = study
-        self.how = how
-        self.name = how.run or f"{study.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-        self.watch = shielded(how.watch)
+        self.options = options
+        self.rule = options.limit(study.stop)
+        self.name = options.run or f"{study.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+        self.watch = shielded(options.watch)
         self.stop: Callable[[bool], None] | None = None
         #: The fingerprint that finished evaluations are kept under, and what there is to say about the study.
         self._evaluator = ""
         self._remarks: list[str] = []
         #: Told how this run can be stopped; a run beside another is stopped with that one.
         self.handed_over: Callable[[Callable[[bool], None]], None] = self._take_over
-        if how.reuse not in ("run", "ledger", "never"):
-            raise ConfigError(f"reuse must be 'run', 'ledger' or 'never', not {how.reuse!r}")
-        if how.retry_failed:
-            kinds_of(how.retry_failed)
-        if how.max_failures is not None:
-            MaxFailures(how.max_failures)
+        if options.retry_failed:
+            kinds_of(options.retry_failed)
         if RUN_NAME.fullmatch(self.name) is None:
             raise ConfigError(
                 f"run {self.name!r} cannot be a run's name: use up to 80 letters, digits, dots, dashes and underscores"
             )
-        self.executor = executors.make(how.executor, study.evaluate)
+        self.executor = options.place(study.evaluate)
         inline = isinstance(self.executor, executors.Inline)
         if study.timeout is not None and inline and not executors.is_coroutine_function(study.evaluate):
             raise ConfigError("a timeout cannot stop a plain function that runs inline: use processes:N or threads:N")
@@ -116,7 +96,7 @@ class Start:
     async def __call__(self) -> Run[Any]:
         if callable(ready := getattr(self.study.evaluate, "check_ready", None)):
             ready()
-        ledger = Ledger(self.how.ledger)
+        ledger = Ledger(self.options.ledger)
         try:
             lock = RunLock(ledger.path, self.name)
             try:
@@ -172,9 +152,9 @@ class Start:
         search, reopened = self._search_loop(journal, clock)
         self._announce(journal)
         journal.status("running", None, journal.elapsed)
-        if self.how.retry_failed:
+        if self.options.retry_failed:
             again = RefillJournal(journal, search.schedule)
-            cells = again.failed_cells(kinds_of(self.how.retry_failed), search.strategy, search.rules)
+            cells = again.failed_cells(kinds_of(self.options.retry_failed), search.strategy, search.rules)
             self._emit(Notice(f"{len(cells)} failed evaluation(s) are made again"))
             if cells:
                 refill = Refill(search.strategy, search.schedule, search.rules, again, cells)
@@ -188,10 +168,10 @@ class Start:
     async def _driven(
         self, search: SearchLoop[Any], journal: RunJournal, broker: CallBroker, reopened: Sequence[Trial[Any]] = ()
     ) -> str:
-        study, how = self.study, self.how
-        limits = (study.timeout, study.retries, how.reuse, how.max_failures)
+        study, options = self.study, self.options
+        limits = (study.timeout, study.retries, options.reuse, options.max_failures or None)
         work = Work(study.evaluate, self._evaluator, *limits)
-        dispatcher = Dispatcher(search, journal, self.executor, work, self.watch, how.grace)
+        dispatcher = Dispatcher(search, journal, self.executor, work, self.watch, options.grace)
         broker.halt = dispatcher.halt
         self.handed_over(_stopper(dispatcher))
         return await dispatcher.drive(reopened)
@@ -227,17 +207,14 @@ class Start:
         """Another study on the same executor, ledger and money, whose run belongs to this one."""
         # A run that went on since may conclude something else, and then it is another run beside.
         name = f"{done.id}.{word}-{done.progress.told}"
-        limit = self.study.stop.cost_limit()
+        limit = self.rule.cost_limit()
         if limit < math.inf:
             left = limit - _paid_before(done.ledger, done.id, name)
             study = replace(study, stop=limited(study.stop, MaxCost(max(1e-12, left))))
-        meta = {"belongs_to": done.id}
-        how = replace(
-            self.how, executor=self.executor, ledger=done.ledger.path, run=name, meta=meta, retry_failed=False
-        )
-        if how.reuse == "ledger" and Identity.of(study).unknown("evaluate"):
-            how = replace(how, reuse="run")  # a search that is over is not lost because of what is done with it
-        start = Start(study, how)
+        options = self.options.beside(self.executor, done.ledger.path, name, {"belongs_to": done.id})
+        if options.reuse == "ledger" and Identity.of(study).unknown("evaluate"):
+            options = replace(options, reuse="run")  # a search that is over is not lost because of its conclusion
+        start = Start(study, options)
         start.handed_over = self._take_over
         return await start()
 
@@ -248,10 +225,9 @@ class Start:
     async def _broker(self, journal: RunJournal) -> AsyncIterator[CallBroker]:
         """A broker for the model calls of the run's evaluations."""
         ledger, run = journal.ledger, journal.run
-        collects = self.executor.name.startswith("batch")
-        budget = Budget.of(ledger, run, self.study.stop.cost_limit(), collects=collects)
-        broker = CallBroker(ledger, journal.commits, run=run, cache=self.how.cache, budget=budget)
-        grace = self.how.grace
+        budget = Budget.of(ledger, run, self.rule.cost_limit(), collects=self.executor.collects)
+        broker = CallBroker(ledger, journal.commits, run=run, cache=self.options.cache, budget=budget)
+        grace = self.options.grace
         try:
             with at_work(broker):
                 yield broker
@@ -265,14 +241,14 @@ class Start:
     def _find_or_create(self, ledger: Ledger) -> int:
         name, identity = self.name, Identity.of(self.study)
         self._evaluator = identity.record["evaluate"]
-        if self.how.reuse == "ledger" and (where := identity.unknown("evaluate")):
+        if self.options.reuse == "ledger" and (where := identity.unknown("evaluate")):
             raise ConfigError(
                 f"reuse='ledger' takes results of an equal evaluator, and whether one is equal to this cannot be told: "
                 f"{where} cannot be written down. Either {REMEDY}; or use reuse='run'"
             )
         rows = list(ledger.read("SELECT id, identity FROM run WHERE name = ?", (name,)))
         if not rows:
-            return create_run(ledger, name, identity.record, self.how.meta, self.study.seeded_cases)
+            return create_run(ledger, name, identity.record, dict(self.options.meta or {}), self.study.seeded_cases)
         run, recorded = rows[0][0], ledger.value(rows[0][1])
         self._check(identity, recorded)
         return int(run)
@@ -281,7 +257,7 @@ class Start:
         """Refuse to go on with another study than the recorded one."""
         changes = identity.changes(recorded)
         refused = dict(changes.refused)
-        if self.how.accept_changes and refused.keys() == {"evaluate"}:
+        if self.options.accept_changes and refused.keys() == {"evaluate"}:
             refused = {}
         if refused:
             raise ReplayDivergence(
@@ -295,7 +271,7 @@ class Start:
                 f"run {self.name!r} was begun by version 0.1.0, which did not write down the settings of its "
                 "evaluator: whether they are the same cannot be told"
             )
-            if self.how.reuse == "run":  # equal cells of this run are found under what it was called then
+            if self.options.reuse == "run":  # equal cells of this run are found under what it was called then
                 self._evaluator = recorded["evaluate"]
 
     def _search_loop(self, journal: RunJournal, clock: Callable[[], float]) -> tuple[SearchLoop[Any], list[Trial[Any]]]:
@@ -308,7 +284,7 @@ class Start:
             study.seeded_cases,
             study.effective_window,
             study.in_order,
-            copy.deepcopy(study.stop),
+            copy.deepcopy(self.rule),
             study.aggregate,
             study.failed_score,
             clock,
@@ -334,7 +310,7 @@ class Start:
         for remark in self._remarks:
             self._emit(Notice(remark))
         open_batches, waiting = open_requests(journal.ledger, journal.run)
-        if waiting and not self.executor.name.startswith("batch"):
+        if waiting and not self.executor.collects:
             self._emit(
                 Notice(
                     f"{open_batches} provider batch(es) of this run with {waiting} request(s) are still open: stop, "

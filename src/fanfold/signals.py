@@ -59,7 +59,7 @@ class _Signals:
         stop(False)
         # An evaluation that blocks the event loop itself cannot be ended by a timer of that loop.
         main = threading.main_thread().ident
-        self._timer = threading.Timer(self._start.how.grace + 2.0, signal.pthread_kill, [main, number])
+        self._timer = threading.Timer(self._start.options.grace + 2.0, signal.pthread_kill, [main, number])
         self._timer.daemon = True
         self._timer.start()
 
@@ -74,7 +74,7 @@ class _Signals:
         return result
 
     def _interrupted(self) -> Interrupted:
-        name, ledger = self._start.name, self._start.how.ledger
+        name, ledger = self._start.name, self._start.options.ledger
         path = None if ledger is None else str(ledger)
         how = f"everything finished is in {path}; run again with run={name!r} to go on" if path else "it had no ledger"
         return Interrupted(

@@ -7,18 +7,14 @@ import math
 import operator
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor as PoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Generic, Literal
+from typing import Any, Generic
 
-from fanfold.calls import Cache
 from fanfold.encoding import derive_seed, encode
 from fanfold.errors import ConfigError
-from fanfold.events import Watcher
-from fanfold.executors import Executor
 from fanfold.identity import Identity
-from fanfold.running import Conclude, Run, RunOptions, Start
+from fanfold.run_options import RunOptions, takes
+from fanfold.running import Conclude, Run, Start
 from fanfold.schedule import Schedule
 from fanfold.schedules import AllCases
 from fanfold.signals import run_guarded
@@ -83,56 +79,30 @@ class Study(Generic[C]):
             raise ConfigError(f"failed_score must be a finite number or None, not {self.failed_score!r}")
         len(self.seeded_cases)  # cases that cannot be used are refused here, not in the middle of a run
 
-    def run(
-        self,
-        executor: str | Executor | PoolExecutor = "inline",
-        *,
-        ledger: str | Path | None = None,
-        run: str | None = None,
-        reuse: Literal["run", "ledger", "never"] = "run",
-        watch: Watcher | None = None,
-        grace: float = 5.0,
-        accept_changes: bool = False,
-        meta: Mapping[str, Any] | None = None,
-        cache: Cache = "on",
-        max_failures: int | None = 50,
-        retry_failed: bool | Sequence[str] = False,
-    ) -> Run[C]:
-        """Run the search to its end and give what came of it.
+    @takes(RunOptions)
+    def run(self, options: RunOptions) -> Run[C]:
+        """Run the search to its end.
 
         `executor` says where evaluations run (`fanfold.executors.make` lists the words).  `ledger` is the file that
         keeps everything; without one, nothing outlives this process.  `run` names the run: a name the ledger knows
         is continued where it stopped, with nothing evaluated again.  `reuse` says whose finished evaluations may
         answer an equal one, `cache` the same for model calls (`on`, `off`, `refresh`, `offline`).
 
-        A run whose first 25 evaluations, or whose latest `max_failures`, fail in the same way stops with `OnlyFailures`
-        (None: never).  `retry_failed=True`, or a list of kinds such as `["timeout"]`, evaluates what failed in the run
-        of that name again before it continues; the search keeps what it was told, results count what came of it now.
+        `max_trials`, `max_evaluations`, `max_time`, `max_cost` and `target` replace the study's own stopping rule of
+        that kind, and join the others.  A run whose first 25 evaluations, or whose latest `max_failures`, fail in the
+        same way stops with `OnlyFailures` (None: never).  `retry_failed=True`, or a list of kinds such as
+        `["timeout"]`, evaluates what failed in the run of that name again before it continues; the search keeps what
+        it was told, the results count the new outcomes.
 
         Ctrl-C or SIGTERM stops asking, gives what runs `grace` seconds, saves, and raises `Interrupted`; a second one
-        stops at once.  Works inside a running event loop too (a notebook).
+        stops at once.  Works inside a running event loop too (a notebook).  `RunOptions` lists all options.
         """
-        given = (executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {}), cache)
-        return run_guarded(Start(self, RunOptions(*given, max_failures, retry_failed)))
+        return run_guarded(Start(self, options))
 
-    async def run_async(
-        self,
-        executor: str | Executor | PoolExecutor = "inline",
-        *,
-        ledger: str | Path | None = None,
-        run: str | None = None,
-        reuse: Literal["run", "ledger", "never"] = "run",
-        watch: Watcher | None = None,
-        grace: float = 5.0,
-        accept_changes: bool = False,
-        meta: Mapping[str, Any] | None = None,
-        cache: Cache = "on",
-        max_failures: int | None = 50,
-        retry_failed: bool | Sequence[str] = False,
-    ) -> Run[C]:
+    @takes(RunOptions)
+    async def run_async(self, options: RunOptions) -> Run[C]:
         """`run` for code that is itself asynchronous; cancelling it stops the run and keeps what is finished."""
-        given = (executor, ledger, run, reuse, watch, grace, accept_changes, dict(meta or {}), cache)
-        return await Start(self, RunOptions(*given, max_failures, retry_failed))()
+        return await Start(self, options)()
 
     @functools.cached_property
     def seeded_cases(self) -> tuple[Case, ...]:

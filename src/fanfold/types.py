@@ -6,9 +6,12 @@ import hashlib
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 C = TypeVar("C")
+
+#: Whether model calls are answered from the ledger; `refresh` asks again, `offline` never asks.
+CacheMode: TypeAlias = Literal["on", "off", "refresh", "offline"]
 
 
 @dataclass(frozen=True, slots=True)

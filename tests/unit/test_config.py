@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fanfold.config import describe, from_mapping, from_text, load_toml
+from fanfold.config import Settings as Checked
+from fanfold.config import describe, from_mapping, from_text, load_toml, option
 from fanfold.errors import ConfigError
 from fanfold.plugins import find_study, studies
 
@@ -169,3 +170,51 @@ def test_each_test_function_has_its_optimum_where_the_textbook_says() -> None:
         optimum = [1.0 if name == "rosenbrock" else 0.0] * 3
         assert abs(function(optimum)) < 1e-9
         assert function([v + 0.01 * half for v in optimum]) > 1e-4
+
+
+@dataclass(frozen=True)
+class Ranged(Checked):
+    count: int = option(5, "so many", least=1, most=9)
+    share: float | None = option(0.5, "a share", above=0, below=1)
+    part: float = option(0.0, "a part", least=0, below=1)
+    rates: tuple[float, ...] = option((0.1,), "some rates", least=0)
+    free: float = option(1.0, "any number")
+    mode: Literal["fast", "slow"] = option("fast", "how")
+
+
+@dataclass(frozen=True)
+class Outer(Checked):
+    inner: Ranged = field(default_factory=Ranged)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("count", 0, "count must be from 1 to 9, not 0"),
+        ("count", 10, "count must be from 1 to 9, not 10"),
+        ("share", 0.0, "share must be above 0 and below 1, not 0.0"),
+        ("share", 1.0, "share must be above 0 and below 1, not 1.0"),
+        ("part", 1.0, "part must be from 0 to below 1, not 1.0"),
+        ("part", float("nan"), "part must be from 0 to below 1, not nan"),
+        ("rates", (0.5, -0.5), r"rates must be at least 0, not \(0.5, -0.5\)"),
+        ("free", float("inf"), "free must be a finite number, not inf"),
+        ("mode", "fats", "mode must be 'fast' or 'slow', not 'fats'; did you mean 'fast'"),
+    ],
+)
+def test_a_value_outside_its_range_is_refused_however_it_is_said(name: str, value: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{words}"):
+        Ranged(**{name: value})
+    with pytest.raises(ConfigError, match=f"^s.toml: inner.{words}"):
+        from_mapping(Outer, {"inner": {name: value}}, "s.toml")
+
+
+def test_the_ends_of_a_range_belong_to_it_and_none_is_no_number() -> None:
+    assert Ranged(count=1).count == 1 and Ranged(count=9).count == 9
+    assert Ranged(share=None, part=0.0, rates=()).share is None
+
+
+def test_a_description_says_the_range() -> None:
+    types = {each.name: each.type for each in describe(Ranged)}
+    assert types["count"] == "a whole number, from 1 to 9"
+    assert types["share"] == "a number or none, above 0 and below 1"
+    assert types["free"] == "a number"

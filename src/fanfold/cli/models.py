@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fanfold.cli.options import assumptions, plan_options, rehearsal_options
+from fanfold.cli.options import assumptions, rehearsal_options, run_flags
 from fanfold.cli.output import (
     duration,
     examples,
@@ -26,6 +26,7 @@ from fanfold.cli.run import RunCommand, loaded_target
 from fanfold.errors import ConfigError, LedgerError, nearest
 
 if TYPE_CHECKING:
+    from fanfold.executors import Executor
     from fanfold.models.telemetry import CallFacts
     from fanfold.rehearsal import Assumptions, Bound, Forecast, Usage
     from fanfold.study import Study
@@ -131,8 +132,7 @@ def _usage_row(usage: Usage) -> list[str]:
 )
 @click.argument("target_", metavar="TARGET")
 @click.argument("flags", metavar="[FIELDS]...", nargs=-1, type=click.UNPROCESSED)
-@plan_options
-@click.option("--seed", type=int, metavar="N", help="The seed of the search.")
+@run_flags(planned=True)
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Trials to rehearse.  [by the study's window]")
 @rehearsal_options
 @output_options
@@ -175,14 +175,14 @@ def _assumptions(given: Mapping[str, Any]) -> Assumptions:
 
 def _unkeyed(
     ctx: click.Context, target: str, flags: Sequence[str], values: Mapping[str, Any]
-) -> tuple[Study[Any], str]:
+) -> tuple[Study[Any], Executor]:
     """The study that is named, with its stopping rules, loaded so that its models need no keys; and its executor."""
     from fanfold.rehearsal import rehearsing
 
     with rehearsing():
         loaded, options = loaded_target(ctx, target, flags, values)
-    study = dataclasses.replace(loaded.study, stop=options.stop(loaded.study.stop))
-    return study, options.executor or "auto"
+    study = dataclasses.replace(loaded.study, stop=options.limit(loaded.study.stop))
+    return study, options.place(study.evaluate)
 
 
 # -- what a run asked ------------------------------------------------------------------------------------------------

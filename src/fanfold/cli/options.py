@@ -1,119 +1,110 @@
-"""How a run is to be done: the options that `run` and `resume` share with the [run] table of a TOML file."""
+"""The flags that say how a run is done, made from the fields of `RunOptions`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from fanfold.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fanfold.stop import Rule
+from fanfold.config import FieldHelp, check_range, describe, from_mapping, from_text, option, range_name
+from fanfold.run_options import RunOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """Everything but the study itself; None means: not said."""
+@dataclass(frozen=True, kw_only=True)
+class ShellOptions(RunOptions):
+    """The options of a run, and those that only the shell has."""
 
-    executor: str | None = None
-    ledger: str | None = None
-    run: str | None = None
-    reuse: Literal["run", "ledger", "never"] | None = None
-    seed: int | None = None
-    max_trials: int | None = None
-    max_evaluations: int | None = None
-    max_time: str | float | None = None
-    max_cost: float | None = None
-    target: float | None = None
-    report: str | None = None
-    cache: Literal["on", "off", "refresh", "offline"] | None = None
-    cancel_batches: bool | None = None
-    batch_deadline: str | float | None = None
-    max_failures: int | None = None
+    seed: int | None = option(None, "The seed of the search.", metavar="N", planned=True)
+    report: str | None = option(None, "Write an HTML report at the end.", metavar="FILE", once=True)
 
-    def place(self) -> Any:
-        """The executor, with what was said about provider batches."""
-        name, _, provider = (self.executor or "auto").partition(":")
-        if name != "batch":
-            if self.cancel_batches or self.batch_deadline is not None:
-                raise ConfigError("--cancel-batches and --batch-deadline are for --executor batch:...")
-            return self.executor or "auto"
-        from fanfold.models.batch.executor import BatchExecutor
-        from fanfold.stop import MaxTime
+    def arguments(self, **changes: Any) -> dict[str, Any]:
+        """For `Study.run`."""
+        return {field.name: getattr(self, field.name) for field in fields(RunOptions)} | changes
 
-        deadline = None if self.batch_deadline is None else MaxTime(_seconds(self.batch_deadline)).seconds
-        return BatchExecutor(provider or None, deadline=deadline, leave="cancel" if self.cancel_batches else "keep")
-
-    def over(self, other: RunOptions) -> RunOptions:
-        """These options, and `other` where these say nothing."""
-        return RunOptions(**{**asdict(other), **self.given()})
-
-    def given(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    def stop(self, own: Rule) -> Rule:
-        """The study's own stopping rule, with the limits given here in place of its own of the same kind."""
-        from fanfold import stop
-
-        for name, kind in _STOPS.items():
-            value = getattr(self, name)
-            if value is not None:
-                own = stop.limited(own, getattr(stop, kind)(_seconds(value)))
-        return own
+    def recorded(self) -> dict[str, Any]:
+        """What a resume takes over: whatever was set, but for what is decided anew each time."""
+        return {
+            field.name: value
+            for field in fields(self)
+            if (value := getattr(self, field.name)) != field.default and not field.metadata.get("once")
+        }
 
 
-_STOPS = {
-    "max_trials": "MaxTrials",
-    "max_evaluations": "MaxEvaluations",
-    "max_time": "MaxTime",
-    "max_cost": "MaxCost",
-    "target": "Target",
-}
+def shell_options(values: Mapping[str, Any], beneath: Mapping[str, Any], where: str) -> ShellOptions:
+    """The options among a command's parameters, laid over those that a file or a ledger (`where`) says."""
+    flags = {field.name: values[field.name] for field in FIELDS if values.get(field.name) is not None}
+    return from_mapping(ShellOptions, {"executor": "auto", **beneath, **flags}, where)
 
 
-def _seconds(value: Any) -> Any:
-    """A text that is a plain number is one: `--max-time 90` means 90 seconds."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
+FIELDS = describe(ShellOptions)
+
+
+def run_flags(*without: str, planned: bool = False) -> Callable[[F], F]:
+    """A flag for every option of a run but those named; `planned`: only for those that matter before a run."""
+    wanted = [
+        _flag(field) for field in FIELDS if field.name not in without and (field.metadata.get("planned") or not planned)
+    ]
+    return lambda command: _with(command, wanted if planned else [*wanted, _TRUST_HOST])
+
+
+def _flag(field: FieldHelp) -> Callable[[F], F]:
+    kinds = get_args(field.kind) or (field.kind,)
+    kind: dict[str, Any] = {"callback": _read(field), "metavar": field.metadata.get("metavar")}
+    if field.kind is bool:
+        kind = {"is_flag": True, "default": None}
+    elif get_origin(field.kind) is Literal:
+        kind = {"type": click.Choice(kinds)}
+    elif field.name == "executor":
+        kind |= {"cls": ExecutorFlag, "shell_complete": _complete_executor}
+    return click.option(f"--{field.name.replace('_', '-')}", help=flag_help(field), **kind)
+
+
+def with_values(args: Sequence[str]) -> list[str]:
+    """Arguments in which flags that need no value have one: `--retry-failed RUN` must not take RUN for its value."""
+    bare = {f"--{field.name.replace('_', '-')}" for field in FIELDS if bool in get_args(field.kind)}
+    return [f"{word}=true" if word in bare else word for word in args]
+
+
+def flag_help(field: FieldHelp) -> str:
+    """What a field is for, with its range and its default."""
+    default = field.metadata.get("shell", field.default)
+    shown = "" if default is None or default is False else f"default: {default}"
+    notes = "; ".join(filter(None, (range_name(field.metadata["range"]), shown)))
+    return f"{field.help}  [{notes}]" if notes else field.help
+
+
+def _read(field: FieldHelp) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    """Reads a flag's text as the type of its field, as in a file."""
+
+    def read(ctx: click.Context, parameter: click.Parameter, text: str | None) -> Any:
+        if text is None:
+            return None
+        flag = f"--{field.name.replace('_', '-')}"
+        value = from_text(field.kind, text, flag, "the command line")
+        check_range(field.metadata, value, f"the command line: {flag}")
         return value
 
-
-def from_flags(values: Mapping[str, Any]) -> RunOptions:
-    """The options among a command's parameters."""
-    known = {field.name for field in fields(RunOptions)}
-    return RunOptions(**{name: value for name, value in values.items() if name in known})
+    return read
 
 
-def how_options(command: F) -> F:
-    """Everything that says how a run is done and what comes of it."""
-    options = (
-        click.option(
-            "--cache",
-            type=click.Choice(["on", "off", "refresh", "offline"]),
-            help="Whether model calls are answered from the ledger: refresh asks anew, offline never asks.",
-        ),
-        click.option("--report", metavar="FILE", help="Write an HTML report at the end."),
-        click.option(
-            "--accept-changes",
-            is_flag=True,
-            help="Continue although the evaluator has changed: its code or its settings.",
-        ),
-        click.option(
-            "--trust-host",
-            metavar="HOST",
-            multiple=True,
-            expose_value=False,
-            callback=_trust,
-            help="A host that keys may be sent to although a file names it; also FANFOLD_TRUSTED_HOSTS=HOST,...",
-        ),
-    )
-    return plan_options(_with(command, options))
+class ExecutorFlag(click.Option):
+    """`--executor`, whose help lists the executors that are installed."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        from fanfold.executors import names
+
+        flag, text = super().get_help_record(ctx) or ("", "")
+        return flag, text.replace(".", f": {', '.join(names())}.", 1)
+
+
+def _complete_executor(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from fanfold.executors import spellings
+
+    return [spelling.removesuffix(":N") for spelling in spellings(incomplete)]
 
 
 def _trust(ctx: click.Context, parameter: click.Parameter, hosts: tuple[str, ...]) -> None:
@@ -127,39 +118,6 @@ def _trust(ctx: click.Context, parameter: click.Parameter, hosts: tuple[str, ...
     before = os.environ.get(TRUSTED)
     os.environ[TRUSTED] = ",".join([*hosts, *([before] if before else [])])
     ctx.call_on_close(lambda: os.environ.pop(TRUSTED, None) if before is None else os.environ.update({TRUSTED: before}))
-
-
-def plan_options(command: F) -> F:
-    """`--executor` and the stopping rules."""
-    options = (
-        click.option(
-            "--executor",
-            metavar="E",
-            shell_complete=_executors,
-            help="inline, async:N, threads:N, processes:N, ray:N, batch:openai, batch:anthropic, auto.",
-        ),
-        click.option(
-            "--batch-deadline", metavar="TIME", help="After TIME the rest of a provider batch goes out in realtime."
-        ),
-        click.option(
-            "--cancel-batches",
-            is_flag=True,
-            default=None,
-            help="On leaving, cancel open batches instead of keeping them.",
-        ),
-        click.option("--max-trials", type=int, metavar="N", help="Stop after N candidates."),
-        click.option("--max-evaluations", type=int, metavar="N", help="Stop before more than N evaluations."),
-        click.option("--max-time", metavar="TIME", help="Stop after 90s, 15m, 2h."),
-        click.option("--max-cost", type=float, metavar="X", help="Stop once the evaluations have cost X."),
-        click.option(
-            "--max-failures",
-            type=click.IntRange(min=0),
-            metavar="N",
-            help="Stop when N evaluations in a row fail in the same way (or the first 25); 0: never.  [50]",
-        ),
-        click.option("--target", "target", type=float, metavar="S", help="Stop once a candidate scores S."),
-    )
-    return _with(command, options)
 
 
 def rehearsal_options(command: F) -> F:
@@ -180,11 +138,16 @@ def assumptions(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with(command: F, options: Sequence[Callable[[F], F]]) -> F:
-    for option in reversed(options):
-        command = option(command)
+    for add in reversed(options):
+        command = add(command)
     return command
 
 
-def _executors(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    known = ("inline", "async", "threads", "processes", "batch:openai", "batch:anthropic", "auto")
-    return [name for name in known if name.startswith(incomplete)]
+_TRUST_HOST = click.option(
+    "--trust-host",
+    metavar="HOST",
+    multiple=True,
+    expose_value=False,
+    callback=_trust,
+    help="A host that keys may be sent to although a file names it; also FANFOLD_TRUSTED_HOSTS=HOST,...",
+)

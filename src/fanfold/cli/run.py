@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fanfold.cli.options import RunOptions, assumptions, from_flags, how_options, rehearsal_options
+from fanfold.cli.options import ShellOptions, assumptions, rehearsal_options, run_flags, shell_options, with_values
 from fanfold.cli.output import (
     colourless,
     duration,
@@ -32,16 +32,12 @@ if TYPE_CHECKING:
     from fanfold.study import Study
 
 
-#: All kinds of failure, as a value of --retry-failed.
-ALL = "all"
-
-
 class RunCommand(click.Command):
     """`run`, whose help also lists the fields of the study it was asked about."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["fanfold.arguments"] = list(args)
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, with_values(args))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_options(ctx, formatter)
@@ -77,20 +73,12 @@ def _field_help(field: Any) -> str:
 )
 @click.argument("target_", metavar="TARGET")
 @click.argument("flags", metavar="[FIELDS]...", nargs=-1, type=click.UNPROCESSED)
-@how_options
-@click.option(
-    "--ledger", metavar="FILE", help="The file that keeps all runs.  [default: $FANFOLD_LEDGER or fanfold.db]"
-)
-@click.option("--run", metavar="NAME", help="The run's name; a name the ledger knows is continued.")
-@click.option(
-    "--reuse", type=click.Choice(["run", "ledger", "never"]), help="Whose finished evaluations may be reused."
-)
-@click.option("--seed", type=int, metavar="N", help="The seed of the search.")
+@run_flags()
 @click.option("--rehearse", is_flag=True, help="Predict time and cost with simulated models: nothing is sent or kept.")
 @rehearsal_options
 @output_options
 @click.pass_context
-def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], accept_changes: bool, **values: Any) -> None:
+def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], **values: Any) -> None:
     """Run a search: TARGET is a file.py, a file.py:name, a file.toml, or the name of an installed study.
 
     A Python file holds a Study called `study` (or a function of that name that returns one). A TOML file says
@@ -110,24 +98,22 @@ def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], accept_chan
         raise ConfigError("--latency, --rpm, --tpm and --reply-tokens are assumptions of a rehearsal: add --rehearse")
     loaded, options = loaded_target(ctx, target_, flags, values)
     fields = dict(loaded.fields)
-    meta = {"target": loaded.target, "fields": fields, "options": options.given(), "version": __version__}
+    meta = {"target": loaded.target, "fields": fields, "options": options.recorded(), "version": __version__}
     if (digest := file_digest(loaded.target)) is not None:
         meta["digest"] = digest
-    _do(ctx, loaded.study, options, accept_changes, meta)
+    do(ctx, loaded.study, options, meta)
 
 
 def loaded_target(
     ctx: click.Context, target: str, flags: Sequence[str], values: Mapping[str, Any]
-) -> tuple[Loaded, RunOptions]:
+) -> tuple[Loaded, ShellOptions]:
     """The study that a command names, and how it is to be run: flags over the file's [run] table."""
     from fanfold.cli.target import load
-    from fanfold.config import from_mapping
 
     own = [name for parameter in ctx.command.params for name in parameter.opts if name.startswith("--")]
-    given = from_flags(values)
-    loaded = load(target, flags, given.seed, own)
-    options = given.over(from_mapping(RunOptions, loaded.options, f"{target} [run]"))
-    if given.seed is None and options.seed is not None:
+    loaded = load(target, flags, values["seed"], own)
+    options = shell_options(values, loaded.options, f"{target} [run]")
+    if options.seed != values["seed"]:
         loaded = load(target, flags, options.seed, own)
     return loaded, options
 
@@ -136,7 +122,7 @@ class ResumeCommand(click.Command):
     """`resume`, whose --retry-failed needs no value and never takes the run's name for one."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, [f"{word}={ALL}" if word == "--retry-failed" else word for word in args])
+        return super().parse_args(ctx, with_values(args))
 
 
 @click.command(
@@ -150,26 +136,12 @@ class ResumeCommand(click.Command):
     ),
 )
 @run_argument
-@how_options
+@run_flags("ledger", "run", "seed")
 @click.option("--trust", is_flag=True, help="Do not ask whether what the ledger names outside this folder may be used.")
-@click.option(
-    "--retry-failed",
-    metavar="[=KIND,...]",
-    help="First evaluate again what failed: all of it, or only the kinds named, such as =timeout,network.",
-)
 @ledger_option
 @output_options
 @click.pass_context
-def resume(
-    ctx: click.Context,
-    /,
-    name: str,
-    ledger: str,
-    accept_changes: bool,
-    trust: bool,
-    retry_failed: str | None,
-    **values: Any,
-) -> None:
+def resume(ctx: click.Context, /, name: str, ledger: str, trust: bool, **values: Any) -> None:
     """Continue RUN where it stopped; nothing finished is evaluated again.
 
     RUN is a run's name, the beginning of one, or `last`. A stopping rule given here takes the place of the one of its
@@ -178,7 +150,6 @@ def resume(
     """
     from fanfold.cli.target import reload
     from fanfold.cli.trust import agree
-    from fanfold.config import from_mapping
     from fanfold.ledger import Ledger
     from fanfold.report import find_run
 
@@ -193,41 +164,21 @@ def resume(
             f"study.run(run={info.name!r}, ledger={ledger!r}) there again"
         )
     agree(info.name, Path(ledger), info.meta, trust)
-    recorded = from_mapping(RunOptions, dict(info.meta.get("options", {})), f"run {info.name!r}")
-    recorded = dataclasses.replace(recorded, report=None)  # a ledger could name any file to be overwritten
-    options = from_flags({**values, "ledger": ledger, "run": info.name}).over(recorded)
-    study = reload(target, info.meta.get("fields", {}), recorded.seed)
-    again = retry_failed == ALL or (retry_failed or "").replace(",", " ").split()
-    _do(ctx, study, options, accept_changes, dict(info.meta), again)
+    recorded = {**info.meta.get("options", {}), "report": None}  # a ledger could name any file to be overwritten
+    options = shell_options({**values, "ledger": ledger, "run": info.name}, recorded, f"run {info.name!r}")
+    study = reload(target, info.meta.get("fields", {}), options.seed)
+    do(ctx, study, options, dict(info.meta))
 
 
-def _do(
-    ctx: click.Context,
-    study: Study[Any],
-    options: RunOptions,
-    accept_changes: bool,
-    meta: dict[str, Any],
-    retry_failed: bool | Sequence[str] = False,
-) -> None:
+def do(ctx: click.Context, study: Study[Any], options: ShellOptions, meta: dict[str, Any]) -> None:
     """Run the study, report, and leave with the right exit code."""
     from fanfold.cli.progress import progress
 
-    study = dataclasses.replace(study, stop=options.stop(study.stop))
-    ledger = options.ledger or _default_ledger()
+    study = dataclasses.replace(study, stop=options.limit(study.stop))
+    ledger = str(options.ledger or _default_ledger())
     try:
         with progress(study, silent=quiet(), colourless=colourless()) as watch:
-            done = study.run(
-                options.place(),
-                ledger=ledger,
-                run=options.run,
-                reuse=options.reuse or "run",
-                watch=watch,
-                accept_changes=accept_changes,
-                meta=meta,
-                cache=options.cache or "on",
-                max_failures=50 if options.max_failures is None else options.max_failures or None,
-                retry_failed=retry_failed,
-            )
+            done = study.run(**options.arguments(ledger=ledger, watch=watch, meta=meta))
     except Interrupted as error:
         _interrupted(error, ledger, options.report)
         raise Interrupted(_kept(error, ledger), run_id=error.run_id, ledger=ledger, code=error.code) from None

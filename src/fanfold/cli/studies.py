@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fanfold.cli.options import RunOptions, from_flags, how_options
+from fanfold.cli.options import ShellOptions, run_flags, shell_options
 from fanfold.cli.output import examples, machine_readable, output_options, print_json, say
 from fanfold.errors import ConfigError, FanfoldError
 
@@ -84,30 +84,28 @@ class StudyShell:
         plugin = find_study(self.study)
         world = plugin.world(config)
         with rehearsing():
-            return estimate(plugin.build(world.config), self._options(config).executor or "auto", sample=sample)
+            study = plugin.build(world.config)
+            return estimate(study, self._options(config).place(study.evaluate), sample=sample)
 
     def run(self, config: Any) -> None:
         from fanfold import __version__
-        from fanfold.cli.run import _do
+        from fanfold.cli.run import do
         from fanfold.plugins import find_study
 
         options = self._options(config)
-        meta = {"target": self.study, "fields": dataclasses.asdict(config), "options": options.given()}
+        meta = {"target": self.study, "fields": dataclasses.asdict(config), "options": options.recorded()}
         study = find_study(self.study).build(config)
-        _do(self.ctx, study, options, self.values["accept_changes"], {**meta, "version": __version__})
+        do(self.ctx, study, options, {**meta, "version": __version__})
 
-    def _options(self, config: Any) -> RunOptions:
+    def _options(self, config: Any) -> ShellOptions:
         from fanfold.plugins import find_study
 
         defaults = find_study(self.study).run_options
-        return from_flags(self.values).over(RunOptions(**(defaults(config) if defaults is not None else {})))
+        return shell_options(self.values, {} if defaults is None else defaults(config), self.study)
 
 
 def _running(command: Callable[..., Any]) -> click.Command:
-    where = "The file that keeps all runs.  [$FANFOLD_LEDGER or fanfold.db]"
-    ledger = click.option("--ledger", metavar="FILE", help=where)
-    name = click.option("--run", metavar="NAME", help="The run's name; a name the ledger knows is continued.")
-    return click.command()(how_options(ledger(name(command))))
+    return click.command()(run_flags("seed", "retry_failed")(command))
 
 
 def _bound(own: StudyCommand, study: str) -> click.Command:

@@ -1,11 +1,13 @@
-"""Where calls run: `make` turns a short text such as "processes:8" into an executor."""
+"""Where calls run: the registry of executors, and `make`, which turns a text such as "processes:8" into one."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 from fanfold.errors import ConfigError, nearest
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Async", "Executor", "Futures", "Inline", "Processes", "Ray", "Threads", "is_coroutine_function", "make"]
 
+GROUP = "fanfold.executors"
+
 # Loaded when asked for: a worker process imports this package too, and must start fast.
 _HOMES = {
     "Executor": "base",
@@ -31,7 +35,14 @@ _HOMES = {
     "Futures": "futures",
     "Ray": "ray",
 }
-_NAMES = ("inline", "async", "threads", "processes", "ray", "auto")
+# Our own by name: the class, how it is written, and its slots unless said; 0: one per usable core, None: takes none.
+_OWN: dict[str, tuple[str, str, int | None]] = {
+    "inline": ("Inline", "inline", None),
+    "async": ("Async", "async:N", 64),
+    "threads": ("Threads", "threads:N", 8),
+    "processes": ("Processes", "processes:N", 0),
+    "ray": ("Ray", "ray:N", 0),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -40,47 +51,97 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
 
 
-def make(spec: str | Executor | concurrent.futures.Executor = "auto", fn: Callable[..., Any] | None = None) -> Executor:
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """An executor that a text can name.
+
+    `load()` gives a callable that takes what follows the colon (a number as int, other text as str, or None) and gives
+    an Executor.  It may take keywords as well: `deadline` and `leave` say what becomes of provider batches.  Its
+    attribute `spellings`, a list or a function that gives one, says how it is written: `["acme:N"]`.
+    """
+
+    name: str
+    package: str
+    load: Callable[[], Callable[..., Any]]
+    spelled: Sequence[str] = ()
+
+    def spellings(self) -> list[str]:
+        """How it is written, for help and completion; only its name where it cannot be loaded or does not say."""
+        try:
+            spelled = self.spelled or getattr(self.load(), "spellings", None)
+            return list(spelled() if callable(spelled) else spelled or [self.name])
+        except Exception:
+            return [self.name]
+
+
+def registered() -> dict[str, Registered]:
+    """Every executor by name: our own, then those that installed packages offer in `fanfold.executors`."""
+    from importlib.metadata import entry_points
+
+    known = {
+        name: Registered(name, "fanfold", functools.partial(functools.partial, _own, name), [spelled])
+        for name, (_, spelled, _) in _OWN.items()
+    }
+    for entry in entry_points(group=GROUP):
+        package = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+        known.setdefault(entry.name, Registered(entry.name, package, entry.load))
+    return known
+
+
+def names() -> list[str]:
+    """How every executor is written as far as that is known without importing it."""
+    return [*(text for entry in registered().values() for text in entry.spelled or [entry.name]), "auto"]
+
+
+def spellings(start: str = "") -> list[str]:
+    """How executors are written whose text begins so; those that may match are imported."""
+    maybe = [entry for entry in registered().values() if entry.name.startswith(start.partition(":")[0])]
+    return [
+        text for text in [*(text for entry in maybe for text in entry.spellings()), "auto"] if text.startswith(start)
+    ]
+
+
+def make(
+    spec: str | Executor | concurrent.futures.Executor = "auto",
+    fn: Callable[..., Any] | None = None,
+    **settings: Any,
+) -> Executor:
     """The executor that `spec` names.
 
     - `inline`: in the event loop's thread, one call at a time;
-    - `async:64`: coroutine functions in the event loop (plain functions on threads), so many at once; 64 unless said;
-    - `threads:8`: on threads, for plain functions that mostly wait; 8 unless said;
-    - `processes:8`: in worker processes, for functions that compute; one per usable core unless said;
+    - `async:64`: coroutine functions in the event loop (plain functions on threads), so many at once; default 64;
+    - `threads:8`: on threads, for plain functions that mostly wait; default 8;
+    - `processes:8`: in worker processes, for functions that compute; default one per usable core;
     - `ray:100`: as tasks of a Ray cluster, or of a Ray started here where there is none; `ray:100@ADDRESS` says which
-      cluster; one per usable core unless said;
+      cluster; default one per usable core;
     - `auto`: `async:64` if `fn` is a coroutine function; anything else is taken to compute, and gets `processes` with
       one worker per usable core, or `inline` where there is only one core;
-    - any other name that is offered in the entry point group `fanfold.executors` (`batch:openai` is one), as a
-      callable that takes what follows the colon (a number as int, other text as str, or None) and gives an Executor;
-    - an Executor, taken as it is, or any `concurrent.futures.Executor`, whose owner shuts it down.
+    - any other name in the entry point group `fanfold.executors` (`batch:auto` is one; see `Registered`);
+    - an Executor, used unchanged, or any `concurrent.futures.Executor`, whose owner shuts it down.
+
+    `settings` are passed on to executors that take them, and refused by the others.
     """
     from concurrent.futures import Executor as Pool
 
     from fanfold.executors.base import Executor, is_coroutine_function
     from fanfold.executors.futures import Futures
 
+    if isinstance(spec, str) and spec != "auto":
+        return _named(spec, settings)
+    if settings:
+        raise _settings_refused(spec)
     if isinstance(spec, Executor):
         return spec
     if isinstance(spec, Pool):
         return Futures(spec)
-    if not isinstance(spec, str):
+    if spec != "auto":
         raise ConfigError(
             f"executor={spec!r} cannot be used: give a text such as 'processes:8', an Executor, "
             f"or a concurrent.futures.Executor"
         )
-    if spec == "auto":
-        if fn is not None and is_coroutine_function(fn):
-            return make("async")
-        return make("processes" if usable_cores() > 1 else "inline")
-    name, colon, rest = spec.partition(":")
-    if name in _NAMES:
-        count, at, address = rest.partition("@") if name == "ray" else (rest, "", "")
-        if at and not address:
-            raise ConfigError(f"executor={spec!r}: no address after the '@'; write {spec[:-1]!r}, or 'ray:8@auto'")
-        return _named(name, _slots(spec, count) if colon else None, spec, address or None)
-    number = rest.isascii() and rest.isdecimal() and len(rest) < 7
-    return _plugged_in(name, int(rest) if number else rest if colon else None, spec)
+    if fn is not None and is_coroutine_function(fn):
+        return make("async")
+    return make("processes" if usable_cores() > 1 else "inline")
 
 
 def usable_cores() -> int:
@@ -90,47 +151,63 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _slots(spec: str, number: str) -> int:
-    if not (number.isascii() and number.isdecimal() and len(number) < 7 and int(number) > 0):
-        raise ConfigError(
-            f"executor={spec!r}: {number!r} is not a number of slots; give a whole number of 1 or more, as in "
-            f"{spec.partition(':')[0] + ':8'!r}"
-        )
-    return int(number)
-
-
-def _named(name: str, slots: int | None, spec: str, address: str | None) -> Executor:
-    from fanfold.executors.local import Async, Inline, Threads
-    from fanfold.executors.processes import Processes
-
-    if name in ("inline", "auto"):
-        if slots is not None:
-            raise ConfigError(f"executor={spec!r}: {name!r} takes no number; write {name!r}, or 'threads:{slots}'")
-        return Inline()
-    if name == "async":
-        return Async(slots or 64)
-    if name == "threads":
-        return Threads(slots or 8)
-    if name == "ray":
-        from fanfold.executors.ray import Ray
-
-        return Ray(slots or usable_cores(), address)
-    return Processes(slots or usable_cores())
-
-
-def _plugged_in(name: str, option: int | str | None, spec: str) -> Executor:
-    from importlib.metadata import entry_points
+def _named(spec: str, settings: dict[str, Any]) -> Executor:
+    import inspect
 
     from fanfold.executors.base import Executor
 
-    offered = {entry.name: entry for entry in entry_points(group="fanfold.executors")}
-    if name not in offered:
-        known = [*_NAMES, *offered]
-        raise ConfigError(f"executor={spec!r}: there is no executor {name!r}{nearest(name, known)}")
-    made = offered[name].load()(option)
+    name, colon, rest = spec.partition(":")
+    known = registered()
+    if name not in known:
+        if name == "auto":
+            raise ConfigError(f"executor={spec!r}: 'auto' takes no number; write 'auto', or 'threads:{rest}'")
+        raise ConfigError(f"executor={spec!r}: there is no executor {name!r}{nearest(name, [*known, 'auto'])}")
+    entry = known[name]
+    try:
+        factory = entry.load()
+    except Exception as error:
+        raise ConfigError(
+            f"executor={spec!r} of the package {entry.package!r} cannot be imported ({type(error).__name__}: {error}): "
+            f"install what it needs, or upgrade it"
+        ) from error
+    if settings and not settings.keys() <= inspect.signature(factory).parameters.keys():
+        raise _settings_refused(spec)
+    number = rest.isascii() and rest.isdecimal() and len(rest) < 7
+    argument = int(rest) if number else rest if colon else None
+    try:
+        made = factory(argument, **settings)
+    except ConfigError as error:
+        problem = str(error).removeprefix(f"executor={spec!r}: ")
+        raise ConfigError(f"executor={spec!r}: {problem}") from error
     if not isinstance(made, Executor):
         raise ConfigError(
-            f"executor={spec!r}: the plugin {offered[name].value!r} gave {made!r}, which is no fanfold Executor; "
-            f"report it to its author"
+            f"executor={spec!r}: {name!r} of the package {entry.package!r} gave {made!r}, which is not a fanfold "
+            f"Executor; report it to its author"
         )
     return made
+
+
+def _own(name: str, argument: int | str | None) -> Executor:
+    home, _, slots = _OWN[name]
+    kind = __getattr__(home)
+    if slots is None:
+        if argument is not None:
+            raise ConfigError(f"{name!r} takes no number; write {name!r}, or 'threads:{argument}'")
+        return cast("Executor", kind())
+    number, at, address = str(argument).partition("@") if name == "ray" else (str(argument), "", "")
+    if at and not address:
+        raise ConfigError(f"no address after the '@'; write 'ray:{number}', or 'ray:8@auto'")
+    if argument is not None:
+        if not (number.isascii() and number.isdecimal() and len(number) < 7 and int(number) > 0):
+            raise ConfigError(
+                f"{number!r} is not a number of slots; give a whole number of 1 or more, as in {name + ':8'!r}"
+            )
+        slots = int(number)
+    return cast("Executor", kind(slots or usable_cores(), *([address] if at else [])))
+
+
+def _settings_refused(spec: object) -> ConfigError:
+    return ConfigError(
+        f"executor={spec!r} makes no provider batches: batch_deadline and cancel_batches (--batch-deadline, "
+        "--cancel-batches) are for executors that do, such as --executor batch:auto"
+    )

@@ -34,6 +34,8 @@ class Executor(ABC):
     bounded: bool = True
     #: Whether cancelling `run` really stops the call, rather than only ceasing to wait for it.
     interruptible: bool = False
+    #: Whether model calls gather here in provider batches instead of going out one by one.
+    collects: bool = False
 
     async def __aenter__(self) -> Self:
         return self

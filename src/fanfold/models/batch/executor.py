@@ -50,6 +50,7 @@ class BatchExecutor(Executor):
     interruptible = True
     slots = 1_000_000
     bounded = False
+    collects = True
 
     def __init__(
         self,
@@ -87,6 +88,11 @@ class BatchExecutor(Executor):
         if at:
             self.slots, self.bounded = self._inner.slots, True
         self._waves: Waves | None = None
+
+    @staticmethod
+    def spellings() -> list[str]:
+        """For help and completion."""
+        return [f"batch:{provider}" for provider in PROVIDERS]
 
     async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
