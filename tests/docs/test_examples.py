@@ -35,10 +35,10 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
 def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
-    """Lines that start with `$ fanfold` or `$ python examples/` are executed; set-up (`pip`, `make`) is not."""
+    """Commands that start with `fanfold` or `python examples/` are executed; set-up (`pip`, `make`) is not."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for code in blocks(page, "console"):
-        for line in code.splitlines():
+        for line in code.replace("\\\n", " ").splitlines():
             command = line.removeprefix("$ ").split("  #")[0].strip()
             if line.startswith(("$ fanfold", "$ python examples/")):
                 done = subprocess.run(

@@ -22,7 +22,15 @@ from fanfold.models import model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator.config import Answer, SimulatorConfig
 from fanfold.simulator.core import Simulator
-from fanfold.studies.critic import ActorCriticParams, Config, EvolutionaryParams, RewardWeights, how, queries_of, study
+from fanfold.studies.critic import (
+    ActorCriticParams,
+    Config,
+    EvolutionaryParams,
+    RewardWeights,
+    queries_of,
+    run_options,
+    study,
+)
 from fanfold.studies.critic.batch import fitness
 from fanfold.studies.critic.conclusion import slope
 from fanfold.studies.critic.critic import Critic
@@ -109,7 +117,7 @@ def test_our_own_queries_are_many_and_varied() -> None:
 
 
 def test_as_many_calls_run_at_once_as_there_can_be() -> None:
-    assert how(Config(concurrent=3)) == {"executor": "async:15"}
+    assert run_options(Config(concurrent=3)) == {"executor": "async:15"}
 
 
 def test_the_settings_can_be_read_without_numpy() -> None:

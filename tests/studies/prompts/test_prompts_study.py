@@ -15,7 +15,7 @@ from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.models import telemetry
 from fanfold.strategies.pareto import fronts
-from fanfold.studies.prompts import Config, how, study
+from fanfold.studies.prompts import Config, run_options, study
 from fanfold.studies.prompts.breeding import genome_of
 from fanfold.studies.prompts.genome import Genome, render
 from fanfold.studies.prompts.objectives import OBJECTIVES, merit, points_of
@@ -190,9 +190,9 @@ def test_seeds_come_from_a_file(tmp_path: Path) -> None:
 
 
 def test_a_preset_decides_how_many_calls_are_in_flight() -> None:
-    assert how(small(preset="balanced")) == {"executor": "async:50"}
-    assert how(small(concurrent=7)) == {"executor": "async:7"}
-    assert how(Config()) == {"executor": "async:4"}
+    assert run_options(small(preset="balanced")) == {"executor": "async:50"}
+    assert run_options(small(concurrent=7)) == {"executor": "async:7"}
+    assert run_options(Config()) == {"executor": "async:4"}
 
 
 # -- objectives -------------------------------------------------------------------------------------------------------
