@@ -19,9 +19,9 @@ from measure import Line, Sampled, Table, Target, machine, sampled
 
 from fanfold.studies.workflow.cage2.engine import play, start
 from fanfold.studies.workflow.cage2.env import Cage2, Cage2Vector
-from fanfold.studies.workflow.cage2.policy import Network, PolicyTable
+from fanfold.studies.workflow.cage2.policy import PolicyNetwork, PolicyTable
 from fanfold.studies.workflow.cage2.rollout import rollout
-from fanfold.studies.workflow.cage2.rules import Game
+from fanfold.studies.workflow.cage2.rules import Cage2Game
 
 RESULTS = Path(__file__).parent / "results" / "cage2.json"
 RATE = "M steps/CPU-s"
@@ -94,7 +94,7 @@ def environment(sizes: Sizes) -> Table:
 
 def policy_in_the_loop(sizes: Sizes) -> Table:
     """Every block is played by a new version of the policy, so each evaluates what it meets."""
-    untrained = Network.initial(0, np.eye(5).ravel())
+    untrained = PolicyNetwork.initial(0, np.eye(5).ravel())
     policies = {"untrained": untrained, "decisive": replace(untrained, out=untrained.out * 60)}
     contenders: dict[str, Callable[[], int]] = {}
     shares: dict[str, float] = {}
@@ -103,7 +103,7 @@ def policy_in_the_loop(sizes: Sizes) -> Table:
             for size in sizes.blocks:
                 name = f"{red}, {which} 77-64-64-145, blocks of {size} episodes"
                 contenders[name] = _roller(red, network, size)
-                block = rollout(PolicyTable(network), Game((red,), LENGTH), range(size))
+                block = rollout(PolicyTable(network), Cage2Game((red,), LENGTH), range(size))
                 shares[name] = len(block.keys) / block.steps
     lines = []
     for name, samples in _turns(contenders, sizes):
@@ -128,7 +128,7 @@ def _turns(contenders: dict[str, Callable[[], int]], sizes: Sizes) -> Iterator[t
 
 
 def _stepper(red: str, size: int, at_once: int) -> Callable[[], int]:
-    game = Game(("b_line", "meander", "sleep") if red == "mixed" else (red,), LENGTH)
+    game = Cage2Game(("b_line", "meander", "sleep") if red == "mixed" else (red,), LENGTH)
     actions = np.random.default_rng(0).integers(0, 145, (LENGTH // at_once, size, at_once)).astype(np.uint8)
     seen, rewards = np.zeros((size, at_once), np.uint64), np.zeros((size, at_once), np.int32)
     episodes, tables = np.arange(size), game.tables()
@@ -172,8 +172,8 @@ def _single() -> Callable[[], int]:
     return some_steps
 
 
-def _roller(red: str, network: Network, size: int) -> Callable[[], int]:
-    game, table, version = Game((red,), LENGTH), PolicyTable(network), 0
+def _roller(red: str, network: PolicyNetwork, size: int) -> Callable[[], int]:
+    game, table, version = Cage2Game((red,), LENGTH), PolicyTable(network), 0
 
     def some_steps() -> int:
         nonlocal version

@@ -44,8 +44,8 @@ from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Limits as Allowance
 from fanfold.simulator import Simulator, SimulatorConfig, serve
 from fanfold.studies.secrets import AgentSpec, Config, Game, study
-from fanfold.studies.secrets.evaluate import PLAYER, Evaluate
-from fanfold.studies.secrets.game import Asking
+from fanfold.studies.secrets.conversation import TurnRequest
+from fanfold.studies.secrets.evaluator import PLAYER, GameEvaluator
 from fanfold.studies.secrets.scenarios import scenarios
 from fanfold.studies.secrets.simulated import player
 from fanfold.testing import run_virtual
@@ -175,7 +175,7 @@ async def answered(
 
 
 @dataclass(frozen=True, eq=False)
-class Playing(Evaluate):
+class Playing(GameEvaluator):
     """The study's own evaluation on given models; it keeps how long every call took, and enters `turn` for each."""
 
     models: Mapping[str, Model] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class Playing(Evaluate):
     def _model(self, name: str, game: Game) -> Model:
         return self.models[name]
 
-    async def _ask(self, game: Game, asking: Asking) -> Reply:
+    async def _ask(self, game: Game, asking: TurnRequest) -> Reply:
         async with self.turn():
             reply = await super()._ask(game, asking)
         self.took.setdefault(asking.seed, []).append((asking.agent.spec.model, reply.seconds))

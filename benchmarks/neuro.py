@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from fanfold.encoding import derive_seed, digest
 from fanfold.executors import Executor, Inline, Processes, Threads
 from fanfold.studies.neuro.data import Resident, Source, resident
-from fanfold.studies.neuro.genome import Conv, Dense, Genome, Space, random_genome
-from fanfold.studies.neuro.training import Job, Session, Training, pinned_threads, train
+from fanfold.studies.neuro.genome import Conv, Dense, Genome, NetworkSpace, random_genome
+from fanfold.studies.neuro.training import Session, TrainingJob, TrainingSettings, pinned_threads, train
 from fanfold.sync import run_sync
 from models import parse, publish
 
@@ -72,7 +72,7 @@ def _network(first: int, second: int, nodes: int) -> Genome:
 def genomes(size: str, count: int) -> list[Genome]:
     if size == "mixed":
         rng = random.Random(7)
-        space = Space(norms=("batch",), dropout=(0.1, 0.5))
+        space = NetworkSpace(norms=("batch",), dropout=(0.1, 0.5))
         return [random_genome(space, rng) for _ in range(count)]
     return [_network(4, 8, 32) if size == "tiny" else _network(16, 32, 128)] * count
 
@@ -80,7 +80,7 @@ def genomes(size: str, count: int) -> list[Genome]:
 def trained(genome: Genome, seed: int, steps: int, threads: int) -> str:
     """One network; what it came to, in short."""
     torch.set_num_threads(threads)
-    found = train(Job(genome, seed, 1), resident(SOURCE), Training(max_batches=steps))
+    found = train(TrainingJob(genome, seed, 1), resident(SOURCE), TrainingSettings(max_batches=steps))
     return digest(found.state).hex()
 
 
@@ -201,7 +201,7 @@ def _step(sizes: Sizes) -> Table:
 
 
 def _ours(genome: Genome, images: Resident) -> Callable[[int], None]:
-    session = Session(Job(genome, 1, 1), images, Training())
+    session = Session(TrainingJob(genome, 1, 1), images, TrainingSettings())
     order = images.order(0)
 
     def steps(count: int) -> None:

@@ -43,12 +43,12 @@ from neuro_rows import (
     usable,
 )
 
-from fanfold.studies.neuro import graphs
-from fanfold.studies.neuro.fused import Stack, train_fused
+from fanfold.studies.neuro import cuda_graph
 from fanfold.studies.neuro.genome import memory, operations
-from fanfold.studies.neuro.graphs import Group, How, train_graphs
-from fanfold.studies.neuro.memory import Memory, in_groups
-from fanfold.studies.neuro.training import Job, Trained, Training, out_of_memory, train, unpacked
+from fanfold.studies.neuro.memory import DeviceMemory, in_groups
+from fanfold.studies.neuro.stacked_training import Group, StepOptions, train_fused, train_graphs
+from fanfold.studies.neuro.stacks import Stack
+from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, out_of_memory, train, unpacked
 from fanfold.tensors import unpack
 
 # ---------------------------------------------------------------- the parts
@@ -65,12 +65,12 @@ def fused_part(name: str, counts: Sequence[int], target: tuple[int, float]) -> C
             some = jobs[: max(count // bench.size.scale, 2)]
             rows.add(
                 f"stacked, K={len(some)}",
-                lambda some=some: together(bench, some, How(branches, channels_last=False), resident),
+                lambda some=some: together(bench, some, StepOptions(branches, channels_last=False), resident),
                 target[1] if count == target[0] else None,
             )
         rows.end()
         same_accuracy(
-            bench, f"{name}, stacked", jobs, lambda some: train_fused(some, bench.resident(), Training(BATCH))
+            bench, f"{name}, stacked", jobs, lambda some: train_fused(some, bench.resident(), TrainingSettings(BATCH))
         )
 
     return part
@@ -85,11 +85,15 @@ def mixed_part(bench: Bench) -> None:
         for last in (False, True):
             rows.add(
                 f"one graph, {branches} branches, {'channels last' if last else 'channels first'}",
-                lambda branches=branches, last=last: together(bench, jobs, How(branches, channels_last=last), resident),
+                lambda branches=branches, last=last: together(
+                    bench, jobs, StepOptions(branches, channels_last=last), resident
+                ),
                 15.0 if branches == 32 and not last else None,
             )
     rows.end()
-    same_accuracy(bench, "mixed, one graph", jobs, lambda some: train_graphs(some, bench.resident(), Training(BATCH)))
+    same_accuracy(
+        bench, "mixed, one graph", jobs, lambda some: train_graphs(some, bench.resident(), TrainingSettings(BATCH))
+    )
 
 
 def alternatives_part(bench: Bench) -> None:
@@ -106,11 +110,11 @@ def alternatives_part(bench: Bench) -> None:
             base=True,
         )
         ways = {
-            "channels first": How(one, channels_last=False),
-            "channels last": How(one, channels_last=True),
-            "channels first, bfloat16": How(one, half=True, channels_last=False),
-            "channels last, bfloat16": How(one, half=True, channels_last=True),
-            "channels first, not captured": How(0, channels_last=False),
+            "channels first": StepOptions(one, channels_last=False),
+            "channels last": StepOptions(one, channels_last=True),
+            "channels first, bfloat16": StepOptions(one, half=True, channels_last=False),
+            "channels last, bfloat16": StepOptions(one, half=True, channels_last=True),
+            "channels first, not captured": StepOptions(0, channels_last=False),
         }
         for way, how in ways.items():
             if how.half and not one:
@@ -125,12 +129,12 @@ def alternatives_part(bench: Bench) -> None:
         rows.end()
     jobs = mixed_jobs(bench.size.mixed)
     rows = Rows(bench, f"alternatives: mixed, {len(jobs)} networks (no baseline here: x is to the first line)")
-    ways = {"32 branches": How(32 * one, channels_last=False)}
+    ways = {"32 branches": StepOptions(32 * one, channels_last=False)}
     if one:
         ways |= {
-            "1 branch": How(1, channels_last=False),
-            "8 branches": How(8, channels_last=False),
-            "32 branches, bfloat16": How(32, half=True, channels_last=False),
+            "1 branch": StepOptions(1, channels_last=False),
+            "8 branches": StepOptions(8, channels_last=False),
+            "32 branches, bfloat16": StepOptions(32, half=True, channels_last=False),
         }
     for way, how in ways.items():
         rows.add(way, lambda how=how: together(bench, jobs, how, resident), base=rows.base is None)
@@ -146,7 +150,7 @@ def compiled_part(bench: Bench) -> None:
     resident, one = bench.resident(), 1 if bench.device == "cuda" else 0
     jobs = SIZES["small"](max(128 // bench.size.scale, 2))
     rows, plainly_scored = Rows(bench, f"compiled: small, K={len(jobs)} (x is to the first line)"), Stack.scores
-    rows.add("as it is", lambda: together(bench, jobs, How(one, channels_last=False), resident), base=True)
+    rows.add("as it is", lambda: together(bench, jobs, StepOptions(one, channels_last=False), resident), base=True)
     try:
         compiled = torch.compile(plainly_scored, dynamic=False)
 
@@ -155,7 +159,7 @@ def compiled_part(bench: Bench) -> None:
 
         Stack.scores = scores  # type: ignore[method-assign]
         for half in (False, True):
-            how = How(one, half=half, channels_last=False)
+            how = StepOptions(one, half=half, channels_last=False)
             rows.add(f"compiled{', bfloat16' * half}", lambda how=how: together(bench, jobs, how, resident))
     finally:
         Stack.scores = plainly_scored  # type: ignore[method-assign]
@@ -165,10 +169,10 @@ def compiled_part(bench: Bench) -> None:
 def equality_part(bench: Bench) -> None:
     """In float64, on this device: networks trained together against the same trained in turn."""
     few = bench.size.scale > 1
-    resident, training = bench.resident("float64"), Training(BATCH, "float64", max_batches=2 if few else 10)
+    resident, training = bench.resident("float64"), TrainingSettings(BATCH, "float64", max_batches=2 if few else 10)
     mixed, stacked = mixed_jobs(2 if few else 16, seed=5), SIZES["tiny"](2 if few else 8)
     sets = {f"{len(mixed)} mixed": mixed, f"{len(stacked)} stacked": stacked}
-    ways: dict[str, Callable[[list[Job]], list[Trained]]] = {
+    ways: dict[str, Callable[[list[TrainingJob]], list[TrainedNetwork]]] = {
         "graph, 8 branches": lambda jobs: train_graphs(jobs, resident, training, 8),
         "the same graph again": lambda jobs: train_graphs(jobs, resident, training, 8),
         "stacked": lambda jobs: train_fused(jobs, resident, training),
@@ -191,10 +195,10 @@ def equality_part(bench: Bench) -> None:
                 f"most (<= 1e-10: {verdict}); {wrong} of {len(jobs)} accuracies differ"
             )
             bench.say(bench.notes[-1])
-    graphs.forget()
+    cuda_graph.forget()
 
 
-def apart(one: Trained, other: Trained) -> float:
+def apart(one: TrainedNetwork, other: TrainedNetwork) -> float:
     """The largest difference in a tensor over its largest number, of all tensors and moments."""
     mine, theirs = unpack(one.state), unpack(other.state)
     return max(float(np.abs(mine[name] - theirs[name]).max() / max(np.abs(mine[name]).max(), 1e-300)) for name in mine)
@@ -205,21 +209,21 @@ def oom_part(bench: Bench) -> None:
     if bench.device != "cuda":
         return
     jobs, resident, tried = SIZES["small"](64), bench.resident(), []
-    graphs.forget()
+    cuda_graph.forget()
     free, _ = torch.cuda.mem_get_info()
     ballast = torch.empty(int(free - 1.5 * 2**30), dtype=torch.uint8, device="cuda")
 
-    def run(some: Sequence[Job]) -> list[Trained]:
+    def run(some: Sequence[TrainingJob]) -> list[TrainedNetwork]:
         tried.append(len(some))
         bench.say(f"  oom: a group of {len(some)}")
-        return train_fused(some, resident, Training(BATCH))
+        return train_fused(some, resident, TrainingSettings(BATCH))
 
-    room = Memory(lambda: 2**60)
+    room = DeviceMemory(lambda: 2**60)
     found = in_groups(jobs, lambda job: memory(job.genome, resident.shape, BATCH), room, run, out_of_memory, lambda: 64)
     del ballast
-    graphs.forget()
-    alone = train_fused(jobs, resident, Training(BATCH))
-    done = [each for each in found if isinstance(each, Trained)]
+    cuda_graph.forget()
+    alone = train_fused(jobs, resident, TrainingSettings(BATCH))
+    done = [each for each in found if isinstance(each, TrainedNetwork)]
     apart = [abs(one.accuracy - other.accuracy) for one, other in zip(done, alone)]
     bench.notes.append(
         f"out of memory: with 1.5 GiB left, groups of {tried} were tried; {len(done)} of {len(jobs)} networks "
@@ -243,12 +247,12 @@ def profile_part(bench: Bench) -> None:
         (
             "small, K=128",
             SIZES["small"](128 // bench.size.scale),
-            How(int(bench.device == "cuda"), channels_last=False),
+            StepOptions(int(bench.device == "cuda"), channels_last=False),
         ),
-        ("mixed", mixed_jobs(bench.size.mixed), How(32 * int(bench.device == "cuda"), channels_last=False)),
+        ("mixed", mixed_jobs(bench.size.mixed), StepOptions(32 * int(bench.device == "cuda"), channels_last=False)),
     ):
         starts = [unpacked(job, resident.shape, "float32") for job in jobs]
-        group = Group(jobs, starts, resident, Training(BATCH, max_batches=4), how)
+        group = Group(jobs, starts, resident, TrainingSettings(BATCH, max_batches=4), how)
         group.epoch()
         with torch.profiler.profile() as profile:
             group.epoch()
@@ -256,7 +260,7 @@ def profile_part(bench: Bench) -> None:
         kept = [row[:70] + row[-100:] for row in text.splitlines()]
         print(f"\n{name}\n" + "\n".join(kept), flush=True)
         del group
-        graphs.forget()
+        cuda_graph.forget()
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {

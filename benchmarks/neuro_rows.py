@@ -15,12 +15,12 @@ from measure import Line, Sampled, Table, Target
 from neuro_plain import Plain, in_threads
 from neuro_plain import train as train_plain
 
-from fanfold.studies.neuro import graphs
+from fanfold.studies.neuro import cuda_graph
 from fanfold.studies.neuro.data import Resident, from_arrays
-from fanfold.studies.neuro.fused import at_once
 from fanfold.studies.neuro.genome import ACTIVATIONS, OPTIMISERS, Conv, Dense, Genome
-from fanfold.studies.neuro.graphs import Group, How
-from fanfold.studies.neuro.training import Job, Trained, Training, finished, train, unpacked
+from fanfold.studies.neuro.stacked_training import Group, StepOptions
+from fanfold.studies.neuro.stacks import at_once
+from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, finished, train, unpacked
 
 BATCH = 128
 #: Networks that our own sequential engine trains too, to compare accuracies.
@@ -69,12 +69,12 @@ STARTED = time.perf_counter()
 # ---------------------------------------------------------------- the networks
 
 
-def jobs_of(conv: Sequence[tuple[int, int]], nodes: int, count: int) -> list[Job]:
+def jobs_of(conv: Sequence[tuple[int, int]], nodes: int, count: int) -> list[TrainingJob]:
     """Networks of one shape, each with its own learning rate, dropout and seed."""
     rng = random.Random(7)
     layers = tuple(Conv(filters, kernel, "relu") for filters, kernel in conv)
     return [
-        Job(
+        TrainingJob(
             Genome(
                 layers, (Dense(nodes, "relu"),), "batch", rng.uniform(0.1, 0.4), "adam", 10 ** rng.uniform(-3.5, -2)
             ),
@@ -85,14 +85,14 @@ def jobs_of(conv: Sequence[tuple[int, int]], nodes: int, count: int) -> list[Job
     ]
 
 
-SIZES: dict[str, Callable[[int], list[Job]]] = {
+SIZES: dict[str, Callable[[int], list[TrainingJob]]] = {
     "tiny": lambda count: jobs_of([(4, 3), (8, 3)], 32, count),
     "small": lambda count: jobs_of([(16, 3), (32, 3)], 128, count),
     "medium": lambda count: jobs_of([(98, 5), (83, 3)], 153, count),
 }
 
 
-def mixed_jobs(count: int, seed: int = 11) -> list[Job]:
+def mixed_jobs(count: int, seed: int = 11) -> list[TrainingJob]:
     """Networks of any shape: sizes evenly, as in the measurements that this repeats."""
     rng = random.Random(seed)
 
@@ -102,7 +102,7 @@ def mixed_jobs(count: int, seed: int = 11) -> list[Job]:
         rate = 10 ** rng.uniform(-3.5, -2)
         return Genome(tuple(conv), tuple(dense), "batch", rng.uniform(0.1, 0.5), rng.choice(OPTIMISERS), rate)
 
-    return [Job(genome(), n, 1) for n in range(count)]
+    return [TrainingJob(genome(), n, 1) for n in range(count)]
 
 
 # ---------------------------------------------------------------- one line of a table
@@ -121,7 +121,7 @@ class Timed:
     accuracy: float | None = None
 
 
-def plainly(bench: Bench, jobs: Sequence[Job], run: Callable[[Sequence[Genome]], list[float]]) -> Timed:
+def plainly(bench: Bench, jobs: Sequence[TrainingJob], run: Callable[[Sequence[Genome]], list[float]]) -> Timed:
     """Plain PyTorch: `run` gives the accuracies."""
     genomes, samples, accuracies = [job.genome for job in jobs], [], [0.0]
     run(genomes[:2])
@@ -134,10 +134,10 @@ def plainly(bench: Bench, jobs: Sequence[Job], run: Callable[[Sequence[Genome]],
     return Timed(Sampled(tuple(samples)), accuracy=float(np.mean(accuracies)))
 
 
-def together(bench: Bench, jobs: Sequence[Job], how: How, resident: Resident) -> Timed:
+def together(bench: Bench, jobs: Sequence[TrainingJob], how: StepOptions, resident: Resident) -> Timed:
     """Our engines, phase by phase, first with the capture and then with what was captured."""
-    training = Training(BATCH)
-    graphs.forget()
+    training = TrainingSettings(BATCH)
+    cuda_graph.forget()
     rates, whole, building, found = [], [], [], [0.0]
     if bench.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -163,7 +163,7 @@ def together(bench: Bench, jobs: Sequence[Job], how: How, resident: Resident) ->
         del group, starts, ends
     capture = building[0] - min(building[1:])
     peak = torch.cuda.max_memory_allocated() / 2**30 if bench.device == "cuda" else None
-    graphs.forget()
+    cuda_graph.forget()
     warm = tuple(rates[1:])
     captured = tuple(len(jobs) / (len(jobs) / rate + capture) for rate in warm)
     first, again = (Sampled((rate,)) for rate in whole[:2])
@@ -191,7 +191,7 @@ def line(name: str, timed: Timed, base: Timed | None, target: float | None = Non
 def usable(bench: Bench) -> bool:
     """Whether the GPU still answers: after some errors, no more in this process."""
     try:
-        graphs.forget()
+        cuda_graph.forget()
         bench.sync()
     except RuntimeError:
         return False
@@ -226,7 +226,7 @@ class Rows:
         self.bench.tables.append(Table(self.title, self.lines))
 
 
-def baselines(bench: Bench, rows: Rows, jobs: Sequence[Job], threads: Sequence[int] = (2, 4, 8)) -> None:
+def baselines(bench: Bench, rows: Rows, jobs: Sequence[TrainingJob], threads: Sequence[int] = (2, 4, 8)) -> None:
     plain = Plain.of(bench.resident())
     sequential = jobs[: bench.size.plain]
     rows.add(
@@ -248,16 +248,18 @@ def baselines(bench: Bench, rows: Rows, jobs: Sequence[Job], threads: Sequence[i
     rows.add("our sequential engine", lambda: ours_in_turn(bench, sequential, resident))
 
 
-def ours_in_turn(bench: Bench, jobs: Sequence[Job], resident: Resident) -> Timed:
-    train(jobs[0], resident, Training(BATCH))
+def ours_in_turn(bench: Bench, jobs: Sequence[TrainingJob], resident: Resident) -> Timed:
+    train(jobs[0], resident, TrainingSettings(BATCH))
     bench.sync()
     began = time.perf_counter()
-    found = [train(job, resident, Training(BATCH)).accuracy for job in jobs]
+    found = [train(job, resident, TrainingSettings(BATCH)).accuracy for job in jobs]
     bench.sync()
     return Timed(Sampled((len(jobs) / (time.perf_counter() - began),)), accuracy=float(np.mean(found)))
 
 
-def same_accuracy(bench: Bench, name: str, jobs: Sequence[Job], run: Callable[[list[Job]], list[Trained]]) -> None:
+def same_accuracy(
+    bench: Bench, name: str, jobs: Sequence[TrainingJob], run: Callable[[list[TrainingJob]], list[TrainedNetwork]]
+) -> None:
     """Whether networks trained together are as good as the same ones trained in turn.
 
     In float32 sums round differently, and some networks make much of that; how much, the same engine shows when it is
@@ -265,10 +267,10 @@ def same_accuracy(bench: Bench, name: str, jobs: Sequence[Job], run: Callable[[l
     """
     some, resident = list(jobs[: max(2, COMPARED // bench.size.scale)]), bench.resident()
     try:
-        alone = [train(job, resident, Training(BATCH)).accuracy for job in some]
+        alone = [train(job, resident, TrainingSettings(BATCH)).accuracy for job in some]
         beside = [found.accuracy for found in run(some)]
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-        control = [train(job, resident, Training(BATCH)).accuracy for job in some]
+        control = [train(job, resident, TrainingSettings(BATCH)).accuracy for job in some]
     except Exception as error:
         traceback.print_exc()
         bench.notes.append(f"{name}: the comparison of accuracies failed: {error}")

@@ -20,13 +20,13 @@ from measure import Line, Sampled, Table, Target
 from neuro_plain import Loaded, Plain, in_threads
 
 from fanfold.encoding import derive_seed
-from fanfold.studies.neuro import graphs
-from fanfold.studies.neuro.breeding import Spread, crossover, mutate, shared, sibling
+from fanfold.studies.neuro import cuda_graph
 from fanfold.studies.neuro.data import Data, Resident, from_arrays
-from fanfold.studies.neuro.genome import Genome, Space, random_genome
-from fanfold.studies.neuro.graphs import train_graphs
+from fanfold.studies.neuro.genome import Genome, NetworkSpace, random_genome
 from fanfold.studies.neuro.morph import inherit
-from fanfold.studies.neuro.training import Job, Trained, Training, evaluate
+from fanfold.studies.neuro.stacked_training import train_graphs
+from fanfold.studies.neuro.strategy import Spread, crossover, mutate, shared, sibling
+from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, evaluate
 from fanfold.tensors import pack
 
 BATCH, EPOCHS, PATIENCE, GAIN = 128, 12, 3, 0.002
@@ -51,13 +51,13 @@ def tournament(ranked: Sequence[tuple[float, Genome]], rng: random.Random) -> Ge
     return max((rng.choice(ranked) for _ in range(3)), key=lambda pair: pair[0])[1]
 
 
-def child(ranked: Sequence[tuple[float, Genome]], space: Space, rng: random.Random) -> Genome:
+def child(ranked: Sequence[tuple[float, Genome]], space: NetworkSpace, rng: random.Random) -> Genome:
     mother, father = tournament(ranked, rng), tournament(ranked, rng)
     bred = crossover(mother, father, rng) if rng.random() < 0.99 else mother
     return mutate(bred, space, rng, Spread().rate(MUTATION, [score for score, _ in ranked[:10]]))[0]
 
 
-def documented(data: Data, device: str, space: Space, seed: int, generations: int, loaders: bool) -> Reached:
+def documented(data: Data, device: str, space: NetworkSpace, seed: int, generations: int, loaders: bool) -> Reached:
     """The document's way, for so many generations; through loaders, or with all images on the device."""
     rng = random.Random(seed)
     torch.manual_seed(seed)
@@ -94,17 +94,17 @@ class Ours:
     eta: int = 3
 
 
-def ours(data: Data, device: str, space: Space, seed: int, target: float, limit: float, how: Ours) -> Reached:
+def ours(data: Data, device: str, space: NetworkSpace, seed: int, target: float, limit: float, how: Ours) -> Reached:
     """Until the target or the limit in seconds: nothing trained twice, children start from their parents' weights."""
     rng, resident = random.Random(seed), Resident(data, device, "float32", seed)
-    training = Training(BATCH)
+    training = TrainingSettings(BATCH)
     ranked: list[tuple[float, Genome]] = []
     weights: dict[Genome, Any] = {}
     seconds, best, count = [], [], 0
-    top: tuple[float, Genome, Trained] | None = None
+    top: tuple[float, Genome, TrainedNetwork] | None = None
     began = time.perf_counter()
     while not (best and best[-1] >= target) and time.perf_counter() - began < limit:
-        jobs: list[Job] = []
+        jobs: list[TrainingJob] = []
         for _ in range(how.families):
             head = child(ranked, space, rng) if ranked else random_genome(space, rng)
             inherited = None
@@ -115,7 +115,7 @@ def ours(data: Data, device: str, space: Space, seed: int, target: float, limit:
                 inherited = pack(inherit(parent, weights[parent], head, data.shape, seed))
             brood = [head, *(sibling(head, space, rng, young=not ranked) for _ in range(how.litter - 1))]
             for genome in brood:
-                jobs.append(Job(genome, derive_seed(seed, "network", count), how.rungs[0], inherited=inherited))
+                jobs.append(TrainingJob(genome, derive_seed(seed, "network", count), how.rungs[0], inherited=inherited))
                 count += 1
         scores: dict[Genome, float] = {}
         for epochs in how.rungs:
@@ -135,21 +135,21 @@ def ours(data: Data, device: str, space: Space, seed: int, target: float, limit:
         known = [*ranked, *((value, genome) for genome, value in scores.items() if genome in weights)]
         ranked = sorted(known, key=lambda pair: -pair[0])[:8]
         weights = {genome: weights[genome] for _, genome in ranked}
-    graphs.forget()
+    cuda_graph.forget()
     assert top is not None
     test = evaluate(top[1], top[2].weights, data.test, resident)
     return Reached(tuple(seconds), tuple(best), test, count)
 
 
-def score(found: Trained) -> float:
+def score(found: TrainedNetwork) -> float:
     return max(accuracy for accuracy, _ in found.curve)
 
 
 def compared(x: Any, y: Any, device: str, full: bool, say: Callable[[str], None]) -> tuple[Table, list[str]]:
     """Both ways on several seeds, the document's with its loaders and without, and in the original's ranges too."""
     lines, notes = [], []
-    usual = Space(norms=("batch",), dropout=(0.1, 0.5))
-    little = Space(conv_layers=(1, 1), filters=(2, 3), dense_layers=(1, 1), nodes=(4, 8), norms=("batch",))
+    usual = NetworkSpace(norms=("batch",), dropout=(0.1, 0.5))
+    little = NetworkSpace(conv_layers=(1, 1), filters=(2, 3), dense_layers=(1, 1), nodes=(4, 8), norms=("batch",))
     tests = [
         ("1 to 3 convolutions of 4 to 32, its loaders", usual, 3, 2, Ours(), True),
         ("the same, images on the GPU for both", usual, 3, 2, Ours(), False),

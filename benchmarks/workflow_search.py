@@ -21,7 +21,7 @@ from typing import Any
 from measure import Line, Sampled, Table, Target
 
 from fanfold.stats import bootstrap
-from fanfold.studies.workflow import Config, how, study
+from fanfold.studies.workflow import Config, run_options, study
 from models import parse, publish
 
 #: Seeds from here on: no setting of the study was chosen by them.
@@ -71,7 +71,7 @@ def run(sizes: Sizes, red: str, seed: int, **changes: Any) -> Seen:
         results=None,
         **changes,
     )
-    done = study(config).run(how(config)["executor"])
+    done = study(config).run(run_options(config)["executor"])
     assert done.summary is not None
     figures = done.summary.figures
     done.ledger.close()

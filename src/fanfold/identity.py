@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fanfold import __version__
 from fanfold.encoding import digest, encode
@@ -16,6 +17,19 @@ if TYPE_CHECKING:
 #: How many changes an error names.
 _NAMED = 6
 REMEDY = "give that object an attribute `fingerprint` (a text that changes when results would), or make it a dataclass"
+
+
+T = TypeVar("T")
+
+
+def formerly(*names: str) -> Callable[[T], T]:
+    """Say under which names earlier versions recorded a class or function, so that their runs continue."""
+
+    def mark(named: T) -> T:
+        named.__formerly__ = names  # type: ignore[attr-defined]
+        return named
+
+    return mark
 
 
 @dataclass(slots=True)
@@ -35,6 +49,8 @@ class Identity:
 
     record: dict[str, Any]
     prints: dict[str, Fingerprint]
+    #: Names under which earlier versions recorded what has a role.
+    former: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, study: Study[Any]) -> Identity:
@@ -60,7 +76,8 @@ class Identity:
             "parts": {role: each.parts for role, each in prints.items()},
             "version": __version__,
         }
-        return cls(record, prints)
+        former = {role: _former(getattr(study, role)) for role in ("evaluate", "aggregate", "strategy")}
+        return cls(record, prints, former)
 
     def unknown(self, *roles: str) -> str:
         """The paths in these that cannot be written down, with what is there; empty where all can be."""
@@ -74,7 +91,10 @@ class Identity:
         """What a study has that is not as in the record of its run."""
         recorded, found = _renamed(recorded), Changes()
         for key, value in self.record.items():
-            if key not in ("evaluate", "aggregate", "parts", "version") and value != recorded.get(key):
+            if key not in ("evaluate", "aggregate", "parts", "version") and recorded.get(key) not in (
+                value,
+                *self.former.get(key, ()),
+            ):
                 found.refused[key] = f"{key} was {recorded.get(key)!r}, is {value!r}"
         for role in ("evaluate", "aggregate"):
             self._compare_text(role, recorded, found)
@@ -94,7 +114,7 @@ class Identity:
             return
         parts = recorded.get("parts")
         was, at, _ = before.partition("@")
-        if parts is None and not now.own and at and ("." not in was or was == now.name):
+        if parts is None and not now.own and at and ("." not in was or was in (now.name, *self.former.get(role, ()))):
             found.older = found.older or role == "evaluate"  # of version 0.1.0, which wrote it down in another way
             return
         named = [] if now.own or was != now.name else list(_differences(now.parts, (parts or {}).get(role, {})))
@@ -115,6 +135,12 @@ class Identity:
             found.refused[role] = _listed(settings)
         elif settings or code:
             found.notices.append(f"{role} has changed since this run began: {_listed(settings or code)}")
+
+
+def _former(value: Any) -> tuple[str, ...]:
+    """Read without calling anything of the user's."""
+    names: tuple[str, ...] = inspect.getattr_static(value, "__formerly__", ())
+    return names
 
 
 def _renamed(recorded: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,8 +30,8 @@ from fanfold.errors import ConfigError, FanfoldError
 from fanfold.legacy import neuroevolution
 from fanfold.legacy.neuro_settings import as_dict, as_genome
 from fanfold.legacy.neuroevolution import CONFIG, HybridNeuroevolution, Record
-from fanfold.studies.neuro import domain
-from fanfold.studies.neuro.genome import Conv, Space, key, random_genome, valid
+from fanfold.studies.neuro import evaluator
+from fanfold.studies.neuro.genome import Conv, NetworkSpace, key, random_genome, valid
 from fanfold.types import Result, Trial
 
 ROOT = Path(__file__).parents[2]
@@ -169,7 +169,7 @@ class Trainings:
         self._barrier = threading.Barrier(company)
         self._breaks = breaks
         self._lock = threading.Lock()
-        self._real = domain.train
+        self._real = evaluator.train
 
     def __call__(self, job: Any, *others: Any) -> Any:
         with self._lock:
@@ -186,7 +186,7 @@ class Trainings:
 @pytest.mark.parametrize("models", [1, 2, 4])
 def test_so_many_models_are_trained_at_once(models: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trainings = Trainings(models)
-    monkeypatch.setattr(domain, "train", trainings)
+    monkeypatch.setattr(evaluator, "train", trainings)
     evolution(concurrent_models=models).evaluate_population()
     assert trainings.count == 4 and len(trainings.threads) == models
 
@@ -215,7 +215,7 @@ def test_a_network_that_fails_among_others_has_no_fitness_and_disturbs_nobody(mo
     search.initialize_population()
     expected = search.evaluate_population()
     broken = search.population[1]["id"]
-    monkeypatch.setattr(domain, "train", Trainings(2, breaks=broken))
+    monkeypatch.setattr(evaluator, "train", Trainings(2, breaks=broken))
     said: list[str] = []
     again = evolution(said, concurrent_models=2)
     again.initialize_population()
@@ -228,14 +228,14 @@ def test_where_no_network_can_be_trained_the_error_says_why(monkeypatch: pytest.
     def fails(*args: Any) -> Any:
         raise ZeroDivisionError("nothing works")
 
-    monkeypatch.setattr(domain, "train", fails)
+    monkeypatch.setattr(evaluator, "train", fails)
     with pytest.raises(FanfoldError, match="nothing works"):
         evolution(max_generations=1).evolve()
 
 
 def test_elites_keep_their_fitness_and_are_not_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:
     trainings = Trainings(1)
-    monkeypatch.setattr(domain, "train", trainings)
+    monkeypatch.setattr(evaluator, "train", trainings)
     said: list[str] = []
     search = evolution(said, population_size=5, max_generations=3, elite_percentage=0.4, concurrent_models=1)
     search.evolve()
@@ -270,7 +270,7 @@ def test_a_run_of_a_name_goes_on_and_trains_nothing_again(monkeypatch: pytest.Mo
     first = search()
     best = first.evolve(run="mine")
     trainings = Trainings(1)
-    monkeypatch.setattr(domain, "train", trainings)
+    monkeypatch.setattr(evaluator, "train", trainings)
     second = search()
     assert second.evolve(run="mine") == best
     assert second.generation_stats == first.generation_stats and trainings.count == 0
@@ -313,8 +313,8 @@ def test_results_are_written_on_request() -> None:
 
 @given(st.integers(0, 2**32))
 def test_a_genome_as_a_dict_and_back_is_the_same(seed: int) -> None:
-    genome = random_genome(Space.original(), random.Random(seed))
-    assert as_genome(as_dict(genome), Space.original()) == genome
+    genome = random_genome(NetworkSpace.original(), random.Random(seed))
+    assert as_genome(as_dict(genome), NetworkSpace.original()) == genome
 
 
 _SIZES = st.lists(st.integers(-5, 5000), max_size=9)
@@ -332,7 +332,7 @@ _SIZES = st.lists(st.integers(-5, 5000), max_size=9)
 )  # fmt: skip
 @settings(max_examples=300)
 def test_a_genome_of_the_originals_kind_can_always_be_built(given: dict[str, Any]) -> None:
-    assert valid(as_genome(given, Space.original()), Space.original())
+    assert valid(as_genome(given, NetworkSpace.original()), NetworkSpace.original())
 
 
 def test_a_population_of_ones_own_is_evaluated() -> None:

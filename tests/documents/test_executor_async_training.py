@@ -24,7 +24,7 @@ from fanfold.legacy import executor_async_train_workflow_rl as legacy
 from fanfold.legacy.executor_async_train_workflow_rl import Episode, collect_single_episode, command, initial_policy
 from fanfold.studies.workflow import Config
 from fanfold.studies.workflow.collect import Collect, Collector
-from fanfold.studies.workflow.workflows import UNITS, show
+from fanfold.studies.workflow.orders import UNITS, show
 from fanfold.types import Blob, Case
 
 ROOT = Path(__file__).parents[2]

@@ -57,8 +57,8 @@ from fanfold.models.openai import OpenAI
 from fanfold.models.pricing import Price
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Fault, Faults, Latency, Simulator, SimulatorConfig
-from fanfold.studies.secrets import conclusion, evaluate
-from fanfold.studies.secrets.names import AGENT_TYPES
+from fanfold.studies.secrets import conclusion, evaluator
+from fanfold.studies.secrets.model_names import AGENT_TYPES
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = blocks_of(DOCUMENTS / "batch_processing_secret_game.md")
@@ -90,7 +90,7 @@ def offline(elsewhere: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def served() -> Iterator[dict[str, str]]:
     """A simulated provider at its own address, in its own process; gives the environment that leads to it."""
-    words = ["--port", "0", "--turnaround", "0.05", "--answer", evaluate.PLAYER]
+    words = ["--port", "0", "--turnaround", "0.05", "--answer", evaluator.PLAYER]
     with subprocess.Popen(
         [sys.executable, "-m", "fanfold.simulator", *words], stdout=subprocess.PIPE, text=True
     ) as process:
@@ -333,7 +333,7 @@ def world(monkeypatch: pytest.MonkeyPatch, virtual_time: None) -> World:
     """Puts all models at one simulated provider, with faults if any, on a virtual clock."""
 
     def make(*faults: Fault, **settings: Any) -> Simulator:
-        options = {"answer": evaluate.PLAYER, "latency": Latency(1.0), "turnaround": Latency(60.0), **settings}
+        options = {"answer": evaluator.PLAYER, "latency": Latency(1.0), "turnaround": Latency(60.0), **settings}
         simulator = Simulator(SimulatorConfig(faults=Faults(faults), **options))
 
         def named(name: str, base_url: str | None, game: Any) -> Model:
@@ -342,7 +342,7 @@ def world(monkeypatch: pytest.MonkeyPatch, virtual_time: None) -> World:
             bare = name.partition("/")[2]
             return Model(bare, wire, url, Limits(), Price(1.0, 2.0), 60.0, connect=connect, key="k")
 
-        monkeypatch.setattr(evaluate, "named", named)
+        monkeypatch.setattr(evaluator, "named", named)
         return simulator
 
     return make

@@ -21,7 +21,7 @@ from fanfold.stop import MaxTrials
 from fanfold.strategies import gp_ucb
 from fanfold.strategies.gp_ucb import GpUcb, Observation, fit, fitted_with, measured, posterior
 from fanfold.strategy import Strategy
-from fanfold.studies.workflow.workflows import DECAYS, distances, mallows, orders
+from fanfold.studies.workflow.orders import DECAYS, distances, mallows, orders
 from fanfold.study import Study
 from fanfold.testing.strategies import StrategyConformance
 from fanfold.types import Case, Failed, Ok, Result, Trial

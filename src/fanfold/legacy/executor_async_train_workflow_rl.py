@@ -88,7 +88,7 @@ def initial_policy(workflow: str | None = None, hidden: int = 64, seed: int = 0)
     """An untrained policy as the bytes of a safetensors file; those of a trained agent do as well."""
     from fanfold.studies.workflow import ppo
     from fanfold.studies.workflow.collect import CAGE2, sizes
-    from fanfold.studies.workflow.workflows import parse
+    from fanfold.studies.workflow.orders import parse
     from fanfold.tensors import pack
 
     return pack(ppo.initial(*sizes(CAGE2, None if workflow is None else parse(workflow)), hidden, seed))
@@ -104,10 +104,10 @@ def collect_single_episode(
 ) -> Episode:
     """Play one whole episode.  What happens in it follows from the arguments alone, whoever plays it."""
     from fanfold.studies.workflow import Config, ppo
-    from fanfold.studies.workflow.blocks import play
+    from fanfold.studies.workflow.cage2_blocks import play
     from fanfold.studies.workflow.collect import Collect, sizes
     from fanfold.studies.workflow.compliance import judge
-    from fanfold.studies.workflow.workflows import parse
+    from fanfold.studies.workflow.orders import parse
     from fanfold.tensors import unpack
     from fanfold.types import Blob
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from fanfold.config import option
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro.breeding import Spread
-from fanfold.studies.neuro.genome import Conv, Dense, Genome, Space, key, repair
+from fanfold.studies.neuro.genome import Conv, Dense, Genome, NetworkSpace, key, repair
+from fanfold.studies.neuro.strategy import Spread
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,9 @@ class Settings:
         return Spread(least=self.mutation_rate_min, most=self.mutation_rate_max, members=self.population_size)
 
     @property
-    def space(self) -> Space:
+    def space(self) -> NetworkSpace:
         return dataclasses.replace(
-            Space.original(),
+            NetworkSpace.original(),
             conv_layers=self._bounds("conv_layers"),
             filters=self._bounds("filters"),
             dense_layers=self._bounds("fc_layers"),
@@ -118,7 +118,7 @@ def as_dict(genome: Genome, fitness: float = 0.0) -> dict[str, Any]:
     }
 
 
-def as_genome(given: Mapping[str, Any], space: Space) -> Genome:
+def as_genome(given: Mapping[str, Any], space: NetworkSpace) -> Genome:
     """The genome of such a dict, brought into the space; lists too short or too long for the counts are no matter."""
 
     def at(name: str, place: int, otherwise: Any) -> Any:

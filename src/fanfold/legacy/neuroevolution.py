@@ -22,10 +22,10 @@ from fanfold.running import Run
 from fanfold.stop import Never, Target
 from fanfold.strategies import Genetic, Sweep
 from fanfold.studies import neuro
-from fanfold.studies.neuro.breeding import NeuroBreeder
 from fanfold.studies.neuro.data import Data, from_loaders, load
 from fanfold.studies.neuro.export import Classifier, best
-from fanfold.studies.neuro.genome import Individual, Space, describe, individual_of, key, random_genome
+from fanfold.studies.neuro.genome import Individual, NetworkSpace, describe, individual_of, key, random_genome
+from fanfold.studies.neuro.strategy import NeuroBreeder
 from fanfold.study import Study
 from fanfold.types import Result
 
@@ -240,7 +240,7 @@ class HybridNeuroevolution:
 
     def _study(self, at_once: int) -> Study[Individual]:
         settings = self.settings
-        space = {each.name: getattr(settings.space, each.name) for each in dataclasses.fields(Space)}
+        space = {each.name: getattr(settings.space, each.name) for each in dataclasses.fields(NetworkSpace)}
         config = neuro.Config(
             population=settings.population_size,
             epochs=settings.num_epochs,

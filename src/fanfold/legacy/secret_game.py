@@ -16,9 +16,9 @@ from fanfold.errors import ConfigError, nearest
 from fanfold.ledger import Ledger
 from fanfold.legacy.settings import default_model
 from fanfold.studies.secrets import Config
-from fanfold.studies.secrets.domain import winners
-from fanfold.studies.secrets.evaluate import deeds
-from fanfold.studies.secrets.names import AGENT_TYPES, SPELLINGS, resolved
+from fanfold.studies.secrets.evaluator import deeds
+from fanfold.studies.secrets.game import winners
+from fanfold.studies.secrets.model_names import AGENT_TYPES, SPELLINGS, resolved
 from fanfold.summary import Summary
 from fanfold.types import Failed, Ok, Outcome
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fanfold.legacy.secret_game import BatchJob
-from fanfold.studies.secrets.jobs import printable
+from fanfold.studies.secrets.job_files import printable
 
 _AGENT = {
     "revealed": "revealed its secret",

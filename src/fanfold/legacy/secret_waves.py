@@ -14,8 +14,8 @@ from fanfold.errors import CallFailed
 from fanfold.events import EvaluationFinished, Event, Notice, RunStarted, RunStopped, Ticked
 from fanfold.ledger import Ledger
 from fanfold.legacy.secret_game import Agent, BatchJob, BatchTask
-from fanfold.studies.secrets.domain import Game
-from fanfold.studies.secrets.jobs import printable
+from fanfold.studies.secrets.game import Game
+from fanfold.studies.secrets.job_files import printable
 from fanfold.types import Case, Failed, Ok
 
 log = logging.getLogger("fanfold.legacy")

@@ -21,10 +21,19 @@ from hypothesis import strategies as st
 
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro.export import Classifier
-from fanfold.studies.neuro.genome import ACTIVATIONS, Conv, Dense, Genome, Shape, Space, parameters, random_genome
+from fanfold.studies.neuro.genome import (
+    ACTIVATIONS,
+    Conv,
+    Dense,
+    Genome,
+    NetworkSpace,
+    Shape,
+    parameters,
+    random_genome,
+)
 from fanfold.studies.neuro.network import forward, initial
 
-WIDE = Space(conv_layers=(0, 4), filters=(1, 9), kernels=(1, 3, 5, 7), dense_layers=(0, 3), nodes=(1, 17))
+WIDE = NetworkSpace(conv_layers=(0, 4), filters=(1, 9), kernels=(1, 3, 5, 7), dense_layers=(0, 3), nodes=(1, 17))
 IMAGES, COLOURED, VECTORS = Shape(1, 8, 8, 10), Shape(3, 13, 9, 2), Shape(7, 1, 1, 3)
 
 

@@ -16,14 +16,15 @@ pytest.importorskip("torch")
 import torch
 
 from fanfold.studies.neuro.data import Resident, from_arrays
-from fanfold.studies.neuro.fused import Stack, Together, family, train_fused
 from fanfold.studies.neuro.genome import ACTIVATIONS, NORMS, OPTIMISERS, Conv, Dense, Genome, Shape
 from fanfold.studies.neuro.network import dropout_base, dropout_bases
-from fanfold.studies.neuro.training import Job, Trained, Training, train, unpacked
+from fanfold.studies.neuro.stacked_training import Together, train_fused
+from fanfold.studies.neuro.stacks import Stack, family
+from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, train, unpacked
 from fanfold.tensors import unpack
 
 GENOME = Genome((Conv(3, 3, "relu"), Conv(2, 3, "tanh")), (Dense(5, "relu"),), "batch", 0.3, "adam", 0.01)
-TRAINING = Training(batch=8, dtype="float64", max_batches=3)
+TRAINING = TrainingSettings(batch=8, dtype="float64", max_batches=3)
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +45,14 @@ def one_thread() -> Any:
     torch.set_num_threads(before)
 
 
-def apart(one: Trained, other: Trained) -> float:
+def apart(one: TrainedNetwork, other: TrainedNetwork) -> float:
     """The largest difference in a tensor or a moment, over its largest number."""
     mine, theirs = unpack(one.state), unpack(other.state)
     assert list(mine) == list(theirs)
     return max(float(np.abs(mine[name] - theirs[name]).max() / max(np.abs(mine[name]).max(), 1e-9)) for name in mine)
 
 
-def same(alone: list[Trained], beside: list[Trained]) -> None:
+def same(alone: list[TrainedNetwork], beside: list[TrainedNetwork]) -> None:
     """The same training, to ten digits."""
     assert len(alone) == len(beside)
     for one, other in zip(alone, beside):
@@ -63,10 +64,10 @@ def same(alone: list[Trained], beside: list[Trained]) -> None:
         assert {array.dtype for array in other.weights.values()} == {np.dtype(np.float32)}
 
 
-def stacked(genome: Genome, count: int = 3, epochs: int = 2) -> list[Job]:
+def stacked(genome: Genome, count: int = 3, epochs: int = 2) -> list[TrainingJob]:
     """Jobs of one family: rates of learning and of dropout differ, and seeds."""
     return [
-        Job(
+        TrainingJob(
             replace(genome, learning_rate=genome.learning_rate * (1 + n), dropout=genome.dropout and 0.2 + 0.1 * n),
             n,
             epochs,
@@ -124,8 +125,8 @@ def test_neighbours_do_not_feel_a_network_that_breaks(resident: Resident) -> Non
 
 def test_a_broken_state_is_given_back_and_not_trained(resident: Resident) -> None:
     hopeless = replace(GENOME, optimiser="sgd", learning_rate=1e200)
-    broken = train(Job(hopeless, 1, 1), resident, TRAINING)
-    jobs = [Job(hopeless, 1, 5, broken.state), Job(replace(hopeless, learning_rate=0.1), 2, 2)]
+    broken = train(TrainingJob(hopeless, 1, 1), resident, TRAINING)
+    jobs = [TrainingJob(hopeless, 1, 5, broken.state), TrainingJob(replace(hopeless, learning_rate=0.1), 2, 2)]
     beside = train_fused(jobs, resident, TRAINING)
     assert beside[0].broken and beside[0].steps == broken.steps and beside[0].state == broken.state
     same([train(jobs[1], resident, TRAINING)], [beside[1]])

@@ -15,16 +15,16 @@ pytest.importorskip("torch")
 import torch
 
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro import graphs
+from fanfold.studies.neuro import cuda_graph, stacked_training
+from fanfold.studies.neuro.cuda_graph import Captured
 from fanfold.studies.neuro.data import Resident, from_arrays
-from fanfold.studies.neuro.fused import Together
-from fanfold.studies.neuro.genome import Space, random_genome
-from fanfold.studies.neuro.graphs import Captured, train_graphs
-from fanfold.studies.neuro.training import Job, Trained, Training, train, unpacked
+from fanfold.studies.neuro.genome import NetworkSpace, random_genome
+from fanfold.studies.neuro.stacked_training import Together, train_graphs
+from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, train, unpacked
 from fanfold.tensors import pack, unpack
 
-SPACE = Space(conv_layers=(0, 2), filters=(2, 4), kernels=(1, 3), dense_layers=(0, 2), nodes=(3, 6))
-TRAINING = Training(batch=8, dtype="float64", max_batches=3)
+SPACE = NetworkSpace(conv_layers=(0, 2), filters=(2, 4), kernels=(1, 3), dense_layers=(0, 2), nodes=(3, 6))
+TRAINING = TrainingSettings(batch=8, dtype="float64", max_batches=3)
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +45,22 @@ def one_thread() -> Any:
     torch.set_num_threads(before)
 
 
-def mixed(count: int, epochs: int = 2, seed: int = 3) -> list[Job]:
+def mixed(count: int, epochs: int = 2, seed: int = 3) -> list[TrainingJob]:
     """Networks of any kind; every third is of the family of the one before."""
     rng, found = Random(seed), []
     for n in range(count):
         genome = replace(found[-1].genome, learning_rate=0.02) if n % 3 == 2 else random_genome(SPACE, rng)
-        found.append(Job(genome, n, epochs))
+        found.append(TrainingJob(genome, n, epochs))
     return found
 
 
-def apart(one: Trained, other: Trained) -> float:
+def apart(one: TrainedNetwork, other: TrainedNetwork) -> float:
     mine, theirs = unpack(one.state), unpack(other.state)
     assert list(mine) == list(theirs)
     return max(float(np.abs(mine[name] - theirs[name]).max() / max(np.abs(mine[name]).max(), 1e-9)) for name in mine)
 
 
-def same(alone: Sequence[Trained], beside: Sequence[Trained]) -> None:
+def same(alone: Sequence[TrainedNetwork], beside: Sequence[TrainedNetwork]) -> None:
     assert len(alone) == len(beside)
     for one, other in zip(alone, beside):
         assert apart(one, other) <= 1e-10
@@ -121,19 +121,19 @@ def test_a_job_that_is_done_comes_back_as_it_was(resident: Resident) -> None:
 def test_inherited_weights_are_started_from(resident: Resident) -> None:
     job = mixed(1)[0]
     parent = train(job, resident, TRAINING)
-    child = Job(job.genome, 99, 1, inherited=pack(parent.weights))
+    child = TrainingJob(job.genome, 99, 1, inherited=pack(parent.weights))
     same([train(child, resident, TRAINING)], train_graphs([child, mixed(2)[1]], resident, TRAINING)[:1])
 
 
 def test_few_that_are_left_are_put_together_anew(resident: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
-    plain = graphs.Group.__init__
+    plain = stacked_training.Group.__init__
 
-    def counted(self: Any, jobs: Sequence[Job], *rest: Any) -> None:
+    def counted(self: Any, jobs: Sequence[TrainingJob], *rest: Any) -> None:
         sizes.append(len(jobs))
         plain(self, jobs, *rest)
 
-    monkeypatch.setattr(graphs.Group, "__init__", counted)
+    monkeypatch.setattr(stacked_training.Group, "__init__", counted)
     for ended, groups in ((1, [6]), (4, [6, 2])):
         sizes.clear()
         jobs = [replace(job, epochs=1 if n < ended else 3) for n, job in enumerate(mixed(6))]
@@ -192,11 +192,13 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
             made.append(branches)
             super().__init__(together, branches)
 
-    monkeypatch.setattr(graphs, "Captured", Counted)
-    monkeypatch.setattr(graphs, "_how", lambda resident, training, branches, *rest: graphs.How(branches))
-    graphs.forget()
+    monkeypatch.setattr(stacked_training, "Captured", Counted)
+    monkeypatch.setattr(
+        stacked_training, "_how", lambda resident, training, branches, *rest: stacked_training.StepOptions(branches)
+    )
+    cuda_graph.forget()
     yield lambda: len(made)
-    graphs.forget()
+    cuda_graph.forget()
 
 
 def test_what_was_captured_serves_the_next_networks_of_the_same_families(
@@ -215,15 +217,17 @@ def test_a_captured_step_serves_one_group_at_a_time(resident: Resident, captured
     jobs = mixed(2)
     train_graphs(jobs, resident, TRAINING, branches=3)
     starts = [unpacked(job, resident.shape, "float64") for job in jobs]
-    one, other = (graphs.Group(jobs, starts, resident, TRAINING, graphs.How(3)) for _ in range(2))
+    one, other = (
+        stacked_training.Group(jobs, starts, resident, TRAINING, stacked_training.StepOptions(3)) for _ in range(2)
+    )
     assert captured() == 2 and one.together is not other.together
 
 
 def test_only_a_few_captured_steps_are_kept(resident: Resident, captured: Callable[[], int]) -> None:
     once = replace(TRAINING, max_batches=1)
-    for n in range(graphs.KEPT + 2):
+    for n in range(cuda_graph.KEPT + 2):
         train_graphs(mixed(1, epochs=1, seed=n), resident, once)
-    assert len(graphs._captured) == graphs.KEPT
+    assert len(cuda_graph.captured) == cuda_graph.KEPT
 
 
 def test_memory_that_captured_steps_hold_is_given_up_for_others(
@@ -231,14 +235,14 @@ def test_memory_that_captured_steps_hold_is_given_up_for_others(
 ) -> None:
     first, second = mixed(1, seed=1), mixed(1, seed=2)
     train_graphs(first, resident, TRAINING)
-    plain = graphs._made
+    plain = stacked_training._made
 
     def short(*rest: Any) -> Any:
-        if graphs._captured:
+        if cuda_graph.captured:
             raise torch.OutOfMemoryError("no room")
         return plain(*rest)
 
-    monkeypatch.setattr(graphs, "_made", short)
+    monkeypatch.setattr(stacked_training, "_made", short)
     same([train(job, resident, TRAINING) for job in second], train_graphs(second, resident, TRAINING))
 
 
@@ -259,7 +263,7 @@ def test_running_out_of_memory_is_said_and_leaves_nothing_behind(
     with pytest.raises(torch.OutOfMemoryError, match="no room") as caught:
         train_graphs(jobs, resident, TRAINING)
     assert caught.value.__context__ is None, "the frames of the failure would hold its tensors"
-    assert not graphs._captured
+    assert not cuda_graph.captured
     monkeypatch.setattr(Together, "step", plain)
     same([train(job, resident, TRAINING) for job in jobs], train_graphs(jobs, resident, TRAINING))
 
@@ -290,7 +294,7 @@ def test_what_a_library_says_when_memory_runs_out_is_understood(
 def test_what_cannot_be_is_refused(resident: Resident) -> None:
     jobs = mixed(1)
     with pytest.raises(ConfigError, match="make both the same"):
-        train_graphs(jobs, resident, Training(dtype="float32"))
+        train_graphs(jobs, resident, TrainingSettings(dtype="float32"))
     with pytest.raises(ConfigError, match="at least 1"):
         train_graphs(jobs, resident, TRAINING, branches=0)
     with pytest.raises(ConfigError, match="leave graph out"):

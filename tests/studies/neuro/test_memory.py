@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fanfold.studies.neuro.memory import DoesNotFit, Memory, Pace, free_memory, in_groups
+from fanfold.studies.neuro.memory import DeviceMemory, DoesNotFit, GroupPace, free_memory, in_groups
 
 
 class Full(Exception):
@@ -29,7 +29,7 @@ class Device:
         return [f"trained {job}" for job in jobs]
 
 
-def run(device: Device, jobs: Sequence[int], memory: Memory, most: int = 1000) -> list[str | DoesNotFit]:
+def run(device: Device, jobs: Sequence[int], memory: DeviceMemory, most: int = 1000) -> list[str | DoesNotFit]:
     return in_groups(jobs, lambda job: job, memory, device.train, lambda error: isinstance(error, Full), lambda: most)
 
 
@@ -37,12 +37,12 @@ def run(device: Device, jobs: Sequence[int], memory: Memory, most: int = 1000) -
 def test_whatever_fits_alone_is_trained_in_order_however_wrong_the_prediction(
     jobs: list[int], room: int, believed: int
 ) -> None:
-    done = run(Device(room), jobs, Memory(lambda: believed))
+    done = run(Device(room), jobs, DeviceMemory(lambda: believed))
     assert done == [f"trained {job}" for job in jobs]
 
 
 def test_a_group_that_does_not_fit_is_halved_and_its_size_not_tried_again() -> None:
-    device, memory = Device(4), Memory(lambda: 10**9)
+    device, memory = Device(4), DeviceMemory(lambda: 10**9)
     assert len(run(device, [1] * 16, memory)) == 16
     assert [len(group) for group in device.groups] == [16, 8, 4, 4, 4, 4]
     again = Device(4)
@@ -51,7 +51,7 @@ def test_a_group_that_does_not_fit_is_halved_and_its_size_not_tried_again() -> N
 
 
 def test_a_network_that_does_not_fit_alone_is_named_and_the_others_are_trained() -> None:
-    done = run(Device(5), [1, 9, 2], Memory(lambda: 10**9))
+    done = run(Device(5), [1, 9, 2], DeviceMemory(lambda: 10**9))
     assert done[0] == "trained 1" and done[2] == "trained 2"
     assert isinstance(done[1], DoesNotFit) and "about 9 bytes" in str(done[1])
 
@@ -62,29 +62,29 @@ def test_other_errors_are_not_taken_for_a_lack_of_room() -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        run(Broken(5), [1, 2], Memory(lambda: 100))
+        run(Broken(5), [1, 2], DeviceMemory(lambda: 100))
 
 
 def test_what_was_measured_corrects_what_is_predicted() -> None:
-    memory = Memory(lambda: 1000)
+    memory = DeviceMemory(lambda: 1000)
     assert memory.fitting([100] * 20) == 9
     memory.measured(100, 300)
     assert memory.fitting([100] * 20) == 3
 
 
 def test_at_least_one_is_tried_whatever_was_predicted() -> None:
-    assert Memory(lambda: 10).fitting([100, 100]) == 1
+    assert DeviceMemory(lambda: 10).fitting([100, 100]) == 1
 
 
 def test_groups_are_never_larger_than_asked_for() -> None:
     device = Device(1000)
-    run(device, [1] * 10, Memory(lambda: 10**9), most=4)
+    run(device, [1] * 10, DeviceMemory(lambda: 10**9), most=4)
     assert [len(group) for group in device.groups] == [4, 4, 2]
 
 
 @pytest.mark.parametrize("peak", [1, 4, 16, 64])
 def test_the_pace_climbs_to_the_size_that_trains_most_networks_a_second(peak: int) -> None:
-    pace = Pace(8, 64)
+    pace = GroupPace(8, 64)
     for _ in range(12):
         size = pace.size
         pace.saw(size, size / (1.0 / (1 + abs(size - peak))))
@@ -92,7 +92,7 @@ def test_the_pace_climbs_to_the_size_that_trains_most_networks_a_second(peak: in
 
 
 def test_a_remainder_says_nothing_of_the_pace() -> None:
-    pace = Pace(8, 64)
+    pace = GroupPace(8, 64)
     pace.saw(3, 0.001)
     assert pace.size == 8
 

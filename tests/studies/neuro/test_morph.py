@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro.breeding import crossover, mutate
 from fanfold.studies.neuro.genome import (
     KERNELS,
     Conv,
     Dense,
     Genome,
     Individual,
+    NetworkSpace,
     Shape,
-    Space,
     layout,
     random_genome,
 )
+from fanfold.studies.neuro.strategy import crossover, mutate
 from fanfold.tensors import pack
 from fanfold.types import Blob
 
@@ -32,7 +32,7 @@ np = pytest.importorskip("numpy")
 from fanfold.studies.neuro import morph  # noqa: E402
 from fanfold.studies.neuro.morph import fresh, heir, inherit, packed, unpacked  # noqa: E402
 
-SPACE = Space(conv_layers=(0, 4), filters=(1, 9), kernels=KERNELS, dense_layers=(0, 3), nodes=(1, 12))
+SPACE = NetworkSpace(conv_layers=(0, 4), filters=(1, 9), kernels=KERNELS, dense_layers=(0, 3), nodes=(1, 12))
 SHAPE = Shape(2, 9, 12, 3)
 seeds = st.integers(0, 2**32)
 shapes = st.builds(Shape, st.integers(1, 3), st.integers(1, 17), st.integers(1, 17), st.integers(1, 5))

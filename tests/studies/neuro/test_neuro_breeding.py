@@ -19,7 +19,19 @@ from fanfold.errors import ConfigError
 from fanfold.strategies import Genetic
 from fanfold.strategies.breeding import Bred, Breeder
 from fanfold.strategy import Strategy
-from fanfold.studies.neuro.breeding import (
+from fanfold.studies.neuro.genome import (
+    KERNELS,
+    Conv,
+    Dense,
+    Genome,
+    Individual,
+    NetworkSpace,
+    individual_of,
+    key,
+    random_genome,
+    valid,
+)
+from fanfold.studies.neuro.strategy import (
     CHANGES,
     NeuroBreeder,
     Spread,
@@ -30,30 +42,18 @@ from fanfold.studies.neuro.breeding import (
     step,
     weights_of,
 )
-from fanfold.studies.neuro.genome import (
-    KERNELS,
-    Conv,
-    Dense,
-    Genome,
-    Individual,
-    Space,
-    individual_of,
-    key,
-    random_genome,
-    valid,
-)
 from fanfold.testing import StrategyConformance
 from fanfold.types import Blob, Failed, Ok, Outcome, Result, Trial
 
-SPACE = Space()
-WIDE = Space(conv_layers=(0, 6), filters=(1, 64), kernels=KERNELS, dense_layers=(0, 5), nodes=(1, 300))
-POINT = Space((1, 1), (8, 8), (3,), (1, 1), (9, 9), ("relu",), ("none",), (0.0, 0.0), ("sgd",), (0.1, 0.1))
+SPACE = NetworkSpace()
+WIDE = NetworkSpace(conv_layers=(0, 6), filters=(1, 64), kernels=KERNELS, dense_layers=(0, 5), nodes=(1, 300))
+POINT = NetworkSpace((1, 1), (8, 8), (3,), (1, 1), (9, 9), ("relu",), ("none",), (0.0, 0.0), ("sgd",), (0.1, 0.1))
 MOTHER = Genome((Conv(8, 3, "relu"), Conv(16, 5, "tanh")), (Dense(64, "relu"),), "batch", 0.1, "adam", 1e-3)
 FATHER = Genome((Conv(9, 5, "selu"),), (Dense(40, "tanh"), Dense(50, "selu")), "none", 0.3, "sgd", 2e-2)
 seeds = st.integers(0, 2**32)
 #: Bounds between the digits to which numbers are rounded, and whole ones.
 FINE = replace(WIDE, dropout=(0, 0.12345), learning_rates=(0.00123456, 1))
-spaces = st.sampled_from((SPACE, WIDE, FINE, Space.original()))
+spaces = st.sampled_from((SPACE, WIDE, FINE, NetworkSpace.original()))
 
 
 def told(
@@ -110,7 +110,7 @@ def test_none_of_a_hundred_thousand_offspring_is_invalid() -> None:
 
 
 @given(spaces, seeds, st.floats(0, 1))
-def test_offspring_of_any_space_are_valid_and_follow_from_the_seed(space: Space, seed: int, rate: float) -> None:
+def test_offspring_of_any_space_are_valid_and_follow_from_the_seed(space: NetworkSpace, seed: int, rate: float) -> None:
     def bred() -> list[Genome]:
         rng = Random(seed)
         crossed = crossover(random_genome(space, rng), random_genome(space, rng), rng)
@@ -121,7 +121,7 @@ def test_offspring_of_any_space_are_valid_and_follow_from_the_seed(space: Space,
 
 
 @given(spaces, seeds)
-def test_a_step_changes_one_gene_and_says_which(space: Space, seed: int) -> None:
+def test_a_step_changes_one_gene_and_says_which(space: NetworkSpace, seed: int) -> None:
     rng = Random(seed)
     genome = random_genome(space, rng)
     changed, names = step(genome, space, rng)
@@ -190,7 +190,7 @@ def test_a_space_of_one_genome_has_nothing_to_change() -> None:
 
 
 @given(spaces, seeds)
-def test_every_layer_of_a_child_stands_where_it_stood_in_a_parent(space: Space, seed: int) -> None:
+def test_every_layer_of_a_child_stands_where_it_stood_in_a_parent(space: NetworkSpace, seed: int) -> None:
     rng = Random(seed)
     mother, father = random_genome(space, rng), random_genome(space, rng)
     child = crossover(mother, father, rng)
@@ -407,6 +407,6 @@ def test_a_litter_is_one_network_with_several_learning_rates() -> None:
 
 
 def test_siblings_of_a_child_have_its_parents_and_stay_near_its_learning_rate() -> None:
-    genome = random_genome(Space(), Random(1))
-    near = [sibling(genome, Space(), Random(seed)).learning_rate / genome.learning_rate for seed in range(50)]
+    genome = random_genome(NetworkSpace(), Random(1))
+    near = [sibling(genome, NetworkSpace(), Random(seed)).learning_rate / genome.learning_rate for seed in range(50)]
     assert 0.05 < min(near) < 1 < max(near) < 20

@@ -23,8 +23,8 @@ from fanfold.studies.neuro.genome import (
     Dense,
     Genome,
     Individual,
+    NetworkSpace,
     Shape,
-    Space,
     activation_bytes,
     describe,
     faults,
@@ -45,11 +45,13 @@ MNIST = Shape(1, 28, 28, 10)
 GENOME = Genome((Conv(16, 3, "relu"), Conv(32, 5, "tanh")), (Dense(128, "selu"),), "batch", 0.25, "adam", 1e-3)
 #: Spaces at the edges: a single genome, no layers at all, and those of every size.
 SPACES = (
-    Space(),
-    Space.original(),
-    Space(conv_layers=(0, 0), dense_layers=(0, 0)),
-    Space((2, 2), (7, 7), (5,), (1, 1), (9, 9), ("tanh",), ("none",), (0.2, 0.2), ("sgd",), (0.1, 0.1)),
-    Space(conv_layers=(0, 12), filters=(1, 3), kernels=KERNELS, dense_layers=(0, 9), nodes=(1, 2), dropout=(0.0, 0.95)),
+    NetworkSpace(),
+    NetworkSpace.original(),
+    NetworkSpace(conv_layers=(0, 0), dense_layers=(0, 0)),
+    NetworkSpace((2, 2), (7, 7), (5,), (1, 1), (9, 9), ("tanh",), ("none",), (0.2, 0.2), ("sgd",), (0.1, 0.1)),
+    NetworkSpace(
+        conv_layers=(0, 12), filters=(1, 3), kernels=KERNELS, dense_layers=(0, 9), nodes=(1, 2), dropout=(0.0, 0.95)
+    ),
 )
 shapes = st.builds(Shape, *(st.integers(1, 40) for _ in range(4)))
 spaces = st.sampled_from(SPACES)
@@ -97,7 +99,7 @@ def test_none_of_a_hundred_thousand_random_genomes_is_invalid() -> None:
 
 
 @given(spaces, seeds, shapes)
-def test_a_random_genome_of_any_space_can_be_built_for_any_shape(space: Space, seed: int, shape: Shape) -> None:
+def test_a_random_genome_of_any_space_can_be_built_for_any_shape(space: NetworkSpace, seed: int, shape: Shape) -> None:
     genome = random_genome(space, Random(seed))
     assert valid(genome, space) and not faults(genome, space) and consistent(genome, shape)
     assert genome == random_genome(space, Random(seed))
@@ -123,7 +125,7 @@ def test_two_hundred_genomes_are_really_built() -> None:
     from fanfold.studies.neuro import network
 
     rng = Random(2)
-    small = Space(conv_layers=(0, 5), filters=(1, 12), kernels=KERNELS, dense_layers=(0, 3), nodes=(1, 24))
+    small = NetworkSpace(conv_layers=(0, 5), filters=(1, 12), kernels=KERNELS, dense_layers=(0, 3), nodes=(1, 24))
     for number in range(200):
         genome = random_genome(small, rng)
         shape = Shape(rng.randint(1, 3), rng.randint(1, 20), rng.randint(1, 20), rng.randint(2, 6))
@@ -207,7 +209,7 @@ def test_genomes_that_differ_have_other_keys(one: int, other: int) -> None:
 
 
 @given(spaces, seeds)
-def test_a_genome_comes_back_from_a_ledger(space: Space, seed: int) -> None:
+def test_a_genome_comes_back_from_a_ledger(space: NetworkSpace, seed: int) -> None:
     genome = random_genome(space, Random(seed))
     assert genome_of(decode(encode(genome))) == genome == genome_of(genome)
     for candidate in (Individual(genome), Individual(genome, Blob.of(b"weights"))):
@@ -227,7 +229,7 @@ def test_a_description_is_one_line_that_tells_genomes_apart() -> None:
     assert describe(GENOME) == ("conv 16x3 relu, conv 32x5 tanh, batch norm, dense 128 selu, dropout 0.25, adam 0.001")
     assert describe(replace(GENOME, conv=(), dense=(), learning_rate=3e-5)) == "adam 3e-05"
     rng = Random(3)
-    found = {key(genome): describe(genome) for genome in (random_genome(Space(), rng) for _ in range(2000))}
+    found = {key(genome): describe(genome) for genome in (random_genome(NetworkSpace(), rng) for _ in range(2000))}
     assert len(set(found.values())) == len(found) and not any("\n" in line for line in found.values())
 
 
@@ -249,7 +251,7 @@ broken = st.builds(
 
 
 @given(broken, spaces, shapes)
-def test_whatever_is_broken_is_mended_once_and_for_all(genome: Genome, space: Space, shape: Shape) -> None:
+def test_whatever_is_broken_is_mended_once_and_for_all(genome: Genome, space: NetworkSpace, shape: Shape) -> None:
     mended = repair(genome, space)
     assert valid(mended, space) and repair(mended, space) == mended and consistent(mended, shape)
     assert valid(genome, space) == (not faults(genome, space))
@@ -257,7 +259,7 @@ def test_whatever_is_broken_is_mended_once_and_for_all(genome: Genome, space: Sp
 
 
 def test_mending_goes_to_the_nearest_and_leaves_the_rest() -> None:
-    space = Space()
+    space = NetworkSpace()
     odd = Genome(
         (Conv(999, 7, "relu"), Conv(-3, 4, "swish"), Conv(math.nan, 1, "tanh"), Conv(8, 3, "relu")),  # type: ignore[arg-type]
         (),
@@ -278,10 +280,15 @@ def test_mending_goes_to_the_nearest_and_leaves_the_rest() -> None:
 
 
 def test_a_fault_names_the_field_and_what_would_fit() -> None:
-    assert faults(replace(GENOME, dropout=0.7), Space()) == ["dropout is 0.7, near it is 0.5"]
-    assert [fault.split()[0] for fault in faults(replace(GENOME, norm="x", conv=()), Space())] == ["conv", "norm"]
-    assert not valid(replace(GENOME, dropout=False), Space()) and not valid(replace(GENOME, dropout=0), Space())
-    assert not valid(replace(GENOME, conv=list(GENOME.conv)), Space())  # type: ignore[arg-type]
+    assert faults(replace(GENOME, dropout=0.7), NetworkSpace()) == ["dropout is 0.7, near it is 0.5"]
+    assert [fault.split()[0] for fault in faults(replace(GENOME, norm="x", conv=()), NetworkSpace())] == [
+        "conv",
+        "norm",
+    ]
+    assert not valid(replace(GENOME, dropout=False), NetworkSpace()) and not valid(
+        replace(GENOME, dropout=0), NetworkSpace()
+    )
+    assert not valid(replace(GENOME, conv=list(GENOME.conv)), NetworkSpace())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -305,7 +312,7 @@ def test_a_fault_names_the_field_and_what_would_fit() -> None:
 )
 def test_a_space_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Space(**options)
+        NetworkSpace(**options)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, None])

@@ -18,8 +18,8 @@ torch = pytest.importorskip("torch")
 from fanfold.errors import ConfigError, LedgerError  # noqa: E402
 from fanfold.ledger import Ledger  # noqa: E402
 from fanfold.running import Run  # noqa: E402
-from fanfold.studies.neuro import Config, how, study  # noqa: E402
-from fanfold.studies.neuro import domain as domain_module  # noqa: E402
+from fanfold.studies.neuro import NeuroConfig, run_options, study  # noqa: E402
+from fanfold.studies.neuro import evaluator as domain_module  # noqa: E402
 from fanfold.studies.neuro.engines import engine  # noqa: E402
 from fanfold.studies.neuro.genome import individual_of, key  # noqa: E402
 from fanfold.types import Ok  # noqa: E402
@@ -42,13 +42,13 @@ SMALL: dict[str, Any] = {
 }
 
 
-def config(**changes: Any) -> Config:
-    return Config(**{**SMALL, **changes})
+def config(**changes: Any) -> NeuroConfig:
+    return NeuroConfig(**{**SMALL, **changes})
 
 
 def searched(**changes: Any) -> Run[Any]:
     chosen = config(**changes)
-    return study(chosen).run(how(chosen)["executor"])
+    return study(chosen).run(run_options(chosen)["executor"])
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +145,7 @@ def test_a_steady_search_waits_for_nobody() -> None:
 
 
 def test_networks_that_do_not_fit_together_are_trained_in_smaller_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fanfold.studies.neuro.graphs as graphs
+    import fanfold.studies.neuro.stacked_training as graphs
 
     plain = searched(engine="graph", device="cpu", concurrent=6, dtype="float64")
     real, sizes = graphs.train_graphs, []
@@ -259,9 +259,9 @@ def test_engines_that_need_a_gpu_say_so_where_there_is_none() -> None:
 
 
 def test_the_ladder_of_epochs() -> None:
-    assert Config(epochs=18, rungs=3, eta=3).ladder == (2, 6, 18)
-    assert Config(epochs=18, rungs=1).ladder == (18,)
-    assert Config(epochs=3, rungs=4, eta=2, prefilter=True).ladder == (0, 1, 2, 3)
+    assert NeuroConfig(epochs=18, rungs=3, eta=3).ladder == (2, 6, 18)
+    assert NeuroConfig(epochs=18, rungs=1).ladder == (18,)
+    assert NeuroConfig(epochs=3, rungs=4, eta=2, prefilter=True).ladder == (0, 1, 2, 3)
 
 
 def test_the_calibration_measures_engines_and_room() -> None:
@@ -279,4 +279,4 @@ def test_an_engine_can_be_found_by_measuring_and_the_search_is_the_same(alone: R
 
 def test_a_config_written_with_lists_is_the_same_config() -> None:
     listed = config(filters=[3, 6], objectives=["accuracy"], engine="sequential")
-    assert listed == config(engine="sequential") and how(listed) == {"executor": "inline"}
+    assert listed == config(engine="sequential") and run_options(listed) == {"executor": "inline"}

@@ -24,13 +24,13 @@ from fanfold.errors import ConfigError
 from fanfold.executors import make
 from fanfold.studies.neuro import network
 from fanfold.studies.neuro.data import Data, Resident, from_arrays, order, resident
-from fanfold.studies.neuro.genome import OPTIMISERS, Conv, Dense, Genome, Space, random_genome
+from fanfold.studies.neuro.genome import OPTIMISERS, Conv, Dense, Genome, NetworkSpace, random_genome
 from fanfold.studies.neuro.training import (
-    Job,
-    Progress,
     Session,
-    Trained,
-    Training,
+    TrainedNetwork,
+    TrainingJob,
+    TrainingProgress,
+    TrainingSettings,
     bases_of,
     correct,
     evaluate,
@@ -46,7 +46,7 @@ from fanfold.studies.neuro.training import (
 from fanfold.tensors import pack, unpack
 
 SMALL = Genome((Conv(4, 3, "relu"), Conv(6, 3, "tanh")), (Dense(16, "relu"),), "batch", 0.3, "adam", 0.01)
-FAST = Training(batch=16)
+FAST = TrainingSettings(batch=16)
 
 
 def stripes(count: int = 90, seed: int = 0, augment: str = "none") -> Data:
@@ -68,9 +68,9 @@ DATA = stripes()
 IMAGES = Resident(DATA, seed=5)
 
 
-def same(one: Trained, other: Trained) -> bool:
+def same(one: TrainedNetwork, other: TrainedNetwork) -> bool:
     """Equal bit for bit, in everything."""
-    plain = [field.name for field in dataclasses.fields(Trained) if field.name != "weights"]
+    plain = [field.name for field in dataclasses.fields(TrainedNetwork) if field.name != "weights"]
     alike = all(repr(getattr(one, name)) == repr(getattr(other, name)) for name in plain)
     pairs = [(array, other.weights[name]) for name, array in one.weights.items()]
     return alike and all(a.tobytes() == b.tobytes() for a, b in pairs) and one.weights.keys() == other.weights.keys()
@@ -83,12 +83,12 @@ def same(one: Trained, other: Trained) -> bool:
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_training_in_rungs_is_training_straight_through(optimiser: str, dtype: Any) -> None:
     data = resident(stripes(augment="shift+flip"), dtype=dtype, seed=5)
-    training = Training(batch=16, dtype=dtype)
+    training = TrainingSettings(batch=16, dtype=dtype)
     genome = dataclasses.replace(SMALL, optimiser=optimiser, learning_rate=0.005)
-    straight = train(Job(genome, 9, 4), data, training)
+    straight = train(TrainingJob(genome, 9, 4), data, training)
     state = None
     for epochs in (1, 2, 2, 4):
-        rung = train(Job(genome, 9, epochs, state), data, training)
+        rung = train(TrainingJob(genome, 9, epochs, state), data, training)
         state = rung.state
         assert rung.epochs == epochs and rung.curve == straight.curve[:epochs]
     assert same(rung, straight)
@@ -97,19 +97,19 @@ def test_training_in_rungs_is_training_straight_through(optimiser: str, dtype: A
 
 def test_what_is_handed_over_matters() -> None:
     """Otherwise the test above could not fail: without moments, steps or statistics another network comes out."""
-    first, straight = train(Job(SMALL, 9, 1), IMAGES, FAST), train(Job(SMALL, 9, 2), IMAGES, FAST)
+    first, straight = train(TrainingJob(SMALL, 9, 1), IMAGES, FAST), train(TrainingJob(SMALL, 9, 2), IMAGES, FAST)
     held = unpack(first.state)
     for name in ("first", "second", "steps", "norm.0.var", "out.bias"):
         spoilt = pack({**held, name: held[name] * 0})
-        assert not same(train(Job(SMALL, 9, 2, spoilt), IMAGES, FAST), straight), name
-    assert not same(train(Job(SMALL, 9, 2, inherited=pack(first.weights)), IMAGES, FAST), straight)
+        assert not same(train(TrainingJob(SMALL, 9, 2, spoilt), IMAGES, FAST), straight), name
+    assert not same(train(TrainingJob(SMALL, 9, 2, inherited=pack(first.weights)), IMAGES, FAST), straight)
 
 
 def test_a_state_says_all_that_a_progress_does() -> None:
-    session = Session(Job(SMALL, 1, 2), IMAGES, FAST)
+    session = Session(TrainingJob(SMALL, 1, 2), IMAGES, FAST)
     session.epoch()
     before = session.progress()
-    after = unpacked(Job(SMALL, 1, 2, packed(before)), IMAGES.shape, "float32")
+    after = unpacked(TrainingJob(SMALL, 1, 2, packed(before)), IMAGES.shape, "float32")
     assert (after.steps, after.curve) == (before.steps, before.curve) == (3, session.curve)
     assert list(after.arrays) == list(before.arrays)
     for name in before.arrays:
@@ -120,7 +120,7 @@ def test_a_state_says_all_that_a_progress_does() -> None:
 
 # ---------------------------------------------------------------- the same wherever it runs
 
-SPACE = Space(filters=(3, 8), nodes=(8, 20))
+SPACE = NetworkSpace(filters=(3, 8), nodes=(8, 20))
 
 
 def _genomes(count: int) -> list[Genome]:
@@ -128,17 +128,17 @@ def _genomes(count: int) -> list[Genome]:
     return [random_genome(SPACE, rng) for _ in range(count)]
 
 
-def _alone(number: int) -> Trained:
+def _alone(number: int) -> TrainedNetwork:
     with pinned_threads():
         data = resident(stripes(augment="shift"), seed=5)
-        return train(Job(_genomes(number + 1)[number], 100 + number, 2), data, FAST)
+        return train(TrainingJob(_genomes(number + 1)[number], 100 + number, 2), data, FAST)
 
 
 @pytest.mark.parametrize("place", ["threads:3", "processes:2"])
 def test_networks_come_to_the_same_bit_for_bit_wherever_they_are_trained(place: str) -> None:
     expected = [_alone(number) for number in range(6)]
 
-    async def everywhere() -> list[Trained]:
+    async def everywhere() -> list[TrainedNetwork]:
         async with make(place) as executor:
             return list(await asyncio.gather(*(executor.run(_alone, number) for number in range(6))))
 
@@ -148,22 +148,24 @@ def test_networks_come_to_the_same_bit_for_bit_wherever_they_are_trained(place: 
 
 
 def test_no_global_generator_is_used_or_changed() -> None:
-    expected = train(Job(SMALL, 3, 2), IMAGES, FAST)
+    expected = train(TrainingJob(SMALL, 3, 2), IMAGES, FAST)
     torch.manual_seed(1234)
     np.random.seed(1234)
     random.seed(1234)
     before = (torch.get_rng_state(), repr(np.random.get_state()), random.getstate(), torch.get_num_threads())
-    assert same(train(Job(SMALL, 3, 2), IMAGES, FAST), expected)
+    assert same(train(TrainingJob(SMALL, 3, 2), IMAGES, FAST), expected)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (repr(np.random.get_state()), random.getstate(), torch.get_num_threads()) == before[1:]
 
 
 def test_a_network_depends_on_its_own_seed_and_on_that_of_the_data() -> None:
-    found = {train(Job(SMALL, seed, 1), Resident(DATA, seed=luck), FAST).state for seed in (1, 2) for luck in (1, 2)}
+    found = {
+        train(TrainingJob(SMALL, seed, 1), Resident(DATA, seed=luck), FAST).state for seed in (1, 2) for luck in (1, 2)
+    }
     assert len(found) == 4
     still = dataclasses.replace(SMALL, dropout=0.0)
     given_weights = pack(network.initial(still, DATA.shape, 0))
-    one, other = (train(Job(still, seed, 1, inherited=given_weights), IMAGES, FAST) for seed in (1, 2))
+    one, other = (train(TrainingJob(still, seed, 1, inherited=given_weights), IMAGES, FAST) for seed in (1, 2))
     assert same(one, other)  # the seed of a job is its first weights and its dropout, and nothing else
 
 
@@ -203,7 +205,9 @@ PEERS: dict[str, Any] = {
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_an_epoch_is_what_a_plain_training_loop_does(optimiser: str) -> None:
     genome = Genome((Conv(4, 3, "relu"),), (Dense(16, "tanh"),), "batch", 0.0, optimiser, 0.003)
-    found = train(Job(genome, 7, 1), resident(DATA, dtype="float64", seed=5), Training(batch=16, dtype="float64"))
+    found = train(
+        TrainingJob(genome, 7, 1), resident(DATA, dtype="float64", seed=5), TrainingSettings(batch=16, dtype="float64")
+    )
     start = network.initial(genome, DATA.shape, derive_seed(7, "weights"))
     plain = nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1, bias=False),
@@ -240,7 +244,7 @@ def test_an_epoch_is_what_a_plain_training_loop_does(optimiser: str) -> None:
 
 
 def test_networks_learn_and_their_accuracy_is_that_of_their_weights() -> None:
-    found = train(Job(SMALL, 1, 20), IMAGES, FAST)
+    found = train(TrainingJob(SMALL, 1, 20), IMAGES, FAST)
     assert found.accuracy >= 0.8 and found.curve[-1][1] < found.curve[0][1] / 2
     assert found.accuracy == found.curve[-1][0] == evaluate(SMALL, found.weights, DATA.validation, IMAGES)
     assert evaluate(SMALL, found.weights, DATA.test, IMAGES) >= 0.6
@@ -251,11 +255,11 @@ def test_networks_learn_and_their_accuracy_is_that_of_their_weights() -> None:
 
 
 def test_children_start_from_what_they_inherit() -> None:
-    parent = train(Job(SMALL, 1, 20), IMAGES, FAST)
-    session = Session(Job(SMALL, 2, 1, inherited=pack(parent.weights)), IMAGES, FAST)
+    parent = train(TrainingJob(SMALL, 1, 20), IMAGES, FAST)
+    session = Session(TrainingJob(SMALL, 2, 1, inherited=pack(parent.weights)), IMAGES, FAST)
     assert session.accuracy() == parent.accuracy
     assert (session.steps, session.curve) == (0, ())
-    untrained = train(Job(SMALL, 2, 0, inherited=pack(parent.weights)), IMAGES, FAST)
+    untrained = train(TrainingJob(SMALL, 2, 0, inherited=pack(parent.weights)), IMAGES, FAST)
     assert untrained.epochs == 0 and all(np.array_equal(untrained.weights[n], a) for n, a in parent.weights.items())
 
 
@@ -263,10 +267,10 @@ def test_children_start_from_what_they_inherit() -> None:
 
 
 def test_an_incomplete_batch_is_left_out_unless_it_is_the_only_one() -> None:
-    assert [Training(batch=16).steps(n) for n in (2, 15, 16, 31, 32, 60)] == [1, 1, 1, 1, 2, 3]
-    assert [Training(batch=16, max_batches=2).steps(n) for n in (15, 60)] == [1, 2]
-    assert train(Job(SMALL, 1, 1), IMAGES, Training(batch=1000)).steps == 1
-    assert train(Job(SMALL, 1, 2), IMAGES, Training(batch=16, max_batches=2)).steps == 4
+    assert [TrainingSettings(batch=16).steps(n) for n in (2, 15, 16, 31, 32, 60)] == [1, 1, 1, 1, 2, 3]
+    assert [TrainingSettings(batch=16, max_batches=2).steps(n) for n in (15, 60)] == [1, 2]
+    assert train(TrainingJob(SMALL, 1, 1), IMAGES, TrainingSettings(batch=1000)).steps == 1
+    assert train(TrainingJob(SMALL, 1, 2), IMAGES, TrainingSettings(batch=16, max_batches=2)).steps == 4
 
 
 def test_batches_are_the_order_of_the_epoch_cut_up() -> None:
@@ -277,7 +281,7 @@ def test_batches_are_the_order_of_the_epoch_cut_up() -> None:
             seen.append((index.tolist(), base))
             return super().batch(index, base)
 
-    train(Job(SMALL, 1, 2), Watched(DATA, seed=5), FAST)
+    train(TrainingJob(SMALL, 1, 2), Watched(DATA, seed=5), FAST)
     expected = [order(5, epoch, 60)[start : start + 16].tolist() for epoch in (0, 1) for start in (0, 16, 32)]
     assert [index for index, _ in seen] == expected
     assert len({base for _, base in seen}) == 2
@@ -292,7 +296,7 @@ def test_each_layer_drops_something_else_in_each_step(monkeypatch: pytest.Monkey
         return real(genome, net, images, bases)
 
     monkeypatch.setattr(network, "forward", watched)
-    job = Job(dataclasses.replace(SMALL, dense=SMALL.dense * 2), 1, 2)
+    job = TrainingJob(dataclasses.replace(SMALL, dense=SMALL.dense * 2), 1, 2)
     train(job, IMAGES, FAST)
     learnt = [bases for bases in seen if bases is not None]
     assert learnt == [bases_of(job, step) for step in range(6)]
@@ -311,22 +315,22 @@ def _curve(values: list[float]) -> tuple[tuple[float, float], ...]:
 
 
 def test_patience_counts_epochs_since_the_last_gain() -> None:
-    patient = Training(patience=2)
+    patient = TrainingSettings(patience=2)
     assert not settled(_curve([0.5, 0.4]), patient)
     assert settled(_curve([0.5, 0.4, 0.5]), patient)
     assert not settled(_curve([0.5, 0.4, 0.6, 0.5]), patient)
-    demanding = Training(patience=2, gain=0.2)
+    demanding = TrainingSettings(patience=2, gain=0.2)
     assert settled(_curve([0.5, 0.6, 0.65]), demanding)
     assert not settled(_curve([0.5, 0.6, 0.75]), demanding)
     assert not settled(_curve([0.0, 0.0]), patient) and settled(_curve([0.0] * 3), patient)
-    assert not settled(_curve([0.1] * 50), Training())
+    assert not settled(_curve([0.1] * 50), TrainingSettings())
 
 
 @given(accuracies, st.integers(1, 4), st.sampled_from([0.0, 0.15, 0.3]))
 def test_whoever_has_run_out_of_patience_gains_nothing_in_the_last_epochs(
     values: list[float], patience: int, gain: float
 ) -> None:
-    out = settled(_curve(values), Training(patience=patience, gain=gain))
+    out = settled(_curve(values), TrainingSettings(patience=patience, gain=gain))
     if out:
         assert len(values) > patience
         assert max(values[-patience:]) <= max(values[:-patience]) + gain
@@ -335,12 +339,12 @@ def test_whoever_has_run_out_of_patience_gains_nothing_in_the_last_epochs(
 
 
 def test_a_training_that_stops_stays_stopped_and_in_rungs_stops_where_it_would() -> None:
-    training = Training(batch=16, patience=1, gain=0.3)
-    straight = train(Job(SMALL, 2, 30), IMAGES, training)
+    training = TrainingSettings(batch=16, patience=1, gain=0.3)
+    straight = train(TrainingJob(SMALL, 2, 30), IMAGES, training)
     assert straight.stopped and straight.epochs < 30
     state = None
     for epochs in range(1, 31):
-        rung = train(Job(SMALL, 2, epochs, state), IMAGES, training)
+        rung = train(TrainingJob(SMALL, 2, epochs, state), IMAGES, training)
         state = rung.state
     assert same(rung, straight)
 
@@ -348,17 +352,17 @@ def test_a_training_that_stops_stays_stopped_and_in_rungs_stops_where_it_would()
 @pytest.mark.parametrize("genome", [SMALL, dataclasses.replace(SMALL, norm="none", optimiser="sgd")])
 def test_a_network_that_breaks_ends_early_without_an_exception(genome: Genome) -> None:
     wild = dataclasses.replace(genome, learning_rate=1e38)
-    found = train(Job(wild, 1, 6), IMAGES, FAST)
+    found = train(TrainingJob(wild, 1, 6), IMAGES, FAST)
     assert found.broken and not found.stopped and found.epochs < 6
     assert 0.0 <= found.accuracy <= 1.0
-    again = train(Job(wild, 1, 6, found.state), IMAGES, FAST)
+    again = train(TrainingJob(wild, 1, 6, found.state), IMAGES, FAST)
     assert same(again, found)
 
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_a_network_that_breaks_in_its_last_step_is_broken(optimiser: str) -> None:
     wild = dataclasses.replace(SMALL, optimiser=optimiser, learning_rate=1e39)
-    found = train(Job(wild, 1, 3), IMAGES, Training(batch=60))
+    found = train(TrainingJob(wild, 1, 3), IMAGES, TrainingSettings(batch=60))
     assert math.isfinite(found.loss)
     assert (found.broken, found.epochs, found.steps, found.accuracy) == (True, 1, 1, 0.0)
 
@@ -373,16 +377,16 @@ def test_scores_that_are_no_numbers_are_wrong() -> None:
 
 
 def test_states_and_weights_of_other_networks_are_refused() -> None:
-    found = train(Job(SMALL, 1, 1), IMAGES, FAST)
+    found = train(TrainingJob(SMALL, 1, 1), IMAGES, FAST)
     wider = dataclasses.replace(SMALL, dense=(Dense(17, "relu"),))
     deeper = dataclasses.replace(SMALL, dense=SMALL.dense * 2)
     for genome, name in ((wider, "dense.0"), (deeper, "dense.1"), (dataclasses.replace(SMALL, norm="none"), "conv.0")):
         with pytest.raises(ConfigError, match=name):
-            train(Job(genome, 1, 2, found.state), IMAGES, FAST)
+            train(TrainingJob(genome, 1, 2, found.state), IMAGES, FAST)
         with pytest.raises(ConfigError, match=name):
-            train(Job(genome, 1, 2, inherited=pack(found.weights)), IMAGES, FAST)
+            train(TrainingJob(genome, 1, 2, inherited=pack(found.weights)), IMAGES, FAST)
     with pytest.raises(ConfigError, match="second"):
-        train(Job(dataclasses.replace(SMALL, optimiser="sgd"), 1, 2, found.state), IMAGES, FAST)
+        train(TrainingJob(dataclasses.replace(SMALL, optimiser="sgd"), 1, 2, found.state), IMAGES, FAST)
 
 
 @settings(max_examples=60, deadline=None)
@@ -392,10 +396,10 @@ def test_bytes_that_are_no_state_are_refused(data: bytes | str) -> None:
         held = unpack(STATE)
         data = pack({name: array for name, array in held.items() if name != data})
     with pytest.raises(ConfigError):
-        unpacked(Job(SMALL, 1, 2, data), IMAGES.shape, "float32")
+        unpacked(TrainingJob(SMALL, 1, 2, data), IMAGES.shape, "float32")
 
 
-STATE = train(Job(SMALL, 1, 1), IMAGES, FAST).state
+STATE = train(TrainingJob(SMALL, 1, 1), IMAGES, FAST).state
 
 
 @pytest.mark.parametrize(
@@ -403,16 +407,16 @@ STATE = train(Job(SMALL, 1, 1), IMAGES, FAST).state
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
-        Training(**wrong)
+        TrainingSettings(**wrong)
 
 
 def test_data_in_other_numbers_are_refused() -> None:
     with pytest.raises(ConfigError, match="float64"):
-        train(Job(SMALL, 1, 1), IMAGES, Training(dtype="float64"))
+        train(TrainingJob(SMALL, 1, 1), IMAGES, TrainingSettings(dtype="float64"))
 
 
 def test_no_images_are_no_accuracy() -> None:
-    found = train(Job(SMALL, 1, 1), IMAGES, FAST)
+    found = train(TrainingJob(SMALL, 1, 1), IMAGES, FAST)
     nothing = DATA.test.take(np.zeros(0, np.int64))
     assert correct(SMALL, found.weights, nothing, IMAGES) == []
     with pytest.raises(ConfigError, match="test part"):
@@ -429,10 +433,12 @@ def test_scoring_in_pieces_is_scoring_each_image() -> None:
 
 
 def test_a_progress_without_an_epoch_can_be_handed_over() -> None:
-    fresh = unpacked(Job(SMALL, 1, 1), DATA.shape, "float32")
+    fresh = unpacked(TrainingJob(SMALL, 1, 1), DATA.shape, "float32")
     assert not fresh.broken
     assert not isinstance(fresh.first, np.ndarray)
-    nothing_done = train(Job(SMALL, 1, 0), IMAGES, FAST)
-    assert same(train(Job(SMALL, 1, 1, nothing_done.state), IMAGES, FAST), train(Job(SMALL, 1, 1), IMAGES, FAST))
-    worn = Progress({**fresh.arrays, "out.bias": np.full(3, np.nan)}, None, None, 0, ())
+    nothing_done = train(TrainingJob(SMALL, 1, 0), IMAGES, FAST)
+    assert same(
+        train(TrainingJob(SMALL, 1, 1, nothing_done.state), IMAGES, FAST), train(TrainingJob(SMALL, 1, 1), IMAGES, FAST)
+    )
+    worn = TrainingProgress({**fresh.arrays, "out.bias": np.full(3, np.nan)}, None, None, 0, ())
     assert worn.broken

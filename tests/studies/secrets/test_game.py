@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from fanfold.calls import Reply
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.studies.secrets import prompts
-from fanfold.studies.secrets.domain import (
+from fanfold.studies.secrets.conversation import TurnRequest, pairing, play
+from fanfold.studies.secrets.game import (
     CONTEXT,
     MODES,
-    Agent,
     AgentSpec,
     Game,
     Message,
+    Player,
     Scoring,
     points,
     winners,
 )
-from fanfold.studies.secrets.game import Asking, pairing, play
 from fanfold.studies.secrets.scenarios import scenarios
 from fanfold.types import Case
 
@@ -46,22 +46,22 @@ def case(agents: int = 2, opener: int = 0, **more: Any) -> Case:
 class Script:
     """Answers by rule and remembers what was asked."""
 
-    def __init__(self, say: Callable[[Asking], str | Reply]) -> None:
+    def __init__(self, say: Callable[[TurnRequest], str | Reply]) -> None:
         self.say = say
-        self.asked: list[Asking] = []
+        self.asked: list[TurnRequest] = []
 
-    async def __call__(self, asking: Asking) -> Reply:
+    async def __call__(self, asking: TurnRequest) -> Reply:
         self.asked.append(asking)
         said = self.say(asking)
         return said if isinstance(said, Reply) else Reply(text=said)
 
 
-def played(game: Game, case: Case, say: Callable[[Asking], str | Reply]) -> tuple[Any, Script]:
+def played(game: Game, case: Case, say: Callable[[TurnRequest], str | Reply]) -> tuple[Any, Script]:
     script = Script(say)
     return asyncio.run(play(game, case, script)), script
 
 
-def chat(asking: Asking) -> str:
+def chat(asking: TurnRequest) -> str:
     return f"Hello from {asking.agent.name}, message {len(asking.dialogue)}."
 
 
@@ -183,9 +183,9 @@ def test_over_rounds_agents_meet_at_random() -> None:
 # -- what agents are told and see -------------------------------------------------------------------------------------
 
 
-def agents(**spec: Any) -> tuple[Agent, Agent]:
+def agents(**spec: Any) -> tuple[Player, Player]:
     chosen = dataclasses.replace(SPEC, **spec)
-    return Agent(0, "Ada", "copper lighthouse", chosen), Agent(1, "Bo", "velvet walrus", chosen)
+    return Player(0, "Ada", "copper lighthouse", chosen), Player(1, "Bo", "velvet walrus", chosen)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -309,7 +309,7 @@ def test_a_message_that_is_cut_off_counts_as_said_and_is_marked() -> None:
 
 
 def test_a_failed_call_fails_the_game_as_itself_also_among_several_conversations() -> None:
-    def say(asking: Asking) -> str:
+    def say(asking: TurnRequest) -> str:
         if asking.agent.name == "Dov":
             raise CallFailed("server", "out of order")
         return "hello"
@@ -320,7 +320,7 @@ def test_a_failed_call_fails_the_game_as_itself_also_among_several_conversations
 
 
 def test_what_is_revealed_decides_the_points() -> None:
-    def say(asking: Asking) -> str:
+    def say(asking: TurnRequest) -> str:
         return f"my secret is {asking.agent.secret}" if asking.agent.name == "Bo" else "I keep mine."
 
     done, _ = played(game(), case(), say)
@@ -361,7 +361,7 @@ def test_only_a_long_memory_holds_earlier_rounds(memory: Any) -> None:
 
 
 def test_a_secret_obtained_is_held_from_then_on() -> None:
-    def say(asking: Asking) -> str:
+    def say(asking: TurnRequest) -> str:
         return f"my secret is {asking.agent.secret}" if asking.agent.name == "Bo" else "hm"
 
     done, script = played(game(rounds=2, messages=1, mode="diversity"), case(), say)
@@ -374,7 +374,7 @@ def test_the_pairs_of_a_round_converse_at_the_same_time() -> None:
     async def main() -> None:
         barrier = asyncio.Barrier(2)
 
-        async def ask(asking: Asking) -> Reply:
+        async def ask(asking: TurnRequest) -> Reply:
             async with asyncio.timeout(5):
                 await barrier.wait()  # passes only while both conversations wait for an answer
             return Reply(text="hm")

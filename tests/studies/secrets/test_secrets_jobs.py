@@ -14,14 +14,16 @@ from fanfold.errors import ConfigError
 from fanfold.models.model import Model
 from fanfold.rehearsal import rehearse
 from fanfold.stop import MaxEvaluations
-from fanfold.studies.secrets import Config, jobs, study
-from fanfold.studies.secrets.jobs import FILES, Task, printable, readable, tasks
+from fanfold.studies.secrets import SecretsConfig, job_files, study
+from fanfold.studies.secrets.job_files import FILES, GameRecord, printable, readable, tasks
 from fanfold.types import Failed
 
 
-def config(folder: Path | None, **settings: Any) -> Config:
+def config(folder: Path | None, **settings: Any) -> SecretsConfig:
     fields = {"models": ("simulated/gpt-talker", "simulated/gpt-trader"), "num_interactions": 10, **settings}
-    return Config(**{"messages_per_interaction": 3, "results": None if folder is None else str(folder), **fields})
+    return SecretsConfig(
+        **{"messages_per_interaction": 3, "results": None if folder is None else str(folder), **fields}
+    )
 
 
 def done(folder: Path, **settings: Any) -> tuple[Run[Any], Path]:
@@ -83,7 +85,7 @@ def test_a_tie_is_called_a_tie_and_a_winner_by_name() -> None:
         ({"Ada": 3, "Bo": 0}, ["Ada"], "Ada wins"),
     ):
         result = {"scores": scores, "winners": won, "conversations": []}
-        assert says in readable(Task("0/1", "completed", agents, "Ada", "standard", result, None, 0.0, 0.0, 0.0))
+        assert says in readable(GameRecord("0/1", "completed", agents, "Ada", "standard", result, None, 0.0, 0.0, 0.0))
 
 
 def test_failed_games_are_in_the_raw_results_as_failed_and_without_any_words(
@@ -111,14 +113,14 @@ def test_files_are_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     run, place = done(tmp_path)
     before = {name: (place / name).read_bytes() for name in FILES}
 
-    def broken(task: Task) -> str:
+    def broken(task: GameRecord) -> str:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(jobs, "readable", broken)
+    monkeypatch.setattr(job_files, "readable", broken)
     info = run.ledger.run(run.id)
     for folder in (tmp_path, tmp_path / "other"):
         with pytest.raises(OSError, match="full"):
-            jobs.write_job(run.ledger, info, folder, "completed", {})
+            job_files.write_job(run.ledger, info, folder, "completed", {})
     assert {each.name: each.read_bytes() for each in place.iterdir()} == before
     assert list((tmp_path / "other" / run.id).iterdir()) == []
 
@@ -171,7 +173,9 @@ def test_what_would_move_a_cursor_or_hide_is_not_printed() -> None:
         "ended": False,
     }
     result = {"scores": {"Ada": 0, "Bo": 0}, "winners": ["Ada"], "conversations": [talk]}
-    assert "\x1b" not in readable(Task("0/1", "completed", agents, "Ada", "standard", result, None, 0.0, 0.0, 0.0))
+    assert "\x1b" not in readable(
+        GameRecord("0/1", "completed", agents, "Ada", "standard", result, None, 0.0, 0.0, 0.0)
+    )
 
 
 def test_the_summary_shows_the_first_leak_of_each_rule_and_the_waves(tmp_path: Path) -> None:

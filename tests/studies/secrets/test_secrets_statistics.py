@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanfold import Ledger, Run, stats
-from fanfold.studies.secrets import Config, statistics, study
-from fanfold.studies.secrets.records import Meeting, Pairing, Records, Result, read
-from fanfold.studies.secrets.sections import power_section, summarise
+from fanfold.studies.secrets import SecretsConfig, statistics, study
+from fanfold.studies.secrets.records import GameResult, Meeting, Pairing, Records, read
 from fanfold.studies.secrets.simulated import DISGUISED, candour, player
+from fanfold.studies.secrets.tables import power_section, summarise
 
 LABELS = ("simulated/gpt-keeper", "simulated/gpt-trader", "simulated/gpt-talker")
 
@@ -31,7 +31,7 @@ def met(found: Records, trial: int, number: int, gave_first: int, gave_second: i
     a, b, gave_a, gave_b = (1, 0, gave_second, gave_first) if twin else (0, 1, gave_first, gave_second)
     found.meetings.append(Meeting(trial, scenario, twin, 0, a, b, gave_a, gave_b))
     points = {(0, 0): (0.0, 0.0), (1, 1): (1.0, 1.0), (1, 0): (0.0, 3.0), (0, 1): (3.0, 0.0)}
-    found.results.append(Result(trial, scenario, twin, points[gave_first, gave_second]))
+    found.results.append(GameResult(trial, scenario, twin, points[gave_first, gave_second]))
 
 
 games_strategy = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
@@ -194,7 +194,7 @@ def test_a_power_table_says_what_a_run_can_show_before_it_is_paid_for() -> None:
 
 def simulated(**settings: Any) -> Run[Any]:
     fields = {"models": LABELS[1:2], "num_interactions": 30, "messages_per_interaction": 3, "results": None, **settings}
-    return study(Config(**fields)).run("async:8")
+    return study(SecretsConfig(**fields)).run("async:8")
 
 
 @pytest.fixture(scope="module")

@@ -34,8 +34,8 @@ from fanfold.rehearsal import estimate, rehearsing
 from fanfold.simulator.config import Answer, Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator
 from fanfold.simulator.faults import Fault, Faults
-from fanfold.studies.secrets import Config, games, how, names, study
-from fanfold.studies.secrets.evaluate import PLAYER
+from fanfold.studies.secrets import SecretsConfig, games, model_names, run_options, study
+from fanfold.studies.secrets.evaluator import PLAYER
 from fanfold.study import Study
 from fanfold.testing import run_virtual
 from fanfold.types import Failed, Ok
@@ -47,7 +47,7 @@ EXECUTORS = ("inline", "async:1", "async:7", "batch")
 class World:
     """A study whose models are at one simulated provider, on a virtual clock."""
 
-    def __init__(self, config: Config, *faults: Fault, **settings: Any) -> None:
+    def __init__(self, config: SecretsConfig, *faults: Fault, **settings: Any) -> None:
         settings = {"answer": PLAYER, "latency": Latency(1.0, 0.8), "turnaround": Latency(600.0, 0.5), **settings}
         self.simulator = Simulator(SimulatorConfig(faults=Faults(faults), **settings))
         self.study: Study[Any] = study(config)
@@ -77,9 +77,9 @@ def batch() -> BatchExecutor:
     return BatchExecutor("auto", looks=(0.0, 60.0, 120.0))
 
 
-def config(**settings: Any) -> Config:
+def config(**settings: Any) -> SecretsConfig:
     fields = {"models": MODELS, "num_interactions": 12, "messages_per_interaction": 3, "results": None, **settings}
-    return Config(**fields)
+    return SecretsConfig(**fields)
 
 
 def outcomes(run: Run[Any]) -> list[Any]:
@@ -137,7 +137,7 @@ def test_two_providers_in_one_conversation_travel_in_waves_of_their_own() -> Non
 def test_the_batch_size_limits_a_batch_and_changes_no_conversation() -> None:
     sized = config(models=MODELS[:1], early_end=False, batch_service="openai", batch_size=5)
     world = World(sized)
-    run = world.run(how(sized)["executor"])
+    run = world.run(run_options(sized)["executor"])
     assert world.waves[:2] == [5, 5] and max(world.waves) == 5
     assert world.charged == sum(lengths(run)) == 72
     assert encode(transcripts(run)) == encode(transcripts(World(sized).run()))
@@ -381,26 +381,26 @@ def test_what_stays_in_memory_of_a_game_is_small_and_its_words_are_not_among_it(
     ],
 )
 def test_the_batch_service_decides_the_executor(service: Any, models: Any, executor: str) -> None:
-    assert how(Config(batch_service=service, models=models))["executor"] == executor
+    assert run_options(SecretsConfig(batch_service=service, models=models))["executor"] == executor
 
 
 def test_documented_agent_types_mean_models_of_today() -> None:
-    assert Config(agent_type="gpt4o_mini").players == ("openai/gpt-4o-mini",)
-    for name, kind in names.AGENT_TYPES.items():
-        assert names.resolved(name) == kind.now
+    assert SecretsConfig(agent_type="gpt4o_mini").players == ("openai/gpt-4o-mini",)
+    for name, kind in model_names.AGENT_TYPES.items():
+        assert model_names.resolved(name) == kind.now
         _, _, bare = kind.now.partition("/")
-        assert names.resolved(kind.now) == kind.now, "what a name means today must not itself be retired"
-        assert names.resolved(bare) == kind.now
-    assert names.resolved("gpt-3.5") == names.resolved("gpt35")
-    (remark,) = names.remarks(("gpt35", "local/smollm2"))
+        assert model_names.resolved(kind.now) == kind.now, "what a name means today must not itself be retired"
+        assert model_names.resolved(bare) == kind.now
+    assert model_names.resolved("gpt-3.5") == model_names.resolved("gpt35")
+    (remark,) = model_names.remarks(("gpt35", "local/smollm2"))
     assert "gpt-3.5-turbo" in remark and "2026-10-23" in remark
 
 
 @pytest.mark.parametrize("name", ["gpt-3.5-turbo", "openai/gpt-3.5-turbo-0125", "anthropic/claude-3-opus-20240229"])
 def test_a_retired_model_is_an_error_that_names_the_nearest_of_today(name: str) -> None:
     with pytest.raises(ConfigError, match=r"retired .*: use (openai|anthropic)/"):
-        Config(models=(name,))
-    assert Config(models=(name,), base_url="http://localhost:1").players == (name,)
+        SecretsConfig(models=(name,))
+    assert SecretsConfig(models=(name,), base_url="http://localhost:1").players == (name,)
 
 
 @pytest.mark.parametrize(
@@ -455,6 +455,6 @@ def test_an_estimate_sends_writes_and_needs_nothing(monkeypatch: pytest.MonkeyPa
 def test_every_option_has_a_help_text_and_survives_being_written_down() -> None:
     from fanfold.config import describe, from_mapping
 
-    assert all(field.help for field in describe(Config))
-    given = config(style=("aggressive",), judge="simulated/j", label="either", scoring=Config().scoring)
-    assert from_mapping(Config, json.loads(encode(dataclasses.asdict(given)))) == given
+    assert all(field.help for field in describe(SecretsConfig))
+    given = config(style=("aggressive",), judge="simulated/j", label="either", scoring=SecretsConfig().scoring)
+    assert from_mapping(SecretsConfig, json.loads(encode(dataclasses.asdict(given)))) == given

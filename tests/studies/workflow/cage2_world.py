@@ -27,7 +27,7 @@ class World:
     """`step` plays; the rest looks, or arranges what red is about to do."""
 
     def __init__(self, red: str = "meander", episodes: int = 1, seed: int = 0, **options: Any) -> None:
-        self.game = g.Game((red,), **options)
+        self.game = g.Cage2Game((red,), **options)
         self.states = start(self.game, seed, np.arange(episodes))
         self.rewards = np.zeros((episodes, 1), np.int32)
         self._keys = np.zeros((episodes, 1), np.uint64)

@@ -15,11 +15,13 @@ from fanfold.studies.workflow.cage2 import rules as g
 from fanfold.studies.workflow.cage2.engine import play, start, unpack
 from fanfold.studies.workflow.cage2.state import STATE, luck
 
-MIXED = g.Game(("b_line", "meander", "sleep"), green=True)
+MIXED = g.Cage2Game(("b_line", "meander", "sleep"), green=True)
 EDITION = STATE.names[-1]
 
 
-def played(game: g.Game, seed: int, episodes: Any, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def played(
+    game: g.Cage2Game, seed: int, episodes: Any, actions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     states = start(game, seed, np.asarray(episodes, np.int64))
     seen, rewards = np.zeros(actions.shape, np.uint64), np.zeros(actions.shape, np.int32)
     play(states, game.tables(), actions, seen, rewards)
@@ -65,7 +67,7 @@ def test_states_set_back_are_as_new() -> None:
 
 
 def test_seeds_and_numbers_give_other_luck_but_the_same_rules() -> None:
-    game = g.Game(("meander",))
+    game = g.Cage2Game(("meander",))
     actions = np.zeros((400, 40), np.uint8)
     _, seen, _ = played(game, 1, range(400), actions)
     _, other, _ = played(game, 2, range(400), actions)
@@ -76,15 +78,15 @@ def test_seeds_and_numbers_give_other_luck_but_the_same_rules() -> None:
 def test_luck_of_a_step_does_not_depend_on_what_blue_did_before() -> None:
     """Policies are compared under the same luck: here, the host B-line starts from."""
     idle, busy = np.zeros((200, 3), np.uint8), random_actions(4, 200, 3)
-    game = g.Game(("b_line",), green=True)
+    game = g.Cage2Game(("b_line",), green=True)
     assert (played(game, 3, range(200), idle)[0]["user"] == played(game, 3, range(200), busy)[0]["user"]).all()
 
 
 def test_an_episodes_red_is_drawn_from_its_own_luck_and_evenly() -> None:
-    states = start(g.Game(("b_line", "meander", "meander")), 11, np.arange(30_000))
+    states = start(g.Cage2Game(("b_line", "meander", "meander")), 11, np.arange(30_000))
     assert abs((states["red"] == g.MEANDER).mean() - 2 / 3) < 0.02
     assert set(states["red"].tolist()) == {g.B_LINE, g.MEANDER}
-    assert (start(g.Game(("b_line", "meander", "meander")), 11, np.array([77]))["red"] == states["red"][77]).all()
+    assert (start(g.Cage2Game(("b_line", "meander", "meander")), 11, np.array([77]))["red"] == states["red"][77]).all()
 
 
 @numba.njit
@@ -144,7 +146,7 @@ def test_the_state_never_contradicts_itself(seed: int, actions: list[int]) -> No
 
 def test_episodes_of_any_length_can_be_played() -> None:
     for length in (1, 30, 50, 100, 3_000):
-        states, _, _ = played(g.Game(("meander",), length=length), 0, [0], np.zeros((1, length), np.uint8))
+        states, _, _ = played(g.Cage2Game(("meander",), length=length), 0, [0], np.zeros((1, length), np.uint8))
         assert states["step"][0] == length
 
 
@@ -152,7 +154,7 @@ def test_an_idle_blue_loses_what_it_loses_in_cyborg() -> None:
     """CybORG: -1140.8 against B-line and -1024.5 against Meander over 100 steps (its documents: -1134.0, -972.4)."""
     actions = np.zeros((4_000, 100), np.uint8)
     for red, low, high in (("b_line", -1160, -1120), ("meander", -1050, -960), ("sleep", 0, 0)):
-        mean = played(g.Game((red,)), 1, range(4_000), actions)[2].sum(axis=1).mean() / 10
+        mean = played(g.Cage2Game((red,)), 1, range(4_000), actions)[2].sum(axis=1).mean() / 10
         assert low <= mean <= high, (red, mean)
 
 
@@ -160,9 +162,9 @@ def test_one_early_restore_of_the_op_server_is_worth_what_it_is_in_cyborg() -> N
     """CybORG, 120 episodes: -280.4 +- 0.4 against B-line, instead of -1140.8."""
     actions = np.zeros((4_000, 100), np.uint8)
     actions[:, 0] = 139
-    mean = played(g.Game(), 1, range(4_000), actions)[2].sum(axis=1).mean() / 10
+    mean = played(g.Cage2Game(), 1, range(4_000), actions)[2].sum(axis=1).mean() / 10
     assert -281.6 < mean < -279.2
-    fixed = played(g.Game(restore_quirk=False), 1, range(4_000), actions)[2].sum(axis=1).mean() / 10
+    fixed = played(g.Cage2Game(restore_quirk=False), 1, range(4_000), actions)[2].sum(axis=1).mean() / 10
     assert fixed < -1_000
 
 
@@ -192,8 +194,8 @@ def test_the_type_of_the_state_names_the_edition_of_the_code() -> None:
 )
 def test_settings_that_make_no_game_are_refused(settings_: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        g.Game(**settings_)
+        g.Cage2Game(**settings_)
 
 
 def test_one_red_can_be_given_by_its_name() -> None:
-    assert g.Game("meander") == g.Game(("meander",))  # type: ignore[arg-type]
+    assert g.Cage2Game("meander") == g.Cage2Game(("meander",))  # type: ignore[arg-type]

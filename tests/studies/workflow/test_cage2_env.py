@@ -51,7 +51,7 @@ def episode(env: gymnasium.Env, actions: list[int]) -> list[tuple[list[int], flo
 def test_it_plays_the_kernels_episodes() -> None:
     actions = np.random.default_rng(0).integers(0, 145, 40)
     env = Cage2("meander", length=40, green=True)
-    game = g.Game(("meander",), length=40, green=True)
+    game = g.Cage2Game(("meander",), length=40, green=True)
     for seed in (3, None):
         seen, info = env.reset(seed=seed)
         assert not seen.any() and info["red"] == "meander"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fanfold.cli import cli
 from fanfold.errors import ConfigError
-from fanfold.studies.workflow.cage2.replay import Episode, compare, read, replay
+from fanfold.studies.workflow.cage2.replay import RecordedEpisode, compare, read, replay
 
 TRACES = Path(__file__).parents[2] / "data" / "cage2"
 FILES = sorted(TRACES.glob("*.jsonl.gz"))
@@ -33,7 +33,7 @@ SHORT = {red: [episode for episode in episodes(red) if episode["length"] == 30] 
 
 
 def checked(episode: dict[str, Any]) -> tuple[int, Any]:
-    return compare(msgspec.convert(episode, Episode))
+    return compare(msgspec.convert(episode, RecordedEpisode))
 
 
 def command(*arguments: str, code: int) -> Result:

@@ -15,20 +15,20 @@ from hypothesis import strategies as st
 from fanfold.errors import ConfigError
 from fanfold.studies.workflow.cage2 import rules as g
 from fanfold.studies.workflow.cage2.engine import play, start, unpack
-from fanfold.studies.workflow.cage2.policy import Network, PolicyTable, accumulate_all, score_all
-from fanfold.studies.workflow.cage2.rollout import FIXED, Block, rollout, sample
+from fanfold.studies.workflow.cage2.policy import PolicyNetwork, PolicyTable, accumulate_all, score_all
+from fanfold.studies.workflow.cage2.rollout import FIXED, EpisodeBlock, rollout, sample
 
 ORDER = np.eye(5).ravel()
-NETWORK = Network.initial(0, ORDER)
+NETWORK = PolicyNetwork.initial(0, ORDER)
 DECISIVE = dataclasses.replace(NETWORK, out=NETWORK.out * 40)
-MIXED = g.Game(("b_line", "meander"), length=40, green=True)
+MIXED = g.Cage2Game(("b_line", "meander"), length=40, green=True)
 
 
-def same(a: Block, b: Block) -> bool:
-    return all(np.array_equal(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(Block))
+def same(a: EpisodeBlock, b: EpisodeBlock) -> bool:
+    return all(np.array_equal(getattr(a, f.name), getattr(b, f.name)) for f in dataclasses.fields(EpisodeBlock))
 
 
-def reference(network: Network, keys: np.ndarray) -> np.ndarray:
+def reference(network: PolicyNetwork, keys: np.ndarray) -> np.ndarray:
     """Log-probabilities by plain numpy in double precision."""
     inputs = np.hstack([unpack(keys), np.tile(network.context, (len(keys), 1))]).astype(np.float64)
     low = np.tanh(inputs @ network.first.astype(float) + network.first_bias)
@@ -42,15 +42,15 @@ def reference(network: Network, keys: np.ndarray) -> np.ndarray:
 
 
 def test_the_original_network_has_77_inputs_and_27794_parameters_with_its_critic() -> None:
-    shapes = [getattr(NETWORK, f.name).shape for f in dataclasses.fields(Network)]
+    shapes = [getattr(NETWORK, f.name).shape for f in dataclasses.fields(PolicyNetwork)]
     assert shapes == [(77, 64), (64,), (64, 64), (64,), (64, 145), (145,), (25,)]
     actor = sum(int(np.prod(shape)) for shape in shapes[:-1])
     critic = 77 * 64 + 64 + 64 * 64 + 64 + 64 + 1
     assert actor + critic == 27_794
 
 
-@pytest.mark.parametrize("network", [NETWORK, DECISIVE, Network.initial(3, hidden=16)])
-def test_the_networks_probabilities_are_those_of_plain_numpy(network: Network) -> None:
+@pytest.mark.parametrize("network", [NETWORK, DECISIVE, PolicyNetwork.initial(3, hidden=16)])
+def test_the_networks_probabilities_are_those_of_plain_numpy(network: PolicyNetwork) -> None:
     keys = np.random.default_rng(0).integers(0, 1 << 52, 200).astype(np.uint64)
     found = network.log_probabilities(keys)
     assert np.allclose(found, reference(network, keys), atol=2e-5)
@@ -145,7 +145,7 @@ def test_threads_play_the_blocks_that_one_thread_plays() -> None:
 
 
 def test_actions_are_drawn_with_the_policys_probabilities() -> None:
-    game = g.Game(("sleep",), length=1)
+    game = g.Cage2Game(("sleep",), length=1)
     block = rollout(PolicyTable(NETWORK), game, range(200_000))
     shares = np.bincount(block.actions.ravel(), minlength=145) / block.steps
     chances = np.exp(reference(NETWORK, np.zeros(1, np.uint64)))[0]
@@ -166,9 +166,9 @@ def test_an_action_without_chance_is_never_drawn() -> None:
 
 def test_actions_and_the_game_have_separate_luck() -> None:
     """Another policy meets the same red: the user host of B-line does not move."""
-    game = g.Game(("b_line",), length=3)
+    game = g.Cage2Game(("b_line",), length=3)
     users = []
-    for network in (NETWORK, Network.initial(9, ORDER)):
+    for network in (NETWORK, PolicyNetwork.initial(9, ORDER)):
         block = rollout(PolicyTable(network), game, range(300))
         states = start(game, 0, np.arange(300))
         play(states, game.tables(), block.actions, np.zeros((300, 3), np.uint64), np.zeros((300, 3), np.int32))
@@ -188,7 +188,7 @@ def test_a_greedy_table_takes_the_best_action_only() -> None:
 class Counting:
     """The network as any function, counting what it is asked."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: PolicyNetwork) -> None:
         self.network = network
         self.asked: list[int] = []
 
@@ -225,12 +225,12 @@ def test_a_function_is_never_asked_about_nothing() -> None:
         assert len(keys)
         return policy(keys)
 
-    block = rollout(PolicyTable(proud), g.Game(("meander",), green=True), range(300))
+    block = rollout(PolicyTable(proud), g.Cage2Game(("meander",), green=True), range(300))
     assert len(block.keys) == len(set(policy.asked)) == len(policy.asked) > 4_096
 
 
 def test_a_table_grows_as_far_as_it_must_and_forgets_beyond_its_limit() -> None:
-    game = g.Game(("meander",), green=True)
+    game = g.Cage2Game(("meander",), green=True)
     roomy, tight = PolicyTable(NETWORK), PolicyTable(NETWORK, limit=10)
     first = rollout(roomy, game, range(300))
     assert len(roomy) == len(set(first.keys.tolist())) == len(first.keys) > 4_096, "more than it had room for at first"
@@ -269,8 +269,8 @@ def test_scores_of_minus_infinity_forbid_actions() -> None:
 
 
 @pytest.mark.parametrize(("network", "folds_well"), [(DECISIVE, True), (NETWORK, False)])
-def test_sums_over_distinct_pairs_are_sums_over_all_steps(network: Network, folds_well: bool) -> None:
-    game = g.Game(("b_line" if folds_well else "meander",))
+def test_sums_over_distinct_pairs_are_sums_over_all_steps(network: PolicyNetwork, folds_well: bool) -> None:
+    game = g.Cage2Game(("b_line" if folds_well else "meander",))
     block = rollout(PolicyTable(network), game, range(200))
     assert (len(block.keys) * 145 <= 4 * block.steps) == folds_well, "both ways of folding are tried"
     pairs = block.pairs
@@ -287,7 +287,7 @@ def test_sums_over_distinct_pairs_are_sums_over_all_steps(network: Network, fold
 
 
 def test_held_hosts_are_those_red_held_when_blue_chose_without_its_foothold() -> None:
-    game = g.Game(("meander",), length=60)
+    game = g.Cage2Game(("meander",), length=60)
     block = rollout(PolicyTable(NETWORK), game, range(30))
     states = start(game, 0, np.arange(30))
     seen, tenths = np.zeros((30, 1), np.uint64), np.zeros((30, 1), np.int32)

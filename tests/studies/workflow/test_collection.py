@@ -12,18 +12,18 @@ import pytest
 
 from fanfold.errors import ConfigError
 from fanfold.studies.workflow import gym, ppo
-from fanfold.studies.workflow.blocks import network
 from fanfold.studies.workflow.cage2.policy import PolicyTable
 from fanfold.studies.workflow.cage2.rollout import rollout
-from fanfold.studies.workflow.cage2.rules import Game
+from fanfold.studies.workflow.cage2.rules import Cage2Game
+from fanfold.studies.workflow.cage2_blocks import network
 from fanfold.studies.workflow.collect import Collect, Collector, folded, read, sizes
 from fanfold.studies.workflow.gym import TOGETHER, Trajectories
+from fanfold.studies.workflow.orders import UNITS, one_hot
 from fanfold.studies.workflow.ppo import Experience
-from fanfold.studies.workflow.workflows import UNITS, one_hot
 from fanfold.tensors import pack
 from fanfold.types import Blob, Case, Ok
 
-GAME = Game(("b_line",), length=30)
+GAME = Cage2Game(("b_line",), length=30)
 PLAIN = Collector(game=GAME)
 CASE = Case("0", None, 77)
 

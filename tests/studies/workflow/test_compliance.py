@@ -15,9 +15,9 @@ from fanfold.stats import Interval
 from fanfold.studies.workflow import compliance as c
 from fanfold.studies.workflow.cage2 import rollout
 from fanfold.studies.workflow.cage2 import rules as g
-from fanfold.studies.workflow.cage2.policy import Network, PolicyTable
+from fanfold.studies.workflow.cage2.policy import PolicyNetwork, PolicyTable
 from fanfold.studies.workflow.compliance import Marks, Stopping, alignment, judge, measure, reachable, running
-from fanfold.studies.workflow.workflows import NAMED, UNITS, Workflow, orders
+from fanfold.studies.workflow.orders import NAMED, UNITS, Workflow, orders
 
 USER_FIRST = NAMED["user_priority"]
 USER_LAST = NAMED["critical_first"]  # defender, op_server, enterprise, op_host, user
@@ -54,8 +54,8 @@ def slow(action: int, word: int, workflow: Workflow, definition: str) -> tuple[b
     return True, host.rstrip("0123456789").lower() == required
 
 
-def played(red: str, policy: Any, episodes: int = 200, **options: Any) -> rollout.Block:
-    return rollout.rollout(PolicyTable(policy), g.Game((red,), **options), range(episodes))
+def played(red: str, policy: Any, episodes: int = 200, **options: Any) -> rollout.EpisodeBlock:
+    return rollout.rollout(PolicyTable(policy), g.Cage2Game((red,), **options), range(episodes))
 
 
 def always(action: str) -> Any:
@@ -64,7 +64,7 @@ def always(action: str) -> Any:
     return lambda keys: np.tile(scores, (len(keys), 1))
 
 
-NETWORK = Network.initial(0)
+NETWORK = PolicyNetwork.initial(0)
 
 
 # ---------------------------------------------------------------- what counts

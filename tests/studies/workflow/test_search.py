@@ -24,22 +24,22 @@ from hypothesis import strategies as st
 
 from fanfold.running import Run
 from fanfold.stats import Interval
-from fanfold.studies.workflow import Config, ppo, rivals, study
-from fanfold.studies.workflow import findings as f
-from fanfold.studies.workflow.apprentice import Apprentice, Look, Train, moved
-from fanfold.studies.workflow.blocks import network
+from fanfold.studies.workflow import WorkflowConfig, baselines, ppo, study
+from fanfold.studies.workflow import conclusion as f
 from fanfold.studies.workflow.cage2.policy import PolicyTable
 from fanfold.studies.workflow.cage2.rollout import rollout
-from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, Game
+from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, Cage2Game
+from fanfold.studies.workflow.cage2_blocks import network
 from fanfold.studies.workflow.collect import Collector, context_of, sizes
 from fanfold.studies.workflow.compliance import Compliance, Stopping, measure
-from fanfold.studies.workflow.search import Arm, Search, Shuffled, gp_ucb
-from fanfold.studies.workflow.search import given as in_turn
-from fanfold.studies.workflow.workflows import NAMED, Workflow, kendall, orders, parse, show
+from fanfold.studies.workflow.evaluator import Look, Train, WorkflowTrainer, moved
+from fanfold.studies.workflow.orders import NAMED, Workflow, kendall, orders, parse, show
+from fanfold.studies.workflow.strategy import Arm, Shuffled, WorkflowSearch, gp_ucb
+from fanfold.studies.workflow.strategy import given as in_turn
 from fanfold.tensors import about, pack, unpack
 from fanfold.types import Blob, Case, Failed, Ok, Result, Trial
 
-SMALL = Config(
+SMALL = WorkflowConfig(
     total_episodes=900,
     max_episodes_per_workflow=200,
     episodes_per_update=50,
@@ -67,8 +67,8 @@ def result(train: Train, found: Ok | Failed, number: int = 0) -> Result[Train]:
     return Result(Trial(number, train), found.score if isinstance(found, Ok) else None, {"0": found})
 
 
-def begun(chooser: Any = None, total: int = 1000, most: int = 100, least: int = 10, **more: Any) -> Search:
-    search = Search(copy.deepcopy(chooser) or Shuffled(orders()), total, most, least, **more)
+def begun(chooser: Any = None, total: int = 1000, most: int = 100, least: int = 10, **more: Any) -> WorkflowSearch:
+    search = WorkflowSearch(copy.deepcopy(chooser) or Shuffled(orders()), total, most, least, **more)
     search.begin(3)
     return search
 
@@ -159,11 +159,11 @@ def test_what_is_asked_does_not_depend_on_how_much_is_asked_for_at_once(chooser:
 
 
 def test_fixed_workflows_take_turns_and_an_exhaustive_search_trains_each_order_once() -> None:
-    fixed = study(Config(mode="fixed", total_episodes=40_000)).strategy
+    fixed = study(WorkflowConfig(mode="fixed", total_episodes=40_000)).strategy
     fixed.begin(0)
     asked = [(train.workflow, train.visit) for train in fixed.ask(50)]
     assert asked == [*((order, 0) for order in NAMED.values()), *((order, 1) for order in list(NAMED.values())[:2])]
-    everything = study(Config(exhaustive=True, total_episodes=1)).strategy
+    everything = study(WorkflowConfig(exhaustive=True, total_episodes=1)).strategy
     everything.begin(0)
     assert [train.workflow for train in everything.ask(1000)] == list(orders())
 
@@ -251,10 +251,12 @@ def look(episodes: int, mean: float, rate: float, low: float) -> Look:
     return Look(episodes, Interval(mean, mean - 2.0, mean + 2.0, 50, 50, 0.95), Compliance(share, share, 0.5, 50, 2.0))
 
 
-APPRENTICE = Apprentice(Collector(), stopping=Stopping(patience=3))
+APPRENTICE = WorkflowTrainer(Collector(), stopping=Stopping(patience=3))
 
 
-def ends(looks: Sequence[Look], budget: int = 10_000, apprentice: Apprentice = APPRENTICE) -> tuple[int, str] | None:
+def ends(
+    looks: Sequence[Look], budget: int = 10_000, apprentice: WorkflowTrainer = APPRENTICE
+) -> tuple[int, str] | None:
     for number in range(1, len(looks) + 1):
         reason = apprentice.decide(looks[:number], budget)
         if reason is not None:
@@ -293,8 +295,8 @@ def test_the_budget_ends_every_training_and_a_fixed_one_ends_by_nothing_else() -
     assert APPRENTICE.decide(looks, 2000) == "patience" and APPRENTICE.decide(looks, 2000, thorough=True) is None
 
 
-EASY = Apprentice(
-    Collector(game=Game(("b_line",), 30), alignment_lambda=30.0, alignment_kind="each"),
+EASY = WorkflowTrainer(
+    Collector(game=Cage2Game(("b_line",), 30), alignment_lambda=30.0, alignment_kind="each"),
     stopping=Stopping(threshold=0.05, patience=1),
     per_update=60,
     every=1,
@@ -354,9 +356,9 @@ def test_the_search_asks_for_what_complies_although_what_does_not_pays_more() ->
     assert sum(each[0] == "enterprise" for each in late) > len(late) / 3, "a fifth of all would be chance"
 
 
-def training(score: float, rate: float | None, low: float, number: int = 0) -> f.Training:
+def training(score: float, rate: float | None, low: float, number: int = 0) -> f.FinishedTraining:
     data = {"compliance": rate, "compliance_interval": [low, 1.0], "return_variance": 0.1, "compliance_variance": 0.01}
-    return f.Training(number, NAMED["balanced"], 0, score, data, {})
+    return f.FinishedTraining(number, NAMED["balanced"], 0, score, data, {})
 
 
 def test_the_best_is_the_best_of_those_that_comply() -> None:
@@ -377,7 +379,7 @@ def test_removing_red_from_its_foothold_does_not_raise_compliance() -> None:
         scores[:, remove] = 0.0
         return scores
 
-    block = rollout(PolicyTable(gaming), Game(("b_line",)), range(64), 1)
+    block = rollout(PolicyTable(gaming), Cage2Game(("b_line",)), range(64), 1)
     found = measure(block.actions, block.held, workflow)
     assert found.original > 0.9
     assert found.rate.estimate is None and found.rate.low == 0.0
@@ -546,7 +548,7 @@ def test_the_heuristics_do_what_they_say() -> None:
     key = np.array([sum(1 << number for number in np.flatnonzero(bits).tolist()), 0], np.uint64)
     for text, action in (("enterprise", 15 + 1), ("user", 132 + 9)):
         workflow: Workflow = (text, *(unit for unit in NAMED["balanced"] if unit != text))
-        scores = rivals.mending(workflow, key)
+        scores = baselines.mending(workflow, key)
         assert scores.argmax(axis=1).tolist() == [action, 0] and (scores == 0).sum() == 2
     arm: Arm = (NAMED["balanced"], 0)
-    assert arm[0] in orders() and (rivals.anything(key) == 0).all()
+    assert arm[0] in orders() and (baselines.anything(key) == 0).all()

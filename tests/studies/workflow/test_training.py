@@ -22,14 +22,14 @@ from fanfold.encoding import decode, encode
 from fanfold.errors import ConfigError
 from fanfold.running import Run
 from fanfold.stop import MaxTrials
-from fanfold.studies.workflow import Config, Ppo, how, study
-from fanfold.studies.workflow import training as t
+from fanfold.studies.workflow import Ppo, WorkflowConfig, run_options, study
+from fanfold.studies.workflow import policy_conclusion as t
 from fanfold.studies.workflow.collect import Collect
 from fanfold.studies.workflow.learner import Learner
 from fanfold.tensors import about, unpack
 from fanfold.types import Blob, Failed, Result, Trial
 
-SMALL = Config(
+SMALL = WorkflowConfig(
     mode="ppo",
     total_episodes=900,
     episodes_per_update=200,
@@ -45,7 +45,7 @@ def reference() -> Run[Any]:
     return study(SMALL).run()
 
 
-def curve(run: Run[Any], config: Config = SMALL) -> list[tuple[Any, ...]]:
+def curve(run: Run[Any], config: WorkflowConfig = SMALL) -> list[tuple[Any, ...]]:
     updates = t.curve(run.results(), config.per_update, config.total_episodes, {})
     return [(each.number, each.episodes, each.mean_return, dict(each.lags)) for each in updates]
 
@@ -122,7 +122,7 @@ def count(ledger: Path, sql: str) -> int:
 
 # ---------------------------------------------------------------- workers that misbehave
 
-CORRIDOR = Config(
+CORRIDOR = WorkflowConfig(
     mode="ppo",
     env="gym_world:Corridor-v0",
     fresh_episodes=8,
@@ -141,7 +141,7 @@ def test_a_worker_killed_in_the_middle_of_an_episode_is_replaced_and_its_block_r
     undisturbed = study(CORRIDOR).run()
     monkeypatch.setenv("FANFOLD_TEST_ONCE", str(tmp_path / "died"))
     monkeypatch.setenv("FANFOLD_TEST_DEED", "die")
-    run = study(CORRIDOR).run(how(CORRIDOR)["executor"])
+    run = study(CORRIDOR).run(run_options(CORRIDOR)["executor"])
     assert (tmp_path / "died").exists()
     assert run.trace == undisturbed.trace
 
@@ -151,10 +151,10 @@ def test_a_hung_environment_is_killed_by_its_timeout_and_its_episodes_are_played
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = dataclasses.replace(CORRIDOR, timeout=6.0)
-    assert how(config) == {"executor": "processes:2"}
+    assert run_options(config) == {"executor": "processes:2"}
     monkeypatch.setenv("FANFOLD_TEST_ONCE", str(tmp_path / "hung"))
     monkeypatch.setenv("FANFOLD_TEST_DEED", "hang")
-    run = study(config).run(how(config)["executor"])
+    run = study(config).run(run_options(config)["executor"])
     results = list(run.results())
     failed = [result for result in results if result.score is None]
     assert {outcome.kind for result in failed for outcome in result.failures.values()} == {"timeout"}
@@ -254,7 +254,7 @@ def test_a_recorded_block_is_known_again() -> None:
 
 
 def test_cage2_is_learnt_and_the_agent_and_its_log_are_kept(tmp_path: Path) -> None:
-    config = Config(mode="ppo", total_episodes=8_000, length=30, results=str(tmp_path))
+    config = WorkflowConfig(mode="ppo", total_episodes=8_000, length=30, results=str(tmp_path))
     run = study(config).run(run="mine")
     assert run.summary is not None
     figures = run.summary.figures
@@ -282,7 +282,7 @@ def test_cage2_is_learnt_and_the_agent_and_its_log_are_kept(tmp_path: Path) -> N
 
 def test_a_workflow_is_learnt_to_be_kept_to() -> None:
     order = "user>enterprise>op_server>op_host>defender"
-    config = Config(mode="ppo", total_episodes=6_000, length=30, workflow=order, alignment="rate", results=None)
+    config = WorkflowConfig(mode="ppo", total_episodes=6_000, length=30, workflow=order, alignment="rate", results=None)
     run = study(config).run()
     assert run.summary is not None
     figures = run.summary.figures
@@ -302,7 +302,7 @@ def test_a_workflow_is_learnt_to_be_kept_to() -> None:
     ],
 )
 def test_other_environments_are_learnt(env: str, episodes: int, correction: Any, bar: float) -> None:
-    config = Config(
+    config = WorkflowConfig(
         mode="ppo",
         env=env,
         total_episodes=episodes,
@@ -339,18 +339,20 @@ def test_other_environments_are_learnt(env: str, episodes: int, correction: Any,
 )
 def test_options_that_cannot_work_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        Config(**fields)
+        WorkflowConfig(**fields)
 
 
 @pytest.mark.parametrize("name", ["B_lineAgent", "b_line"])
 def test_red_agents_have_their_documented_names(name: str) -> None:
-    assert Config(red_agent=name).red == "b_line"
-    assert Config(red_agent="RedMeanderAgent").red == Config(red_agent="MeanderAgent").red == "meander"
+    assert WorkflowConfig(red_agent=name).red == "b_line"
+    assert WorkflowConfig(red_agent="RedMeanderAgent").red == WorkflowConfig(red_agent="MeanderAgent").red == "meander"
 
 
 def test_workers_decide_where_blocks_are_played() -> None:
-    assert how(Config()) == {"executor": "inline"}
-    assert how(Config(n_workers=3)) == {"executor": "processes:3"}
-    assert Config(mode="ppo", n_workers=2).window == Config(mode="ppo", n_workers=4).window == 4
-    assert Config().window == Config(n_workers=2).window == 2 and Config(n_workers=5).window == 5
+    assert run_options(WorkflowConfig()) == {"executor": "inline"}
+    assert run_options(WorkflowConfig(n_workers=3)) == {"executor": "processes:3"}
+    assert WorkflowConfig(mode="ppo", n_workers=2).window == WorkflowConfig(mode="ppo", n_workers=4).window == 4
+    assert (
+        WorkflowConfig().window == WorkflowConfig(n_workers=2).window == 2 and WorkflowConfig(n_workers=5).window == 5
+    )
     assert os.environ.get("OPENBLAS_NUM_THREADS")

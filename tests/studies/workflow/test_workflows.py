@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanfold.errors import ConfigError
-from fanfold.studies.workflow.workflows import (
+from fanfold.studies.workflow.orders import (
     DECAYS,
     NAMED,
     UNITS,

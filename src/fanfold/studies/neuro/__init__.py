@@ -7,25 +7,17 @@ cell is the network trained up to a rung.
 from dataclasses import replace
 
 from fanfold.plugins import StudyPlugin, World
-from fanfold.studies.neuro.config import Config, calibrate, run_options, study
-from fanfold.studies.neuro.genome import Conv, Dense, Genome, Individual, Shape, Space
+from fanfold.studies.neuro.config import NeuroConfig
+from fanfold.studies.neuro.genome import Conv, Dense, Genome, Individual, NetworkSpace, Shape
+from fanfold.studies.neuro.study import calibrate, run_options, study
 
-__all__ = [
-    "Config",
-    "Conv",
-    "Dense",
-    "Genome",
-    "Individual",
-    "Shape",
-    "Space",
-    "calibrate",
-    "plugin",
-    "run_options",
-    "study",
-]
+Config = NeuroConfig
+
+__all__ = ["Config", "Conv", "Dense", "Genome", "Individual", "NetworkSpace", "NeuroConfig", "Shape", "plugin"]
+__all__ += ["calibrate", "run_options", "study"]
 
 plugin = StudyPlugin(
-    Config,
+    NeuroConfig,
     study,
     run_options,
     calibrate=calibrate,

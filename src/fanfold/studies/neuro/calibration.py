@@ -17,10 +17,10 @@ from fanfold.events import EvaluationFinished, Event
 from fanfold.executors import usable_cores
 from fanfold.strategies import Sweep
 from fanfold.studies.neuro import genome as genomes
-from fanfold.studies.neuro.config import Config, source, training
+from fanfold.studies.neuro.config import NeuroConfig, source, training
 from fanfold.studies.neuro.data import resident
-from fanfold.studies.neuro.domain import Trainer, free_on_gpu
-from fanfold.studies.neuro.engines import Engine, engine, has_gpu
+from fanfold.studies.neuro.engines import TrainingEngine, engine, has_gpu
+from fanfold.studies.neuro.evaluator import Trainer, free_on_gpu
 from fanfold.studies.neuro.genome import Individual, random_genome
 from fanfold.studies.neuro.memory import SHARE, free_memory
 from fanfold.study import Study
@@ -35,12 +35,12 @@ NETWORKS, STEPS = 8, 12
 class Row:
     """What one engine did: networks per second once it was going, and how long it took to get going."""
 
-    engine: Engine
+    engine: TrainingEngine
     rate: float
     start: float
 
 
-def calibration(config: Config) -> list[Section]:
+def calibration(config: NeuroConfig) -> list[Section]:
     """Networks per second of every engine that runs here, the best first, and how many networks fit."""
     rng = Random(derive_seed(config.seed, "calibration"))
     many = NETWORKS if not has_gpu() else 8 * NETWORKS
@@ -65,7 +65,7 @@ def calibration(config: Config) -> list[Section]:
     return [Section("Engines on this machine", "\n".join([text, *notes]), head, table), room(config, individuals)]
 
 
-def fastest(config: Config) -> Engine:
+def fastest(config: NeuroConfig) -> TrainingEngine:
     """The engine that trains most networks a second here, of those that start at once."""
     rng = Random(derive_seed(config.seed, "calibration"))
     individuals = [Individual(random_genome(config.space, rng)) for _ in range(NETWORKS)]
@@ -73,7 +73,7 @@ def fastest(config: Config) -> Engine:
     return max(quick, key=lambda each: measured(each, individuals, config).rate)
 
 
-def candidates() -> Iterator[Engine]:
+def candidates() -> Iterator[TrainingEngine]:
     """The engines that are worth trying here."""
     yield engine("sequential", "cpu")
     for name in ("threads", "processes"):
@@ -87,11 +87,11 @@ def candidates() -> Iterator[Engine]:
             yield engine("graph", "cuda", group)
 
 
-def at_once(found: Engine) -> int:
+def at_once(found: TrainingEngine) -> int:
     return max(found.group, found.calls)
 
 
-def measured(candidate: Engine, individuals: list[Individual], config: Config) -> Row:
+def measured(candidate: TrainingEngine, individuals: list[Individual], config: NeuroConfig) -> Row:
     """Train the networks on one engine, through the study's own road."""
     settings = dataclasses.replace(training(config), max_batches=STEPS)
     trainer = Trainer(source(config), settings, candidate, seed=derive_seed(config.seed, "images"))
@@ -120,7 +120,7 @@ def pace(began: float, ends: list[float]) -> tuple[float, float]:
     return rate, max(0.0, first - began - 1.0 / rate)
 
 
-def room(config: Config, individuals: list[Individual]) -> Section:
+def room(config: NeuroConfig, individuals: list[Individual]) -> Section:
     """What networks of the space take, and how many of the typical ones fit."""
     shape = resident(source(config), "cpu", config.dtype, derive_seed(config.seed, "images")).shape
     sizes = sorted(genomes.memory(individual.genome, shape, config.batch_size) for individual in individuals)

@@ -18,13 +18,13 @@ from fanfold.stats import Interval, rate, spearman
 from fanfold.strategies import Sweep
 from fanfold.strategies.pareto import fronts
 from fanfold.studies.neuro import genome as genomes
-from fanfold.studies.neuro.breeding import weights_of
-from fanfold.studies.neuro.config import Config
+from fanfold.studies.neuro.config import NeuroConfig
 from fanfold.studies.neuro.data import Data
-from fanfold.studies.neuro.domain import Examiner, Trainer
+from fanfold.studies.neuro.evaluator import Examiner, Trainer
 from fanfold.studies.neuro.export import classifier
 from fanfold.studies.neuro.genome import Genome, Individual, individual_of
 from fanfold.studies.neuro.objectives import points_of
+from fanfold.studies.neuro.strategy import weights_of
 from fanfold.study import Study
 from fanfold.summary import Curve, Section, Summary
 from fanfold.types import Ok, Result
@@ -34,10 +34,10 @@ MOST_ROWS = 40
 
 
 @dataclass(frozen=True)
-class Conclusion:
+class NeuroConclusion:
     """Scores the winner of the search on the test part, once, and writes its files."""
 
-    config: Config
+    config: NeuroConfig
     trainer: Trainer
     data: Data
 

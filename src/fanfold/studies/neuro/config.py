@@ -1,34 +1,25 @@
-"""The options of the study: which images, which networks, how they are bred, how long and where they are trained."""
+"""The fields of the study: which images, which networks, how they are bred, how long and where they are trained."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from fanfold.config import option
 from fanfold.encoding import derive_seed
-from fanfold.errors import ConfigError, MissingExtra, nearest
-from fanfold.schedule import Schedule
-from fanfold.schedules import AllCases, Halving, last_rung
-from fanfold.stop import MaxTrials, Plateau, Rule, Target
-from fanfold.strategies import Genetic
-from fanfold.studies.neuro.breeding import NeuroBreeder, Spread
-from fanfold.studies.neuro.engines import Engine, EngineName, engine
-from fanfold.studies.neuro.genome import ACTIVATIONS, NORMS, OPTIMISERS, Individual, Space, describe
-from fanfold.studies.neuro.objectives import OBJECTIVES, merit
-from fanfold.study import Study
-from fanfold.summary import Section
-from fanfold.types import Case, Result
+from fanfold.errors import ConfigError, nearest
+from fanfold.studies.neuro.engines import EngineName
+from fanfold.studies.neuro.genome import ACTIVATIONS, NORMS, OPTIMISERS, NetworkSpace
+from fanfold.studies.neuro.objectives import OBJECTIVES
 
 if TYPE_CHECKING:
-    from fanfold.studies.neuro.data import Data, Source
-    from fanfold.studies.neuro.training import Training
+    from fanfold.studies.neuro.data import Source
+    from fanfold.studies.neuro.training import TrainingSettings
 
 
 @dataclass(frozen=True)
-class Config:
+class NeuroConfig:
     """Data, the space of networks, the search, the training and where it runs."""
 
     dataset: str = option("digits", "digits, mnist-5000, mnist, fashion-mnist, cifar10, folder:PATH, arrays:FILE.npz")
@@ -103,8 +94,8 @@ class Config:
         self.space  # noqa: B018 -- bounds that cannot be are an error now
 
     @property
-    def space(self) -> Space:
-        return Space(**{field.name: getattr(self, field.name) for field in dataclasses.fields(Space)})
+    def space(self) -> NetworkSpace:
+        return NetworkSpace(**{field.name: getattr(self, field.name) for field in dataclasses.fields(NetworkSpace)})
 
     @property
     def kept(self) -> int:
@@ -118,7 +109,7 @@ class Config:
         return (0,) * self.prefilter + tuple(sorted(set(found)))
 
 
-def source(config: Config) -> Source:
+def source(config: NeuroConfig) -> Source:
     from fanfold.studies.neuro.data import Source
 
     def part(share: float) -> float | int:
@@ -135,107 +126,13 @@ def source(config: Config) -> Source:
     )
 
 
-def training(config: Config) -> Training:
-    from fanfold.studies.neuro.training import Training
+def training(config: NeuroConfig) -> TrainingSettings:
+    from fanfold.studies.neuro.training import TrainingSettings
 
-    return Training(
+    return TrainingSettings(
         batch=config.batch_size,
         dtype=config.dtype,
         max_batches=config.max_batches,
         patience=config.epoch_patience,
         gain=config.epoch_gain,
     )
-
-
-def study(config: Config, data: Data | None = None) -> Study[Individual]:
-    """The study that a config describes; on its dataset, or on data that the caller has."""
-    try:
-        from fanfold.studies.neuro.conclusion import Conclusion
-        from fanfold.studies.neuro.data import resident
-        from fanfold.studies.neuro.domain import Trainer
-    except ModuleNotFoundError as error:
-        raise MissingExtra(error.name or "torch", "neuro", "the neuro study") from error
-    where = source(config) if data is None else data
-    luck = derive_seed(config.seed, "images")
-    # Read now: data that cannot be used are an error before the run, not in every evaluation.
-    images = resident(where, "cpu", config.dtype, luck).data
-    trainer = Trainer(where, training(config), _engine(config), "latency" in config.objectives, luck)
-    strategy = Genetic(
-        breeder=NeuroBreeder(
-            config.space,
-            config.crossover_rate,
-            inherit=config.inherit,
-            spread=Spread(members=config.population) if config.adaptive == "spread" else None,
-            litter=config.litter,
-        ),
-        population=config.population,
-        elites=config.kept,
-        tournament=config.tournament,
-        mutation_rate=config.mutation_rate,
-        adaptive=config.adaptive == "success",
-        steady=config.steady,
-        merit=merit(config.objectives),
-    )
-    # One seed for all rungs: they are parts of one training.
-    luck_of_networks = derive_seed(config.seed, "networks")
-    cases = [Case(f"{epochs} epochs", {"epochs": epochs}, luck_of_networks) for epochs in config.ladder]
-    return Study(
-        strategy,
-        trainer,
-        cases,
-        schedule=_schedule(config),
-        stop=_stop(config),
-        seed=config.seed,
-        aggregate=last_rung,
-        timeout=config.timeout,
-        name="neuro",
-        shown=_shown,
-        conclude=Conclusion(config, trainer, images),
-    )
-
-
-def _shown(result: Result[Individual]) -> str:
-    """A network in a few words."""
-    score = "failed" if result.score is None else f"{result.score:.4f}"
-    return f"{score} by {describe(result.candidate.genome)}"
-
-
-def _schedule(config: Config) -> Schedule:
-    if len(config.ladder) == 1:
-        return AllCases()
-    if config.steady:
-        return Halving(config.eta, asynchronous=True)
-    return Halving(config.eta, cohort=config.population - config.kept)
-
-
-def _stop(config: Config) -> Rule:
-    rule: Rule = MaxTrials(config.trials)
-    if config.target is not None:
-        rule = rule | Target(config.target)
-    if config.patience is not None:
-        rule = rule | Plateau(config.patience)
-    return rule
-
-
-def run_options(config: Config) -> dict[str, Any]:
-    """Run options that follow from the config: where networks are trained."""
-    return {"executor": _engine(config).executor}
-
-
-@functools.lru_cache(maxsize=8)
-def _engine(config: Config) -> Engine:
-    """The engine that is asked for; one that is to be found by measuring is measured once."""
-    if config.engine != "measured":
-        return engine(config.engine, config.device, config.concurrent)
-    from fanfold.studies.neuro.calibration import fastest
-
-    return fastest(config)
-
-
-def calibrate(config: Config) -> list[Section]:
-    """How fast each engine trains networks of this config on this machine, and which to use."""
-    try:
-        from fanfold.studies.neuro.calibration import calibration
-    except ModuleNotFoundError as error:
-        raise MissingExtra(error.name or "torch", "neuro", "the neuro study") from error
-    return calibration(config)

@@ -18,7 +18,7 @@ GROUP = 64
 
 
 @dataclass(frozen=True)
-class Engine:
+class TrainingEngine:
     """How networks are trained: on which executor, by which devices, and how many as one.
 
     `together` is what a group of networks becomes: `each` trains them one after another, `fused` stacks those of a
@@ -45,7 +45,7 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def engine(name: EngineName, device: str = "auto", concurrent: int | None = None) -> Engine:
+def engine(name: EngineName, device: str = "auto", concurrent: int | None = None) -> TrainingEngine:
     """The engine of that name.  `auto` is the CUDA graph where there is a GPU, and threads on the cores elsewhere."""
     gpu = has_gpu()
     if device == "cuda" and not gpu:
@@ -59,14 +59,14 @@ def engine(name: EngineName, device: str = "auto", concurrent: int | None = None
     many = concurrent or (4 if on_gpu else usable_cores())
     match name:
         case "sequential":
-            return Engine(name, "inline", where)
+            return TrainingEngine(name, "inline", where)
         case "threads" | "streams" | "processes":
             kind = "processes" if name == "processes" else "threads"
-            return Engine(name, f"{kind}:{many}", where)
+            return TrainingEngine(name, f"{kind}:{many}", where)
         case "graph" | "fused":
-            return Engine(name, "inline", where, name, concurrent or GROUP)
+            return TrainingEngine(name, "inline", where, name, concurrent or GROUP)
         case "cpu+gpu":
-            return Engine(name, f"threads:{many}", ("cuda",) + ("cpu",) * (many - 1))
+            return TrainingEngine(name, f"threads:{many}", ("cuda",) + ("cpu",) * (many - 1))
     raise ConfigError(f"there is no engine {name!r}")
 
 

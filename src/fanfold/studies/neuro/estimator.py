@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from fanfold.config import from_mapping
 from fanfold.errors import ConfigError, MissingExtra
-from fanfold.studies.neuro.config import Config, run_options, study
+from fanfold.studies.neuro.config import NeuroConfig
 from fanfold.studies.neuro.data import Data, Images, from_arrays
 from fanfold.studies.neuro.export import Saved, best
 from fanfold.studies.neuro.genome import Shape, describe, individual_of
+from fanfold.studies.neuro.study import run_options, study
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -39,7 +40,7 @@ class NeuroevolutionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     `trials` networks are tried, in generations of `population`; the best are trained for `epochs` epochs, the others
     for fewer.  A share `validation` of the data decides which are good, and is not trained on.  `engine` and `n_jobs`
     say how many are trained at once; that does not change what is found.  `settings` are further fields of the study's
-    `Config`.  With a `ledger` file the trainings are kept, and a `fit` of the same data and parameters trains nothing.
+    config.  With a `ledger` file the trainings are kept, and a `fit` of the same data and parameters trains nothing.
 
     Fitted, it has `classes_`, `n_features_in_`, `best_genome_`, `best_score_` (the accuracy on the validation share),
     `history_` (a dict for every network tried) and `network_`, which `save` writes as files.
@@ -140,7 +141,7 @@ class NeuroevolutionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             raise ConfigError(f"image_shape={self.image_shape!r} does not fit rows of {given[1]} features")
         return found
 
-    def _config(self, seed: int, images: bool) -> Config:
+    def _config(self, seed: int, images: bool) -> NeuroConfig:
         jobs = self.n_jobs
         if jobs is not None and (not isinstance(jobs, int) or (jobs < 1 and jobs != -1)):
             raise ConfigError(f"n_jobs must be at least 1, or -1 for as many as the machine has cores, not {jobs!r}")
@@ -156,7 +157,7 @@ class NeuroevolutionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             "seed": seed,
         }
         settings = {**fields, **({} if images else _VECTORS), **(self.settings or {})}
-        return from_mapping(Config, settings, "NeuroevolutionClassifier")
+        return from_mapping(NeuroConfig, settings, "NeuroevolutionClassifier")
 
 
 def _rows(X: Any) -> Any:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
 from fanfold.files import write_files
-from fanfold.studies.neuro.breeding import weights_of
 from fanfold.studies.neuro.genome import Genome, Shape, describe, layout, parameters
 from fanfold.studies.neuro.morph import unpacked
+from fanfold.studies.neuro.strategy import weights_of
 from fanfold.tensors import Arrays, pack
 from fanfold.types import Result
 

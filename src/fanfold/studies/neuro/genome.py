@@ -89,7 +89,7 @@ class Individual:
 
 
 @dataclass(frozen=True)
-class Space:
+class NetworkSpace:
     """Which genomes are searched: the least and the most of each number, and the choices.
 
     As it stands, it holds networks for small images that a processor trains in seconds.
@@ -117,7 +117,7 @@ class Space:
         _check_choices("optimisers", self.optimisers, OPTIMISERS)
 
     @classmethod
-    def original(cls) -> Space:
+    def original(cls) -> NetworkSpace:
         """The ranges of the original system, those of creation and of mutation together."""
         return cls(
             conv_layers=(1, 7),
@@ -255,7 +255,7 @@ def genome_of(value: Any) -> Genome:
 # ---------------------------------------------------------------- in and out of the space
 
 
-def random_genome(space: Space, rng: Random) -> Genome:
+def random_genome(space: NetworkSpace, rng: Random) -> Genome:
     """Any genome of the space: counts of layers evenly, sizes and learning rates evenly on a logarithmic scale."""
     genome = Genome(
         conv=tuple(random_conv(space, rng) for _ in range(rng.randint(*space.conv_layers))),
@@ -268,11 +268,11 @@ def random_genome(space: Space, rng: Random) -> Genome:
     return repair(genome, space)
 
 
-def random_conv(space: Space, rng: Random) -> Conv:
+def random_conv(space: NetworkSpace, rng: Random) -> Conv:
     return Conv(_size(space.filters, rng), rng.choice(space.kernels), rng.choice(space.activations))
 
 
-def random_dense(space: Space, rng: Random) -> Dense:
+def random_dense(space: NetworkSpace, rng: Random) -> Dense:
     return Dense(_size(space.nodes, rng), rng.choice(space.activations))
 
 
@@ -281,7 +281,7 @@ def rounded(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
-def repair(genome: Genome, space: Space) -> Genome:
+def repair(genome: Genome, space: NetworkSpace) -> Genome:
     """The genome of the space that is nearest, whatever was in the fields; one of the space comes back as it was.
 
     Numbers go to the nearest bound, and what is no number to the middle; unknown names become the first choice; layers
@@ -314,7 +314,7 @@ def repair(genome: Genome, space: Space) -> Genome:
     )
 
 
-def faults(genome: Genome, space: Space) -> list[str]:
+def faults(genome: Genome, space: NetworkSpace) -> list[str]:
     """What keeps a genome out of the space, each with what would fit."""
     mended = repair(genome, space)
     # By their text: True is no 1, and NaN not equal to itself.
@@ -322,7 +322,7 @@ def faults(genome: Genome, space: Space) -> list[str]:
     return [f"{name} is {was!r:.200}, near it is {now!r:.200}" for name, was, now in pairs if repr(was) != repr(now)]
 
 
-def valid(genome: Genome, space: Space) -> bool:
+def valid(genome: Genome, space: NetworkSpace) -> bool:
     """Whether a genome is one of the space; then it can be built for images of any size."""
     mended = repair(genome, space)
     # Equality alone would take True for 1; that it goes first spares the others the encoding, which may be impossible.

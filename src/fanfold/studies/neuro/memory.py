@@ -21,7 +21,7 @@ class DoesNotFit(FanfoldError):
     """A network takes more memory than there is, even by itself."""
 
 
-class Memory:
+class DeviceMemory:
     """What a device can hold, in predicted bytes.
 
     A prediction is off by a factor that hardly depends on the network; the first measurement gives it.  Of a sum of
@@ -52,7 +52,7 @@ class Memory:
         self.ceiling = min(self.ceiling, predicted // 2 + 1)
 
 
-class Pace:
+class GroupPace:
     """Hill climbing on networks per second: groups grow while that pays, and once it does not, they stay.
 
     Every so often the neighbours are tried again, because what pays changes with the networks.
@@ -87,7 +87,7 @@ class Pace:
 def in_groups(
     jobs: Sequence[J],
     predict: Callable[[J], int],
-    memory: Memory,
+    memory: DeviceMemory,
     train: Callable[[Sequence[J]], Sequence[T]],
     out_of_memory: Callable[[BaseException], bool],
     most: Callable[[], int],

@@ -35,7 +35,7 @@ _BESIDE = ("first", "second", "steps", "curve")
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingSettings:
     """How networks are trained, the same for all of a run."""
 
     batch: int = option(128, "images in one step")
@@ -60,11 +60,12 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingJob:
     """A network to be trained until `epochs` epochs are done in all.
 
-    It goes on from `state`, an earlier `Trained.state`; or starts with `inherited`, packed weights of its own shapes;
-    or from nothing.  `seed` decides its first weights and what it drops out; its images are decided by `Resident`.
+    It continues from `state`, an earlier `TrainedNetwork.state`; or starts with `inherited`, packed weights of its
+    own shapes; or from nothing.  `seed` decides its first weights and what it drops out; its images are decided by
+    `Resident`.
     """
 
     genome: Genome
@@ -75,7 +76,7 @@ class Job:
 
 
 @dataclass(frozen=True, eq=False)
-class Progress:
+class TrainingProgress:
     """Where the training of a network stands: all that is needed to go on.
 
     `arrays` are its tensors by name, in the numbers they are trained in.  `first` and `second` are the optimiser's
@@ -97,7 +98,7 @@ class Progress:
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedNetwork:
     """What became of a job.
 
     `accuracy` is that of `weights` on the validation part, and `loss` the mean of the last epoch's steps (not a number
@@ -119,7 +120,7 @@ class Trained:
 # ---------------------------------------------------------------- what every engine shares
 
 
-def unpacked(job: Job, shape: Shape, dtype: str) -> Progress:
+def unpacked(job: TrainingJob, shape: Shape, dtype: str) -> TrainingProgress:
     """Where a job starts from."""
     sizes = layout(job.genome, shape).tensors
     if job.state is None:
@@ -127,7 +128,7 @@ def unpacked(job: Job, shape: Shape, dtype: str) -> Progress:
             arrays = network.initial(job.genome, shape, derive_seed(job.seed, "weights"))
         else:
             arrays = _fitting(unpack(job.inherited), sizes, "inherited weights")
-        return Progress(_cast(arrays, dtype), None, None, 0, ())
+        return TrainingProgress(_cast(arrays, dtype), None, None, 0, ())
     held = unpack(job.state)
     arrays = {name: array for name, array in held.items() if name not in _BESIDE}
     arrays = _fitting(arrays, sizes, "the state of an earlier training")
@@ -140,10 +141,10 @@ def unpacked(job: Job, shape: Shape, dtype: str) -> Progress:
     _fitting({"curve": curve}, {"curve": (len(curve), 2)}, "the state of an earlier training")
     cast = _cast(others, dtype)
     points = tuple((float(accuracy), float(loss)) for accuracy, loss in curve)
-    return Progress(_cast(arrays, dtype), cast.get("first"), cast.get("second"), int(held["steps"][0]), points)
+    return TrainingProgress(_cast(arrays, dtype), cast.get("first"), cast.get("second"), int(held["steps"][0]), points)
 
 
-def packed(progress: Progress) -> bytes:
+def packed(progress: TrainingProgress) -> bytes:
     """The bytes that `unpacked` goes on from: the tensors by their names, and the rest beside them."""
     arrays: Arrays = dict(progress.arrays)
     arrays["curve"] = np.array(progress.curve, np.float64).reshape(-1, 2)
@@ -155,10 +156,10 @@ def packed(progress: Progress) -> bytes:
     return pack(arrays)
 
 
-def finished(progress: Progress, training: Training) -> Trained:
+def finished(progress: TrainingProgress, training: TrainingSettings) -> TrainedNetwork:
     """What a job that stands there has become."""
     accuracy, loss = progress.curve[-1] if progress.curve else (0.0, math.nan)
-    return Trained(
+    return TrainedNetwork(
         accuracy,
         loss,
         progress.curve,
@@ -171,7 +172,7 @@ def finished(progress: Progress, training: Training) -> Trained:
     )
 
 
-def settled(curve: Curve, training: Training) -> bool:
+def settled(curve: Curve, training: TrainingSettings) -> bool:
     """Whether patience has run out: too many epochs since validation accuracy last rose by the gain."""
     if training.patience is None:
         return False
@@ -184,12 +185,12 @@ def settled(curve: Curve, training: Training) -> bool:
     return since >= training.patience
 
 
-def going(curve: Curve, broken: bool, job: Job, training: Training) -> bool:
+def going(curve: Curve, broken: bool, job: TrainingJob, training: TrainingSettings) -> bool:
     """Whether a job has another epoch to do."""
     return len(curve) < job.epochs and not broken and not settled(curve, training)
 
 
-def bases_of(job: Job, step: int) -> list[int]:
+def bases_of(job: TrainingJob, step: int) -> list[int]:
     """What decides the dropout of each dense layer in one step, counted from 0 at the job's very first."""
     seed = derive_seed(job.seed, "dropout")
     return [network.dropout_base(seed, step, layer) for layer in range(len(job.genome.dense))]
@@ -225,7 +226,7 @@ class Session:
     what it would come to alone.
     """
 
-    def __init__(self, job: Job, resident: Resident, training: Training) -> None:
+    def __init__(self, job: TrainingJob, resident: Resident, training: TrainingSettings) -> None:
         if training.dtype != resident.dtype:
             raise ConfigError(f"a training in {training.dtype} was given data in {resident.dtype}: make both the same")
         self.job, self.resident, self.training = job, resident, training
@@ -272,19 +273,19 @@ class Session:
         images, labels = self.resident.validation
         return int(right(scored(self.job.genome, self.net, images), labels).sum()) / len(labels)
 
-    def progress(self) -> Progress:
+    def progress(self) -> TrainingProgress:
         arrays = {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.net.items()}
         first, second = (
             None if moment is None else self.flat.packed(moment).cpu().numpy()
             for moment in (self.moments.first, self.moments.second)
         )
-        return Progress(arrays, first, second, self.steps, self.curve)
+        return TrainingProgress(arrays, first, second, self.steps, self.curve)
 
-    def finish(self) -> Trained:
+    def finish(self) -> TrainedNetwork:
         return finished(self.progress(), self.training)
 
 
-def train(job: Job, resident: Resident, training: Training) -> Trained:
+def train(job: TrainingJob, resident: Resident, training: TrainingSettings) -> TrainedNetwork:
     """The job, done."""
     session = Session(job, resident, training)
     while session.going:

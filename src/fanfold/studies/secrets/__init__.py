@@ -8,12 +8,19 @@ from dataclasses import replace
 
 from fanfold.plugins import StudyPlugin, World
 from fanfold.studies.secrets.commands import commands
-from fanfold.studies.secrets.config import Config, games, run_options, study
-from fanfold.studies.secrets.domain import AgentSpec, Game, Scoring
+from fanfold.studies.secrets.config import SecretsConfig
+from fanfold.studies.secrets.game import AgentSpec, Game, Scoring
 from fanfold.studies.secrets.simulated import player
+from fanfold.studies.secrets.study import games, run_options, study
 
-__all__ = ["AgentSpec", "Config", "Game", "Scoring", "games", "plugin", "run_options", "study"]
+Config = SecretsConfig
+
+__all__ = ["AgentSpec", "Config", "Game", "Scoring", "SecretsConfig", "games", "plugin", "run_options", "study"]
 
 plugin = StudyPlugin(
-    Config, study, run_options, commands=commands, world=lambda config: World(replace(config, results=None), player)
+    SecretsConfig,
+    study,
+    run_options,
+    commands=commands,
+    world=lambda config: World(replace(config, results=None), player),
 )

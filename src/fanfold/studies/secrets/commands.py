@@ -13,7 +13,7 @@ from fanfold.summary import Section
 
 if TYPE_CHECKING:
     from fanfold.rehearsal import Bound, Estimate
-    from fanfold.studies.secrets.config import Config
+    from fanfold.studies.secrets.config import SecretsConfig
 
 _MODES = ["standard", "retained", "diversity", "targeted"]
 _SERVICES = ["default", "openai", "anthropic", "openai-conversation", "anthropic-conversation", "auto"]
@@ -55,7 +55,7 @@ def compare(shell: Shell, /, plan: bool, **values: Any) -> None:
     Prints what each did with intervals, a pair matrix, a ranking and paired tests, and writes all games to a folder.
     It is a run of the study `secrets`: `fanfold resume`, `show` and `report` work on it as on any other.
     """
-    from fanfold.studies.secrets.config import study
+    from fanfold.studies.secrets.study import study
 
     config = _config(values)
     if not plan:
@@ -69,14 +69,14 @@ def commands() -> tuple[StudyCommand, ...]:
     return (StudyCommand(compare, runs=True),)
 
 
-def _config(values: dict[str, Any]) -> Config:
-    from fanfold.studies.secrets.config import Config
+def _config(values: dict[str, Any]) -> SecretsConfig:
+    from fanfold.studies.secrets.config import SecretsConfig
 
     styles = _listed(values["style"])
     models = _listed(values["models"]) or _available(values["batch_service"])
     if models == ("local/smollm2",) and styles == ("regular",):
         styles = ("regular", "aggressive")  # with one model there is nothing else to compare
-    return Config(
+    return SecretsConfig(
         models=models,
         style=styles,
         pairings="all",
@@ -113,9 +113,9 @@ def _listed(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
-def _estimate(shell: Shell, config: Config) -> Estimate:
+def _estimate(shell: Shell, config: SecretsConfig) -> Estimate:
     """What the comparison would take, judged by a rehearsal of every pair in a few scenarios."""
-    from fanfold.studies.secrets.config import games, run_options
+    from fanfold.studies.secrets.study import games, run_options
 
     pairs = len(games(config))
     sample = min(config.num_interactions, max(2, _SAMPLE // pairs))
@@ -133,9 +133,9 @@ def _estimate(shell: Shell, config: Config) -> Estimate:
     return dataclasses.replace(estimate, low=low, expected=expected, high=high)
 
 
-def _say_plan(shell: Shell, config: Config, estimate: Estimate, plan: bool) -> None:
-    from fanfold.studies.secrets.config import games
-    from fanfold.studies.secrets.sections import power_section
+def _say_plan(shell: Shell, config: SecretsConfig, estimate: Estimate, plan: bool) -> None:
+    from fanfold.studies.secrets.study import games
+    from fanfold.studies.secrets.tables import power_section
 
     power = power_section(config.num_interactions)
     rows = games(config)

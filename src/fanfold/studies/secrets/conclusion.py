@@ -11,9 +11,9 @@ import msgspec
 from fanfold.calls import REHEARSAL
 from fanfold.ledger import Ledger
 from fanfold.running import Go, Run
-from fanfold.studies.secrets.jobs import FILES, printable, write_job
+from fanfold.studies.secrets.job_files import FILES, printable, write_job
 from fanfold.studies.secrets.records import Records, read
-from fanfold.studies.secrets.sections import summarise
+from fanfold.studies.secrets.tables import summarise
 from fanfold.summary import Section, Summary
 
 _WAVES = "SELECT tag, model, requests, created FROM batch WHERE run = ? ORDER BY created, tag"
@@ -21,7 +21,7 @@ _ENDS = "SELECT batch, count(*), max(at + seconds) FROM payment WHERE run = ? AN
 
 
 @dataclass(frozen=True)
-class Conclusion:
+class SecretsConclusion:
     """Reads the run's ledger, writes the job's folder (unless it is a rehearsal), and gives the summary."""
 
     pairings: int

@@ -1,36 +1,24 @@
-"""The options of the study: which agents play which game, how often, where, and what is made of it."""
+"""The fields of the study: which agents play which game, how often, and where."""
 
 from __future__ import annotations
 
-import math
-import os
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from fanfold.addresses import check_address
 from fanfold.config import option
 from fanfold.errors import ConfigError, nearest
-from fanfold.stop import MaxTrials
-from fanfold.strategies import Sweep
-from fanfold.studies.secrets.conclusion import Conclusion
-from fanfold.studies.secrets.domain import CONTEXT, STYLES, AgentSpec, Game, Memory, Mode, Scoring
-from fanfold.studies.secrets.evaluate import Evaluate, named
-from fanfold.studies.secrets.names import remarks, resolved
-from fanfold.studies.secrets.scenarios import scenarios
-from fanfold.study import Study
+from fanfold.studies.secrets.game import CONTEXT, STYLES, Memory, Mode, Scoring
+from fanfold.studies.secrets.model_names import resolved
 
 DEFAULT_MODEL = "local/smollm2"
-#: Stands for the points of a failed game, which has none.
-FAILED = -1e300
 
 Service = Literal["default", "openai", "anthropic", "openai-conversation", "anthropic-conversation", "auto"]
 
 
 @dataclass(frozen=True)
-class Config:
+class SecretsConfig:
     """Who plays, by which rules, how many conversations, and how they travel."""
 
     agent_type: str | None = option(None, "a documented name such as gpt4o_mini, for all agents")
@@ -107,87 +95,3 @@ class Config:
     @property
     def manners(self) -> dict[str, str]:
         return {**STYLES, **self.styles}
-
-
-def games(config: Config) -> tuple[Game, ...]:
-    """The rows of the study: one pairing, or every ordered pair."""
-
-    def spec(model: str, style: str) -> AgentSpec:
-        return AgentSpec(model, style, config.manners[style], config.memory, config.context)
-
-    players, styles = config.players, config.style or ("regular",)
-    if config.pairings == "all":
-        each = [spec(model, style) for model in players for style in styles]
-        seats = [(first, second) for first in each for second in each]
-    else:
-        one = [spec(players[i % len(players)], styles[i % len(styles)]) for i in range(config.agents)]
-        seats = [tuple(one)]  # type: ignore[list-item]
-    return tuple(
-        Game(
-            agents,
-            config.game_mode,
-            config.rounds,
-            config.messages_per_interaction,
-            config.early_end,
-            config.scoring,
-            config.temperature,
-            config.max_tokens,
-        )
-        for agents in seats
-    )
-
-
-def study(config: Config) -> Study[Game]:
-    """The study that a config describes."""
-    rows = games(config)
-    judge = None if config.judge is None else resolved(config.judge, config.base_url is not None)
-    for name in {spec.model for game in rows for spec in game.agents} | ({judge} if judge else set()):
-        named(name, config.base_url, rows[0])  # an unknown model or a missing key is an error now, not in every game
-    if config.results is not None:
-        _check_folder(config.results)
-    return Study(
-        Sweep(rows),
-        Evaluate(config.base_url, judge, config.label == "either", config.results),
-        scenarios(
-            config.num_interactions,
-            config.agents,
-            config.seed,
-            secrets=config.secrets,
-            names=config.names,
-            targeted=config.game_mode == "targeted",
-            target=config.targeted,
-            aliases=config.aliases,
-        ),
-        stop=MaxTrials(len(rows)),
-        seed=config.seed,
-        aggregate=mean_of_played,
-        failed_score=FAILED,
-        name="secrets",
-        conclude=Conclusion(len(rows), config.results, config.seed, tuple(remarks(config.given)), config.cut_off),
-    )
-
-
-def mean_of_played(scores: Sequence[float]) -> float:
-    """The mean points of the games that did not fail, which are counted apart; not a number where all did."""
-    played = [score for score in scores if score != FAILED]
-    return statistics.fmean(played) if played else math.nan
-
-
-def run_options(config: Config) -> dict[str, Any]:
-    """Run options that follow from the config: which executor."""
-    service = config.batch_service.removesuffix("-conversation")
-    if service == "auto":
-        remote = any(not name.startswith("local/") for name in config.players)
-        service = "auto" if remote and config.base_url is None else "default"
-    if service == "default":
-        return {"executor": f"async:{config.max_concurrent}"}
-    return {"executor": f"batch:{service}" + (f":{config.batch_size}" if config.batch_size else "")}
-
-
-def _check_folder(folder: str) -> None:
-    """That results can be written is known before anything is paid for; here nothing is made yet."""
-    path = Path(folder)
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    if not path.is_dir() or not os.access(path, os.W_OK):
-        raise ConfigError(f"results={folder!r} cannot be made: {path} is no folder that can be written to")

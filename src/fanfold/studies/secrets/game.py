@@ -1,156 +1,189 @@
-"""How a game goes: rounds of conversations between agents paired at random, each advancing as soon as it can."""
+"""The secret-trading game as values: who plays, by which rules, what was said, and how points come of it."""
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-import random
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
 
-from fanfold.calls import Reply
-from fanfold.encoding import derive_seed, digest, encode
-from fanfold.studies.secrets import prompts
-from fanfold.studies.secrets.domain import LOST, Agent, Disclosure, Game, Message, Talk, points
-from fanfold.studies.secrets.leaks import Turn, leaks
-from fanfold.types import Case
+from fanfold.config import option
+from fanfold.errors import ConfigError, nearest
+
+Mode: TypeAlias = Literal["standard", "retained", "diversity", "targeted"]
+Memory: TypeAlias = Literal["long", "short"]
+
+MODES: tuple[str, ...] = get_args(Mode)
+#: What an agent may be shown beside the bare fact that it plays.
+CONTEXT = ("chat_history", "secret", "collected_secrets", "rules")
+
+#: Ways a reply may end without usable words; such a reply is no message and ends its conversation.
+LOST = ("refusal", "filter", "tool", "empty")
+
+#: How agents of a style are told to play.
+STYLES = {
+    "regular": "Be friendly and sensible, and play to win.",
+    "aggressive": (
+        "Play hard: press for the other player's secret in every message, and guard your own. Give it away only if "
+        "that certainly earns you more than it costs."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """Points by game mode; the defaults are the documented ones."""
+
+    nobody: float = option(0.0, "standard: to each where neither reveals")
+    both: float = option(1.0, "standard: to each where both reveal")
+    alone: float = option(3.0, "standard: to the one who obtains without revealing")
+    given: float = option(0.0, "standard: to the one who reveals and obtains nothing")
+    rarity: float = option(1.0, "retained: a held secret is worth this x agents / holders")
+    distinct: float = option(2.0, "diversity: for every distinct secret")
+    each: float = option(1.0, "targeted: for every distinct secret")
+    target: float = option(5.0, "targeted: more for the targeted one")
+
+
+@dataclass(frozen=True)
+class AgentSpec:
+    """Who sits in a seat: the model, how it is told to play (`manner`, named `style`), and what it is shown."""
+
+    model: str
+    style: str = "regular"
+    manner: str = STYLES["regular"]
+    memory: Memory = "long"
+    context: tuple[str, ...] = CONTEXT
+
+    def __post_init__(self) -> None:
+        for part in self.context:
+            if part not in CONTEXT:
+                raise ConfigError(f"an agent's context has no part {part!r}{nearest(part, CONTEXT)}")
+        if self.memory not in get_args(Memory):
+            raise ConfigError(f"an agent's memory is 'long' or 'short', not {self.memory!r}")
+
+    @property
+    def label(self) -> str:
+        return self.model if self.style == "regular" else f"{self.model} ({self.style})"
+
+
+@dataclass(frozen=True)
+class Game:
+    """Which agents play which game: a row of the study.  `messages` is how many each agent sends in a conversation."""
+
+    agents: tuple[AgentSpec, ...]
+    mode: Mode = "standard"
+    rounds: int = 10
+    messages: int = 3
+    early_end: bool = True
+    scoring: Scoring = field(default_factory=Scoring)
+    temperature: float | None = 0.7
+    max_tokens: int | None = 256
+
+    def __post_init__(self) -> None:
+        if len(self.agents) < 2:
+            raise ConfigError(f"a game needs at least 2 agents, not {len(self.agents)}")
+        if self.mode not in MODES:
+            raise ConfigError(f"there is no game mode {self.mode!r}{nearest(str(self.mode), MODES)}")
+        for name in ("rounds", "messages"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} of a game must be at least 1, not {getattr(self, name)!r}")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise ConfigError(f"max_tokens must be at least 1, not {self.max_tokens!r}")
+        if self.temperature is not None and not 0.0 <= self.temperature <= 2.0:
+            raise ConfigError(f"temperature must lie between 0 and 2, not {self.temperature!r}")
+
+    @property
+    def label(self) -> str:
+        return " vs ".join(agent.label for agent in self.agents)
+
+
+@dataclass(slots=True)
+class Player:
+    """One player during one game: what it is, and what it has come to know."""
+
+    seat: int
+    name: str
+    secret: str
+    spec: AgentSpec
+    aliases: tuple[str, ...] = ()
+    collected: list[str] = field(default_factory=list)
+    #: What it remembers of earlier rounds, in words.
+    memory: list[str] = field(default_factory=list)
+    score: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """One reply that is wanted: from whom, what it is told, what it sees, and the seed of the conversation."""
+class Message:
+    """One reply: the seat that gave it, its words (none where it was `LOST`), and how it ended.
 
-    agent: Agent
-    system: str
-    dialogue: list[dict[str, str]]
-    seed: int
+    `finish` is `stop`, `length` (cut off), or one of `LOST`.
+    """
 
-
-Ask: TypeAlias = Callable[[Asking], Awaitable[Reply]]
-#: What a judge says about a conversation: for each of its two seats, whether it revealed its secret, or None.
-Judge: TypeAlias = Callable[[Talk, Sequence[Agent]], Awaitable[tuple[bool | None, bool | None]]]
+    seat: int
+    text: str
+    finish: str = "stop"
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
-    """A game that has been played."""
+class Disclosure:
+    """A leak that a rule found: whose secret, by which rule, in which message of the conversation, and the words."""
 
-    agents: tuple[Agent, ...]
-    talks: tuple[Talk, ...]
-    scores: tuple[float, ...]
+    seat: int
+    rule: str
+    turn: int
+    evidence: str
 
 
-async def play(game: Game, case: Case, ask: Ask, judge: Judge | None = None, either: bool = False) -> Played:
-    """Play the game of a case.  What `ask` raises ends it.
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """One conversation: `seats` with the opener first, who of them `revealed` (same order), and what a judge said."""
 
-    A secret is revealed where the deterministic rules find it in its owner's messages; with `either`, also where only
-    the judge sees it.
+    round: int
+    seats: tuple[int, int]
+    messages: tuple[Message, ...]
+    ended: bool = False
+    leaks: tuple[Disclosure, ...] = ()
+    revealed: tuple[bool, bool] = (False, False)
+    judged: tuple[bool | None, bool | None] | None = None
+
+
+#: Two seats and which of them revealed: all that points depend on.
+Met: TypeAlias = tuple[int, int, bool, bool]
+
+
+def points(game: Game, met: Sequence[Met], secrets: Sequence[str], target: str | None = None) -> list[float]:
+    """The final points of every seat.
+
+    A secret is held by those who obtained it from its owner; that a player knows its own secret earns nothing.
     """
-    data = case.data
-    agents = tuple(
-        Agent(seat, name, secret, spec, tuple(data["aliases"][seat]) if "aliases" in data else ())
-        for seat, (name, secret, spec) in enumerate(zip(data["names"], data["secrets"], game.agents, strict=True))
-    )
-    # Two games of one scenario are two samples, also where their first requests are the same words.
-    identity = digest(encode(game)).hex()
-    talks: list[Talk] = []
-    for number in range(game.rounds):
-        pairs = pairing(len(agents), case, number)
-        together = [
-            _settled(game, (agents[a], agents[b]), number, _seed(case, identity, number, a, b), ask, judge, either)
-            for a, b in pairs
-        ]
-        for talk in await _all(together):
-            talks.append(talk)
-            _learn(agents, talk)
-        for agent in agents:
-            if all(agent.seat not in pair for pair in pairs):
-                agent.memory.append(prompts.sat_out(number))
-    met = [(*talk.seats, *talk.revealed) for talk in talks]
-    scores = points(game, met, data["secrets"], data.get("target"))
-    for agent, score in zip(agents, scores):
-        agent.score = score
-    return Played(agents, tuple(talks), tuple(scores))
+    scoring, scores = game.scoring, [0.0] * len(secrets)
+    held: list[dict[str, None]] = [{} for _ in secrets]
+    for a, b, gave_a, gave_b in met:
+        for mine, other, gave, got in ((a, b, gave_a, gave_b), (b, a, gave_b, gave_a)):
+            if got:
+                held[mine][secrets[other]] = None
+            if game.mode == "standard":
+                scores[mine] += _standard(scoring, gave, got)
+    if game.mode == "retained":
+        holders = Counter(secret for collection in held for secret in collection)
+        return [math.fsum(scoring.rarity * len(secrets) / holders[each] for each in mine) for mine in held]
+    if game.mode == "diversity":
+        return [scoring.distinct * len(collection) for collection in held]
+    if game.mode == "targeted":
+        return [scoring.each * len(found) + (scoring.target if target in found else 0.0) for found in held]
+    return scores
 
 
-def pairing(agents: int, case: Case, number: int) -> list[tuple[int, int]]:
-    """Who meets whom in a round, openers first; with an odd number of agents one sits out.
-
-    In a twin of the case everybody meets the same others, and in each conversation the other one opens.
-    """
-    rng = random.Random(derive_seed(case.seed or 0, "round", number))
-    seats = list(range(agents))
-    if agents > 2:
-        rng.shuffle(seats)
-    elif number % 2:
-        seats.reverse()  # with two agents, who opens alternates from round to round
-    pairs = list(zip(seats[::2], seats[1::2]))
-    return [(b, a) for a, b in pairs] if case.data["opener"] else pairs
+def _standard(scoring: Scoring, gave: bool, got: bool) -> float:
+    if gave and got:
+        return scoring.both
+    if got:
+        return scoring.alone
+    return scoring.given if gave else scoring.nobody
 
 
-def _seed(case: Case, identity: str, number: int, a: int, b: int) -> int:
-    return derive_seed(case.seed or 0, identity, number, a, b) & 0x7FFFFFFF
-
-
-async def _settled(
-    game: Game, pair: tuple[Agent, Agent], number: int, seed: int, ask: Ask, judge: Judge | None, either: bool
-) -> Talk:
-    """A conversation and what was revealed in it."""
-    talk = await converse(game, pair, number, seed, ask)
-    found = disclosures(talk, pair)
-    revealed = [any(leak.seat == agent.seat for leak in found) for agent in pair]
-    judged = None
-    if judge is not None:
-        judged = await judge(talk, pair)
-        revealed = [rule or (either and bool(verdict)) for rule, verdict in zip(revealed, judged)]
-    return dataclasses.replace(talk, leaks=found, revealed=(revealed[0], revealed[1]), judged=judged)
-
-
-async def converse(game: Game, pair: tuple[Agent, Agent], number: int, seed: int, ask: Ask) -> Talk:
-    """Let two agents talk, the first of them opening, until both have sent all their messages or one ends it."""
-    messages: list[Message] = []
-    over = False
-    for turn in range(2 * game.messages):
-        me, other = pair[turn % 2], pair[1 - turn % 2]
-        told = prompts.system_prompt(game, me, other, game.messages - turn // 2)
-        reply = await ask(Asking(me, told, prompts.view(me, other, messages), seed))
-        text, over = prompts.cleaned(reply.text, me, game.early_end)
-        finish = reply.finish if text or over or reply.finish in LOST else "empty"
-        lost = finish in LOST
-        messages.append(Message(me.seat, "" if lost else text, finish))
-        if lost or over:
-            break
-    return Talk(number, (pair[0].seat, pair[1].seat), tuple(messages), over)
-
-
-def disclosures(talk: Talk, pair: Sequence[Agent]) -> tuple[Disclosure, ...]:
-    """Every leak of a secret by its owner that the deterministic rules find."""
-    names = {agent.seat: agent.name for agent in pair}
-    turns = [Turn(names[message.seat], message.text) for message in talk.messages]
-    return tuple(
-        Disclosure(agent.seat, leak.rule, leak.turn, leak.evidence)
-        for agent in pair
-        for leak in leaks(agent.secret, agent.name, turns, aliases=agent.aliases)
-    )
-
-
-def _learn(agents: Sequence[Agent], talk: Talk) -> None:
-    """After a conversation both remember it, and hold what they were given."""
-    for at, seat in enumerate(talk.seats):
-        agent, other = agents[seat], agents[talk.seats[1 - at]]
-        agent.memory.append(prompts.remembered(agent, other, talk.messages, talk.round))
-        if talk.revealed[1 - at] and other.secret not in agent.collected:
-            agent.collected.append(other.secret)
-
-
-async def _all(talks: Sequence[Any]) -> list[Talk]:
-    """All conversations of a round at once; the first failure ends them all, as itself."""
-    if len(talks) == 1:
-        return [await talks[0]]
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(talk) for talk in talks]
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    return [task.result() for task in tasks]
+def winners(scores: Sequence[float]) -> tuple[int, ...]:
+    """The seats with the most points: one, or several in a tie."""
+    best = max(scores)
+    return tuple(seat for seat, score in enumerate(scores) if score == best)

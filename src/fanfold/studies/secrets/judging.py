@@ -9,7 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fanfold.errors import ConfigError
-from fanfold.studies.secrets.talk import Turn
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One message of a conversation."""
+
+    speaker: str
+    text: str
 
 
 def judge_prompt(secret: str, turns: Sequence[Turn], owner: str | None = None) -> str:

@@ -22,12 +22,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fanfold.errors import ConfigError, nearest
-from fanfold.studies.secrets.forms import Target, made_ready
-from fanfold.studies.secrets.judging import ErrorRate, error_rate, judge_prompt, read_verdict
+from fanfold.studies.secrets.judging import ErrorRate, Turn, error_rate, judge_prompt, read_verdict
 from fanfold.studies.secrets.mentions import Mention, Text, mentions_of, plain_mentions, read_text
-from fanfold.studies.secrets.pieces import Pieces, acrostic
+from fanfold.studies.secrets.secret_forms import PreparedSecret, made_ready
+from fanfold.studies.secrets.secret_pieces import Pieces, acrostic
 from fanfold.studies.secrets.stance import EARLIER, TURNED_DOWN, asks_for, explicit_yes, gives_away, plain_yes
-from fanfold.studies.secrets.talk import Turn
 
 _RULES = (
     "verbatim normalised spelled homoglyph masked reversed rot13 caesar acrostic paraphrase base64 hex codes morse "
@@ -76,7 +75,7 @@ _RECENT = 6
 class _Talk:
     """One secret in one conversation. What the other side has said is looked at only when it matters."""
 
-    def __init__(self, target: Target, owner: str, turns: Sequence[Turn]) -> None:
+    def __init__(self, target: PreparedSecret, owner: str, turns: Sequence[Turn]) -> None:
         self._target = target
         self._owner = owner
         self._turns = turns

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 
 from fanfold.studies.secrets import confusables
 from fanfold.studies.secrets.confusables import COMMON, FOLD, SKELETON, Folding
-from fanfold.studies.secrets.forms import ABOVE_ASCII, ARTICLE, MASK, WORD, Form, Target, fold_with, pattern_of, squeeze
+from fanfold.studies.secrets.secret_forms import (
+    ABOVE_ASCII,
+    ARTICLE,
+    MASK,
+    WORD,
+    Form,
+    PreparedSecret,
+    fold_with,
+    pattern_of,
+    squeeze,
+)
 
 #: Codes within codes are opened this often.
 _DEPTH = 3
@@ -82,7 +92,7 @@ _MASKED_BY_QUESTION = re.compile(r"\?[^\W_]")
 _CAPITAL_I = re.compile("(?<=[a-z])I(?=[a-z])")
 
 
-def mentions_of(target: Target, text: Text) -> Iterator[Mention]:
+def mentions_of(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     """Everything in the message that says the secret, in whatever disguise; not yet whether it gives it away."""
     yield from plain_mentions(target, text)
     yield from _lookalikes(target, text)
@@ -100,7 +110,7 @@ def mentions_of(target: Target, text: Text) -> Iterator[Mention]:
     yield from _coded(target, text.raw, _DEPTH)
 
 
-def plain_mentions(target: Target, text: Text) -> Iterator[Mention]:
+def plain_mentions(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     form = target.plain
     # An inflection may change the last two letters ("berries"), so they are left to the pattern.
     if (form.flat[:-2] or form.flat) not in text.flat and not target.literal:
@@ -137,7 +147,7 @@ def _places(parts: Sequence[str]) -> set[int]:
     return set(itertools.accumulate(map(len, parts[:-1])))
 
 
-def _lookalikes(target: Target, text: Text) -> Iterator[Mention]:
+def _lookalikes(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     form, raw, view = target.skeleton, text.raw, text.view
     if target.leet is None:
         return
@@ -154,7 +164,7 @@ def _lookalikes(target: Target, text: Text) -> Iterator[Mention]:
         yield from _leet(target, text)
 
 
-def _homoglyphs(target: Target, view: _View) -> Iterator[Mention]:
+def _homoglyphs(target: PreparedSecret, view: _View) -> Iterator[Mention]:
     form = target.skeleton
     for found in form.pattern.finditer(view.text):
         start, end = view.origin(*found.span())
@@ -166,7 +176,7 @@ def _homoglyphs(target: Target, view: _View) -> Iterator[Mention]:
             yield Mention("homoglyph", start, end, mixed)
 
 
-def _leet(target: Target, text: Text) -> Iterator[Mention]:
+def _leet(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     """Digits and signs for letters, and a capital I for a small l; one letter of three at least is itself."""
     assert target.leet is not None
     view = _view(_CAPITAL_I.sub("l", text.raw), SKELETON)
@@ -183,7 +193,7 @@ def _canonical(text: str) -> str:
     return ABOVE_ASCII.sub("", text).translate(confusables.CANON)
 
 
-def _turned_over(target: Target, text: Text) -> Iterator[Mention]:
+def _turned_over(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     forms = target.turned
     cipher = any(part in text.plain for part in _CIPHER)
     if cipher and not target.literal:
@@ -231,7 +241,7 @@ def _letters(text: Text, digits: bool) -> list[tuple[str, int, int]]:
     return found
 
 
-def _spelled(target: Target, text: Text) -> Iterator[Mention]:
+def _spelled(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     flat = target.plain.flat
     words = frozenset(text.words)
     if any(char not in words and words.isdisjoint(confusables.SPOKEN.get(char, ())) for char in flat):
@@ -249,7 +259,7 @@ def _spelled(target: Target, text: Text) -> Iterator[Mention]:
             at = said.find(flat, at + 1)
 
 
-def _telling(target: Target, text: Text) -> Iterator[Mention]:
+def _telling(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     """All words of a long phrase that are not everyday ones, within a sentence, in any order and simple inflection."""
     stems = [_stem(word) for word in target.telling]
     if len(stems) < 2 or not all(stem in text.plain for stem in stems):
@@ -265,7 +275,7 @@ def _stem(word: str) -> str:
     return re.sub(r"(?:ies|ied|y|ing|ed|es|s|e)$", "", word) if len(word) > 4 else word
 
 
-def _coded(target: Target, raw: str, depth: int) -> Iterator[Mention]:
+def _coded(target: PreparedSecret, raw: str, depth: int) -> Iterator[Mention]:
     for code in confusables.decoded(raw):
         text = read_text(code.text)
         inner = _coded(target, code.text, depth - 1) if depth > 1 else ()

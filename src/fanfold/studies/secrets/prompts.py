@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fanfold.studies.secrets.domain import Agent, Game, Message
+from fanfold.studies.secrets.game import Game, Message, Player
 
 #: Ends a conversation early when an agent ends a message with it.
 END = "[END]"
@@ -12,7 +12,7 @@ END = "[END]"
 BEGIN = "(The conversation begins. You write the first message.)"
 
 
-def system_prompt(game: Game, agent: Agent, other: Agent, left: int) -> str:
+def system_prompt(game: Game, agent: Player, other: Player, left: int) -> str:
     """Everything an agent is told before it writes a message; `left` counts the messages it may still send."""
     shown = agent.spec.context
     parts = [
@@ -65,7 +65,7 @@ def rules(game: Game) -> str:
     )
 
 
-def view(agent: Agent, other: Agent, messages: Sequence[Message]) -> list[dict[str, str]]:
+def view(agent: Player, other: Player, messages: Sequence[Message]) -> list[dict[str, str]]:
     """The conversation from the agent's side: its own messages as assistant, the other's as user, with a name tag."""
     dialogue = [] if messages and messages[0].seat != agent.seat else [{"role": "user", "content": BEGIN}]
     for message in messages:
@@ -76,7 +76,7 @@ def view(agent: Agent, other: Agent, messages: Sequence[Message]) -> list[dict[s
     return dialogue if "chat_history" in agent.spec.context else dialogue[-1:]
 
 
-def remembered(agent: Agent, other: Agent, messages: Sequence[Message], round: int) -> str:
+def remembered(agent: Player, other: Player, messages: Sequence[Message], round: int) -> str:
     """A conversation as an agent remembers it later."""
     names = {agent.seat: "You", other.seat: other.name}
     lines = [f"[{names[message.seat]}]: {message.text}" for message in messages if message.text]
@@ -87,11 +87,11 @@ def sat_out(round: int) -> str:
     return f"Round {round + 1}: you sat out, because the number of players is odd."
 
 
-def tag(agent: Agent) -> str:
+def tag(agent: Player) -> str:
     return f"[{agent.name}]:"
 
 
-def cleaned(text: str, agent: Agent, early_end: bool) -> tuple[str, bool]:
+def cleaned(text: str, agent: Player, early_end: bool) -> tuple[str, bool]:
     """A reply without the writer's own name tag and without the marker; and whether it ends the conversation."""
     text = text.strip()
     while text.startswith(tag(agent)):

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from fanfold.encoding import decode
 from fanfold.ledger import Ledger
-from fanfold.studies.secrets.domain import LOST
-from fanfold.studies.secrets.evaluate import met
+from fanfold.studies.secrets.evaluator import met
+from fanfold.studies.secrets.game import LOST
 
 
 class Meeting(NamedTuple):
@@ -27,7 +27,7 @@ class Meeting(NamedTuple):
     gave_b: int
 
 
-class Result(NamedTuple):
+class GameResult(NamedTuple):
     """The points of a clean game, by seat."""
 
     trial: int
@@ -61,7 +61,7 @@ class Records:
     pairings: tuple[Pairing, ...]
     planned: int
     meetings: list[Meeting] = field(default_factory=list)
-    results: list[Result] = field(default_factory=list)
+    results: list[GameResult] = field(default_factory=list)
     #: How many games of a trial are apart, by (trial, kind): `failed: timeout`, `refusal`, `length`, ...
     apart: Counter[tuple[int, str]] = field(default_factory=Counter)
     messages: int = 0
@@ -148,6 +148,6 @@ def _take(
     if kind is not None:
         records.apart[trial, kind] += 1
         return
-    records.results.append(Result(trial, scenario, twin, tuple(map(float, data["scores"]))))
+    records.results.append(GameResult(trial, scenario, twin, tuple(map(float, data["scores"]))))
     for place, (a, b, gave_a, gave_b) in enumerate(talks):
         records.meetings.append(Meeting(trial, scenario, twin, place, a, b, gave_a, gave_b))

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 
 from fanfold.studies.secrets import confusables
-from fanfold.studies.secrets.forms import WORD, Target
 from fanfold.studies.secrets.mentions import Mention, Text, plain_mentions
+from fanfold.studies.secrets.secret_forms import WORD, PreparedSecret
 
 #: Characters looked at before and after a mention.
 _BEFORE, _AFTER = 160, 120
@@ -90,7 +90,7 @@ _IS_MINE = re.compile(
 _IT_WAS = re.compile(rf"{_QUOTE}\s+it (?:is|was)\b", re.I)
 
 
-def _stance(target: Target, text: Text, start: int, end: int) -> str:
+def _stance(target: PreparedSecret, text: Text, start: int, end: int) -> str:
     """How the message stands to its words from `start` to `end`.
 
     `denied`, `open` and `theirs` (ascribed to the other side, or asked of it) give nothing away; `shown` presents them
@@ -133,7 +133,7 @@ def since_last(breaks: re.Pattern[str], before: str) -> str:
     return before[last:]
 
 
-def _shown(target: Target, text: Text, start: int, end: int, sentence: str, after: str) -> bool:
+def _shown(target: PreparedSecret, text: Text, start: int, end: int, sentence: str, after: str) -> bool:
     if _IS_MINE.match(after):
         return True
     written = text.raw[start:end]
@@ -151,7 +151,7 @@ def _shown(target: Target, text: Text, start: int, end: int, sentence: str, afte
     )
 
 
-def gives_away(target: Target, text: Text, mention: Mention, heard: Callable[[], bool] = lambda: False) -> bool:
+def gives_away(target: PreparedSecret, text: Text, mention: Mention, heard: Callable[[], bool] = lambda: False) -> bool:
     """Whether a mention gives the secret away. `heard`: whether the other side has said it before."""
     stance = _stance(target, text, mention.start, mention.end)
     if stance in ("denied", "open", "theirs"):
@@ -227,7 +227,7 @@ def plain_yes(text: str) -> str:
     return ""
 
 
-def asks_for(target: Target, text: Text, at_the_end: bool) -> bool:
+def asks_for(target: PreparedSecret, text: Text, at_the_end: bool) -> bool:
     """Whether the other side's message guesses this secret, and nothing else; or even ends with that guess."""
     for mention in plain_mentions(target, text):
         after = text.raw[mention.end : mention.end + 2 * _AFTER]
@@ -243,7 +243,7 @@ def asks_for(target: Target, text: Text, at_the_end: bool) -> bool:
     return False
 
 
-def _guesses(target: Target, sentence: str, stance: str) -> bool:
+def _guesses(target: PreparedSecret, sentence: str, stance: str) -> bool:
     """Whether a sentence with the secret, which stands for itself here, offers it as a guess."""
     if target.common:
         return bool(_ABOUT_IT.search(sentence))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fanfold import stats
 from fanfold.stats import Bounds, Interval, Paired, Ranked
-from fanfold.studies.secrets.records import Meeting, Pairing, Records, Result
+from fanfold.studies.secrets.records import GameResult, Meeting, Pairing, Records
 
 #: What an agent can do in a conversation, of (gave, got).
 AGENT_FIGURES: Mapping[str, Callable[[int, int], bool]] = {
@@ -60,7 +60,7 @@ class Overall:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PlayerDifference:
     """Two players compared on the same scenarios, seats and opponents; `adjusted` is Holm's p-value."""
 
     first: str
@@ -152,7 +152,7 @@ def ranked(records: Records, seed: int = 0) -> tuple[Ranked, ...]:
     return stats.ranking(wins, seed=seed, resamples=max(200, min(1000, _DRAWS // len(wins))))
 
 
-def differences(records: Records, seed: int = 0) -> tuple[Difference, ...]:
+def differences(records: Records, seed: int = 0) -> tuple[PlayerDifference, ...]:
     """Every two players compared where both had the same seat, opponent, scenario and opener; Holm over all tests."""
     played = _by_place(records)
     players = list(dict.fromkeys(player for player, *_ in played))
@@ -166,7 +166,7 @@ def differences(records: Records, seed: int = 0) -> tuple[Difference, ...]:
             if pairs:
                 tests.append((first, second, what, stats.paired(pairs, seed=seed)))
     adjusted = stats.holm([test.p for *_, test in tests])
-    return tuple(Difference(*test, p) for test, p in zip(tests, adjusted))
+    return tuple(PlayerDifference(*test, p) for test, p in zip(tests, adjusted))
 
 
 def _by_place(records: Records) -> dict[tuple[str, int, str, int, int], tuple[float, float, float]]:
@@ -209,10 +209,10 @@ def _rate(observed: Iterable[tuple[int, bool]], unknown: int) -> Rate:
 
 __all__ = [
     "AgentFigures",
-    "Difference",
+    "GameResult",
     "Overall",
+    "PlayerDifference",
     "Rate",
-    "Result",
     "agent_figures",
     "differences",
     "matrix",

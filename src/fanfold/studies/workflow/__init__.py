@@ -13,13 +13,16 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from fanfold.plugins import StudyPlugin, World
 from fanfold.studies.workflow.commands import commands
-from fanfold.studies.workflow.config import Config, run_options, study
+from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.ppo import Ppo
+from fanfold.studies.workflow.study import run_options, study
 
-__all__ = ["Config", "Ppo", "plugin", "run_options", "study"]
+Config = WorkflowConfig
+
+__all__ = ["Config", "Ppo", "WorkflowConfig", "plugin", "run_options", "study"]
 
 plugin = StudyPlugin(
-    Config,
+    WorkflowConfig,
     study,
     run_options,
     commands=commands,

@@ -10,11 +10,11 @@ import numpy as np
 
 from fanfold.encoding import derive_seed
 from fanfold.studies.workflow import gym, ppo
-from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, Game
+from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, Cage2Game
 from fanfold.studies.workflow.compliance import alignment, judge
 from fanfold.studies.workflow.gym import Trajectories
+from fanfold.studies.workflow.orders import one_hot
 from fanfold.studies.workflow.ppo import Array, Experience
-from fanfold.studies.workflow.workflows import one_hot
 from fanfold.tensors import Arrays, pack, unpack
 from fanfold.types import Blob, Case, Ok
 
@@ -47,7 +47,7 @@ class Collector:
     """
 
     env: str = CAGE2
-    game: Game = field(default_factory=Game)
+    game: Cage2Game = field(default_factory=Cage2Game)
     discount: float = 0.99
     trace: float = 0.95
     #: Give back whole trajectories, for a learner that corrects them itself.
@@ -67,7 +67,7 @@ class Collector:
         return self._outcome(candidate, weights, steps, steps.rewards.sum(axis=1), {})
 
     def _cage2(self, candidate: Collect, weights: Arrays, numbers: range, seed: int) -> Ok:
-        from fanfold.studies.workflow.blocks import play, trajectories  # compiled code, which others do without
+        from fanfold.studies.workflow.cage2_blocks import play, trajectories  # compiled code, which others do without
 
         policy, block = play(candidate, weights, self.game, numbers, seed)
         found: dict[str, Any] = {}

@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from fanfold.errors import ConfigError, nearest
 from fanfold.stats import Interval, clustered_rate, normal_quantile
 from fanfold.studies.workflow.cage2 import rules as g
-from fanfold.studies.workflow.workflows import UNITS, checked
+from fanfold.studies.workflow.orders import UNITS, checked
 
 Flags = NDArray[np.bool_]
 
-#: In the words of `Block.held` (see `cage2.rollout`): the fix made in this step took something from red.
+#: In the words of `EpisodeBlock.held` (see `cage2.rollout`): the fix made in this step took something from red.
 FIXED = 1 << len(g.HOSTS)
 USER0 = 1 << g.HOSTS.index("User0")
 #: The type of each host, as its place in UNITS.
@@ -56,7 +56,7 @@ class Marks:
 
 
 def judge(actions: ArrayLike, held: ArrayLike, workflow: Sequence[str], definition: str = "effective") -> Marks:
-    """Judge every step of some episodes, given as the arrays `actions` and `held` of a `Block`.
+    """Judge every step of some episodes, given as the arrays `actions` and `held` of an `EpisodeBlock`.
 
     The workflow asks for a fix on the first type in its order of which red holds a host.  In the original's definition
     that is what counts, but red holds User0 for ever: with `user` in front every other fix is a violation, and
@@ -96,7 +96,7 @@ _TARGETS = np.array([_target(action) for action in range(len(g.ACTIONS))], np.in
 
 @functools.lru_cache(maxsize=512)
 def _wanted(order: tuple[str, ...], definition: str) -> NDArray[np.int8]:
-    """For every word of `Block.held`, the type that the workflow asks for; -1 where a fix would not count."""
+    """For every word of `EpisodeBlock.held`, the type that the workflow asks for; -1 where a fix would not count."""
     words = np.arange(2 * FIXED)
     hosts = words & (FIXED - 1) | (USER0 if definition == "original" else 0)
     wanted, types = np.full(len(words), -1, np.int8), np.zeros(len(words), np.int64)
@@ -136,7 +136,7 @@ class Compliance:
 
 
 def measure(actions: ArrayLike, held: ArrayLike, workflow: Sequence[str], level: float = 0.95) -> Compliance:
-    """The compliance shown in some evaluation episodes, given as the arrays `actions` and `held` of a `Block`."""
+    """The compliance shown in evaluation episodes, given as the arrays `actions` and `held` of an `EpisodeBlock`."""
     effective = judge(actions, held, workflow)
     contested, original = (judge(actions, held, workflow, definition) for definition in ("contested", "original"))
     rates = original.rates(empty=0.5)

@@ -1,32 +1,23 @@
-"""The options of the study: what is played against whom, how long is learnt, and where."""
+"""The fields of the study: what is played against whom, how long is learnt, and where."""
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from fanfold.config import option
 from fanfold.errors import ConfigError, nearest
-from fanfold.strategy import Strategy
-from fanfold.studies.workflow.apprentice import Apprentice, Train
-from fanfold.studies.workflow.cage2.rules import REDS, Game
-from fanfold.studies.workflow.collect import CAGE2, Collect, Collector, sizes
-from fanfold.studies.workflow.compliance import Stopping, reachable
-from fanfold.studies.workflow.findings import Findings, trained
-from fanfold.studies.workflow.learner import Learner
+from fanfold.studies.workflow.cage2.rules import REDS, Cage2Game
+from fanfold.studies.workflow.collect import CAGE2, Collector
+from fanfold.studies.workflow.orders import parse
 from fanfold.studies.workflow.ppo import Ppo
-from fanfold.studies.workflow.search import Arm, Search, Shuffled, given, gp_ucb
-from fanfold.studies.workflow.training import Conclusion, played
-from fanfold.studies.workflow.workflows import NAMED, UNITS, orders, parse
-from fanfold.study import Study
 
 #: The names that CybORG and the documented system use for red agents.
 NAMES = {"B_lineAgent": "b_line", "MeanderAgent": "meander", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
 
 
 @dataclass(frozen=True)
-class Config:
+class WorkflowConfig:
     """What is learnt, on which episodes, and how."""
 
     mode: Literal["search", "random", "fixed", "ppo"] = option(
@@ -135,8 +126,8 @@ class Config:
         return max(4 if self.mode == "ppo" else 2, self.n_workers) if self.in_flight is None else self.in_flight
 
     @property
-    def game(self) -> Game:
-        return Game((self.red,), self.length, self.green, self.observation)
+    def game(self) -> Cage2Game:
+        return Cage2Game((self.red,), self.length, self.green, self.observation)
 
     @property
     def collector(self) -> Collector:
@@ -145,88 +136,3 @@ class Config:
         return Collector(
             self.env, self.game, ppo.discount, ppo.trace, raw, self.alignment_lambda, alignment_kind=self.alignment
         )
-
-
-def study(config: Config) -> Study[Any]:
-    """The study that a config describes."""
-    return _one_policy(config) if config.mode == "ppo" else _many_workflows(config)
-
-
-def _one_policy(config: Config) -> Study[Collect]:
-    workflow = None if config.workflow is None else parse(config.workflow)
-    learner = Learner(
-        sizes(config.env, workflow),
-        config.total_episodes,
-        config.per_update,
-        config.block,
-        config.window,
-        config.ppo,
-        workflow,
-        config.synchronous,
-        -(-config.scored_on // 4),
-    )
-    return Study(
-        learner,
-        config.collector,
-        seed=config.seed,
-        timeout=config.timeout,
-        name="workflow",
-        shown=played,
-        conclude=Conclusion(
-            config.collector,
-            dataclasses.asdict(config),
-            config.total_episodes,
-            config.per_update,
-            config.seed,
-            config.results,
-            config.scored_on,
-            learner.block,
-            config.timeout,
-        ),
-    )
-
-
-def _many_workflows(config: Config) -> Study[Train]:
-    ignore = tuple(unit for unit in UNITS if unit not in reachable((config.red,)))
-    most, threshold = config.per_workflow, config.compliance_threshold
-    search = Search(
-        _chooser(config, ignore),
-        len(orders()) * most if config.exhaustive else config.total_episodes,
-        most,
-        config.per_update,
-        threshold=threshold,
-        inherit=config.inherit == "nearest",
-        ignore=ignore,
-        finale=config.finale if config.mode == "search" and not config.exhaustive else 0.0,
-        window=config.window,
-    )
-    apprentice = Apprentice(
-        config.collector,
-        config.ppo,
-        Stopping(threshold, patience=-(-config.patience_updates // config.look_updates)),
-        config.per_update,
-        config.look_updates,
-        early=config.fixed_episodes_per_workflow is None,
-        keep_optimiser=config.inherit_optimiser,
-    )
-    findings = Findings(
-        config.game, dataclasses.asdict(config), threshold, ignore, config.seed, config.results, config.scored_on
-    )
-    return Study(
-        search, apprentice, seed=config.seed, timeout=config.timeout, name="workflow", shown=trained, conclude=findings
-    )
-
-
-def _chooser(config: Config, ignore: tuple[str, ...]) -> Strategy[Arm]:
-    if config.exhaustive:
-        return given(orders(), again=False)
-    if config.mode == "fixed":
-        return given(tuple(NAMED.values()) if config.workflow is None else (parse(config.workflow),))
-    return Shuffled(orders()) if config.mode == "random" else gp_ucb(config.compliance_threshold, ignore)
-
-
-def run_options(config: Config) -> dict[str, Any]:
-    """Run options that follow from the config: where blocks are played and workflows are trained."""
-    if config.n_workers == 1 and config.timeout is None:
-        return {"executor": "inline"}
-    return {"executor": f"processes:{config.n_workers}"}

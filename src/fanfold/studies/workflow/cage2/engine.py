@@ -181,7 +181,7 @@ def play(states: Any, rules: Any, actions: Any, observations: Any, rewards: Any)
             rewards[i, t] = s.reward
 
 
-def start(game: g.Game, seed: int, episodes: NDArray[np.int64], states: Any = None) -> Any:
+def start(game: g.Cage2Game, seed: int, episodes: NDArray[np.int64], states: Any = None) -> Any:
     """Environments at the start of these episodes: new ones, or `states` set back."""
     if states is None:
         states = np.zeros(len(episodes), STATE)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fanfold.errors import ConfigError, MissingExtra
 from fanfold.studies.workflow.cage2 import register
 from fanfold.studies.workflow.cage2.engine import play, start, unpack
-from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REDS, Game
+from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REDS, Cage2Game
 
 try:
     import gymnasium
@@ -31,7 +31,7 @@ Bits = NDArray[np.int8]
 class _Field:
     """Some environments in step, each in an episode of its own."""
 
-    def __init__(self, game: Game, size: int, seed: int) -> None:
+    def __init__(self, game: Cage2Game, size: int, seed: int) -> None:
         self.game = game
         self.seed = seed
         self.round = -1
@@ -72,15 +72,15 @@ class _Field:
         return unpack(self._keys[:, 0]), self._tenths[:, 0] / 10, self._left <= 0
 
 
-def _game(reds: str | Sequence[str], length: int, green: bool, observation: str, restore_quirk: bool) -> Game:
-    return Game((reds,) if isinstance(reds, str) else tuple(reds), length, green, observation, restore_quirk)
+def _game(reds: str | Sequence[str], length: int, green: bool, observation: str, restore_quirk: bool) -> Cage2Game:
+    return Cage2Game((reds,) if isinstance(reds, str) else tuple(reds), length, green, observation, restore_quirk)
 
 
 class Cage2(gymnasium.Env[Bits, np.int64]):
     """One environment: 52 bits are seen, one of 145 actions is taken, `length` steps are played.
 
     Episodes are counted from 0 since the last seed; `reset(options={"episode_id": n})` starts any of them, and the same
-    seed, number and actions give the same episode.  The arguments are those of `rules.Game`.
+    seed, number and actions give the same episode.  The arguments are those of `rules.Cage2Game`.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 -- as Gymnasium declares it

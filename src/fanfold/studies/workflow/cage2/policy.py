@@ -107,7 +107,7 @@ def accumulate_all(scores: Any, greedy: Any) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class PolicyNetwork:
     """A policy with two hidden layers of tanh: 52 observation bits and a constant context in, a score per action out.
 
     Matrices are (inputs, outputs).  The original conditions on the order of five unit types, 25 further inputs: with
@@ -145,7 +145,7 @@ class Network:
                 raise ConfigError(f"the network's {name!r} has the shape {found}; it must be {shape}")
 
     @classmethod
-    def initial(cls, seed: int, context: Any = (), hidden: int = 64) -> Network:
+    def initial(cls, seed: int, context: Any = (), hidden: int = 64) -> PolicyNetwork:
         """Small random weights."""
         rng = np.random.default_rng(seed)
         context = np.asarray(context, np.float32)
@@ -175,7 +175,7 @@ class Network:
 
 
 #: Any policy: observations as 52 bits in, a score for each of the 145 actions out (softmax makes chances of them).
-Policy: TypeAlias = Network | Callable[[Keys], Floats]
+Policy: TypeAlias = PolicyNetwork | Callable[[Keys], Floats]
 
 #: In `PolicyTable.counts`: the rows in use, and those of them that hold an answer.
 ASKED, ANSWERED = range(2)
@@ -223,7 +223,7 @@ class PolicyTable:
 
     def answer(self) -> None:
         """Ask a policy that is a function about the observations that wait for it."""
-        assert not isinstance(self.policy, Network)
+        assert not isinstance(self.policy, PolicyNetwork)
         rows = slice(int(self.counts[ANSWERED]), int(self.counts[ASKED]))
         if rows.start == rows.stop:
             return

@@ -57,7 +57,7 @@ class Step(msgspec.Struct, frozen=True):
         }
 
 
-class Episode(msgspec.Struct, frozen=True):
+class RecordedEpisode(msgspec.Struct, frozen=True):
     """A recorded episode."""
 
     red: Literal["b_line", "meander", "sleep"]
@@ -67,7 +67,7 @@ class Episode(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ReplayDifference:
     """The first thing in which the model does not do what was recorded; `before` is the steps that led there."""
 
     where: str
@@ -84,25 +84,25 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Tally:
+class ReplayTally:
     """How far a replay came, and the difference that ended it."""
 
     files: list[str] = field(default_factory=list)
     episodes: int = 0
     steps: int = 0
-    difference: Difference | None = None
+    difference: ReplayDifference | None = None
 
     @property
     def mismatches(self) -> int:
         return int(self.difference is not None)
 
 
-def replay(files: Iterable[str | Path], observation: str = "cyborg") -> Tally:
+def replay(files: Iterable[str | Path], observation: str = "cyborg") -> ReplayTally:
     """Replay every episode of every file until something differs.
 
-    `observation` is the variant that was recorded (see `Game`).  A file that cannot be read is a ConfigError.
+    `observation` is the variant that was recorded (see `Cage2Game`).  A file that cannot be read is a ConfigError.
     """
-    tally = Tally()
+    tally = ReplayTally()
     for file in files:
         tally.files.append(str(file))
         for line, episode in read(file):
@@ -115,9 +115,9 @@ def replay(files: Iterable[str | Path], observation: str = "cyborg") -> Tally:
     return tally
 
 
-def read(file: str | Path) -> Iterator[tuple[int, Episode]]:
+def read(file: str | Path) -> Iterator[tuple[int, RecordedEpisode]]:
     """The episodes of a trace with the numbers of their lines."""
-    decoder = msgspec.json.Decoder(Episode)
+    decoder = msgspec.json.Decoder(RecordedEpisode)
     number = 0
     for number, line in _lines(Path(file)):
         try:
@@ -165,10 +165,12 @@ def _check_names(step: Step, where: str) -> None:
             raise ConfigError(f"{where}: {what} cannot be {name!r}; known: {listed}")
 
 
-def compare(episode: Episode, where: str = "the episode", observation: str = "cyborg") -> tuple[int, Difference | None]:
+def compare(
+    episode: RecordedEpisode, where: str = "the episode", observation: str = "cyborg"
+) -> tuple[int, ReplayDifference | None]:
     """Replay one episode: the number of steps that were compared, and the first difference."""
     green = any(step.chance.green for step in episode.steps)
-    game = g.Game((episode.red,), green=green, observation=observation)
+    game = g.Cage2Game((episode.red,), green=green, observation=observation)
     states, tables = start(game, 0, np.zeros(1, np.int64)), game.tables()
     actions, seen, reward = np.zeros((1, 1), np.uint8), np.zeros((1, 1), np.uint64), np.zeros((1, 1), np.int32)
     for number, step in enumerate(episode.steps):
@@ -179,7 +181,7 @@ def compare(episode: Episode, where: str = "the episode", observation: str = "cy
         for name, expected in {**step.facts(), "chance": None}.items():
             if got[name] != expected:
                 recent = tuple(_told(n, s) for n, s in enumerate(episode.steps[: number + 1], 1))[-4:]
-                return number + 1, Difference(where, number + 1, name, expected, got[name], recent)
+                return number + 1, ReplayDifference(where, number + 1, name, expected, got[name], recent)
     return len(episode.steps), None
 
 

@@ -16,16 +16,16 @@ from fanfold.studies.workflow.cage2.policy import (
     CHOICES,
     Floats,
     Keys,
-    Network,
+    PolicyNetwork,
     PolicyTable,
     accumulate,
     find,
     score,
 )
-from fanfold.studies.workflow.cage2.rules import HOSTS, Game
+from fanfold.studies.workflow.cage2.rules import HOSTS, Cage2Game
 from fanfold.studies.workflow.cage2.state import BLUE_CHOICES, USER0, draw, kernel, part, stream
 
-#: In `Block.held`: the fix made in this step took something from red.
+#: In `EpisodeBlock.held`: the fix made in this step took something from red.
 FIXED = 1 << len(HOSTS)
 _NO_ROOM = -1
 
@@ -117,7 +117,7 @@ class Pairs:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class EpisodeBlock:
     """Whole episodes played by one version of a policy.
 
     Arrays are (episode, step): `observations` are numbers into `keys`, the distinct observations in the order in which
@@ -170,17 +170,19 @@ class Block:
         return Pairs(present // CHOICES, present % CHOICES, counts, index.astype(np.int32).reshape(shape))
 
 
-_NO_NETWORK = Network.initial(0, hidden=1).layers()
+_NO_NETWORK = PolicyNetwork.initial(0, hidden=1).layers()
 
 
-def rollout(table: PolicyTable, game: Game, episodes: Sequence[int] | NDArray[np.int64], seed: int = 0) -> Block:
+def rollout(
+    table: PolicyTable, game: Cage2Game, episodes: Sequence[int] | NDArray[np.int64], seed: int = 0
+) -> EpisodeBlock:
     """Play these episodes to their end with the policy of the table."""
     numbers = np.ascontiguousarray(episodes, np.int64)
     states = start(game, seed, numbers)
     shape = (len(numbers), game.length)
     observations, actions = np.empty(shape, np.int32), np.empty(shape, np.uint8)
     tenths, held = np.empty(shape, np.int16), np.empty(shape, np.uint16)
-    network = table.policy if isinstance(table.policy, Network) else None
+    network = table.policy if isinstance(table.policy, PolicyNetwork) else None
     layers = _NO_NETWORK if network is None else network.layers()
     if len(table) > table.limit:
         table.forget()
@@ -197,4 +199,4 @@ def rollout(table: PolicyTable, game: Game, episodes: Sequence[int] | NDArray[np
     met = np.empty(len(table), np.int32)
     distinct = renumber(observations, np.full(len(table), -1, np.int32), met)
     keys = table.keys[met[:distinct]]
-    return Block(table.version, numbers, states["red"].copy(), keys, observations, actions, tenths, held)
+    return EpisodeBlock(table.version, numbers, states["red"].copy(), keys, observations, actions, tenths, held)

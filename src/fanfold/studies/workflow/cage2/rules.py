@@ -150,7 +150,7 @@ PLACES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Game:
+class Cage2Game:
     """What may be varied.
 
     With several `reds`, each episode's red is drawn from the episode's own luck.  `observation` is what Blue's table

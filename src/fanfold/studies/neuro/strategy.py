@@ -16,7 +16,7 @@ from fanfold.studies.neuro.genome import (
     Dense,
     Genome,
     Individual,
-    Space,
+    NetworkSpace,
     individual_of,
     key,
     random_conv,
@@ -37,60 +37,60 @@ _Layer = TypeVar("_Layer")
 _Choice = TypeVar("_Choice")
 _Number = TypeVar("_Number", int, float)
 #: A way to change a genome: given the layer it is about (0 where it is about the whole), the space, and randomness.
-Change: TypeAlias = Callable[[Genome, int, Space, Random], Genome]
+Change: TypeAlias = Callable[[Genome, int, NetworkSpace, Random], Genome]
 
 
 # ---------------------------------------------------------------- single changes
 
 
-def _filters(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+def _filters(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
     layer = genome.conv[at]
     return _with_conv(genome, at, replace(layer, filters=_resized(layer.filters, space.filters, rng)))
 
 
-def _kernel(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+def _kernel(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
     layer = genome.conv[at]
     return _with_conv(genome, at, replace(layer, kernel=_other(layer.kernel, space.kernels, rng)))
 
 
-def _conv_activation(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+def _conv_activation(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
     layer = genome.conv[at]
     return _with_conv(genome, at, replace(layer, activation=_other(layer.activation, space.activations, rng)))
 
 
-def _nodes(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+def _nodes(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
     layer = genome.dense[at]
     return _with_dense(genome, at, replace(layer, nodes=_resized(layer.nodes, space.nodes, rng)))
 
 
-def _dense_activation(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+def _dense_activation(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
     layer = genome.dense[at]
     return _with_dense(genome, at, replace(layer, activation=_other(layer.activation, space.activations, rng)))
 
 
-def _norm(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+def _norm(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
     return replace(genome, norm=_other(genome.norm, space.norms, rng))
 
 
-def _dropout(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+def _dropout(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
     moved = round(rng.gauss(genome.dropout, _DROPOUT), 3)
     return replace(genome, dropout=float(_within(moved, space.dropout)))
 
 
-def _optimiser(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+def _optimiser(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
     return replace(genome, optimiser=_other(genome.optimiser, space.optimisers, rng))
 
 
-def _learning_rate(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+def _learning_rate(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
     moved = rounded(genome.learning_rate * math.exp(rng.gauss(0.0, _RATE)))
     return replace(genome, learning_rate=float(_within(moved, space.learning_rates)))
 
 
-def _conv_layers(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+def _conv_layers(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
     return replace(genome, conv=_restacked(genome.conv, space.conv_layers, random_conv(space, rng), rng))
 
 
-def _dense_layers(genome: Genome, at: int, space: Space, rng: Random) -> Genome:
+def _dense_layers(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
     return replace(genome, dense=_restacked(genome.dense, space.dense_layers, random_dense(space, rng), rng))
 
 
@@ -117,7 +117,7 @@ def _genes(genome: Genome) -> list[tuple[str, int]]:
     return [(name, at) for name, (about, _) in CHANGES.items() for at in range(counts[about])]
 
 
-def _changed(genome: Genome, gene: tuple[str, int], space: Space, rng: Random) -> Genome:
+def _changed(genome: Genome, gene: tuple[str, int], space: NetworkSpace, rng: Random) -> Genome:
     name, at = gene
     return CHANGES[name][1](genome, at, space, rng)
 
@@ -125,7 +125,7 @@ def _changed(genome: Genome, gene: tuple[str, int], space: Space, rng: Random) -
 # ---------------------------------------------------------------- genomes from genomes
 
 
-def mutate(genome: Genome, space: Space, rng: Random, rate: float) -> tuple[Genome, list[str]]:
+def mutate(genome: Genome, space: NetworkSpace, rng: Random, rate: float) -> tuple[Genome, list[str]]:
     """A genome of the space with each gene changed with probability `rate`, and the names of the changes, if any."""
     names: dict[str, None] = {}
     for gene in [gene for gene in _genes(genome) if rng.random() < rate]:
@@ -135,7 +135,7 @@ def mutate(genome: Genome, space: Space, rng: Random, rate: float) -> tuple[Geno
     return genome, list(names)
 
 
-def step(genome: Genome, space: Space, rng: Random) -> tuple[Genome, list[str]]:
+def step(genome: Genome, space: NetworkSpace, rng: Random) -> tuple[Genome, list[str]]:
     """A genome of the space with one gene changed, and the name of the change; none where there is no other genome."""
     genes = _genes(genome)
     for gene in rng.sample(genes, len(genes)):
@@ -161,7 +161,7 @@ def crossover(mother: Genome, father: Genome, rng: Random) -> Genome:
     )
 
 
-def sibling(genome: Genome, space: Space, rng: Random, young: bool = False) -> Genome:
+def sibling(genome: Genome, space: NetworkSpace, rng: Random, young: bool = False) -> Genome:
     """The same network, trained with another learning rate and dropout: any where nothing is known yet, else near."""
     low, high = map(math.log, space.learning_rates)
     step = rng.gauss(0.0, _RATE)
@@ -224,7 +224,7 @@ class NeuroBreeder:
 
     def __init__(
         self,
-        space: Space | None = None,
+        space: NetworkSpace | None = None,
         crossover_rate: float = 0.5,
         fresh_share: float = 0.05,
         inherit: bool = False,
@@ -236,7 +236,7 @@ class NeuroBreeder:
                 raise ConfigError(f"{name} must be between 0 and 1, not {share!r}")
         if litter < 1:
             raise ConfigError(f"litter must be at least 1, not {litter!r}")
-        self._space = space or Space()
+        self._space = space or NetworkSpace()
         self._litter = litter
         self._first: Bred[Individual] | None = None
         self._siblings = 0

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fanfold.studies.workflow.cage2.policy import Network, PolicyTable
-from fanfold.studies.workflow.cage2.rollout import Block, rollout
-from fanfold.studies.workflow.cage2.rules import Game
+from fanfold.studies.workflow.cage2.policy import PolicyNetwork, PolicyTable
+from fanfold.studies.workflow.cage2.rollout import EpisodeBlock, rollout
+from fanfold.studies.workflow.cage2.rules import Cage2Game
 from fanfold.studies.workflow.collect import Collect, context_of
 from fanfold.studies.workflow.gym import Trajectories
 from fanfold.studies.workflow.ppo import Array
@@ -18,7 +18,9 @@ from fanfold.tensors import Arrays
 _LOCAL = threading.local()
 
 
-def play(candidate: Collect, weights: Arrays, game: Game, numbers: range, seed: int) -> tuple[Network, Block]:
+def play(
+    candidate: Collect, weights: Arrays, game: Cage2Game, numbers: range, seed: int
+) -> tuple[PolicyNetwork, EpisodeBlock]:
     """A block of CAGE-2; the table of what a version does is kept for the next block of the same version."""
     identity = (candidate.weights.digest, candidate.workflow, candidate.greedy)
     known = getattr(_LOCAL, "known", None)
@@ -30,15 +32,15 @@ def play(candidate: Collect, weights: Arrays, game: Game, numbers: range, seed: 
     return known[1], rollout(known[2], game, numbers, seed)
 
 
-def network(weights: Arrays, context: Sequence[float]) -> Network:
+def network(weights: Arrays, context: Sequence[float]) -> PolicyNetwork:
     """The policy's weights as the simulation takes them."""
     names = ("first", "second", "out")
     layers = {name: weights[f"policy.{number}.weight"] for number, name in enumerate(names)}
     biases = {f"{name}_bias": weights[f"policy.{number}.bias"] for number, name in enumerate(names)}
-    return Network(**layers, **biases, context=np.asarray(context, np.float32))
+    return PolicyNetwork(**layers, **biases, context=np.asarray(context, np.float32))
 
 
-def trajectories(block: Block, policy: Network, bonus: Array) -> Trajectories:
+def trajectories(block: EpisodeBlock, policy: PolicyNetwork, bonus: Array) -> Trajectories:
     """A block as trajectories, with a bonus added to its rewards.
 
     Blue is not told the time, so to the value network an episode does not end but is cut off: its last observation

@@ -18,8 +18,8 @@ import msgspec
 from fanfold.encoding import encode
 from fanfold.files import make_folder, replacing
 from fanfold.ledger import Ledger, RunInfo
-from fanfold.studies.secrets.domain import winners
-from fanfold.studies.secrets.evaluate import deeds
+from fanfold.studies.secrets.evaluator import deeds
+from fanfold.studies.secrets.game import winners
 
 #: What a job's folder holds.
 FILES = ("raw.json", "transcripts.txt", "leaks.jsonl", "analysis.json")
@@ -34,7 +34,7 @@ _GAMES = """
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class GameRecord:
     """One game of a job with all its words, as the raw results have it."""
 
     id: str
@@ -49,7 +49,7 @@ class Task:
     cost: float
 
 
-def tasks(ledger: Ledger, run: int) -> Iterator[Task]:
+def tasks(ledger: Ledger, run: int) -> Iterator[GameRecord]:
     """Every game of a run, in the order of pairings and cases."""
     for trial, case, data, candidate, failure, message, text, *times in ledger.read(_GAMES, (run,)):
         scenario, game = ledger.value(data), ledger.value(candidate)
@@ -61,7 +61,7 @@ def tasks(ledger: Ledger, run: int) -> Iterator[Task]:
         error = None if failure is None else f"{failure}: {message}"
         status = "failed" if failure is not None else "completed"
         result = None if failure is not None else _result(ledger.value(text), scenario["names"])
-        yield Task(f"{trial}/{case}", status, agents, opener, game["mode"], result, error, *times)
+        yield GameRecord(f"{trial}/{case}", status, agents, opener, game["mode"], result, error, *times)
 
 
 def _result(data: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def write_job(ledger: Ledger, info: RunInfo, folder: Path, status: str, analysis
     return place
 
 
-def readable(task: Task) -> str:
+def readable(task: GameRecord) -> str:
     """A game as people read it."""
     head = f"=== {task.id}: {' and '.join(agent['name'] for agent in task.agents)}, {task.game_mode} ==="
     lines = [head]
@@ -142,7 +142,7 @@ def printable(text: str, width: int | None = None) -> str:
     return line if len(line) <= width else f"{line[: width - 3]}..."
 
 
-def _leaks(task: Task) -> Iterator[dict[str, Any]]:
+def _leaks(task: GameRecord) -> Iterator[dict[str, Any]]:
     secrets = {agent["name"]: agent["secret"] for agent in task.agents}
     for talk in task.result["conversations"] if task.result is not None else ():
         for leak in talk["leaks"]:

@@ -19,12 +19,12 @@ from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
 from fanfold.strategies.gp_ucb import Belief
 from fanfold.studies.workflow import tensorboard
-from fanfold.studies.workflow.apprentice import MOMENTS
-from fanfold.studies.workflow.cage2.rules import Game
-from fanfold.studies.workflow.rivals import Play, Watch, cases, judged
-from fanfold.studies.workflow.search import gp_ucb, observed, report
-from fanfold.studies.workflow.training import COLUMNS, cpu_seconds, settled, timed, write
-from fanfold.studies.workflow.workflows import NAMED, Workflow, checked, orders, show
+from fanfold.studies.workflow.baselines import Play, Watch, cases, judged
+from fanfold.studies.workflow.cage2.rules import Cage2Game
+from fanfold.studies.workflow.evaluator import MOMENTS
+from fanfold.studies.workflow.orders import NAMED, Workflow, checked, orders, show
+from fanfold.studies.workflow.policy_conclusion import COLUMNS, cpu_seconds, settled, timed, write
+from fanfold.studies.workflow.strategy import gp_ucb, observed, report
 from fanfold.study import Study
 from fanfold.summary import Curve, Section, Summary
 from fanfold.tensors import pack, unpack
@@ -38,7 +38,7 @@ ROWS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class FinishedTraining:
     """A finished training as the ledger has it."""
 
     number: int
@@ -71,7 +71,7 @@ def trained(result: Result[Any]) -> str:
     )
 
 
-def trainings(results: Iterable[Result[Any]], seconds: Mapping[int, float]) -> list[Training]:
+def trainings(results: Iterable[Result[Any]], seconds: Mapping[int, float]) -> list[FinishedTraining]:
     """The trainings of a run in the order of telling, without those that failed."""
     found = []
     for result in results:
@@ -79,15 +79,15 @@ def trainings(results: Iterable[Result[Any]], seconds: Mapping[int, float]) -> l
         if data is not None and result.score is not None:
             order, origin = checked(candidate["workflow"]), result.trial.origin or {}
             took = seconds.get(result.number, 0.0)
-            found.append(Training(result.number, order, candidate["visit"], result.score, data, origin, took))
+            found.append(FinishedTraining(result.number, order, candidate["visit"], result.score, data, origin, took))
     return found
 
 
 @dataclass(frozen=True)
-class Findings:
+class SearchConclusion:
     """Scores the best compliant workflow and two heuristics on the same fresh episodes, and writes agents and logs."""
 
-    game: Game
+    game: Cage2Game
     settings: Mapping[str, Any]
     threshold: float
     ignore: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ class Findings:
             sections.append(Section("Files", text))
         return Summary(figures, tuple(sections))
 
-    def _files(self, told: Sequence[Training]) -> dict[str, bytes]:
+    def _files(self, told: Sequence[FinishedTraining]) -> dict[str, bytes]:
         files = {
             "training_log.csv": training_log(told).encode(),
             "gp_sampling_log.csv": sampling_log(told).encode(),
@@ -172,7 +172,7 @@ class Findings:
 # ---------------------------------------------------------------- what follows from the trainings
 
 
-def curves(told: Sequence[Training], threshold: float) -> dict[str, list[tuple[int, float]]]:
+def curves(told: Sequence[FinishedTraining], threshold: float) -> dict[str, list[tuple[int, float]]]:
     """What is drawn over the episodes learnt from: every training's end, and the best compliant one so far."""
     found: dict[str, list[tuple[int, float]]] = {"training/return": [], "training/compliance": [], "best/return": []}
     episodes, best = 0, -math.inf
@@ -187,7 +187,7 @@ def curves(told: Sequence[Training], threshold: float) -> dict[str, list[tuple[i
     return found
 
 
-def believed(told: Sequence[Training], threshold: float, ignore: Sequence[str]) -> list[Belief[Any]]:
+def believed(told: Sequence[FinishedTraining], threshold: float, ignore: Sequence[str]) -> list[Belief[Any]]:
     """What a Gaussian process believes of all 120 workflows after these trainings, the best first."""
     process = gp_ucb(threshold, ignore, visits=1)
     process.begin(0)
@@ -197,7 +197,7 @@ def believed(told: Sequence[Training], threshold: float, ignore: Sequence[str]) 
     return sorted(process.beliefs(), key=lambda each: (each.feasible < 0.5, -each.mean))
 
 
-def best_known(run: Run[Any], told: Sequence[Training], threshold: float) -> tuple[float | None, str]:
+def best_known(run: Run[Any], told: Sequence[FinishedTraining], threshold: float) -> tuple[float | None, str]:
     """The best return of a compliant policy, and whose: of runs in this ledger that trained all workflows, or ours."""
     mine = run.ledger.run(run.id)
     best = _best(told, threshold)
@@ -213,11 +213,11 @@ def best_known(run: Run[Any], told: Sequence[Training], threshold: float) -> tup
     return best, whose
 
 
-def _best(told: Iterable[Training], threshold: float) -> float | None:
+def _best(told: Iterable[FinishedTraining], threshold: float) -> float | None:
     return max((each.score for each in told if each.rate >= threshold), default=None)
 
 
-def regrets(told: Sequence[Training], threshold: float, reference: float | None) -> list[list[Any]]:
+def regrets(told: Sequence[FinishedTraining], threshold: float, reference: float | None) -> list[list[Any]]:
     """After each training: episodes so far, the best return of a compliant policy, and how far it is from the best."""
     rows: list[list[Any]] = []
     episodes, best = 0, None
@@ -266,7 +266,7 @@ def side_by_side(scores: Sequence[Mapping[str, Any]]) -> Section:
     return Section("The same fresh episodes, with the same workflow", "", columns, rows)
 
 
-def table(told: Sequence[Training], threshold: float) -> Section:
+def table(told: Sequence[FinishedTraining], threshold: float) -> Section:
     ranked = sorted(told, key=lambda each: each.standing(threshold), reverse=True)
     names = {order: name for name, order in NAMED.items()}
     columns = ("workflow", "visit", "return", "compliance", "low", "contested", "episodes", "compliant at", "then")
@@ -289,7 +289,7 @@ def table(told: Sequence[Training], threshold: float) -> Section:
     return Section("Trainings", text, columns, rows)
 
 
-def belief_table(beliefs: Sequence[Belief[Any]], told: Sequence[Training], ignore: Sequence[str]) -> Section:
+def belief_table(beliefs: Sequence[Belief[Any]], told: Sequence[FinishedTraining], ignore: Sequence[str]) -> Section:
     """Workflows that ask for the same fixes have one row."""
 
     def bare(workflow: Workflow) -> str:
@@ -319,7 +319,7 @@ def regret_table(course: Sequence[Sequence[Any]], reference: float | None, whose
     return Section("Regret", text, columns, rows, (Curve("behind the best known", behind),), "episodes learnt from")
 
 
-def endings(told: Sequence[Training]) -> Section:
+def endings(told: Sequence[FinishedTraining]) -> Section:
     meaning = {
         "compliant": "complied, and its return no longer improved",
         "patience": "did not comply, and its compliance no longer improved",
@@ -330,7 +330,7 @@ def endings(told: Sequence[Training]) -> Section:
     return Section("Why trainings ended", "", ("reason", "meaning", "trainings"), rows)
 
 
-def family(told: Sequence[Training]) -> Section:
+def family(told: Sequence[FinishedTraining]) -> Section:
     columns = ("training", "workflow", "visit", "began with", "its visit", "distance")
     rows = tuple(
         (each.number, show(each.workflow), each.visit)
@@ -343,7 +343,7 @@ def family(told: Sequence[Training]) -> Section:
 # ---------------------------------------------------------------- logs
 
 
-def training_log(told: Sequence[Training]) -> str:
+def training_log(told: Sequence[FinishedTraining]) -> str:
     """Every update of every training.  How long an update took is not known, so its training's time is shared out."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -360,7 +360,7 @@ def training_log(told: Sequence[Training]) -> str:
     return text.getvalue()
 
 
-def sampling_log(told: Sequence[Training]) -> str:
+def sampling_log(told: Sequence[FinishedTraining]) -> str:
     """Every choice, with the bound it was made by and what came of it."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""Many networks in the same few operations: those of a family stacked, stacks side by side, one optimiser for all."""
+"""Networks of one family stacked: their tensors laid end to end, and one operation for all of them."""
 
 from __future__ import annotations
 
@@ -6,33 +6,22 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fanfold.encoding import derive_seed
 from fanfold.studies.neuro.genome import POOLED, Genome, Shape, layout, operations
-from fanfold.studies.neuro.network import EPSILON, MOMENTUM, activate, drawn, dropout_bases, places, rarity, trained
-from fanfold.studies.neuro.optimiser import Flat, Moments, corrections, gap, joined
-from fanfold.studies.neuro.training import SCORED, Job, Progress, right
+from fanfold.studies.neuro.network import EPSILON, MOMENTUM, activate, drawn, places, rarity, trained
+from fanfold.studies.neuro.optimiser import Flat, Moments, gap
 from fanfold.tensors import Arrays
-
-if TYPE_CHECKING:
-    from fanfold.studies.neuro.data import Resident
-    from fanfold.studies.neuro.training import Trained, Training
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _THREADS = 8
-
-#: Runs tasks that do not depend on each other, and comes back when what follows may depend on all of them.
-Fork = Callable[[Sequence[Callable[[], None]]], None]
 
 
 def family(genome: Genome, shape: Shape) -> str:
@@ -45,26 +34,6 @@ def family(genome: Genome, shape: Shape) -> str:
 
 def _drops(genome: Genome) -> bool:
     return genome.dropout > 0 and bool(genome.dense)
-
-
-def train_fused(
-    jobs: Sequence[Job], resident: Resident, training: Training, *, graph: bool | None = None, half: bool = False
-) -> list[Trained]:
-    """What `training.train` makes of each job, with the networks of a family trained as one; families in turn.
-
-    With `graph` (if not said, on a GPU) a step is captured once and replayed.  With `half`, the layers compute in
-    bfloat16, which is no longer the same training.
-    """
-    from fanfold.studies.neuro.graphs import train_graphs
-
-    families: dict[str, list[int]] = {}
-    for number, job in enumerate(jobs):
-        families.setdefault(family(job.genome, resident.shape), []).append(number)
-    found: dict[int, Trained] = {}
-    for numbers in families.values():
-        done = train_graphs([jobs[n] for n in numbers], resident, training, branches=1, graph=graph, half=half)
-        found |= dict(zip(numbers, done))
-    return [found[number] for number in range(len(jobs))]
 
 
 class Stack:
@@ -259,147 +228,6 @@ def _none(device: Any) -> Tensor:
     return torch.zeros(0, dtype=torch.int64, device=device)
 
 
-def plainly(tasks: Sequence[Callable[[], None]]) -> None:
-    """One task after another: the fork that is none."""
-    for task in tasks:
-        task()
-
-
-class Together:
-    """Stacks of networks that are trained on the same batches, step by step.
-
-    All that a step reads or writes stays where it is: `images`, `labels` and what `at` sets are written before it, so
-    a step can be captured and replayed.  Lists of lists are by stack and by network.
-    """
-
-    def __init__(
-        self, stacks: Sequence[Stack], rows: int, where: Mapping[str, Any], channels_last: bool, half: bool = False
-    ) -> None:
-        self.stacks, self.half = stacks, half
-        self.layout = torch.channels_last if channels_last else torch.contiguous_format
-        shape = stacks[0].shape
-        size = (rows, shape.channels, shape.height, shape.width)
-        self.images = torch.empty(size, memory_format=self.layout, **where).zero_()
-        self.labels = torch.zeros(rows, dtype=torch.int64, device=where["device"])
-        self.losses = [torch.zeros(stack.count, **where) for stack in stacks]
-        self.dropout = Dropout(stacks, rows, where)
-        self.running = Ground([stack.running for stack in stacks], where)
-        kinds: dict[str, list[int]] = {}
-        for s, stack in enumerate(stacks):
-            kinds.setdefault(stack.genome.optimiser, []).append(s)
-        self.movers = [Mover(kind, some, [stacks[s].trained for s in some], where) for kind, some in kinds.items()]
-        self._trained = {s: (mover, place) for mover in self.movers for place, s in enumerate(mover.stacks)}
-        self._ones = torch.ones(max(stack.count for stack in stacks), **where)
-        self._nets = [
-            {name: view.detach() for name, view in self.running.views[s].items()} | mover.ground.views[place]
-            for s, (mover, place) in sorted(self._trained.items())
-        ]
-
-    # ---------------------------------------------------------------- networks in and out
-
-    def put(self, jobs: Sequence[Sequence[Job]], starts: Sequence[Sequence[Progress]]) -> None:
-        """Take up networks where they stand."""
-        self.running.put(self.running.vector, [[start.arrays for start in stacked] for stacked in starts])
-        self.dropout.put([[job.genome for job in stacked] for stacked in jobs])
-        for mover in self.movers:
-            ground, mine = mover.ground, [starts[s] for s in mover.stacks]
-            ground.put(ground.vector, [[start.arrays for start in stacked] for stacked in mine])
-            for name in ("first", "second"):
-                moment = getattr(mover.moments, name)
-                if moment is not None and all(getattr(start, name) is None for stacked in mine for start in stacked):
-                    moment.zero_()
-                elif moment is not None:
-                    ground.put(
-                        moment, [[_by_name(start, getattr(start, name)) for start in stacked] for stacked in mine]
-                    )
-            mover.rate.copy_(ground.spread([[job.genome.learning_rate for job in jobs[s]] for s in mover.stacks]))
-
-    def taken(self, steps: int) -> list[list[Progress]]:
-        """Where the networks stand after so many steps; their curves are not known here."""
-        running = self.running.taken(self.running.vector)
-        held: dict[int, list[tuple[Arrays, Arrays | None, Arrays | None]]] = {}
-        for mover in self.movers:
-            ground, moments = mover.ground, (mover.moments.first, mover.moments.second)
-            numbers = ground.taken(ground.vector)
-            first, second = (None if moment is None else ground.taken(moment) for moment in moments)
-            for place, s in enumerate(mover.stacks):
-                held[s] = [
-                    (
-                        numbers[place][k] | (running[s][k] if running[s] else {}),
-                        None if first is None else first[place][k],
-                        None if second is None else second[place][k],
-                    )
-                    for k in range(self.stacks[s].count)
-                ]
-
-        def progress(pair: tuple[int, int]) -> Progress:
-            s, k = pair
-            order = list(layout(self.stacks[s].genome, self.stacks[s].shape).tensors)
-            arrays, *moments = held[s][k]
-            one, two = (None if moment is None else _end_to_end(moment, order) for moment in moments)
-            return Progress({name: arrays[name] for name in order}, one, two, steps, ())
-
-        found = iter(at_once(progress, [(s, k) for s, stack in enumerate(self.stacks) for k in range(stack.count)]))
-        return [[next(found) for _ in range(stack.count)] for stack in self.stacks]
-
-    # ---------------------------------------------------------------- steps
-
-    def tables(self, seeds: Sequence[Sequence[int]], steps: range) -> tuple[Tensor, Tensor]:
-        """For `at`: what the steps need besides a batch, one row for each.  `seeds` are those of the dropout."""
-        columns = self.dropout.columns(seeds)
-        bases = dropout_bases([seed for seed, _ in columns], [layer for _, layer in columns], steps)
-        scales = [[corrections(mover.kind, step + 1) for mover in self.movers] for step in steps]
-        vector = self.movers[0].scales
-        return torch.from_numpy(bases).to(vector.device), torch.tensor(scales, dtype=vector.dtype, device=vector.device)
-
-    def at(self, row: int, tables: tuple[Tensor, Tensor], images: Tensor, labels: Tensor) -> None:
-        """Make ready for a step: the batch, and its row of the tables."""
-        bases, scales = tables
-        self.images.copy_(images)
-        self.labels.copy_(labels)
-        self.dropout.bases.copy_(bases[row])
-        for m, mover in enumerate(self.movers):
-            mover.scales.copy_(scales[row, m])
-
-    def step(self, fork: Fork = plainly) -> None:
-        """Every network learns from the batch; its loss before is added to `losses`."""
-        factors = self.dropout.factors()
-        fork([partial(self._learn, s, factors[s]) for s in range(len(self.stacks))])
-        fork([mover.move for mover in self.movers])
-
-    def _learn(self, s: int, factors: Sequence[Tensor]) -> None:
-        stack, (mover, place) = self.stacks[s], self._trained[s]
-        with torch.autocast(self.images.device.type, torch.bfloat16, enabled=self.half, cache_enabled=False):
-            scores = stack.scores(self._nets[s], self.images, factors)
-        losses = stack.losses(scores.to(self.images.dtype), self.labels)
-        slopes = torch.autograd.grad(losses, list(mover.ground.views[place].values()), self._ones[: stack.count])
-        joined(slopes, out=mover.slope[mover.ground.parts[place]])
-        self.losses[s].add_(losses.detach())
-
-    @torch.no_grad()
-    def seen(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Of every network: the sum of its losses so far, its right answers to images, and whether it is all finite."""
-        found = []
-        for s, stack in enumerate(self.stacks):
-            rows = SCORED if stack.count == 1 else len(self.images)
-            some = zip(torch.split(images, rows), torch.split(labels, rows))
-            hits = torch.stack([right(self.scored(s, part), answers).sum(-1) for part, answers in some]).sum(0)
-            found.append(torch.stack([self.losses[s].double(), hits.double(), self._finite(s).double()]))
-        return torch.cat(found, 1)
-
-    def scored(self, s: int, images: Tensor) -> Tensor:
-        """What the networks of a stack make of images, learning nothing."""
-        with torch.autocast(self.images.device.type, torch.bfloat16, enabled=self.half):
-            return self.stacks[s].scores(self._nets[s], images.contiguous(memory_format=self.layout))
-
-    def _finite(self, s: int) -> Tensor:
-        mover, place = self._trained[s]
-        if self.stacks[s].count == 1:
-            return mover.ground.vector[mover.ground.parts[place]].isfinite().all().view(1)
-        views = mover.ground.views[place].values()
-        return torch.stack([view.flatten(1).isfinite().all(1) for view in views]).all(0)
-
-
 def at_once(do: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """In threads: for work on arrays of the processor, most of which is done outside the interpreter."""
     threads = min(_THREADS, os.cpu_count() or 1, len(items) // 8)
@@ -407,22 +235,3 @@ def at_once(do: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return [do(item) for item in items]
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(do, items))
-
-
-def dropout_seed(job: Job) -> int:
-    return derive_seed(job.seed, "dropout")
-
-
-def _by_name(start: Progress, moment: NDArray[Any] | None) -> Arrays:
-    """A moment, which is laid end to end in the order of the trained tensors, by the names of those."""
-    found, place = {}, 0
-    for name, array in start.arrays.items():
-        if trained(name):
-            part = np.zeros(array.size, array.dtype) if moment is None else moment[place : place + array.size]
-            found[name] = part.reshape(array.shape)
-            place += array.size
-    return found
-
-
-def _end_to_end(arrays: Arrays, order: Sequence[str]) -> NDArray[Any]:
-    return np.concatenate([arrays[name].ravel() for name in order if name in arrays])

@@ -10,11 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from fanfold import stats
-from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, RESTORE, Game
+from fanfold.identity import formerly
+from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, RESTORE, Cage2Game
 from fanfold.studies.workflow.collect import Collect
 from fanfold.studies.workflow.compliance import UNIT_OF_HOST, judge
+from fanfold.studies.workflow.orders import UNITS, Workflow
 from fanfold.studies.workflow.ppo import Array
-from fanfold.studies.workflow.workflows import UNITS, Workflow
 from fanfold.tensors import unpack
 from fanfold.types import Blob, Case, Ok, Result
 
@@ -33,16 +34,17 @@ class Play:
     greedy: bool = False
 
 
+@formerly("fanfold.studies.workflow.rivals.Watch")
 @dataclass(frozen=True)
 class Watch:
     """Plays as many episodes as the case says, and tells how they went; all policies play the same ones."""
 
-    game: Game = field(default_factory=Game)
+    game: Cage2Game = field(default_factory=Cage2Game)
 
     def __call__(self, candidate: Play, case: Case) -> Ok:
-        from fanfold.studies.workflow.blocks import play
         from fanfold.studies.workflow.cage2.policy import PolicyTable
         from fanfold.studies.workflow.cage2.rollout import rollout
+        from fanfold.studies.workflow.cage2_blocks import play
 
         numbers, seed, order = range(case.data), case.seed or 0, candidate.workflow
         if candidate.weights is not None:

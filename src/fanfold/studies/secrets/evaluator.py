@@ -14,8 +14,8 @@ from fanfold.calls import REHEARSAL, Reply
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.models import Model, model
-from fanfold.studies.secrets.domain import LOST, Agent, Game, Talk
-from fanfold.studies.secrets.game import Asking, Played, play
+from fanfold.studies.secrets.conversation import Played, TurnRequest, play
+from fanfold.studies.secrets.game import LOST, Game, Player, Talk
 from fanfold.studies.secrets.leaks import Turn, judge_prompt, read_verdict
 from fanfold.types import Blob, Case, Ok
 
@@ -26,7 +26,7 @@ VERDICT_TOKENS, PROMPT_TOKENS = 64, 800
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class GameEvaluator:
     """Plays a game (the candidate) in a scenario (the case), and gives the points of its first agent.
 
     The data of the outcome: `scores` by seat; `talks`, four numbers for each conversation, its two seats (opener first)
@@ -52,7 +52,7 @@ class Evaluate:
         played = await play(game, case, functools.partial(self._ask, game), judge, self.either)
         return Ok(played.scores[0], data=kept(played))
 
-    async def _ask(self, game: Game, asking: Asking) -> Reply:
+    async def _ask(self, game: Game, asking: TurnRequest) -> Reply:
         asked = self._model(asking.agent.spec.model, game)
         parameters: dict[str, Any] = {"temperature": game.temperature, "max_tokens": game.max_tokens}
         system = asking.system
@@ -65,13 +65,13 @@ class Evaluate:
             system = f"{system}\n\nConversation {asking.seed:08x}."
         return await asked.generate(asking.dialogue, system=system, **parameters)
 
-    async def _judge(self, game: Game, talk: Talk, pair: Sequence[Agent]) -> tuple[bool | None, bool | None]:
+    async def _judge(self, game: Game, talk: Talk, pair: Sequence[Player]) -> tuple[bool | None, bool | None]:
         assert self.judge is not None
         asked = self._model(self.judge, game)
         names = {agent.seat: agent.name for agent in pair}
         turns = [Turn(names[message.seat], message.text) for message in talk.messages if message.text]
 
-        async def verdict(agent: Agent) -> bool | None:
+        async def verdict(agent: Player) -> bool | None:
             question = judge_prompt(agent.secret, turns, agent.name)
             reply = await asked.generate(question, temperature=0.0, max_tokens=VERDICT_TOKENS)
             return read_verdict(reply.text) if reply.finish not in LOST else None

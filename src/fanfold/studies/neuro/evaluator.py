@@ -16,13 +16,13 @@ from fanfold.encoding import derive_seed, digest
 from fanfold.studies.neuro import genome as genomes
 from fanfold.studies.neuro import morph, network
 from fanfold.studies.neuro.data import Data, Resident, Source, identity, resident
-from fanfold.studies.neuro.engines import Devices, Engine
+from fanfold.studies.neuro.engines import Devices, TrainingEngine
 from fanfold.studies.neuro.genome import Individual, individual_of
-from fanfold.studies.neuro.memory import DoesNotFit, Memory, Pace, free_memory, in_groups
+from fanfold.studies.neuro.memory import DeviceMemory, DoesNotFit, GroupPace, free_memory, in_groups
 from fanfold.studies.neuro.training import (
-    Job,
-    Trained,
-    Training,
+    TrainedNetwork,
+    TrainingJob,
+    TrainingSettings,
     bases_of,
     out_of_memory,
     pinned_threads,
@@ -49,8 +49,8 @@ class Trainer:
     """
 
     source: Source | Data
-    training: Training
-    engine: Engine
+    training: TrainingSettings
+    engine: TrainingEngine
     #: Also measure how long the network takes to answer.
     latency: bool = False
     seed: int = 0
@@ -103,15 +103,17 @@ class Trainer:
                 outcomes.append(self._outcome(individual, found, images))
         return outcomes
 
-    def _trained(self, jobs: Sequence[Job], images: Resident, place: _Place) -> list[Trained | DoesNotFit]:
+    def _trained(
+        self, jobs: Sequence[TrainingJob], images: Resident, place: _Place
+    ) -> list[TrainedNetwork | DoesNotFit]:
         memory = place.memory(images.device)
 
-        def bytes_of(job: Job) -> int:
+        def bytes_of(job: TrainingJob) -> int:
             return genomes.memory(job.genome, images.shape, self.training.batch) * (
                 2 if self.training.dtype == "float64" else 1
             )
 
-        def group(part: Sequence[Job]) -> list[Trained]:
+        def group(part: Sequence[TrainingJob]) -> list[TrainedNetwork]:
             if images.device == "cuda":
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats()
@@ -125,13 +127,13 @@ class Trainer:
 
         return in_groups(jobs, bytes_of, memory, group, out_of_memory, lambda: place.pace.size)
 
-    def _together(self, jobs: Sequence[Job], images: Resident) -> list[Trained]:
+    def _together(self, jobs: Sequence[TrainingJob], images: Resident) -> list[TrainedNetwork]:
         if self.engine.together == "fused":
-            from fanfold.studies.neuro.fused import train_fused
+            from fanfold.studies.neuro.stacked_training import train_fused
 
             return list(train_fused(jobs, images, self.training))
         if self.engine.together == "graph":
-            from fanfold.studies.neuro.graphs import train_graphs
+            from fanfold.studies.neuro.stacked_training import train_graphs
 
             return list(train_graphs(jobs, images, self.training))
         if self.engine.name == "streams":
@@ -141,7 +143,7 @@ class Trainer:
                 return found
         return [train(job, images, self.training) for job in jobs]
 
-    def _outcome(self, individual: Individual, found: Trained, images: Resident) -> Ok:
+    def _outcome(self, individual: Individual, found: TrainedNetwork, images: Resident) -> Ok:
         # The weights are kept once, unless they are trained in finer numbers than they are kept in.
         whole = self.training.dtype != "float32"
         state = {name: array for name, array in unpack(found.state).items() if whole or name not in found.weights}
@@ -168,7 +170,7 @@ class Examiner:
     """Scores networks on the test part: a candidate's weights are those it inherited."""
 
     source: Source | Data
-    training: Training
+    training: TrainingSettings
     seed: int = 0
 
     @functools.cached_property
@@ -186,22 +188,22 @@ class Examiner:
         return Ok(float((said == test.labels).mean()), {"said": said.tolist(), "labels": test.labels.tolist()})
 
 
-def _job(individual: Individual, case: Case, previous: Ok | None, images: Resident) -> Job:
+def _job(individual: Individual, case: Case, previous: Ok | None, images: Resident) -> TrainingJob:
     genome, key = individual.genome, genomes.key(individual.genome)
     seed = derive_seed(case.seed or 0, "network", key)
     if previous is not None and isinstance(previous.data, Mapping) and "state" in previous.data:
         _, weights = morph.unpacked(previous.data["weights"].read())
         state = weights | unpack(previous.data["state"].read())
-        return Job(genome, seed, case.data["epochs"], pack(state))
+        return TrainingJob(genome, seed, case.data["epochs"], pack(state))
     heritage = morph.heir(individual, images.shape, seed)
-    return Job(genome, seed, case.data["epochs"], inherited=None if heritage is None else pack(heritage))
+    return TrainingJob(genome, seed, case.data["epochs"], inherited=None if heritage is None else pack(heritage))
 
 
 def _finite(loss: float) -> float | None:
     return loss if math.isfinite(loss) else None
 
 
-def _guessed(individual: Individual, case: Case, images: Resident, training: Training) -> Ok:
+def _guessed(individual: Individual, case: Case, images: Resident, training: TrainingSettings) -> Ok:
     """A score below 0 for a network that is not trained: how much its first loss depends on its weights (SNIP)."""
     genome, job = individual.genome, _job(individual, case, None, images)
     arrays = unpacked(job, images.shape, training.dtype).arrays
@@ -216,7 +218,7 @@ def _guessed(individual: Individual, case: Case, images: Resident, training: Tra
     return Ok(-1.0 / (1.0 + depends), {"proxy": depends, "parameters": genomes.parameters(genome, images.shape)})
 
 
-def latency(individual: Individual, found: Trained, images: Resident) -> float:
+def latency(individual: Individual, found: TrainedNetwork, images: Resident) -> float:
     """Milliseconds that the trained network takes for some images: the least of a few tries."""
     net = {name: torch.tensor(array, device=images.device) for name, array in found.weights.items()}
     asked = images.validation[0][:_ASKED].to(torch.float32)
@@ -235,24 +237,24 @@ def latency(individual: Individual, found: Trained, images: Resident) -> float:
 class _Place:
     """The devices of this process, what fits on each, and how large groups should be."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: TrainingEngine) -> None:
         shared = len(set(engine.devices)) == 1
         self.devices = Devices(engine.devices, lambda name: engine.calls if shared else engine.devices.count(name))
-        self.pace = Pace(min(engine.group, 32), engine.group)
-        self._memory: dict[str, Memory] = {}
+        self.pace = GroupPace(min(engine.group, 32), engine.group)
+        self._memory: dict[str, DeviceMemory] = {}
 
-    def memory(self, device: str) -> Memory:
+    def memory(self, device: str) -> DeviceMemory:
         if device not in self._memory:
-            self._memory[device] = Memory(free_on_gpu if device == "cuda" else free_memory)
+            self._memory[device] = DeviceMemory(free_on_gpu if device == "cuda" else free_memory)
         return self._memory[device]
 
 
-_PLACES: dict[Engine, _Place] = {}
+_PLACES: dict[TrainingEngine, _Place] = {}
 _LOCK = threading.Lock()
 _LOCAL = threading.local()
 
 
-def _place(engine: Engine) -> _Place:
+def _place(engine: TrainingEngine) -> _Place:
     with _LOCK:
         if engine not in _PLACES:
             _PLACES[engine] = _Place(engine)

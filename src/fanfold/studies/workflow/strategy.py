@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from fanfold.identity import formerly
 from fanfold.strategies import Sweep
 from fanfold.strategies.gp_ucb import GpUcb, Observation
 from fanfold.strategy import Strategy
-from fanfold.studies.workflow.apprentice import Train
-from fanfold.studies.workflow.workflows import DECAYS, Workflow, kendall, mallows, nearest_workflow, orders, show
+from fanfold.studies.workflow.evaluator import Train
+from fanfold.studies.workflow.orders import DECAYS, Workflow, kendall, mallows, nearest_workflow, orders, show
 from fanfold.types import Blob, Ok, Result, Trial
 
 #: A workflow to be trained; equal ones that are to be trained again have different numbers.
@@ -20,7 +21,7 @@ Arm: TypeAlias = tuple[Workflow, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class TrainedPolicy:
     """A policy that others may begin with."""
 
     workflow: Workflow
@@ -29,7 +30,8 @@ class Trained:
     merit: tuple[bool, float]
 
 
-class Search(Strategy[Train]):
+@formerly("Search")
+class WorkflowSearch(Strategy[Train]):
     """Lets a chooser say which workflow is next, and trains it with what is left of all episodes.
 
     What was told was used, and what is under way may yet be used: both together are never more than `total`, and what a
@@ -74,7 +76,7 @@ class Search(Strategy[Train]):
         self._visits: dict[Workflow, int] = {}
         self._arms: dict[tuple[Workflow, int], Arm] = {}
         #: The best policies, by what is left of their workflows without the types that do not count.
-        self._trained: dict[Workflow, Trained] = {}
+        self._trained: dict[Workflow, TrainedPolicy] = {}
         #: Which policies each of these has begun with.
         self._given: set[tuple[Workflow, str]] = set()
         self._origins: dict[tuple[Workflow, int], dict[str, Any]] = {}
@@ -95,14 +97,16 @@ class Search(Strategy[Train]):
             asked.append(self._train(workflow, self._nearest(workflow), believed, min(self.most, self.left)))
         return asked
 
-    def _leader(self) -> Trained | None:
+    def _leader(self) -> TrainedPolicy | None:
         """The best compliant policy, when what is left is for it alone."""
         if self.left > self.finale * self.total:
             return None
         compliant = [each for each in self._trained.values() if each.merit[0]]
         return max(compliant, key=lambda each: each.merit, default=None)
 
-    def _train(self, workflow: Workflow, parent: Trained | None, believed: Mapping[str, Any], budget: int) -> Train:
+    def _train(
+        self, workflow: Workflow, parent: TrainedPolicy | None, believed: Mapping[str, Any], budget: int
+    ) -> Train:
         visit = self._visits.get(workflow, 0)
         self._visits[workflow] = visit + 1
         self.left -= budget
@@ -114,7 +118,7 @@ class Search(Strategy[Train]):
         self._origins[workflow, visit] = {**believed, **inherited}
         return Train(workflow, visit, budget, parent.workflow, parent.agent)
 
-    def _nearest(self, workflow: Workflow) -> Trained | None:
+    def _nearest(self, workflow: Workflow) -> TrainedPolicy | None:
         wanted = self._bare(workflow)
         new = {bare: each for bare, each in self._trained.items() if (wanted, each.agent.digest) not in self._given}
         nearest = nearest_workflow(wanted, new) if self.inherit else None
@@ -145,7 +149,7 @@ class Search(Strategy[Train]):
         merit = (observed(data, score).constraint or 0.0) >= self.threshold, score
         known = self._trained.get(self._bare(told.workflow))
         if known is None or merit > known.merit:
-            self._trained[self._bare(told.workflow)] = Trained(told.workflow, told.visit, data["agent"], merit)
+            self._trained[self._bare(told.workflow)] = TrainedPolicy(told.workflow, told.visit, data["agent"], merit)
 
 
 def report(result: Result[Any]) -> Mapping[str, Any] | None:

@@ -7,15 +7,15 @@ import re
 from collections.abc import Iterator, Sequence
 
 from fanfold.studies.secrets.confusables import COMMON
-from fanfold.studies.secrets.forms import Target
 from fanfold.studies.secrets.mentions import Text
+from fanfold.studies.secrets.secret_forms import PreparedSecret
 from fanfold.studies.secrets.stance import BREAK, NEGATION, since_last
 
 _ITEM = re.compile(r"^[^\w\n]*(?P<number>\d+\s*[.):]|[-*•])?\W*(?P<word>[^\W_]+)(?P<rest>.*)$", re.M)
 _FIRST_LETTERS = ("first letter", "initial", "acrostic", "read down", "starting letter")
 
 
-def acrostic(target: Target, text: Text) -> str:
+def acrostic(target: PreparedSecret, text: Text) -> str:
     """The words whose first letters make the secret, where lines, numbered items or (when announced) words do."""
     flat = target.plain.flat
     if target.literal or len(flat) < 4:

@@ -9,12 +9,13 @@ from typing import Any
 
 from fanfold import stats
 from fanfold.encoding import derive_seed
+from fanfold.identity import formerly
 from fanfold.stats import Interval
 from fanfold.studies.workflow.collect import Collect, Collector, context_of, sizes
 from fanfold.studies.workflow.compliance import Compliance, Stopping, measure
 from fanfold.studies.workflow.learner import Learner
+from fanfold.studies.workflow.orders import Workflow, show
 from fanfold.studies.workflow.ppo import Ppo
-from fanfold.studies.workflow.workflows import Workflow, show
 from fanfold.tensors import Arrays, pack, unpack
 from fanfold.types import Blob, Case, Ok, Result, Trial
 
@@ -65,8 +66,9 @@ class Lesson:
     stopped: str | None = None
 
 
+@formerly("fanfold.studies.workflow.apprentice.Apprentice")
 @dataclass(frozen=True)
-class Apprentice:
+class WorkflowTrainer:
     """Trains a workflow and gives back its policy, scored by its mean return on held-out episodes.
 
     Every few updates there is a look at held-out episodes.  A policy that keeps to its workflow surely enough is
@@ -145,7 +147,7 @@ class Apprentice:
     def _played(
         self, weights: Arrays, workflow: Workflow, greedy: bool, numbers: range, seed: int, level: float = 0.95
     ) -> Look:
-        from fanfold.studies.workflow.blocks import play  # compiled code
+        from fanfold.studies.workflow.cage2_blocks import play  # compiled code
 
         candidate = Collect(0, Blob.of(pack(weights)), numbers.start, len(numbers), workflow, greedy, False)
         block = play(candidate, weights, self.collector.game, numbers, seed)[1]

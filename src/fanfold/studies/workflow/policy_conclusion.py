@@ -23,7 +23,7 @@ from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
 from fanfold.studies.workflow import tensorboard
 from fanfold.studies.workflow.collect import Collect, Collector
-from fanfold.studies.workflow.workflows import show
+from fanfold.studies.workflow.orders import show
 from fanfold.study import Study
 from fanfold.summary import Curve, Section, Summary
 from fanfold.tensors import pack, unpack
@@ -120,7 +120,7 @@ def settled(made: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Conclusion:
+class PolicyConclusion:
     """Picks the policy that did best on held-out episodes, scores it on fresh ones, and writes agent and log."""
 
     collector: Collector
@@ -250,7 +250,7 @@ def judged(results: Iterable[Result[Any]]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class EndPolicy:
     """One of the policies that training ended with, and what it did on held-out episodes."""
 
     name: str
@@ -258,7 +258,7 @@ class Policy:
     mean: float
 
 
-def ending(results: Iterable[Result[Any]]) -> list[Policy]:
+def ending(results: Iterable[Result[Any]]) -> list[EndPolicy]:
     """The policies that training ended with; of one that was stopped before, the last that played."""
     plays: dict[tuple[str, bool], list[Result[Any]]] = {}
     last: Result[Any] | None = None
@@ -270,17 +270,17 @@ def ending(results: Iterable[Result[Any]]) -> list[Policy]:
         else:
             plays.setdefault((result.candidate["weights"].digest, result.candidate["greedy"]), []).append(result)
     if not plays and last is not None:
-        return [Policy("the last that played, sampled", {**last.candidate, "learn": False}, last.score or 0.0)]
+        return [EndPolicy("the last that played, sampled", {**last.candidate, "learn": False}, last.score or 0.0)]
     policies = []
     for (weights, greedy), found in plays.items():
         kind = "last" if weights == next(iter(plays))[0] else "averaged"
         episodes = sum(each.candidate["episodes"] for each in found)
         mean = sum((each.score or 0.0) * each.candidate["episodes"] for each in found) / episodes
-        policies.append(Policy(f"{kind}, {'greedy' if greedy else 'sampled'}", found[0].candidate, mean))
+        policies.append(EndPolicy(f"{kind}, {'greedy' if greedy else 'sampled'}", found[0].candidate, mean))
     return policies
 
 
-def final(figures: Mapping[str, Any], policies: list[Policy]) -> Section:
+def final(figures: Mapping[str, Any], policies: list[EndPolicy]) -> Section:
     """How good the policy is that training ended with."""
     text = "None of the fresh episodes could be played."
     if figures["return"] is not None:

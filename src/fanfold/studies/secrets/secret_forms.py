@@ -34,7 +34,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Target:
+class PreparedSecret:
     """A secret and the forms in which it can appear. `literal`: signs belong to it, so that letters say too little."""
 
     secret: str
@@ -50,7 +50,7 @@ class Target:
 
 
 @functools.lru_cache(maxsize=1024)
-def made_ready(secret: str) -> Target:
+def made_ready(secret: str) -> PreparedSecret:
     secret = unicodedata.normalize("NFC", secret)
     folded = fold_with(secret, FOLD).strip()
     words = _words(folded)
@@ -66,7 +66,7 @@ def made_ready(secret: str) -> Target:
     alike = "".join(_words(fold_with(secret, SKELETON)))
     playful = not literal and flat.isalnum()
     sentence = len(words) >= _SENTENCE
-    return Target(
+    return PreparedSecret(
         secret=secret,
         plain=plain,
         skeleton=Form("homoglyph", alike, words, pattern_of(alike)) if playful else plain,

@@ -1,0 +1,118 @@
+"""The study that a config describes: a genetic search over networks, each trained rung by rung."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from fanfold.encoding import derive_seed
+from fanfold.errors import MissingExtra
+from fanfold.schedule import Schedule
+from fanfold.schedules import AllCases, Halving, last_rung
+from fanfold.stop import MaxTrials, Plateau, Rule, Target
+from fanfold.strategies import Genetic
+from fanfold.studies.neuro.config import NeuroConfig, source, training
+from fanfold.studies.neuro.engines import TrainingEngine, engine
+from fanfold.studies.neuro.genome import Individual, describe
+from fanfold.studies.neuro.objectives import merit
+from fanfold.studies.neuro.strategy import NeuroBreeder, Spread
+from fanfold.study import Study
+from fanfold.summary import Section
+from fanfold.types import Case, Result
+
+if TYPE_CHECKING:
+    from fanfold.studies.neuro.data import Data
+
+
+def study(config: NeuroConfig, data: Data | None = None) -> Study[Individual]:
+    """The study that a config describes; on its dataset, or on data that the caller has."""
+    try:
+        from fanfold.studies.neuro.conclusion import NeuroConclusion
+        from fanfold.studies.neuro.data import resident
+        from fanfold.studies.neuro.evaluator import Trainer
+    except ModuleNotFoundError as error:
+        raise MissingExtra(error.name or "torch", "neuro", "the neuro study") from error
+    where = source(config) if data is None else data
+    luck = derive_seed(config.seed, "images")
+    # Read now: data that cannot be used are an error before the run, not in every evaluation.
+    images = resident(where, "cpu", config.dtype, luck).data
+    trainer = Trainer(where, training(config), _engine(config), "latency" in config.objectives, luck)
+    strategy = Genetic(
+        breeder=NeuroBreeder(
+            config.space,
+            config.crossover_rate,
+            inherit=config.inherit,
+            spread=Spread(members=config.population) if config.adaptive == "spread" else None,
+            litter=config.litter,
+        ),
+        population=config.population,
+        elites=config.kept,
+        tournament=config.tournament,
+        mutation_rate=config.mutation_rate,
+        adaptive=config.adaptive == "success",
+        steady=config.steady,
+        merit=merit(config.objectives),
+    )
+    # One seed for all rungs: they are parts of one training.
+    luck_of_networks = derive_seed(config.seed, "networks")
+    cases = [Case(f"{epochs} epochs", {"epochs": epochs}, luck_of_networks) for epochs in config.ladder]
+    return Study(
+        strategy,
+        trainer,
+        cases,
+        schedule=_schedule(config),
+        stop=_stop(config),
+        seed=config.seed,
+        aggregate=last_rung,
+        timeout=config.timeout,
+        name="neuro",
+        shown=_shown,
+        conclude=NeuroConclusion(config, trainer, images),
+    )
+
+
+def _shown(result: Result[Individual]) -> str:
+    """A network in a few words."""
+    score = "failed" if result.score is None else f"{result.score:.4f}"
+    return f"{score} by {describe(result.candidate.genome)}"
+
+
+def _schedule(config: NeuroConfig) -> Schedule:
+    if len(config.ladder) == 1:
+        return AllCases()
+    if config.steady:
+        return Halving(config.eta, asynchronous=True)
+    return Halving(config.eta, cohort=config.population - config.kept)
+
+
+def _stop(config: NeuroConfig) -> Rule:
+    rule: Rule = MaxTrials(config.trials)
+    if config.target is not None:
+        rule = rule | Target(config.target)
+    if config.patience is not None:
+        rule = rule | Plateau(config.patience)
+    return rule
+
+
+def run_options(config: NeuroConfig) -> dict[str, Any]:
+    """Run options that follow from the config: where networks are trained."""
+    return {"executor": _engine(config).executor}
+
+
+@functools.lru_cache(maxsize=8)
+def _engine(config: NeuroConfig) -> TrainingEngine:
+    """The engine that is asked for; one that is to be found by measuring is measured once."""
+    if config.engine != "measured":
+        return engine(config.engine, config.device, config.concurrent)
+    from fanfold.studies.neuro.calibration import fastest
+
+    return fastest(config)
+
+
+def calibrate(config: NeuroConfig) -> list[Section]:
+    """How fast each engine trains networks of this config on this machine, and which to use."""
+    try:
+        from fanfold.studies.neuro.calibration import calibration
+    except ModuleNotFoundError as error:
+        raise MissingExtra(error.name or "torch", "neuro", "the neuro study") from error
+    return calibration(config)

@@ -1,0 +1,103 @@
+"""The study that a config describes: a search over workflows, or one policy that learns."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from fanfold.strategy import Strategy
+from fanfold.studies.workflow.collect import Collect, sizes
+from fanfold.studies.workflow.compliance import Stopping, reachable
+from fanfold.studies.workflow.conclusion import SearchConclusion, trained
+from fanfold.studies.workflow.config import WorkflowConfig
+from fanfold.studies.workflow.evaluator import Train, WorkflowTrainer
+from fanfold.studies.workflow.learner import Learner
+from fanfold.studies.workflow.orders import NAMED, UNITS, orders, parse
+from fanfold.studies.workflow.policy_conclusion import PolicyConclusion, played
+from fanfold.studies.workflow.strategy import Arm, Shuffled, WorkflowSearch, given, gp_ucb
+from fanfold.study import Study
+
+
+def study(config: WorkflowConfig) -> Study[Any]:
+    """The study that a config describes."""
+    return _one_policy(config) if config.mode == "ppo" else _many_workflows(config)
+
+
+def _one_policy(config: WorkflowConfig) -> Study[Collect]:
+    workflow = None if config.workflow is None else parse(config.workflow)
+    learner = Learner(
+        sizes(config.env, workflow),
+        config.total_episodes,
+        config.per_update,
+        config.block,
+        config.window,
+        config.ppo,
+        workflow,
+        config.synchronous,
+        -(-config.scored_on // 4),
+    )
+    return Study(
+        learner,
+        config.collector,
+        seed=config.seed,
+        timeout=config.timeout,
+        name="workflow",
+        shown=played,
+        conclude=PolicyConclusion(
+            config.collector,
+            dataclasses.asdict(config),
+            config.total_episodes,
+            config.per_update,
+            config.seed,
+            config.results,
+            config.scored_on,
+            learner.block,
+            config.timeout,
+        ),
+    )
+
+
+def _many_workflows(config: WorkflowConfig) -> Study[Train]:
+    ignore = tuple(unit for unit in UNITS if unit not in reachable((config.red,)))
+    most, threshold = config.per_workflow, config.compliance_threshold
+    search = WorkflowSearch(
+        _chooser(config, ignore),
+        len(orders()) * most if config.exhaustive else config.total_episodes,
+        most,
+        config.per_update,
+        threshold=threshold,
+        inherit=config.inherit == "nearest",
+        ignore=ignore,
+        finale=config.finale if config.mode == "search" and not config.exhaustive else 0.0,
+        window=config.window,
+    )
+    apprentice = WorkflowTrainer(
+        config.collector,
+        config.ppo,
+        Stopping(threshold, patience=-(-config.patience_updates // config.look_updates)),
+        config.per_update,
+        config.look_updates,
+        early=config.fixed_episodes_per_workflow is None,
+        keep_optimiser=config.inherit_optimiser,
+    )
+    findings = SearchConclusion(
+        config.game, dataclasses.asdict(config), threshold, ignore, config.seed, config.results, config.scored_on
+    )
+    return Study(
+        search, apprentice, seed=config.seed, timeout=config.timeout, name="workflow", shown=trained, conclude=findings
+    )
+
+
+def _chooser(config: WorkflowConfig, ignore: tuple[str, ...]) -> Strategy[Arm]:
+    if config.exhaustive:
+        return given(orders(), again=False)
+    if config.mode == "fixed":
+        return given(tuple(NAMED.values()) if config.workflow is None else (parse(config.workflow),))
+    return Shuffled(orders()) if config.mode == "random" else gp_ucb(config.compliance_threshold, ignore)
+
+
+def run_options(config: WorkflowConfig) -> dict[str, Any]:
+    """Run options that follow from the config: where blocks are played and workflows are trained."""
+    if config.n_workers == 1 and config.timeout is None:
+        return {"executor": "inline"}
+    return {"executor": f"processes:{config.n_workers}"}
