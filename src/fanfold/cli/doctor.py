@@ -50,7 +50,7 @@ class Check:
 @click.pass_context
 def doctor(ctx: click.Context, ledger: str) -> None:
     """Say what this machine offers and what is missing."""
-    checks = [*_machine(), *_sqlite(), *_packages(), _sandbox(), _folder(ledger)]
+    checks = [*_machine(), *_sqlite(), *_packages(), *_executors(), _sandbox(), _folder(ledger)]
     healthy = all(check.ok or not check.required for check in checks)
     if machine_readable():
         print_json({"ok": healthy, "checks": [asdict(check) for check in checks]})
@@ -99,6 +99,22 @@ def _packages() -> Iterator[Check]:
         except PackageNotFoundError:
             remedy = "pip install fanfold" if required else f"for {purpose}: pip install 'fanfold[{extra}]'"
             yield Check(name, False, "not installed", remedy, required)
+
+
+def _executors() -> Iterator[Check]:
+    """Our own in one line, and one for each that a package brings."""
+    from fanfold.executors import registered
+
+    known = registered().values()
+    yield Check("executors", True, ", ".join(text for entry in known for text in entry.spelled), "and auto")
+    for entry in known:
+        if entry.spelled:
+            continue
+        try:
+            entry.load()
+            yield Check(f"executor {entry.name}", True, entry.package, ", ".join(entry.spellings()))
+        except Exception as error:
+            yield Check(f"executor {entry.name}", False, entry.package, f"cannot be imported: {error}")
 
 
 def _sandbox() -> Check:
