@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     )
     from fanfold.events import Progress
     from fanfold.executors import Executor
-    from fanfold.ledger import Ledger
+    from fanfold.ledger import Ledger, RunView
     from fanfold.mapping import map_parallel, run_parallel, score_batch_parallel
     from fanfold.running import Run
     from fanfold.schedule import Schedule
@@ -35,7 +35,7 @@ _HOMES = {
     "errors": ("ConfigError", "FanfoldError", "Interrupted", "LedgerError", "ReplayDivergence", "RunLocked"),
     "events": ("Progress",),
     "executors": ("Executor",),
-    "ledger": ("Ledger",),
+    "ledger": ("Ledger", "RunView"),
     "mapping": ("map_parallel", "run_parallel", "score_batch_parallel"),
     "running": ("Run",),
     "schedule": ("Schedule",),
@@ -78,6 +78,7 @@ __all__ = [
     "Result",
     "Run",
     "RunLocked",
+    "RunView",
     "Schedule",
     "Space",
     "Strategy",

@@ -23,7 +23,6 @@ from fanfold.flights import (
     Call,
     Flight,
     Meter,
-    Metrics,
     Reply,
     Send,
     Sent,
@@ -31,8 +30,8 @@ from fanfold.flights import (
     counted,
     waiting,
 )
-from fanfold.ledger import Claims, Commits, Insert, Ledger
-from fanfold.money import Budget, Spending
+from fanfold.ledger import Claims, Commits, Insert, Ledger, Metrics, RunView, Spending
+from fanfold.money import Budget
 from fanfold.sync import run_beside
 from fanfold.types import CacheMode
 
@@ -96,7 +95,7 @@ class CallBroker:
         if self._cache == "on" and not self.ledger.temporary:
             self._claims = Claims(self.ledger.path)
         # After that, so that nobody's reply can come between the look and the claim.
-        if self._alone() and not list(self.ledger.read("SELECT 1 FROM call LIMIT 1")):
+        if self._alone() and not self.ledger.has_replies():
             self._known = set()
 
     def _alone(self) -> bool:
@@ -230,7 +229,7 @@ class CallBroker:
 
     async def _keep(self, key: bytes, call: Call, sent: Sent, started: float) -> None:
         """Write a reply and its payment down; return when both are safe."""
-        self.metrics.add(sent)
+        self.metrics.add(sent.tries, sent.reply.cost is not None)
         if sent.reply.cost is None and self.metrics.unpriced == 1:
             self.notice(f"the price of {call.model} is not known: its calls are no part of the cost shown")
         if self.commits is not None:
@@ -261,7 +260,7 @@ class CallBroker:
             if self._alone():
                 return None
             self._known = None
-        for (text,) in self.ledger.read("SELECT reply FROM call WHERE key = ?", (key,)):
+        if (text := self.ledger.reply(key)) is not None:
             return msgspec.structs.replace(msgspec.json.decode(text, type=Reply), cost=0.0, cached=True)
         return None
 
@@ -383,11 +382,8 @@ REHEARSAL: contextvars.ContextVar[Callable[[Any], Any] | None] = contextvars.Con
 
 def open_requests(ledger: Ledger, run: int) -> tuple[int, int]:
     """How many provider batches of a run are not done, and how many requests they hold."""
-    row = ledger.one(
-        "SELECT count(*), coalesce(sum(requests), 0) FROM batch WHERE run = ? AND state IN ('intent', 'submitted')",
-        (run,),
-    )
-    return int(row[0]), int(row[1])
+    batches = RunView(ledger, run).batches(open=True)
+    return len(batches), sum(batch.requests for batch in batches)
 
 
 __all__ = [

@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import contextvars
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
 
 from fanfold.attempt import CLOCK, Clock
 from fanfold.encoding import digest
-from fanfold.ledger import Ledger
+from fanfold.ledger import Ledger, Metrics, RunView
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,39 +139,9 @@ def waiting(what: str, until: float | None = None, *, since: float | None = None
             clock.resume()
 
 
-@dataclass(slots=True)
-class Metrics:
-    """What a broker counts beyond the calls the ledger holds; `utilisation` is how much of a model's rate was used."""
-
-    calls: int = 0
-    cached: int = 0
-    shared: int = 0
-    failed: int = 0
-    retries: int = 0
-    refused: int = 0
-    unpriced: int = 0
-    #: Tries that got no reply although they were sent, and what they may have cost at most.
-    lost: int = 0
-    at_risk: float = 0.0
-    utilisation: dict[str, float] = field(default_factory=dict)
-
-    def add(self, sent: Sent) -> None:
-        self.calls += 1
-        self.retries += max(0, sent.tries - 1)
-        self.unpriced += sent.reply.cost is None
-
-    def plus(self, earlier: Metrics) -> Metrics:
-        """The counts of two parts of one run together."""
-        names = ("calls", "cached", "shared", "failed", "retries", "refused", "unpriced", "lost", "at_risk")
-        sums = {name: getattr(self, name) + getattr(earlier, name) for name in names}
-        return Metrics(**sums, utilisation={**earlier.utilisation, **self.utilisation})
-
-
 def counted(ledger: Ledger, run: int) -> Metrics:
     """What the brokers of a run have counted so far."""
-    for (text,) in ledger.read("SELECT counts FROM desk WHERE run = ?", (run,)):
-        return ledger.value(text, Metrics, what=f"the counts of run {run}")  # type: ignore[no-any-return]
-    return Metrics()
+    return RunView(ledger, run).counts()
 
 
 #: The call that this code carries to a provider.

@@ -63,12 +63,7 @@ class RefillJournal(RunJournal):
 
     def failed_cells(self, kinds: Collection[str] | None, strategy: Strategy[Any], rules: Rules) -> list[Cell[Any]]:
         """The cells to evaluate again: those that failed (in one of these ways), but for trials that were dropped."""
-        sql = (
-            "SELECT e.trial, e.position, e.failure, e.cost, t.candidate, t.origin FROM evaluation e "
-            "JOIN trial t ON t.run = e.run AND t.number = e.trial "
-            "WHERE e.run = ? AND e.failure IS NOT NULL AND t.dropped IS NULL ORDER BY e.trial, e.position"
-        )
-        rows = list(self.ledger.read(sql, (self.run,)))
+        rows = self.failed_rows()
         known = sorted({row[2] for row in rows})
         if rows and kinds is not None and not set(kinds) & set(known):
             raise ConfigError(f"no evaluation of this run failed with {', '.join(kinds)}; known: {', '.join(known)}")

@@ -232,8 +232,13 @@ def rehearse(
             done = await study.run_async(place, **how)
             try:
                 progress = done.progress
-                failed = done.ledger.read("SELECT message FROM evaluation WHERE failure IS NOT NULL LIMIT 1")
-                counts = (progress.told, progress.evaluations, progress.failures, next(failed, (None,))[0])
+                failed = next(done.view.evaluations(failed=True, count=1), None)
+                counts = (
+                    progress.told,
+                    progress.evaluations,
+                    progress.failures,
+                    None if failed is None else failed.message,
+                )
                 return Forecast(progress.elapsed, *counts, done.reason, stage.usage(progress.elapsed))
             finally:
                 done.ledger.close()

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from fanfold import executors
 from fanfold.calls import CallBroker, Metrics, at_work, counted, open_requests
@@ -19,8 +19,20 @@ from fanfold.encoding import derive_seed, encode, words
 from fanfold.errors import ConfigError, OnlyFailures, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, shielded
 from fanfold.identity import REMEDY, Identity
-from fanfold.ledger import RUN_NAME, Commits, Insert, Ledger, RunJournal, RunLock, create_run, forget_run
-from fanfold.money import Budget, Spending, belonging
+from fanfold.ledger import (
+    RUN_NAME,
+    Commits,
+    Insert,
+    Ledger,
+    RunJournal,
+    RunLock,
+    RunView,
+    Spending,
+    belonging,
+    create_run,
+    forget_run,
+)
+from fanfold.money import Budget
 from fanfold.refill import Refill, RefillJournal, kinds_of
 from fanfold.run_options import RunOptions
 from fanfold.search_loop import Rules, SearchLoop, Tally
@@ -49,13 +61,22 @@ class Run(Generic[C]):
     summary: Summary | None = None
 
     @property
+    def view(self) -> RunView:
+        """Everything the run holds, read from the ledger."""
+        return RunView(self.ledger, self.ledger.named(self.id))
+
+    @property
     def money(self) -> Spending:
         """What the run, with those beside it, has paid for model calls, read from the ledger."""
-        return Spending.whole(self.ledger, self.ledger.run(self.id).id)
+        return self.view.costs()
 
     def results(self) -> Iterator[Result[Any]]:
         """Every told trial in the order of telling, read from the ledger (candidates as plain values)."""
-        return self.ledger.results(self.ledger.run(self.id).id)
+        return self.view.results()
+
+    def frame(self, rows: Literal["trials", "evaluations"] = "trials") -> Any:
+        """A data frame of pandas or polars, whichever is installed; see `RunView.frame`."""
+        return self.view.frame(rows)
 
     def __repr__(self) -> str:
         best = "nothing" if self.best is None else f"{self.best.score:.6g} ({self.best.candidate!r})"
@@ -112,7 +133,7 @@ class Start:
 
     async def _locked(self, ledger: Ledger) -> Run[Any]:
         commits = Commits(ledger)
-        new = not list(ledger.read("SELECT 1 FROM run WHERE name = ?", (self.name,)))
+        new = ledger.find(self.name) is None
         journal = RunJournal(ledger, self._find_or_create(ledger), commits)
         started = asyncio.get_running_loop().time()
 
@@ -246,12 +267,11 @@ class Start:
                 f"reuse='ledger' takes results of an equal evaluator, and whether one is equal to this cannot be told: "
                 f"{where} cannot be written down. Either {REMEDY}; or use reuse='run'"
             )
-        rows = list(ledger.read("SELECT id, identity FROM run WHERE name = ?", (name,)))
-        if not rows:
+        run = ledger.find(name)
+        if run is None:
             return create_run(ledger, name, identity.record, dict(self.options.meta or {}), self.study.seeded_cases)
-        run, recorded = rows[0][0], ledger.value(rows[0][1])
-        self._check(identity, recorded)
-        return int(run)
+        self._check(identity, ledger.identity(run))
+        return run
 
     def _check(self, identity: Identity, recorded: Any) -> None:
         """Refuse to go on with another study than the recorded one."""
@@ -346,8 +366,8 @@ def _stopper(dispatcher: Dispatcher) -> Callable[[bool], None]:
 
 def _paid_before(ledger: Ledger, whole: str, name: str) -> float:
     """What a run and those beside it paid before the one of this name began; infinite where that is not known."""
-    known = [int(run) for (run,) in ledger.read("SELECT id FROM run WHERE name = ?", (name,))]
-    runs = [run for run in belonging(ledger, ledger.run(whole).id) if not known or run < known[0]]
+    known = ledger.find(name)
+    runs = [run for run in belonging(ledger, ledger.run(whole).id) if known is None or run < known]
     paid = Spending.of(ledger, *runs)
     return math.inf if paid.unpriced else paid.cost
 

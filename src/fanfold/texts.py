@@ -54,3 +54,19 @@ def spreadsheet_cell(text: str) -> str:
     except ValueError:
         return f"'{text}"
     return text
+
+
+def number(value: float | None) -> str:
+    """A figure for people; None is one that nobody knows."""
+    return "-" if value is None else f"{value:.6g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the form a person reads fastest: 0.4s, 12s, 3m05s, 2h07m."""
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"

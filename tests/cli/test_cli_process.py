@@ -148,8 +148,8 @@ def test_exit_codes_and_versions_are_those_of_the_console_script(tmp_path: Path)
 
 def test_an_unexpected_error_keeps_its_traceback(tmp_path: Path) -> None:
     code = (
-        "import fanfold.report\nfrom fanfold.cli import main\n"
-        "def fail(*arguments): raise RuntimeError('a bug')\nfanfold.report.find_run = fail\nmain()"
+        "import fanfold.ledger\nfrom fanfold.cli import main\n"
+        "def fail(*arguments): raise RuntimeError('a bug')\nfanfold.ledger.RunView.open = fail\nmain()"
     )
     call(tmp_path, "runs", "--upgrade")
     command = [sys.executable, "-c", code, "show", "last"]

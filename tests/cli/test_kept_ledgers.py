@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from fanfold.ledger import Ledger
-from fanfold.report import facts
+from fanfold.ledger import Ledger, RunView
+from fanfold.report import metrics
 
 Fanfold = Callable[..., Result]
 
@@ -93,7 +93,8 @@ def test_a_kept_ledger_that_may_not_be_written_is_shown(barred: Path, journal: s
     bar(barred)
     with Ledger(ledger, readonly=True) as opened:
         run = opened.run("kept")
-        assert facts(opened, run).info.trials == TOLD["paid"]
+        view = RunView(opened, run.id)
+        assert view.info.trials == TOLD["paid"] and metrics(view)
         [(calls, cost)] = opened.read("SELECT count(*), sum(cost) FROM payment WHERE run = ?", (run.id,))
         assert [(calls, cost)] == list(opened.read("SELECT count(*), sum(cost) FROM call WHERE run = ?", (run.id,)))
         assert calls > 0 and cost > 0

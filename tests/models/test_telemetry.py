@@ -19,6 +19,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from fanfold import Case, Study, Sweep
 from fanfold.errors import CallFailed, MissingExtra
+from fanfold.ledger import BatchCounts, CallFacts, ModelCalls, RunView
 from fanfold.limits import Limits
 from fanfold.models import Model, Price, model
 from fanfold.models.anthropic import Anthropic
@@ -26,7 +27,6 @@ from fanfold.models.model import Again
 from fanfold.models.openai import Compatible, OpenAI
 from fanfold.models.prometheus import prometheus
 from fanfold.models.simulated import SimulatedTransport
-from fanfold.models.telemetry import BatchCounts, CallFacts, ModelCalls
 from fanfold.rehearsal import rehearse
 from fanfold.simulator import Fault, Faults, Latency, Simulator, SimulatorConfig
 from fanfold.testing import run_virtual
@@ -160,7 +160,7 @@ def facts_of(asked: Model, executor: str = "async", **how: Any) -> CallFacts:
 
     done = run_virtual(Study(Sweep(range(5)), evaluate, cases=range(4), window=5).run_async(executor, **how))
     try:
-        return CallFacts.of(done.ledger, done.ledger.run(done.id).id)
+        return done.view.calls()
     finally:
         done.ledger.close()
 
@@ -199,7 +199,7 @@ def test_a_run_without_calls_has_no_facts() -> None:
         return 0.0
 
     done = run_virtual(Study(Sweep([1]), evaluate).run_async())
-    facts = CallFacts.of(done.ledger, 1)
+    facts = RunView(done.ledger, 1).calls()
     done.ledger.close()
     assert facts == CallFacts((), ()) and prometheus("it", facts) == ""
 

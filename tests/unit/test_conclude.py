@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from fanfold import Case, Genetic, MaxCost, MaxTrials, Ok, Study, Sweep
 from fanfold.cli import cli
-from fanfold.ledger import Ledger
-from fanfold.report import find_run, write_report
+from fanfold.ledger import Ledger, RunView
+from fanfold.report import write_report
 from fanfold.space import Float, Space
 from fanfold.summary import Section, Summary
 
@@ -96,7 +96,7 @@ def test_the_summary_is_shown_by_the_shell_and_escaped_in_the_report(tmp_path: P
 def test_the_last_run_is_never_one_that_belongs_to_another(tmp_path: Path) -> None:
     searched().run(ledger=tmp_path / "l.db", run="r")
     with Ledger(tmp_path / "l.db", readonly=True) as ledger:
-        assert find_run(ledger, "last").name == "r"
+        assert RunView.open(ledger, "last").name == "r"
 
 
 def test_a_conclusion_that_fails_loses_nothing_of_the_search(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from fanfold import Case, Ok, Study, Sweep
 from fanfold.errors import LedgerError
-from fanfold.ledger import Ledger
-from fanfold.report import facts, find_run, status_of, write_report
+from fanfold.ledger import Ledger, RunView
+from fanfold.report import write_report
 from fanfold.report.chart import line_chart
 from fanfold.summary import Curve, Section, Summary
 
@@ -121,10 +121,11 @@ def test_the_best_is_the_first_of_equals_and_failures_are_grouped_by_kind(tmp_pa
         return 1.0
 
     run = Study(Sweep(range(6)), evaluate).run(ledger=tmp_path / "runs.db", run="it")
-    found = facts(run.ledger, find_run(run.ledger, "last"), top=2)
-    assert [row.number for row in found.top] == [1, 2]
-    assert [(each.kind, each.count, each.trial) for each in found.failures] == [("error", 2, 4), ("bad-score", 1, 0)]
-    assert found.failures[0].message == "ValueError: too large: 4"
+    view = RunView.open(run.ledger, "last")
+    assert list(view.numbers(order="best", which="complete", count=2)) == [1, 2]
+    failures = view.failures()
+    assert [(kind.kind, kind.count, kind.trial) for kind in failures] == [("error", 2, 4), ("bad-score", 1, 0)]
+    assert failures[0].message == "ValueError: too large: 4"
 
 
 def test_a_run_that_claims_to_run_without_a_process_is_called_interrupted(tmp_path: Path) -> None:
@@ -133,19 +134,19 @@ def test_a_run_that_claims_to_run_without_a_process_is_called_interrupted(tmp_pa
     path = tmp_path / "runs.db"
     run = Study(Sweep([1]), lambda candidate, case: 1.0).run(ledger=path, run="it")
     run.ledger.writer.execute("UPDATE run SET status = 'running'")
-    info = find_run(run.ledger, "it")
+    view = RunView.open(run.ledger, "it")
     before = set(tmp_path.iterdir())
-    assert status_of(path, info) == "interrupted"
+    assert view.status == "interrupted"
     assert set(tmp_path.iterdir()) == before
     lock = RunLock(path, "it")
-    assert status_of(path, info) == "running"
+    assert view.status == "running"
     lock.release()
     run.ledger.close()
 
 
 def test_last_in_an_empty_ledger_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with Ledger(tmp_path / "runs.db") as ledger, pytest.raises(LedgerError, match="no runs yet"):
-        find_run(ledger, "last")
+        RunView.open(ledger, "last")
 
 
 @given(

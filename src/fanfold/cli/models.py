@@ -27,7 +27,7 @@ from fanfold.errors import ConfigError, LedgerError, nearest
 
 if TYPE_CHECKING:
     from fanfold.executors import Executor
-    from fanfold.models.telemetry import CallFacts
+    from fanfold.ledger import CallFacts
     from fanfold.rehearsal import Assumptions, Bound, Forecast, Usage
     from fanfold.study import Study
 
@@ -219,12 +219,6 @@ def money(cost: float | None) -> str:
 
 # -- batches ---------------------------------------------------------------------------------------------------------
 
-_FIELDS = ("tag", "run", "model", "endpoint", "state", "remote", "requests", "created", "note")
-_BATCHES = """
-    SELECT b.tag, r.name, b.model, b.endpoint, b.state, b.remote, b.requests, b.created, b.note
-    FROM batch b LEFT JOIN run r ON r.id = b.run ORDER BY b.created DESC, b.tag
-"""
-
 
 @click.command(
     short_help="List the provider batches of a ledger, or cancel one.",
@@ -239,11 +233,14 @@ def batches(ledger: str, cancel: str | None) -> None:
     With --cancel, one of them is ended early at its provider; what it has done by then is charged, and a resumed run
     takes it and goes on with the rest.
     """
+    from dataclasses import asdict
+
     from fanfold.ledger import Ledger, verify_batches
+    from fanfold.ledger import batches as all_batches
 
     with Ledger(ledger, readonly=True) as opened:
         verify_batches(opened)
-        found = [dict(zip(_FIELDS, row)) for row in opened.read(_BATCHES)]
+        found = [asdict(batch) for batch in all_batches(opened)]
     if cancel is not None:
         _cancel(_chosen(found, cancel, ledger))
         return

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from fanfold.redaction import redact
+from fanfold.texts import duration as duration
+from fanfold.texts import number as number
 from fanfold.texts import printable, printable_json
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,21 +117,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[st
         cells = (text.rjust(w) if name in right else text.ljust(w) for text, w, name in zip(row, widths, head))
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
-
-
-def number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.6g}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the form a person reads fastest: 0.4s, 12s, 3m05s, 2h07m."""
-    if seconds < 10:
-        return f"{seconds:.1f}s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
 
 
 def first_line(text: str, width: int = 100) -> str:

@@ -150,11 +150,10 @@ def resume(ctx: click.Context, /, name: str, ledger: str, trust: bool, **values:
     """
     from fanfold.cli.target import reload
     from fanfold.cli.trust import agree
-    from fanfold.ledger import Ledger
-    from fanfold.report import find_run
+    from fanfold.ledger import Ledger, RunView
 
     with Ledger(ledger, readonly=True) as opened:
-        info = find_run(opened, name)
+        info = RunView.open(opened, name).info
         if isinstance(whole := info.meta.get("belongs_to"), str):
             info = opened.run(whole)
     target = info.meta.get("target")

@@ -24,11 +24,8 @@ from fanfold.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from fanfold.ledger import RunInfo
-    from fanfold.models.telemetry import CallFacts
-    from fanfold.report import RunFacts, TrialRow
+    from fanfold.ledger import RunInfo, RunView, TrialRow
     from fanfold.summary import Summary
-    from fanfold.types import Outcome
 
 
 @click.command(epilog=examples("fanfold runs", "fanfold runs --ledger runs.db --json"))
@@ -37,11 +34,10 @@ if TYPE_CHECKING:
 @output_options
 def runs(ledger: str, upgrade: bool) -> None:
     """List the runs of a ledger, newest first."""
-    from fanfold.ledger import Ledger
-    from fanfold.report import status_of
+    from fanfold.ledger import Ledger, RunView
 
     with Ledger(ledger, readonly=not upgrade) as opened:
-        found = [(info, status_of(opened.path, info)) for info in opened.runs()]
+        found = [(info, RunView(opened, info.id).status) for info in opened.runs()]
     if machine_readable():
         print_json([_run_as_json(info, status) for info, status in found])
     if not found:
@@ -92,70 +88,70 @@ def _run_as_json(info: RunInfo, status: str) -> dict[str, Any]:
 @output_options
 def show(name: str, trials: int | None, prometheus: bool, ledger: str) -> None:
     """Say what RUN searched, what it found, what failed, and how fast it was."""
-    from dataclasses import asdict
+    from fanfold.ledger import RunView
 
+    with RunView.open(ledger, name) as view:
+        if prometheus:
+            from fanfold.models.prometheus import prometheus as as_prometheus
+
+            echo(as_prometheus(view.name, view.calls()), nl=False)
+        elif machine_readable():
+            print_json(_as_json(view, trials or 1))
+        else:
+            _say(view, trials, f"{view.name} --ledger {shlex.quote(ledger)}")
+
+
+def _say(view: RunView, trials: int | None, where: str) -> None:
     from fanfold.cli.models import say_calls
-    from fanfold.ledger import Ledger
-    from fanfold.models import telemetry
-    from fanfold.report import facts, find_run
 
-    with Ledger(ledger, readonly=True) as opened:
-        run = facts(opened, find_run(opened, name), trials or 1)
-        calls = telemetry.CallFacts.of(opened, run.info.id)
-    if prometheus:
-        from fanfold.models.prometheus import prometheus as scraped
-
-        echo(scraped(run.info.name, calls), nl=False)
-        return
-    if machine_readable():
-        print_json({**_facts_as_json(run), **_calls_as_json(calls), "money": asdict(run.money)})
-        return
-    _say_head(run)
-    _say_best(run)
-    say_summary(run.summary)
+    _say_head(view)
+    _say_best(view)
+    say_summary(view.summary())
     if trials:
-        say(f"\nThe {len(run.top)} best trials")
-        rows = [[str(row.number), number(row.score), first_line(pretty(row.candidate), 90)] for row in run.top]
+        best = list(view.trials(order="best", which="complete", count=trials, blobs=False))
+        say(f"\nThe {len(best)} best trials")
+        rows = [[str(row.number), number(row.score), first_line(pretty(row.candidate), 90)] for row in best]
         say(table(["trial", "score", "candidate"], rows, right=["trial", "score"]))
-    if run.failures:
+    if failures := view.failures():
         say("\nFailures")
-        rows = [[each.kind, str(each.count), f"trial {each.trial}, {each.case}"] for each in run.failures]
-        messages = [first_line(each.message) for each in run.failures]
-        say(
-            table(["kind", "count", "first", "message"], [[*row, text] for row, text in zip(rows, messages)], ["count"])
-        )
-    say_calls(calls)
-    for line in run.money.lines():
+        rows = [
+            [kind.kind, str(kind.count), f"trial {kind.trial}, {kind.case}", first_line(kind.message)]
+            for kind in failures
+        ]
+        say(table(["kind", "count", "first", "message"], rows, ["count"]))
+    say_calls(view.calls())
+    for line in view.costs().lines():
         say(line)
-    where = f"{run.info.name} --ledger {shlex.quote(ledger)}"
-    say(f"\nResume: fanfold resume {where}\nExport: fanfold export {where} -o {run.info.name}.csv")
+    say(f"\nResume: fanfold resume {where}\nExport: fanfold export {where} -o {view.name}.csv")
 
 
-def _say_head(run: RunFacts) -> None:
-    info, identity = run.info, run.info.identity
-    say(f"{info.name}: {run.status}{f' ({info.reason})' if info.reason else ''}, started {_when(info.created)}")
+def _say_head(view: RunView) -> None:
+    from fanfold.report import metrics
+
+    info, identity = view.info, view.info.identity
+    say(f"{info.name}: {view.status}{f' ({info.reason})' if info.reason else ''}")
     target = f" from {info.meta['target']}" if "target" in info.meta else ""
-    say(f"Searched by {identity.get('strategy')} over {len(run.cases)} cases{target}, seed {identity.get('seed')}")
-    cost = f", cost {cost_of(info)}" if info.cost or info.unpriced else ""
-    say(
-        f"{info.trials} trials ({run.dropped} dropped early), {info.evaluations} evaluations ({run.reused} reused), "
-        f"{info.failures} failures{cost}"
-    )
-    ran = info.evaluations - run.reused
-    each = f", {1000 * run.busy / ran:.3g} ms each" if ran else ""
-    say(f"{duration(info.elapsed)}, {run.per_second:.1f} evaluations a second{each}")
+    cases = view.progress().cases
+    say(f"Searched by {identity.get('strategy')} over {cases} cases{target}, seed {identity.get('seed')}")
+    say(", ".join(f"{metric.label} {metric.text}" for metric in metrics(view)))
 
 
-def _say_best(run: RunFacts) -> None:
-    best = run.best
+def _say_best(view: RunView) -> None:
+    from fanfold.types import Failed
+
+    best = next(view.trials(order="best", which="complete", count=1, blobs=False), None)
     if best is None:
         say("\nNo trial has a complete result yet")
         return
     say(f"\nBest: {number(best.score)}, trial {best.number}")
     say(pretty(best.candidate))
-    shown = list(best.outcomes.items())[:20]
-    say(f"\nIts cases{f' (the first 20 of {len(best.outcomes)})' if len(best.outcomes) > 20 else ''}")
-    say(table(["case", "score"], [[case, _outcome(outcome)] for case, outcome in shown], ["score"]))
+    outcomes = view.outcomes(best.number)
+    say(f"\nIts cases{f' (the first 20 of {len(outcomes)})' if len(outcomes) > 20 else ''}")
+    rows = [
+        [case, outcome.kind if isinstance(outcome, Failed) else number(outcome.score)]
+        for case, outcome in list(outcomes.items())[:20]
+    ]
+    say(table(["case", "score"], rows, ["score"]))
 
 
 def say_summary(summary: Summary | None) -> None:
@@ -176,12 +172,6 @@ def say_summary(summary: Summary | None) -> None:
             say(table(list(section.columns), rows, right=numeric))
 
 
-def _outcome(outcome: Outcome) -> str:
-    from fanfold.types import Failed
-
-    return outcome.kind if isinstance(outcome, Failed) else number(outcome.score)
-
-
 def pretty(candidate: Any) -> str:
     """A candidate for people: one line for each key of a dict, anything else as JSON or as the text it is."""
     import json
@@ -195,43 +185,40 @@ def pretty(candidate: Any) -> str:
     return f"  {json.dumps(candidate)}"
 
 
-def _facts_as_json(run: RunFacts) -> dict[str, Any]:
+def _as_json(view: RunView, trials: int) -> dict[str, Any]:
     from dataclasses import asdict
 
-    best = None if run.best is None else _trial_as_json(run.best)
-    return {
-        **_run_as_json(run.info, run.status),
-        "identity": dict(run.info.identity),
-        "cases": [case.id for case in run.cases],
-        "best_trial": best,
-        "top": [_trial_as_json(row) for row in run.top],
-        "failures_by_kind": [asdict(each) for each in run.failures],
-        "dropped": run.dropped,
-        "reused": run.reused,
-        "evaluations_per_second": run.per_second,
-        "summary": {} if run.summary is None else dict(run.summary.figures),
-    }
+    from fanfold.report import metrics
 
-
-def _calls_as_json(calls: CallFacts) -> dict[str, Any]:
-    from dataclasses import asdict
-
+    best = [_trial_as_json(view, row) for row in view.trials(order="best", which="complete", count=trials, blobs=False)]
+    calls, summary = view.calls(), view.summary()
     models = [
-        {**asdict(each), "latency": {f"p{q * 100:g}": s for q, s in each.latency.items()}} for each in calls.models
+        {**asdict(model), "latency": {f"p{q * 100:g}": s for q, s in model.latency.items()}} for model in calls.models
     ]
     return {
+        **_run_as_json(view.info, view.status),
+        **{metric.key: metric.value for metric in metrics(view)},
+        "identity": dict(view.info.identity),
+        "cases": [case.id for case in view.cases()],
+        "best_trial": best[0] if best else None,
+        "top": best,
+        "failures_by_kind": [asdict(kind) for kind in view.failures()],
+        "summary": {} if summary is None else dict(summary.figures),
         "model_calls": models,
-        "batches": [asdict(each) for each in calls.batches],
+        "batches": [asdict(counts) for counts in calls.batches],
         "call_counts": asdict(calls.counts),
+        "money": asdict(view.costs()),
     }
 
 
-def _trial_as_json(row: TrialRow) -> dict[str, Any]:
+def _trial_as_json(view: RunView, row: TrialRow) -> dict[str, Any]:
     from fanfold.types import Failed
 
     cases = {
-        case: {"failure": each.kind, "message": each.message} if isinstance(each, Failed) else {"score": each.score}
-        for case, each in row.outcomes.items()
+        case: {"failure": outcome.kind, "message": outcome.message}
+        if isinstance(outcome, Failed)
+        else {"score": outcome.score}
+        for case, outcome in view.outcomes(row.number).items()
     }
     return {"trial": row.number, "score": row.score, "candidate": row.candidate, "cases": cases}
 
@@ -250,12 +237,12 @@ def _when(seconds: float) -> str:
 @output_options
 def report(name: str, output: str | None, ledger: str) -> None:
     """Write RUN as one self-contained HTML file."""
-    from fanfold.ledger import Ledger
-    from fanfold.report import find_run, write_report
+    from fanfold.ledger import RunView
+    from fanfold.report import write_report
 
-    with Ledger(ledger, readonly=True) as opened:
-        info = find_run(opened, name)
-        path = write_report(opened, info.name, output or f"{info.name}.html")
+    with RunView.open(ledger, name) as view:
+        run = view.name
+        path = write_report(view.ledger, run, output or f"{run}.html")
     if machine_readable():
-        print_json({"run": info.name, "file": str(path)})
+        print_json({"run": run, "file": str(path)})
     say(f"{path}")

@@ -1,25 +1,74 @@
 """The ledger: one SQLite file that holds every run, durable before anyone is told."""
 
+from fanfold.ledger.batches import (
+    all_answered,
+    batch_items,
+    batches,
+    live_batches,
+    owed,
+    remote_batches,
+    replies_kept,
+)
 from fanfold.ledger.claims import Claims
 from fanfold.ledger.commits import Commits, Insert
 from fanfold.ledger.journal import RunJournal
 from fanfold.ledger.lock import RunLock
-from fanfold.ledger.store import Ledger, RunInfo, create_run, forget_run, text
-from fanfold.ledger.verify import RUN_NAME, odd, verify, verify_batches
+from fanfold.ledger.records import (
+    BatchCounts,
+    BatchRow,
+    CallFacts,
+    Changes,
+    EvaluationRow,
+    FailureKind,
+    MatrixSlice,
+    Metrics,
+    ModelCalls,
+    Note,
+    RunInfo,
+    Timings,
+    TrialRow,
+    WaveRow,
+)
+from fanfold.ledger.spending import CURRENCY, Spending, belonging, cost_text
+from fanfold.ledger.store import Ledger, create_run, forget_run
+from fanfold.ledger.verify import RUN_NAME, verify_batches
+from fanfold.ledger.view import RunView
 
 __all__ = [
+    "CURRENCY",
     "RUN_NAME",
+    "BatchCounts",
+    "BatchRow",
+    "CallFacts",
+    "Changes",
     "Claims",
     "Commits",
+    "EvaluationRow",
+    "FailureKind",
     "Insert",
     "Ledger",
+    "MatrixSlice",
+    "Metrics",
+    "ModelCalls",
+    "Note",
     "RunInfo",
     "RunJournal",
     "RunLock",
+    "RunView",
+    "Spending",
+    "Timings",
+    "TrialRow",
+    "WaveRow",
+    "all_answered",
+    "batch_items",
+    "batches",
+    "belonging",
+    "cost_text",
     "create_run",
     "forget_run",
-    "odd",
-    "text",
-    "verify",
+    "live_batches",
+    "owed",
+    "remote_batches",
+    "replies_kept",
     "verify_batches",
 ]

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import Any, TypeAlias
 
-from fanfold.encoding import words
+from fanfold.encoding import encode, words
 from fanfold.errors import RowRefused
 from fanfold.ledger.schema import UNREADABLE, explain
 from fanfold.ledger.store import Ledger
@@ -46,6 +46,9 @@ class Insert(Enum):
     COUNTS = "INSERT OR REPLACE INTO desk VALUES (?, ?)"
     SUMMARY = "INSERT OR REPLACE INTO summary VALUES (?, ?)"
     RUN = "UPDATE run SET updated = ?, elapsed = ?, status = ?, reason = ? WHERE id = ?"
+    NOTE = "INSERT INTO note SELECT ?1, 1 + coalesce(max(seq), 0), ?2, ?3 FROM change WHERE run = ?1"
+    #: Written by `Commits` itself, last: what else the commit holds.
+    CHANGE = "INSERT INTO change SELECT ?1, 1 + coalesce(max(seq), 0), ?2, ?3, ?4, ?5 FROM change WHERE run = ?1"
 
 
 #: What refuses the content of a row, rather than the disk or the file any row: one row that has such an error fails
@@ -153,6 +156,7 @@ class Commits:
             self._start()
 
     def _write(self, rows: _Rows, then: list[_Waiting]) -> _Refused:
+        rows[Insert.CHANGE] = _changes(rows)
         try:
             try:
                 return self._transaction(rows, None)
@@ -188,6 +192,36 @@ class Commits:
                 db.execute("ROLLBACK")
             raise
         return refused
+
+
+#: Where the rows of a statement have the run, and the trial where they have one.
+_RUN_AND_TRIAL = {
+    Insert.ASKED: (0, 1), Insert.TOLD: (5, 6), Insert.AMENDED: (2, 3), Insert.EVALUATION: (0, None),
+    Insert.BATCH: (1, None), Insert.NOTE: (0, None), Insert.SUMMARY: (0, None), Insert.RUN: (4, None),
+}  # fmt: skip
+
+
+def _changes(rows: _Rows) -> list[tuple[Any, ...]]:
+    """The rows that say, for each run, what a commit changes."""
+    trials: dict[int, set[int]] = {}
+    for statement, (run, trial) in _RUN_AND_TRIAL.items():
+        for row in rows.get(statement, ()):
+            numbers = trials.setdefault(row[run], set())
+            if trial is not None:
+                numbers.add(row[trial])
+    cells, batches = rows.get(Insert.EVALUATION, ()), rows.get(Insert.BATCH, ())
+    now = time.time()
+    return [
+        (
+            run,
+            now,
+            encode(sorted(numbers)),
+            encode([row[0] for row in batches if row[1] == run]),
+            encode([(row[1], row[2]) for row in cells if row[0] == run]),
+        )
+        for run, numbers in trials.items()
+        if run is not None
+    ]
 
 
 _Rows: TypeAlias = dict[Insert, list[tuple[Any, ...]]]

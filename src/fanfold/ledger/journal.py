@@ -12,6 +12,7 @@ from fanfold.errors import ReplayDivergence
 from fanfold.ledger.commits import Commits, Insert, Then
 from fanfold.ledger.store import UNREADABLE_ROW, Ledger
 from fanfold.ledger.verify import verify
+from fanfold.redaction import redact
 from fanfold.types import Failed, Outcome, Result, Trial
 
 
@@ -95,6 +96,10 @@ class RunJournal:
             Insert.RUN, (time.time(), elapsed, status, None if reason is None else words(reason), self.run)
         )
 
+    def note(self, text: str) -> None:
+        """Keep one sentence for the user."""
+        self.commits.put(Insert.NOTE, (self.run, time.time(), words(redact(text))))
+
     def _keep(self, blobs: Mapping[str, bytes]) -> None:
         for row in blobs.items():
             self.commits.put(Insert.BLOB, row)
@@ -142,6 +147,15 @@ class RunJournal:
         )
         rows = self.ledger.read(sql, (self.run, asked, told))
         return [(number, text, self.ledger.origin(origin)) for number, text, origin in rows]
+
+    def failed_rows(self) -> list[tuple[Any, ...]]:
+        """Trial, position, failure, cost, candidate and origin of the failed evaluations, but for dropped trials."""
+        sql = (
+            "SELECT e.trial, e.position, e.failure, e.cost, t.candidate, t.origin FROM evaluation e "
+            "JOIN trial t ON t.run = e.run AND t.number = e.trial "
+            "WHERE e.run = ? AND e.failure IS NOT NULL AND t.dropped IS NULL ORDER BY e.trial, e.position"
+        )
+        return list(self.ledger.read(sql, (self.run,)))
 
     def _check_asked(self, number: int, text: str) -> None:
         sql = "SELECT candidate FROM trial WHERE run = ? AND number = ?"

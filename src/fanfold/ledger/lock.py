@@ -96,3 +96,17 @@ class RunLock:
             self._path.unlink(missing_ok=True)
             close_private(self._file)
         self._file = -1
+
+
+def locked(ledger: Path, run: str) -> bool:
+    """Whether a process works on a run.  Only looks: neither makes nor removes the file of the lock."""
+    path = ledger.with_name(f"{ledger.name}.{run}.lock")
+    try:
+        # Looked at without following a link, or waiting at a pipe, that somebody put in its place.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False

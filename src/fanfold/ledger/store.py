@@ -10,7 +10,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,46 +18,22 @@ import msgspec
 
 from fanfold.encoding import MARK, Encoded, blobs_in, decode, encode, words
 from fanfold.errors import LedgerError, nearest
+from fanfold.ledger.records import RunInfo
 from fanfold.ledger.schema import UNREADABLE, connect, disconnect, explain
 from fanfold.ledger.verify import LATEST, RUN_NAME, STATUSES, STEPS, Patience, odd
 from fanfold.types import Case, Failed, Ok, Outcome, Result, Trial
 
-
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """One run of a ledger, as `fanfold runs` lists it."""
-
-    id: int
-    name: str
-    created: float
-    updated: float
-    elapsed: float
-    status: str
-    reason: str | None
-    identity: Mapping[str, Any]
-    meta: Mapping[str, Any]
-    trials: int
-    evaluations: int
-    failures: int
-    cost: float
-    best: float | None
-    #: Paid model calls whose price is not known, and is no part of `cost`.
-    unpriced: int = 0
-
-
 #: Stands for an evaluation whose row holds what no outcome has: a resume evaluates it again.
 UNREADABLE_ROW = Failed("bad-data", "the row of this evaluation cannot be read: a resume evaluates it again")
 
-_RUNS = """
-    SELECT r.id, r.name, r.created, r.updated, r.elapsed, r.status, r.reason, r.identity, r.meta,
-        (SELECT count(*) FROM trial t WHERE t.run = r.id AND t.told IS NOT NULL),
-        e.n, e.failures, e.cost,
-        (SELECT max(score) FROM trial t
-            WHERE t.run = r.id AND t.told IS NOT NULL AND t.dropped IS NULL AND typeof(score) = 'real'),
-        (SELECT count(*) FROM payment p WHERE p.run = r.id AND p.cost IS NULL)
-    FROM run r LEFT JOIN (
-        SELECT run, count(*) AS n, count(failure) AS failures, sum(cost) AS cost FROM evaluation GROUP BY run
-    ) e ON e.run = r.id
+_RUN = "SELECT id, name, created, updated, elapsed, status, reason, identity, meta FROM run"
+_COUNTS = """
+    SELECT count(*), count(failure), coalesce(sum(cost), 0.0),
+        (SELECT count(*) FROM trial WHERE run = ?1 AND told IS NOT NULL),
+        (SELECT max(score) FROM trial
+            WHERE run = ?1 AND told IS NOT NULL AND dropped IS NULL AND typeof(score) = 'real'),
+        (SELECT count(*) FROM payment WHERE run = ?1 AND cost IS NULL)
+    FROM evaluation WHERE run = ?1
 """
 
 
@@ -147,47 +123,50 @@ class Ledger:
 
     def runs(self) -> list[RunInfo]:
         """Every run, newest first."""
-        rows = self.read(_RUNS + " ORDER BY r.created DESC, r.id DESC")
-        return [self._info(row) for row in rows]
+        return [self._info(row) for row in list(self.read(f"{_RUN} ORDER BY created DESC, id DESC"))]
 
     def run(self, name: str) -> RunInfo:
         """The run of that name (or the only one whose name starts so)."""
-        runs = self.runs()
-        matches = [run for run in runs if run.name == name] or [run for run in runs if run.name.startswith(name)]
-        if len(matches) != 1:
-            problem = "is not one run but several" if matches else "is not in"
-            raise LedgerError(f"{name!r} {problem} {self.path}{nearest(name, [run.name for run in matches or runs])}")
-        return matches[0]
+        return self.info(self.named(name))
+
+    def named(self, name: str) -> int:
+        """The id of the run of that name (or of the only one whose name starts so)."""
+        if (exact := self.find(name)) is not None:
+            return exact
+        # No name has a character after "z".
+        rows = list(self.read("SELECT id, name FROM run WHERE name >= ? AND name < ?", (name, f"{name}{{")))
+        if len(rows) != 1:
+            problem = "is not one run but several" if rows else "is not in"
+            names = [name for _, name in rows] or [run.name for run in self.runs()]
+            raise LedgerError(f"{name!r} {problem} {self.path}{nearest(name, names)}")
+        return int(rows[0][0])
+
+    def find(self, name: str) -> int | None:
+        """The id of the run of exactly that name."""
+        return next((int(id) for (id,) in self.read("SELECT id FROM run WHERE name = ?", (name,))), None)
+
+    def identity(self, run: int) -> Any:
+        """What must stay the same for a run to be resumed."""
+        return self.value(self.one("SELECT identity FROM run WHERE id = ?", (run,))[0], what=f"run {run}")
+
+    def info(self, run: int) -> RunInfo:
+        """The run of that id."""
+        return self._info(self.one(f"{_RUN} WHERE id = ?", (run,)))
 
     def _info(self, row: tuple[Any, ...]) -> RunInfo:
-        (
-            id,
-            name,
-            created,
-            updated,
-            elapsed,
-            status,
-            reason,
-            identity,
-            meta,
-            trials,
-            evaluations,
-            failures,
-            cost,
-            best,
-            unpriced,
-        ) = row
+        id, name, created, updated, elapsed, status, reason, identity, meta = row
+        evaluations, failures, cost, trials, best, unpriced = self.one(_COUNTS, (id,))
         what = f"run {id}"
         if not isinstance(name, str) or RUN_NAME.fullmatch(name) is None:
             raise odd(self.path, what, "its name is none that a run can have")
         if status not in STATUSES or not isinstance(reason, str | None):
             raise odd(self.path, what, "its status is none that a run can have")
-        times = all(isinstance(each, int | float) and 0 <= each <= LATEST for each in (created, updated, elapsed))
+        times = all(isinstance(time, int | float) and 0 <= time <= LATEST for time in (created, updated, elapsed))
         if not times or not isinstance(best, int | float | None):
             raise odd(self.path, what, "a value of the wrong type or size")
-        said = self.value(identity, dict[str, Any], what=what), self.value(meta, dict[str, Any], what=what)
-        when = (created, updated, elapsed, status, reason, *said)
-        return RunInfo(id, name, *when, trials, evaluations or 0, failures or 0, cost or 0.0, best, unpriced)
+        settings = self.value(identity, dict[str, Any], what=what), self.value(meta, dict[str, Any], what=what)
+        head = (id, name, created, updated, elapsed, status, reason, *settings)
+        return RunInfo(*head, trials, evaluations, failures, cost, best, unpriced)
 
     def cases(self, run: int) -> list[Case]:
         rows = self.read("SELECT id, data, seed FROM run_case WHERE run = ? ORDER BY position", (run,))
@@ -233,6 +212,13 @@ class Ledger:
         for (text,) in self.read("SELECT text FROM summary WHERE run = ?", (run,)):
             return self.value(text, kind, what=f"the summary of run {run}")
         return None
+
+    def reply(self, key: bytes) -> str | None:
+        """The recorded reply to the model call of that key (JSON)."""
+        return next((text for (text,) in self.read("SELECT reply FROM call WHERE key = ?", (key,))), None)
+
+    def has_replies(self) -> bool:
+        return bool(list(self.read("SELECT 1 FROM call LIMIT 1")))
 
     def blob(self, digest: str) -> bytes:
         for (data,) in self.read("SELECT data FROM blob WHERE digest = ?", (digest,)):
@@ -328,9 +314,9 @@ def forget_run(ledger: Ledger, run: int) -> None:
     try:
         db.execute("BEGIN IMMEDIATE")
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        kept = {"evaluation", "call", "batch", "payment"} & tables
+        kept = {"evaluation", "batch", "payment"} & tables
         if not any(db.execute(f"SELECT 1 FROM {table} WHERE run = ? LIMIT 1", (run,)).fetchone() for table in kept):
-            for table in ("trial", "run_case", "snapshot", "desk", "summary"):
+            for table in ("trial", "run_case", "snapshot", "desk", "summary", "change", "note"):
                 db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
             db.execute("DELETE FROM run WHERE id = ?", (run,))
         db.execute("COMMIT")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fanfold.errors import LedgerError
 
@@ -25,14 +24,17 @@ _OUTCOME = {
 }
 _SIGNED = {"seed"}
 _TYPES = {"INTEGER": "'integer'", "REAL": "'real', 'integer'", "TEXT": "'text'", "BLOB": "'blob'"}
-_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+#: The tables whose rows belong to one run, each with an index by which they are found.
+_OF_A_RUN = (
+    *("run_case", "trial", "evaluation", "superseded", "snapshot", "batch"),
+    *("desk", "summary", "payment", "change", "note"),
+)
 
 
 def verify(ledger: Ledger, run: int) -> None:
     """Raise a `LedgerError` that names the first odd row of a run, or what is missing from it."""
-    for table, columns in _tables(ledger):
-        if "run" in columns:
-            _check_types(ledger, table, columns, " AND run = ?", (run,))
+    for table in _OF_A_RUN:
+        _check_types(ledger, table, " AND run = ?", (run,))
     # What refers comes before what is referred to: a run that is under way adds rows meanwhile.
     snapshot = next(ledger.read("SELECT told, asked FROM snapshot WHERE run = ?", (run,)), (0, 0))
     evaluated = ledger.one("SELECT max(trial) + 1, max(position) + 1 FROM evaluation WHERE run = ?", (run,))
@@ -53,9 +55,7 @@ def verify(ledger: Ledger, run: int) -> None:
 
 def verify_batches(ledger: Ledger) -> None:
     """The same for the provider batches of all runs."""
-    for table, columns in _tables(ledger):
-        if table == "batch":
-            _check_types(ledger, table, columns, "", ())
+    _check_types(ledger, "batch", "", ())
 
 
 def odd(path: Path, row: str, problem: str) -> LedgerError:
@@ -65,19 +65,12 @@ def odd(path: Path, row: str, problem: str) -> LedgerError:
     )
 
 
-def _tables(ledger: Ledger) -> Iterator[tuple[str, dict[str, tuple[str, bool, bool]]]]:
-    """Every table with its columns: type, whether it must be there, whether it names the row."""
-    for (table,) in list(ledger.read(_TABLES)):
-        found = list(ledger.read(f'PRAGMA table_info("{table}")')) if str(table).isidentifier() else []
-        yield table, {name: (kind, bool(needed), bool(key)) for _, name, kind, needed, _, key in found}
-
-
-def _check_types(ledger: Ledger, table: str, columns: dict[str, Any], clause: str, parameters: tuple[int, ...]) -> None:
+def _check_types(ledger: Ledger, table: str, clause: str, parameters: tuple[int, ...]) -> None:
+    #: By name: the type, whether it must be there, whether it names the row.
+    columns = {row[1]: (row[2], bool(row[3]), bool(row[5])) for row in ledger.read(f"PRAGMA table_info({table})")}
     names = [name for name, (_, _, key) in columns.items() if key] or ["rowid"]
-    checked = {name: each for name, each in columns.items() if name not in _OUTCOME.get(table, ())}
-    problems = [_problem(name, *each) for name, each in checked.items() if each[0] in _TYPES]
-    if not problems:
-        return
+    checked = {name: column for name, column in columns.items() if name not in _OUTCOME.get(table, ())}
+    problems = [_problem(name, *column) for name, column in checked.items() if column[0] in _TYPES]
     sql = f"SELECT {', '.join(names)} FROM {table} WHERE ({' OR '.join(problems)}){clause} LIMIT 1"
     for row in ledger.read(sql, parameters):
         raise odd(

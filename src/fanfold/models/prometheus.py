@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fanfold.errors import MissingExtra
-from fanfold.models.telemetry import CallFacts
+from fanfold.ledger import CallFacts
 
 _COUNTERS = {
     "calls": ("fanfold_calls", "Model calls that were answered and paid for."),

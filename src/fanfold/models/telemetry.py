@@ -1,23 +1,18 @@
-"""What model calls do, for those who watch: OpenTelemetry spans as they happen, and a run's counts from the ledger."""
+"""OpenTelemetry spans of model calls."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from fanfold.calls import REHEARSAL, Call, CallBroker, Metrics, Send, Sent, counted
+from fanfold.calls import REHEARSAL, Call, CallBroker, Send, Sent
 from fanfold.errors import CallFailed
-from fanfold.ledger import Ledger
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
-
-QUANTILES = (0.5, 0.9, 0.99)
 
 
 def install() -> None:
@@ -88,65 +83,3 @@ def _describe(span: Span, sent: Sent) -> None:
         span.set_attribute("fanfold.cost", reply.cost)
     if sent.batch is not None:
         span.set_attribute("fanfold.batch", sent.batch)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelCalls:
-    """A run's paid calls to one model.
-
-    `cost` is that of the calls whose price is known, None where that is none; `unpriced` counts the others.  `latency`
-    has the quantiles of calls that did not travel in a batch, in seconds.
-    """
-
-    model: str
-    calls: int
-    batched: int
-    input_tokens: int
-    output_tokens: int
-    cost: float | None
-    unpriced: int
-    retries: int
-    seconds: float
-    latency: Mapping[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class BatchCounts:
-    """A run's provider batches to one model in one state."""
-
-    model: str
-    state: str
-    batches: int
-    requests: int
-
-
-@dataclass(frozen=True, slots=True)
-class CallFacts:
-    """What a run asked of models; empty for a run that asked none."""
-
-    models: tuple[ModelCalls, ...]
-    batches: tuple[BatchCounts, ...]
-    counts: Metrics = field(default_factory=Metrics)
-
-    @classmethod
-    def of(cls, ledger: Ledger, run: int) -> CallFacts:
-        sums = (
-            "SELECT model, count(*), count(batch), coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), "
-            "sum(cost), count(*) - count(cost), sum(max(tries - 1, 0)), "
-            "total(CASE WHEN batch IS NULL THEN seconds END) FROM payment WHERE run = ? GROUP BY model ORDER BY model"
-        )
-        counts = (
-            "SELECT model, state, count(*), sum(requests) FROM batch WHERE run = ? "
-            "GROUP BY model, state ORDER BY model, state"
-        )
-        rows = list(ledger.read(sums, (run,)))
-        latencies = [_latency(ledger, run, model, calls - batched) for model, calls, batched, *_ in rows]
-        models = [ModelCalls(*values) for values in ((*row, latency) for row, latency in zip(rows, latencies))]
-        batches = tuple(BatchCounts(*row) for row in ledger.read(counts, (run,)))
-        return cls(tuple(models), batches, counted(ledger, run))
-
-
-def _latency(ledger: Ledger, run: int, model: str, count: int) -> dict[float, float]:
-    sql = "SELECT seconds FROM payment WHERE run = ? AND model = ? AND batch IS NULL ORDER BY seconds LIMIT 1 OFFSET ?"
-    places = {share: math.ceil(share * count) - 1 for share in QUANTILES} if count else {}
-    return {share: ledger.one(sql, (run, model, place))[0] for share, place in places.items()}

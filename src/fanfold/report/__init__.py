@@ -1,6 +1,6 @@
-"""What a run came to: its facts for programs and people, and one self-contained HTML file."""
+"""What a run came to: its figures for programs and people, and one self-contained HTML file."""
 
-from fanfold.report.facts import RunFacts, TrialRow, facts, find_run, status_of
+from fanfold.report.metrics import Metric, metrics
 from fanfold.report.page import write_report
 
-__all__ = ["RunFacts", "TrialRow", "facts", "find_run", "status_of", "write_report"]
+__all__ = ["Metric", "metrics", "write_report"]

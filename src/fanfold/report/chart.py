@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TypeVar
 
-from fanfold.ledger import Ledger
+from fanfold.ledger import RunView
 from fanfold.summary import Curve
 
 X = TypeVar("X")
@@ -19,12 +19,12 @@ WIDTH, HEIGHT = 900, 320
 LEFT, RIGHT, TOP, BOTTOM = 70, 15, 15, 35
 
 
-def score_chart(ledger: Ledger, run: int, trials: int) -> str:
+def score_chart(view: RunView, trials: int) -> str:
     """An `<svg>` of at most `MOST_POINTS` dots and one line; a sentence where there are no scores yet."""
     every = max(1, -(-trials // MOST_POINTS))
     dots: list[tuple[int, float]] = []
     steps: list[tuple[int, float]] = []
-    for order, score, best, better in _scores(ledger, run):
+    for order, score, best, better in _scores(view):
         if order % every == 0 or better:
             dots.append((order, score))
         if better:
@@ -100,16 +100,12 @@ def _drawable(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]
     return _thin([(float(x), min(max(float(y), -LARGEST), LARGEST)) for x, y in points if math.isfinite(x + y)])
 
 
-def _scores(ledger: Ledger, run: int) -> Iterator[tuple[int, float, float, bool]]:
+def _scores(view: RunView) -> Iterator[tuple[int, float, float, bool]]:
     """Order, score, best so far and whether this trial raised it; only complete trials raise it."""
-    sql = (
-        "SELECT told, score, dropped FROM trial WHERE run = ? AND told IS NOT NULL AND typeof(score) = 'real' "
-        "ORDER BY told"
-    )
     best: float | None = None
-    for order, exact, dropped in ledger.read(sql, (run,)):
+    for order, exact, complete in view.scores():
         score = min(max(exact, -LARGEST), LARGEST)
-        better = dropped is None and (best is None or score > best)
+        better = complete and (best is None or score > best)
         if better:
             best = score
         yield order, score, score if best is None else best, better

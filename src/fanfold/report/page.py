@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.files import replacing
-from fanfold.ledger import Ledger
+from fanfold.ledger import Ledger, MatrixSlice, RunView, TrialRow
 from fanfold.redaction import redact
 from fanfold.report.chart import line_chart, score_chart
-from fanfold.report.facts import RunFacts, TrialRow, facts, find_run
+from fanfold.report.metrics import metrics
 from fanfold.summary import Summary, cell_text
-from fanfold.types import Case, Failed, Outcome
+from fanfold.texts import number
 
 TOP = 30
 MOST_CASES = 60
@@ -64,7 +63,7 @@ def write_report(ledger: Ledger | str | Path, run_name: str, path: str | Path) -
     if not isinstance(ledger, Ledger):
         with Ledger(ledger, readonly=True) as opened:
             return write_report(opened, run_name, path)
-    text = page(ledger, facts(ledger, find_run(ledger, run_name), TOP))
+    text = page(RunView.open(ledger, run_name))
     try:
         with replacing(path) as file:
             file.write(redact(text).encode(errors="backslashreplace"))
@@ -73,9 +72,10 @@ def write_report(ledger: Ledger | str | Path, run_name: str, path: str | Path) -
     return path
 
 
-def page(ledger: Ledger, run: RunFacts) -> str:
+def page(view: RunView) -> str:
     """The whole document."""
-    name = escape(run.info.name)
+    info, best = view.info, list(view.trials(order="best", which="complete", count=TOP, blobs=False))
+    name = escape(info.name)
     parts = [
         "<!doctype html>",
         f'<html lang="en"><head><meta charset="utf-8"><title>{name} · Fanfold</title>',
@@ -83,44 +83,32 @@ def page(ledger: Ledger, run: RunFacts) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<style>{_STYLE}</style></head><body>",
         f"<h1>{name}</h1>",
-        f"<p>{escape(run.status)}{escape(f': {run.info.reason}') if run.info.reason else ''}</p>",
-        _numbers(run),
-        *(f"<p>{escape(line)}</p>" for line in run.money.lines()),
-        *_best(run.best),
-        *_summary(run.summary),
+        f"<p>{escape(view.status)}{escape(f': {info.reason}') if info.reason else ''}</p>",
+        _numbers(view),
+        *(f"<p>{escape(line)}</p>" for line in view.costs().lines()),
+        *_best(best),
+        *_summary(view.summary()),
         "<h2>Scores in the order of telling</h2>",
-        f'<div class="box">{score_chart(ledger, run.info.id, run.info.trials)}</div>',
-        *_heat(run),
-        *_failures(run),
+        f'<div class="box">{score_chart(view, info.trials)}</div>',
+        *_heat(view, best),
+        *_failures(view),
         "<h2>Settings</h2>",
-        f"<pre>{_pretty({'identity': dict(run.info.identity), 'started as': dict(run.info.meta)})}</pre>",
+        f"<pre>{_pretty({'identity': dict(info.identity), 'started as': dict(info.meta)})}</pre>",
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
 
 
-def _numbers(run: RunFacts) -> str:
-    info = run.info
-    shown = {
-        "best score": _number(info.best),
-        "trials": f"{info.trials:,}",
-        "evaluations": f"{info.evaluations:,}",
-        "failures": f"{info.failures:,}",
-        "dropped early": f"{run.dropped:,}",
-        "reused": f"{run.reused:,}",
-        "cost": run.money.cost_text if run.money.calls else _number(info.cost),
-        "time": f"{info.elapsed:,.1f} s",
-        "evaluations a second": f"{run.per_second:,.1f}",
-        "started": time.strftime("%Y-%m-%d %H:%M", time.localtime(info.created)),
-    }
-    cells = (f"<div><span>{escape(key)}</span><b>{escape(value)}</b></div>" for key, value in shown.items())
+def _numbers(view: RunView) -> str:
+    cells = (f"<div><span>{escape(each.label)}</span><b>{escape(each.text)}</b></div>" for each in metrics(view))
     return f'<div class="numbers">{"".join(cells)}</div>'
 
 
-def _best(best: TrialRow | None) -> list[str]:
-    if best is None:
+def _best(trials: Sequence[TrialRow]) -> list[str]:
+    if not trials:
         return ["<h2>Best candidate</h2>", "<p>No trial has finished completely.</p>"]
-    return [f"<h2>Best candidate <small>trial {best.number}</small></h2>", f"<pre>{_pretty(best.candidate)}</pre>"]
+    head = f"<h2>Best candidate <small>trial {trials[0].number}</small></h2>"
+    return [head, f"<pre>{_pretty(trials[0].candidate)}</pre>"]
 
 
 def _summary(summary: Summary | None) -> list[str]:
@@ -142,52 +130,54 @@ def _summary(summary: Summary | None) -> list[str]:
     return parts
 
 
-def _heat(run: RunFacts) -> list[str]:
+def _heat(view: RunView, best: Sequence[TrialRow]) -> list[str]:
     """Candidates by cases, coloured within each case from its lowest to its highest score."""
-    if not run.top:
+    if not best:
         return []
-    cases = run.cases[:MOST_CASES]
-    scales = {case.id: _scale(row.outcomes.get(case.id) for row in run.top) for case in cases}
-    head = "".join(f"<th>{escape(case.id)}</th>" for case in cases)
-    rows = (_heat_row(row, cases, scales) for row in run.top)
-    more = f"<p>The first {MOST_CASES} of {len(run.cases)} cases.</p>" if len(run.cases) > MOST_CASES else ""
+    count = view.progress().cases
+    matrix = view.matrix([row.number for row in best], range(min(count, MOST_CASES)))
+    head = "".join(f"<th>{escape(case)}</th>" for case in matrix.cases)
+    more = f"<p>The first {MOST_CASES} of {count} cases.</p>" if count > MOST_CASES else ""
     return [
-        f"<h2>The best {len(run.top)} trials by case</h2>{more}",
+        f"<h2>The best {len(best)} trials by case</h2>{more}",
         f'<div class="box"><table class="heat"><tr><th>trial</th><th>score</th>{head}</tr>',
-        *rows,
+        *_heat_rows(matrix, best),
         "</table></div>",
     ]
 
 
-def _heat_row(row: TrialRow, cases: Sequence[Case], scales: dict[str, tuple[float, float]]) -> str:
-    cells = "".join(_heat_cell(row.outcomes.get(case.id), scales[case.id]) for case in cases)
-    return f"<tr><td>{row.number}</td><td>{_number(row.score)}</td>{cells}</tr>"
+def _heat_rows(matrix: MatrixSlice, best: Sequence[TrialRow]) -> Iterable[str]:
+    scales = [_scale(column) for column in zip(*matrix.cells)]
+    for row, cells in zip(best, matrix.cells):
+        shown = "".join(_heat_cell(cell, scale) for cell, scale in zip(cells, scales))
+        yield f"<tr><td>{row.number}</td><td>{number(row.score)}</td>{shown}</tr>"
 
 
-def _heat_cell(outcome: Outcome | None, scale: tuple[float, float]) -> str:
-    if outcome is None:
+def _heat_cell(cell: float | str | None, scale: tuple[float, float]) -> str:
+    if cell is None:
         return '<td class="none">–</td>'
-    if isinstance(outcome, Failed):
-        return f'<td class="failed">{escape(outcome.kind)}</td>'
+    if isinstance(cell, str):
+        return f'<td class="failed">{escape(cell)}</td>'
     low, high = scale
     # Halves, because the difference of two scores may be more than a float can hold.
-    share = (outcome.score / 2 - low / 2) / (high / 2 - low / 2) if high / 2 > low / 2 else 0.5
+    share = (cell / 2 - low / 2) / (high / 2 - low / 2) if high / 2 > low / 2 else 0.5
     red, green, blue = (round(a + (b - a) * share) for a, b in ((244, 120), (233, 190), (205, 245)))
-    return f'<td class="cell" style="background:rgb({red},{green},{blue})">{_number(outcome.score)}</td>'
+    return f'<td class="cell" style="background:rgb({red},{green},{blue})">{number(cell)}</td>'
 
 
-def _scale(outcomes: Iterable[Outcome | None]) -> tuple[float, float]:
-    scores = [outcome.score for outcome in outcomes if outcome is not None and not isinstance(outcome, Failed)]
+def _scale(cells: Iterable[float | str | None]) -> tuple[float, float]:
+    scores = [cell for cell in cells if isinstance(cell, int | float)]
     return (min(scores), max(scores)) if scores else (0.0, 0.0)
 
 
-def _failures(run: RunFacts) -> list[str]:
-    if not run.failures:
+def _failures(view: RunView) -> list[str]:
+    failures = view.failures()
+    if not failures:
         return []
     rows = (
         f"<tr><td>{escape(kind.kind)}</td><td>{kind.count}</td><td>trial {kind.trial}, {escape(kind.case)}</td>"
         f"<td>{escape(_short(kind.message))}</td></tr>"
-        for kind in run.failures
+        for kind in failures
     )
     head = "<tr><th>kind</th><th>count</th><th>first</th><th>its message</th></tr>"
     return ["<h2>Failures</h2>", f'<div class="box"><table>{head}', *rows, "</table></div>"]
@@ -200,7 +190,3 @@ def _pretty(value: Any) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} … ({len(text):,} characters)"
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.5g}"

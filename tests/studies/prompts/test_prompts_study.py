@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from fanfold.cli import cli
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
-from fanfold.models import telemetry
 from fanfold.strategies.pareto import fronts
 from fanfold.studies.prompts import Config, run_options, study
 from fanfold.studies.prompts.breeding import genome_of
@@ -67,7 +66,7 @@ def test_racing_saves_calls_and_the_summary_counts_them(searched: Any) -> None:
     ran = run.progress.told_evaluations - run.progress.reused
     assert calls["full"] == 60 * 24
     assert calls["saved"] == calls["full"] - ran > 0
-    facts = telemetry.CallFacts.of(run.ledger, run.ledger.run("r").id)
+    facts = run.view.calls()
     assert calls["made"] == facts.counts.calls
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.calls import Call, CallBroker, Reply, Sent
-from fanfold.ledger import Insert
+from fanfold.ledger import Insert, all_answered, batch_items, live_batches, remote_batches, replies_kept
 from fanfold.models.batch.protocol import Line
 from fanfold.models.model import Model
 
@@ -84,14 +84,11 @@ class Book:
         places: dict[bytes, list[tuple[Batch, str]]] = {}
         if self._ledger is None:
             return places
-        sql = "SELECT * FROM batch WHERE state = 'submitted' OR (state = 'intent' AND run IS ?)"
-        for row in list(self._ledger.read(sql, (self._run,))):
+        for row in live_batches(self._ledger, self._run):
             batch = Batch(*row)
             if self._noted_late(batch):
                 continue
-            for custom_id, key in self._ledger.read(
-                "SELECT custom_id, key FROM batch_item WHERE tag = ?", (batch.tag,)
-            ):
+            for custom_id, key in batch_items(self._ledger, batch.tag):
                 batch.ids.add(custom_id)
                 places.setdefault(key, []).append((batch, custom_id))
         return places
@@ -99,10 +96,7 @@ class Book:
     def _noted_late(self, batch: Batch) -> bool:
         """Whether all replies of a batch of ours are safe, and only that was not written down."""
         assert self._ledger is not None
-        missing = (
-            "SELECT 1 FROM batch_item i WHERE tag = ? AND NOT EXISTS (SELECT 1 FROM call WHERE key = i.key) LIMIT 1"
-        )
-        if self._commits is None or batch.run != self._run or list(self._ledger.read(missing, (batch.tag,))):
+        if self._commits is None or batch.run != self._run or not all_answered(self._ledger, batch.tag):
             return False
         batch.state = "done"
         self._commits.put(Insert.BATCH, batch.row())
@@ -110,10 +104,7 @@ class Book:
 
     def remotes(self, batch: Batch) -> set[str]:
         """The provider's ids of all other batches in the ledger that are known for certain."""
-        if self._ledger is None:
-            return set()
-        sql = "SELECT remote FROM batch WHERE remote IS NOT NULL AND tag <> ? AND state <> 'intent'"
-        return {remote for (remote,) in self._ledger.read(sql, (batch.tag,))}
+        return set() if self._ledger is None else remote_batches(self._ledger, batch.tag)
 
     async def intend(self, batch: Batch) -> None:
         """Write down, durably, what is about to be submitted."""
@@ -138,6 +129,4 @@ class Book:
             return True
         await self._commits.flush()
         brought = sum(isinstance(line, Reply) for line in (batch.lines or {}).values())
-        sql = "SELECT count(*) FROM batch_item i JOIN call c ON c.key = i.key WHERE i.tag = ? AND c.batch = i.tag"
-        ((safe,),) = self._ledger.read(sql, (batch.tag,))
-        return int(safe) >= brought and batch.run == self._run
+        return replies_kept(self._ledger, batch.tag) >= brought and batch.run == self._run

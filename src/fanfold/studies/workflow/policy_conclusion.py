@@ -76,9 +76,7 @@ class Update:
 
 def timed(run: Run[Any]) -> dict[int, tuple[float, float]]:
     """Of every trial, how many seconds its evaluation took, and when it began."""
-    sql = "SELECT trial, seconds, started FROM evaluation WHERE run = ?"
-    rows = run.ledger.read(sql, (run.ledger.run(run.id).id,))
-    return {trial: (seconds, started) for trial, seconds, started in rows}
+    return {trial: (seconds, started) for trial, _, started, seconds in run.view.times()}
 
 
 def curve(results: Iterable[Result[Any]], per_update: int, total: int, seconds: Mapping[int, float]) -> list[Update]:

@@ -1,0 +1,128 @@
+"""What runs have paid for model calls, as the ledger says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fanfold.ledger.records import Metrics
+
+if TYPE_CHECKING:
+    from fanfold.ledger.store import Ledger
+
+#: All prices and costs are in it.
+CURRENCY = "USD"
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What a run, with the runs beside it, has paid for model calls.
+
+    `cost` is in US dollars, that of all calls whose price is known; `unpriced` counts the others, and `estimated` those
+    whose reply came without usage, so that their tokens are estimated from the text.  `batched` calls were paid at half
+    price; `full_price` says why calls that were to go in a batch were not.  Calls answered from the ledger
+    (`from_ledger`) or by an equal one in flight (`shared`) are paid once, and not among `calls`.
+    """
+
+    calls: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    estimated: int = 0
+    batched: int = 0
+    full_price: Mapping[str, int] = field(default_factory=dict)
+    from_ledger: int = 0
+    shared: int = 0
+    #: Tries that got no reply although they were sent, and what they may have cost at most.
+    lost: int = 0
+    at_risk: float = 0.0
+    currency: str = CURRENCY
+
+    @classmethod
+    def of(cls, ledger: Ledger, *runs: int) -> Spending:
+        """The payments of these runs together."""
+        marks = f"({','.join('?' * len(runs))})"
+        sums = (
+            "SELECT count(*), total(cost), count(*) - count(cost), coalesce(sum(input_tokens), 0), "
+            "coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0), coalesce(sum(estimated), 0), "
+            f"count(batch) FROM payment WHERE run IN {marks}"
+        )
+        reasons = (
+            f"SELECT why_full, count(*) FROM payment WHERE run IN {marks} AND why_full IS NOT NULL AND batch IS NULL "
+            "GROUP BY why_full ORDER BY count(*) DESC, why_full"
+        )
+        brokers = list(ledger.read(f"SELECT run, counts FROM desk WHERE run IN {marks}", runs))
+        counts = [ledger.value(text, Metrics, what=f"the counts of run {run}") for run, text in brokers]
+        names = ("calls", "cost", "unpriced", "input_tokens", "output_tokens", "cached_tokens", "estimated", "batched")
+        return cls(
+            **dict(zip(names, ledger.one(sums, runs))),
+            full_price=dict(ledger.read(reasons, runs)),
+            from_ledger=sum(each.cached for each in counts),
+            shared=sum(each.shared for each in counts),
+            lost=sum(each.lost for each in counts),
+            at_risk=sum(each.at_risk for each in counts),
+        )
+
+    @classmethod
+    def whole(cls, ledger: Ledger, run: int) -> Spending:
+        """What a run and the runs that belong to it have paid."""
+        return cls.of(ledger, *belonging(ledger, run))
+
+    @property
+    def cost_text(self) -> str:
+        """The cost with its currency, for people; what is not known is not called 0."""
+        return cost_text(self.cost, self.unpriced, self.calls)
+
+    def lines(self) -> list[str]:
+        """A run's calls and their cost in a sentence or two; nothing for a run without any."""
+        if not self.calls and not self.from_ledger:
+            return []
+        spared = f" ({self.from_ledger:,} more answered from the ledger)" if self.from_ledger else ""
+        cached = f" ({self.cached_tokens:,} of them cached)" if self.cached_tokens else ""
+        guessed = f", tokens estimated for {self.estimated:,} calls" if self.estimated else ""
+        tokens = f"{self.input_tokens:,} input tokens{cached}, {self.output_tokens:,} output tokens"
+        lines = [f"{self.calls:,} model calls{spared}, {tokens}, cost {self.cost_text}{guessed}", *self._prices()]
+        if self.lost:
+            lines.append(f"{self.lost:,} tries got no reply, and may have been charged too: {self._risk()}")
+        return lines
+
+    def _risk(self) -> str:
+        return f"up to {cost_text(self.at_risk)}" if self.at_risk else "nobody knows how much"
+
+    def _prices(self) -> list[str]:
+        if not self.batched and not self.full_price:
+            return []
+        full = self.calls - self.batched
+        reasons = [(why, count) for why, count in self.full_price.items()]
+        if rest := full - sum(self.full_price.values()):
+            reasons.append(("not for a batch", rest))
+        said = "; ".join(why if count == full else f"{why} ({count:,})" for why, count in reasons)
+        why = f"; {full:,} at full price: {said}" if full else ""
+        return [f"{self.batched:,} of {self.calls:,} calls at half price{why}"]
+
+
+def cost_text(cost: float, unpriced: int = 0, calls: int | None = None) -> str:
+    """An amount of money, of which `unpriced` of the `calls` are not a part because nobody knows their price."""
+    # Three digits that count, and never fewer than cents.
+    digits = max(2, 2 - math.floor(math.log10(cost))) if cost > 0 else 0
+    amount = f"{cost:,.{digits}f} {CURRENCY}"
+    if not unpriced:
+        return amount
+    unknown = f"{unpriced:,} call{'' if unpriced == 1 else 's'} of unknown price"
+    return f"unknown ({unknown})" if unpriced == calls else f"at least {amount} ({unknown})"
+
+
+#: The name of the run that a run belongs to.
+OWNER = "CASE WHEN json_valid(meta) THEN json_extract(meta, '$.belongs_to') END"
+
+
+def belonging(ledger: Ledger, run: int) -> list[int]:
+    """A run and the runs that belong to it, in the order in which they began."""
+    # Their names begin with that of the run and a dot, which finds them without a look at the others.
+    sql = f"SELECT id FROM run WHERE name > ?1 || '.' AND name < ?1 || '/' AND {OWNER} = ?1 ORDER BY id"
+    (name,) = ledger.one("SELECT name FROM run WHERE id = ?", (run,))
+    return [run, *(int(id) for (id,) in ledger.read(sql, (name,)))]

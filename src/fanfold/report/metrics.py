@@ -1,0 +1,42 @@
+"""The figures of a run.  A metric added here is shown by `fanfold show`, `fanfold compare` and the report."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from fanfold.ledger import RunView
+from fanfold.texts import duration, number
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One figure: its `key` and `value` for programs, its `label` and `text` for people."""
+
+    key: str
+    label: str
+    value: Any
+    text: str
+
+
+def metrics(view: RunView) -> list[Metric]:
+    """The figures of a run in the order of reading."""
+    info, progress, timings, money = view.info, view.progress(), view.timings(), view.costs()
+    dropped = len(view.numbers(which="dropped"))
+    per_second = timings.evaluations / info.elapsed if info.elapsed > 0 else 0.0
+    each = 1000 * timings.busy / timings.evaluations if timings.evaluations else None
+    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.created))
+    return [
+        Metric("best", "best score", info.best, number(info.best)),
+        Metric("trials", "trials", info.trials, f"{info.trials:,}"),
+        Metric("dropped", "dropped early", dropped, f"{dropped:,}"),
+        Metric("evaluations", "evaluations", info.evaluations, f"{info.evaluations:,}"),
+        Metric("reused", "reused", progress.reused, f"{progress.reused:,}"),
+        Metric("failures", "failures", info.failures, f"{info.failures:,}"),
+        Metric("cost", "cost", info.cost, money.cost_text if money.calls else number(info.cost)),
+        Metric("elapsed", "time", info.elapsed, duration(info.elapsed)),
+        Metric("evaluations_per_second", "evaluations a second", per_second, f"{per_second:,.1f}"),
+        Metric("milliseconds", "ms an evaluation", each, "-" if each is None else f"{each:.3g}"),
+        Metric("created", "started", info.created, started),
+    ]
