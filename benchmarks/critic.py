@@ -27,13 +27,13 @@ from measure import Line, Sampled, Table, Target
 
 from fanfold.encoding import derive_seed
 from fanfold.stats import mean, spearman
-from fanfold.studies.critic import Config, Generate, Step, queries_of, study
-from fanfold.studies.critic.batch import fitness
-from fanfold.studies.critic.critic import Critic
-from fanfold.studies.critic.domain import response_of
-from fanfold.studies.critic.features import CUES, NAMES, cues
-from fanfold.studies.critic.search import Search
+from fanfold.strategies import Sweep
+from fanfold.studies.critic import CriticConfig, Generate, Step, queries_of, study
+from fanfold.studies.critic.evaluator import CriticEvaluator, response_of, slots
+from fanfold.studies.critic.features import CUES, cues
 from fanfold.studies.critic.simulated import kind_of, preference
+from fanfold.studies.critic.strategy import CriticStrategy
+from fanfold.study import Study
 from fanfold.types import Ok
 from models import parse, publish
 
@@ -71,12 +71,12 @@ class Seen:
     within: float | None
 
 
-def config_of(sizes: Sizes, seed: int, **changes: Any) -> Config:
+def config_of(sizes: Sizes, seed: int, **changes: Any) -> CriticConfig:
     settings: dict[str, Any] = {"model": MODEL, "feedback": "simulated", "total": sizes.queries, "seed": seed}
-    return Config(**{**settings, "bootstrap_queries": min(20, sizes.queries // 4), **changes})
+    return CriticConfig(**{**settings, "bootstrap_queries": min(20, sizes.queries // 4), **changes})
 
 
-def run(config: Config) -> Seen:
+def run(config: CriticConfig) -> Seen:
     """One run of the study, and the truth about it."""
     done = replace(study(config), conclude=None).run(EXECUTOR)
     worth: dict[int, list[float]] = {}
@@ -103,20 +103,23 @@ def run(config: Config) -> Seen:
     )
 
 
-def fixed(config: Config) -> tuple[float, float]:
+def fixed(config: CriticConfig) -> tuple[float, float]:
     """The best of the first population in hindsight: at the usual temperature, and at the best one."""
     queries = queries_of(config)
-    search = Search(config, queries)
+    search = CriticStrategy(config, queries)
     search.begin(derive_seed(config.seed, "strategy"))
     prompts, asked = [member.prompt for member in search.population.members], queries[config.total // 2 :]
     found: dict[float, float] = {}
     for temperature in config.temperatures:
-        answers = fitness(prompts, asked, Critic(len(NAMES)), MODEL, temperature=temperature, executor="async:64")
-        worth = [
-            statistics.fmean(preference(query, text or "") for query, text in zip(asked, row))
-            for row in answers.responses
-        ]
-        found[temperature] = max(worth)
+        warm = (temperature,) * len(prompts)
+        steps = [Generate(number, query, tuple(prompts), warm) for number, query in enumerate(asked)]
+        answering = Study(Sweep(steps), CriticEvaluator(MODEL), slots(len(prompts)))
+        worth: dict[str, list[float]] = {}
+        for result in answering.run("async:64").results():
+            for slot, outcome in result.outcomes.items():
+                text, _ = response_of(outcome.data) or ("", 0) if isinstance(outcome, Ok) else ("", 0)
+                worth.setdefault(slot, []).append(preference(asked[result.number], text))
+        found[temperature] = max(map(statistics.fmean, worth.values()))
     return found[0.7], max(found.values())
 
 

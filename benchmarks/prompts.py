@@ -26,9 +26,9 @@ from fanfold.encoding import derive_seed
 from fanfold.models import model
 from fanfold.schedule import Schedule
 from fanfold.stats import bootstrap
-from fanfold.studies.prompts import Config, study
+from fanfold.studies.prompts import PromptsConfig, study
 from fanfold.studies.prompts.breeding import PromptBreeder
-from fanfold.studies.prompts.domain import Evaluate, cases, shots
+from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
 from fanfold.studies.prompts.genome import Genome
 from fanfold.studies.prompts.operators import Material
 from fanfold.studies.prompts.simulated import quality
@@ -118,7 +118,7 @@ def searched(name: str, task: str, calls: int, seeds: int) -> Table:
 
 def ours(name: str, task: str, calls: int, seed: int, settings: dict[str, Any]) -> tuple[float, float]:
     random = settings.pop("random", False)
-    config = Config(task=task, model=(name,), trials=100_000, seed=seed, finalists=2, **SIZES[name], **settings)
+    config = PromptsConfig(task=task, model=(name,), trials=100_000, seed=seed, finalists=2, **SIZES[name], **settings)
     # The calls on validation problems belong to the search, those on held-out problems do not.
     validation = 0 if random else config.finalists * SIZES[name]["validation"]
     work = study(config)
@@ -165,7 +165,7 @@ def gepa(url: str | None, name: str, task: str, calls: int, seed: int) -> tuple[
         raise RuntimeError(f"failed: {(done.stderr.strip().splitlines() or ['without a word'])[-1][:160]}")
     answer = json.loads(done.stdout.strip().splitlines()[-1])
     genome = Genome.of(answer["instruction"])
-    evaluate = Evaluate(work, shots(split.examples), (name,))
+    evaluate = PromptsEvaluator(work, shots(split.examples), (name,))
     run = Study(Sweep([genome]), evaluate, cases(split.held_out, (name,))).run("async:4")
     assert run.best is not None and run.best.score is not None
     run.ledger.close()
@@ -239,7 +239,7 @@ def raced(sizes: Sizes) -> Table:
 
 
 def contest(task: Task, split: Split, genomes: list[Genome], schedule: Schedule, seed: int) -> tuple[Genome, int]:
-    evaluate = Evaluate(task, shots(split.examples), (PLANTED,))
+    evaluate = PromptsEvaluator(task, shots(split.examples), (PLANTED,))
     work: Study[Any] = Study(
         Sweep(genomes), evaluate, cases(split.train, (PLANTED,)), schedule=schedule, window=4, seed=seed
     )
@@ -300,7 +300,7 @@ async def _all(url: str, population: int, problems: int, sequential: int) -> dic
     genomes = list(dict.fromkeys(samples(task, split, 0, 4 * population)))[:population]
 
     async def timed(preset: str, executor: str, chosen: list[Genome], count: int) -> float:
-        evaluate = Evaluate(task, shots(split.examples), (f"openai/{preset}",), f"{url}/v1", limits=preset)
+        evaluate = PromptsEvaluator(task, shots(split.examples), (f"openai/{preset}",), f"{url}/v1", limits=preset)
         work: Study[Any] = Study(Sweep(chosen), evaluate, cases(split.train[:count], (f"openai/{preset}",)))
         began = time.perf_counter()
         run = await work.run_async(executor)

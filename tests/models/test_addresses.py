@@ -41,7 +41,7 @@ def test_an_address_that_carries_a_secret_is_refused_at_the_start_and_not_repeat
     with pytest.raises(ConfigError) as caught:
         model("qwen", base_url=url)
     assert PASSWORD not in str(caught.value) and "gate.example" in str(caught.value)
-    for config in (prompts.Config, critic.Config, secrets.Config):
+    for config in (prompts.plugin.config, critic.plugin.config, secrets.plugin.config):
         with pytest.raises(ConfigError, match=r"gate\.example"):
             config(base_url=url)
     done = CliRunner().invoke(cli, ["run", "prompts", "--model", "qwen", "--base-url", url, "--ledger", "runs.db"])

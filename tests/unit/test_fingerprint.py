@@ -800,7 +800,7 @@ for name, settings in (
     ("workflow", {}), ("workflow", {"mode": "ppo"}), ("neuro", {}),
 ):
     module = importlib.import_module(f"fanfold.studies.{name}")
-    made = Identity.of(module.study(module.Config(**settings)))
+    made = Identity.of(module.plugin.build(module.plugin.config(**settings)))
     print(name, made.unknown(*made.prints) or "known", encode(made.record))
 """
 
@@ -840,7 +840,7 @@ def test_a_changed_setting_of_a_study_is_named(
     study: str, first: dict[str, Any], other: dict[str, Any], named: str
 ) -> None:
     module = importlib.import_module(f"fanfold.studies.{study}")
-    before, after = (Identity.of(module.study(module.Config(**settings))) for settings in (first, other))
+    before, after = (Identity.of(module.plugin.build(module.plugin.config(**settings))) for settings in (first, other))
     assert named in str(after.changes(before.record).refused)
 
 

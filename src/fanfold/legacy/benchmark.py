@@ -15,7 +15,7 @@ from fanfold.errors import CallFailed, ConfigError
 from fanfold.legacy.pipeline import AsyncEvaluationPipeline, evaluator, problems_of, task_of
 from fanfold.legacy.settings import AsyncEvolutionConfig, Settings
 from fanfold.legacy.words import PromptGenome, WordBreeder, as_candidate, tokens_of
-from fanfold.studies.prompts.domain import cases
+from fanfold.studies.prompts.evaluator import cases
 
 
 @dataclass(frozen=True)

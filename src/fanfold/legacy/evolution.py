@@ -27,7 +27,7 @@ from fanfold.legacy.words import WordBreeder, as_candidate
 from fanfold.schedules import Racing
 from fanfold.strategies import Genetic
 from fanfold.strategies.breeding import SelectionKind
-from fanfold.studies.prompts.domain import cases
+from fanfold.studies.prompts.evaluator import cases
 from fanfold.studies.prompts.tasks import Task
 from fanfold.study import Study
 from fanfold.sync import run_sync

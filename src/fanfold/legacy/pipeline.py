@@ -18,7 +18,7 @@ from fanfold.legacy.words import PromptGenome, Words, as_candidate, tokens_of
 from fanfold.models import Model
 from fanfold.strategies import Sweep
 from fanfold.studies.prompts.breeding import genome_of
-from fanfold.studies.prompts.domain import Evaluate, cases
+from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases
 from fanfold.studies.prompts.genome import Genome
 from fanfold.studies.prompts.tasks import Problem, Split, Task, load
 from fanfold.study import Study
@@ -32,7 +32,7 @@ AnyProblem: TypeAlias = Problem | tuple[str, Any] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Asking(Evaluate):
+class Asking(PromptsEvaluator):
     """The study's evaluator, with models that are asked as old settings say."""
 
     ask: Callable[[str], Model] = settings.asked

@@ -60,7 +60,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Sequence[float]], float], float]] = {
 
 
 @dataclass(frozen=True)
-class Config:
+class FunctionsConfig:
     """Which function is minimised, and how long."""
 
     function: Literal["sphere", "rastrigin", "ackley", "rosenbrock", "griewank"] = field(
@@ -87,7 +87,7 @@ class Config:
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class FunctionEvaluator:
     """Minus the value of the function at the candidate, as moved by the case."""
 
     function: str
@@ -103,7 +103,7 @@ class Evaluate:
         return -FUNCTIONS[self.function][0]([candidate[f"x{i}"] - moved for i, moved in enumerate(case.data)])
 
 
-def study(config: Config) -> Study[Any]:
+def study(config: FunctionsConfig) -> Study[Any]:
     """The search that a config describes."""
     half, cases = FUNCTIONS[config.function][1], []
     space = Space({f"x{i}": Float(-half, half) for i in range(config.dimensions)})
@@ -113,7 +113,7 @@ def study(config: Config) -> Study[Any]:
         cases.append(Case(f"shift-{number}", shift))
     return Study(
         Genetic(space, population=config.population),
-        Evaluate(config.function, config.delay),
+        FunctionEvaluator(config.function, config.delay),
         cases,
         stop=MaxTrials(config.trials),
         seed=config.seed,
@@ -121,4 +121,4 @@ def study(config: Config) -> Study[Any]:
     )
 
 
-plugin = StudyPlugin(Config, study)
+plugin = StudyPlugin(FunctionsConfig, study)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fanfold.studies.critic.actor import KL_BOUND, SIGNALS, Actor, Decision, Policy, advantages, pick
+from fanfold.studies.critic.actor import KL_BOUND, SIGNALS, Actor, ChoicePolicy, Decision, advantages, pick
 
 signals = st.lists(st.lists(st.floats(-3, 3), min_size=3, max_size=3), min_size=2, max_size=6)
 
 
 def decision(
-    policy: Policy, options: list[list[float]], terms: list[tuple[int, float, float]], blind: float
+    policy: ChoicePolicy, options: list[list[float]], terms: list[tuple[int, float, float]], blind: float
 ) -> Decision:
     return Decision(options, policy.probabilities(options, blind).tolist(), blind, terms)
 
@@ -26,7 +26,7 @@ def test_a_choice_better_than_its_group_becomes_likelier_and_a_worse_one_less(
 ) -> None:
     chosen = which % len(options)
     for advantage in (1.0, -1.0):
-        policy = Policy([0.3, -0.2, 0.1])
+        policy = ChoicePolicy([0.3, -0.2, 0.1])
         made = decision(policy, options, [(chosen, advantage, 1.0)], blind)
         policy.update([made])
         now = policy.probabilities(options, blind)[chosen]
@@ -35,7 +35,7 @@ def test_a_choice_better_than_its_group_becomes_likelier_and_a_worse_one_less(
 
 @given(st.lists(signals, min_size=1, max_size=5), st.floats(-50, 50), st.floats(0, 0.9))
 def test_no_update_goes_beyond_the_bound(groups: list[list[list[float]]], advantage: float, blind: float) -> None:
-    policy = Policy([5.0, -2.0, 0.0])
+    policy = ChoicePolicy([5.0, -2.0, 0.0])
     made = [decision(policy, options, [(0, advantage, 1.0), (1, -advantage, 0.3)], blind) for options in groups]
     moved = policy.update(made)
     actual = np.mean(
@@ -49,7 +49,7 @@ def test_no_update_goes_beyond_the_bound(groups: list[list[list[float]]], advant
 
 
 def test_a_group_without_differences_teaches_nothing() -> None:
-    policy = Policy([1.0, 1.0, 1.0])
+    policy = ChoicePolicy([1.0, 1.0, 1.0])
     options = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.5]]
     policy.update([decision(policy, options, [(i, a, 1.0) for i, a in enumerate(advantages([0.7, 0.7]))], 0.1)])
     assert policy.weights.tolist() == [1.0, 1.0, 1.0]
@@ -57,7 +57,7 @@ def test_a_group_without_differences_teaches_nothing() -> None:
 
 
 def test_many_updates_learn_which_signal_matters() -> None:
-    policy, rng = Policy([0.0, 0.0]), random.Random(1)
+    policy, rng = ChoicePolicy([0.0, 0.0]), random.Random(1)
     for _ in range(60):
         batch = []
         for _ in range(10):
@@ -70,7 +70,7 @@ def test_many_updates_learn_which_signal_matters() -> None:
 
 
 def test_the_clip_holds_one_decision_back_where_the_bound_on_all_of_them_would_not() -> None:
-    policy = Policy([0.0])
+    policy = ChoicePolicy([0.0])
     loud = decision(policy, [[0.0], [1.0]], [(1, 500.0, 1.0)], 0.0)
     silent = [decision(policy, [[0.0], [0.0]], [(0, 0.0, 1.0)], 0.0) for _ in range(60)]
     policy.update([loud, *silent])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.models import model
-from fanfold.studies.critic.feedback import Judge, Scored, aggregate, read, rules, source_of
+from fanfold.studies.critic.feedback import ModelJudge, Scored, aggregate, read, rules, source_of
 from fanfold.studies.critic.terminal import Human
 
 
@@ -143,9 +143,9 @@ def test_rules_give_a_score(query: str, response: str) -> None:
 # -- a judge -------------------------------------------------------------------------------------------------------
 
 
-def judge(answer: Callable[[str], str]) -> Judge:
+def judge(answer: Callable[[str], str]) -> ModelJudge:
     """A judge whose model is simulated."""
-    made = Judge("openai/judge")
+    made = ModelJudge("openai/judge")
     transport = _transport(lambda name, messages, params, rng: answer(messages[-1]["content"]))
     made.__dict__["asked"] = transport
     return made

@@ -16,24 +16,24 @@ from fanfold.errors import CallFailed, ReplayDivergence
 from fanfold.running import Run
 from fanfold.stop import MaxTrials
 from fanfold.strategy import Strategy
-from fanfold.studies.critic import ActorCriticParams, Config, Generate, Show, Step, queries_of, study
+from fanfold.studies.critic import ActorCriticParams, CriticConfig, Generate, Show, Step, queries_of, study
 from fanfold.studies.critic.conclusion import replayed
 from fanfold.studies.critic.feedback import Feedback, read
-from fanfold.studies.critic.search import Search
 from fanfold.studies.critic.simulated import planted_feedback, preference, respond
+from fanfold.studies.critic.strategy import CriticStrategy
 from fanfold.studies.critic.terminal import Human
 from fanfold.testing.strategies import StrategyConformance
 from fanfold.types import Failed, Ok, Outcome, Result, Trial
 
 
-def config(**changes: Any) -> Config:
+def config(**changes: Any) -> CriticConfig:
     settings: dict[str, Any] = {"model": "simulated/critic", "feedback": "simulated", "total": 16, "seed": 3}
-    return Config(**{**settings, "bootstrap_queries": 4, **changes})
+    return CriticConfig(**{**settings, "bootstrap_queries": 4, **changes})
 
 
-def begun(**changes: Any) -> Search:
+def begun(**changes: Any) -> CriticStrategy:
     made = config(**changes)
-    search = Search(made, queries_of(made))
+    search = CriticStrategy(made, queries_of(made))
     search.begin(3)
     return search
 
@@ -55,7 +55,7 @@ def answered(step: Step, broken: set[int] = frozenset()) -> dict[str, Outcome]: 
     return outcomes
 
 
-def drive(search: Search, most: int = 10_000, number: int = 0) -> list[Step]:
+def drive(search: CriticStrategy, most: int = 10_000, number: int = 0) -> list[Step]:
     """Ask and tell with the search's own window, in order."""
     asked: list[Step] = []
     waiting: list[Trial[Step]] = []
@@ -77,7 +77,7 @@ class TestConformance(StrategyConformance):
 
     def make(self) -> Strategy[Any]:
         made = config(total=30)
-        return Search(made, queries_of(made))
+        return CriticStrategy(made, queries_of(made))
 
 
 # -- one step ------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_of_two_the_preferred_is_credited_with_a_success_and_the_other_with_a_fa
 
 def test_a_short_list_of_queries_is_gone_through_again_with_new_samples() -> None:
     made = config(total=7)
-    search = Search(made, ("Why?", "How?", "Who?"))
+    search = CriticStrategy(made, ("Why?", "How?", "Who?"))
     search.begin(1)
     steps = [step for step in drive(search) if isinstance(step, Generate)]
     assert [(step.query, step.sample) for step in steps] == [
@@ -258,7 +258,7 @@ def test_a_saved_search_goes_on_as_if_nothing_had_happened(cut: int, concurrent:
     assert trace(cut) == trace(None)
 
 
-def run(made: Config, executor: str = "inline", **how: Any) -> Run[Any]:
+def run(made: CriticConfig, executor: str = "inline", **how: Any) -> Run[Any]:
     return replace(study(made), conclude=None).run(executor, **how)
 
 

@@ -18,24 +18,18 @@ from hypothesis import strategies as st
 
 from fanfold.config import describe, from_mapping
 from fanfold.errors import ConfigError
-from fanfold.models import model
-from fanfold.models.simulated import SimulatedTransport
-from fanfold.simulator.config import Answer, SimulatorConfig
-from fanfold.simulator.core import Simulator
 from fanfold.studies.critic import (
     ActorCriticParams,
-    Config,
+    CriticConfig,
     EvolutionaryParams,
     RewardWeights,
     queries_of,
     run_options,
     study,
 )
-from fanfold.studies.critic.batch import fitness
 from fanfold.studies.critic.conclusion import slope
-from fanfold.studies.critic.critic import Critic
-from fanfold.studies.critic.features import CUES, NAMES, cues, features
-from fanfold.studies.critic.genome import BANK, Prompt, first_prompts
+from fanfold.studies.critic.features import CUES, cues
+from fanfold.studies.critic.genome import Prompt
 from fanfold.studies.critic.queries import BUILT_IN, load_queries
 from fanfold.studies.critic.simulated import (
     NOISE,
@@ -60,12 +54,12 @@ def test_the_documented_parameters_have_their_documented_defaults() -> None:
     }  # fmt: skip
     assert vars(ActorCriticParams()) == {"num_candidates": 5, "update_interval": 10, "exploration": 0.1}
     assert list(vars(RewardWeights()).values()) == [1.0, 0.8, 0.3, -0.001, -1.0]
-    assert Config().bootstrap_queries == 20
+    assert CriticConfig().bootstrap_queries == 20
 
 
 def test_every_setting_has_a_help() -> None:
-    assert all(each.help for each in describe(Config))
-    assert all(is_dataclass(each.default_factory) for each in fields(Config) if not each.metadata)  # type: ignore[misc]
+    assert all(each.help for each in describe(CriticConfig))
+    assert all(is_dataclass(each.default_factory) for each in fields(CriticConfig) if not each.metadata)  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
@@ -86,12 +80,12 @@ def test_every_setting_has_a_help() -> None:
 )
 def test_settings_that_cannot_work_are_refused_by_name(given_settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        from_mapping(Config, given_settings)
+        from_mapping(CriticConfig, given_settings)
 
 
 def test_feedback_that_cannot_be_had_is_refused_before_anything_is_paid() -> None:
     with pytest.raises(ConfigError, match="did you mean 'human'"):
-        study(Config(feedback="humans"))
+        study(CriticConfig(feedback="humans"))
 
 
 def test_queries_come_from_lines_or_from_json_lines(tmp_path: Path) -> None:
@@ -117,14 +111,14 @@ def test_our_own_queries_are_many_and_varied() -> None:
 
 
 def test_as_many_calls_run_at_once_as_there_can_be() -> None:
-    assert run_options(Config(concurrent=3)) == {"executor": "async:15"}
+    assert run_options(CriticConfig(concurrent=3)) == {"executor": "async:15"}
 
 
 def test_the_settings_can_be_read_without_numpy() -> None:
     code = (
         "import sys; sys.modules['numpy'] = None\n"
-        "from fanfold.studies.critic import Config, study\n"
-        "try:\n    study(Config())\nexcept ImportError as error:\n    print(type(error).__name__, error)"
+        "from fanfold.studies.critic import CriticConfig, study\n"
+        "try:\n    study(CriticConfig())\nexcept ImportError as error:\n    print(type(error).__name__, error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("MissingExtra") and "fanfold[critic]" in done.stdout
@@ -134,7 +128,7 @@ def test_the_settings_can_be_read_without_numpy() -> None:
 
 
 def test_the_summary_says_what_was_found_and_learnt() -> None:
-    made = Config(**SIMULATED, total=30)
+    made = CriticConfig(**SIMULATED, total=30)
     done = study(made).run("async:8")
     assert done.summary is not None
     figures = done.summary.figures
@@ -161,52 +155,11 @@ def test_a_run_in_which_nobody_gave_feedback_is_summarised_too() -> None:
     async def silent(query: str, responses: tuple[str, ...]) -> Any:
         raise ValueError("nothing to say")
 
-    done = study(Config(**SIMULATED, total=3), feedback=silent).run()
+    done = study(CriticConfig(**SIMULATED, total=3), feedback=silent).run()
     assert done.summary is not None and done.summary.figures["unanswered"] == 3
 
 
 # -- batch mode ----------------------------------------------------------------------------------------------------
-
-
-def taught() -> Critic:
-    critic, rng = Critic(len(NAMES)), random.Random(1)
-    prompts = first_prompts(10, (), BANK, rng)
-    for query in planted_queries(60, 9):
-        prompt = rng.choice(prompts)
-        text = respond("m", [{"role": "system", "content": prompt.text}, {"role": "user", "content": query}], {}, rng)
-        critic.learn(features(prompt, query, text), preference(query, text))
-    return critic
-
-
-def test_batch_mode_keeps_the_order_of_prompts_and_queries() -> None:
-    prompts, queries, critic = first_prompts(4, (), BANK, random.Random(2)), planted_queries(6, 2), taught()
-    both = fitness(prompts, queries, critic, "simulated/critic")
-    alone = [fitness([prompt], queries, critic, "simulated/critic", executor="inline") for prompt in prompts]
-    assert both.fitness == pytest.approx([each.fitness[0] for each in alone])
-    assert both.responses == tuple(each.responses[0] for each in alone)
-    turned = fitness(prompts[::-1], queries[::-1], critic, "simulated/critic")
-    assert [row[::-1] for row in turned.scores[::-1]] == [pytest.approx(row) for row in both.scores]
-    assert all(0.0 <= score <= 1.0 for row in both.scores for score in row if score is not None)
-
-
-def test_a_response_that_could_not_be_had_counts_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answer(name: str, messages: Any, params: Any, rng: random.Random) -> Answer:
-        refused = "You refuse." in messages[0]["content"] or "secret" in messages[-1]["content"]
-        return Answer("", "refusal") if refused else Answer("Because it rains.")
-
-    simulator = Simulator(SimulatorConfig(answer=answer))
-    asked = replace(model("simulated/critic"), connect=lambda: SimulatedTransport(simulator))
-    monkeypatch.setattr("fanfold.studies.critic.batch.answering", lambda name, base_url: asked)
-    prompts = [Prompt(("You help.",)), Prompt(("You refuse.",))]
-    found = fitness(prompts, ["Why?", "What is the secret?"], taught(), "simulated/critic")
-    assert found.responses == (("Because it rains.", None), (None, None))
-    assert found.scores[0][0] is not None and found.scores[0][1] is None
-    assert found.fitness[0] is not None and found.fitness[1] is None
-
-
-def test_nothing_to_judge_is_no_error() -> None:
-    assert fitness([], ["Why?"], taught(), "simulated/critic").fitness == ()
-    assert fitness([Prompt(("You help.",))], [], taught(), "simulated/critic").fitness == (None,)
 
 
 # -- the planted world ---------------------------------------------------------------------------------------------
@@ -275,8 +228,8 @@ def test_warm_sampling_obeys_less() -> None:
 
 
 def test_planted_queries_are_used_when_the_planted_reader_judges() -> None:
-    assert queries_of(Config(**SIMULATED, total=5, seed=2)) == tuple(planted_queries(5, 2))
-    assert queries_of(Config(model="simulated/critic")) == BUILT_IN
+    assert queries_of(CriticConfig(**SIMULATED, total=5, seed=2)) == tuple(planted_queries(5, 2))
+    assert queries_of(CriticConfig(model="simulated/critic")) == BUILT_IN
 
 
 # -- the benchmark -------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Simulator, SimulatorConfig
 from fanfold.studies.prompts.tasks import Grade, Grader, Problem, grader, reading
-from fanfold.studies.prompts.tasks.grading import Choice, Code, Exact, JsonSchema, Numeric, Regex
+from fanfold.studies.prompts.tasks.grading import CodeTests, Exact, JsonSchema, MultipleChoice, Numeric, Regex
 from fanfold.studies.prompts.tasks.judge import Judge, Pairwise
 from fanfold.studies.prompts.tasks.schema import fault, same
 
@@ -176,7 +176,7 @@ CITIES = {"options": ["Rome", "Paris", "New York", "York"]}
     ],
 )  # fmt: skip
 def test_a_choice_is_understood_by_letter_or_text(reply: str) -> None:
-    assert grade(Choice(), reply, "B", note=CITIES) == Grade(1.0, "B")
+    assert grade(MultipleChoice(), reply, "B", note=CITIES) == Grade(1.0, "B")
 
 
 @pytest.mark.parametrize(
@@ -188,28 +188,31 @@ def test_a_choice_is_understood_by_letter_or_text(reply: str) -> None:
     ],
 )  # fmt: skip
 def test_an_unclear_or_wrong_choice_is_wrong(reply: str) -> None:
-    assert grade(Choice(), reply, "B", note=CITIES).score == 0
+    assert grade(MultipleChoice(), reply, "B", note=CITIES).score == 0
 
 
 def test_a_longer_option_hides_a_shorter_one_inside_it() -> None:
-    assert grade(Choice(), "It is New York.", "C", note=CITIES).score == 1
-    assert grade(Choice(), "It is York.", "D", note=CITIES).score == 1
+    assert grade(MultipleChoice(), "It is New York.", "C", note=CITIES).score == 1
+    assert grade(MultipleChoice(), "It is York.", "D", note=CITIES).score == 1
     vitamins = {"options": ["vitamin B", "vitamin A", "vitamin D"]}
-    assert grade(Choice(), "Vitamin A.", "B", note=vitamins).score == 1
+    assert grade(MultipleChoice(), "Vitamin A.", "B", note=vitamins).score == 1
 
 
 def test_the_right_option_may_be_given_by_letter_text_or_position() -> None:
     for answer in ("B", "b", "Paris", 1):
-        assert grade(Choice(), "(B)", answer, note=CITIES).score == 1
-    assert grade(Choice(), "ocean: Pacific", "the Pacific", note={"options": ["the Pacific", "the Arctic"]}).score == 1
-    assert grade(Choice(), "2", "x", note={"options": {"1": "y", "2": "x"}}).score == 1
+        assert grade(MultipleChoice(), "(B)", answer, note=CITIES).score == 1
+    assert (
+        grade(MultipleChoice(), "ocean: Pacific", "the Pacific", note={"options": ["the Pacific", "the Arctic"]}).score
+        == 1
+    )
+    assert grade(MultipleChoice(), "2", "x", note={"options": {"1": "y", "2": "x"}}).score == 1
 
 
 def test_options_can_be_read_from_the_problem_itself() -> None:
     listed = "Where is the Louvre?\nA) Rome\n(B) Paris\nC. Lima"
-    assert grade(Choice(), "Paris", "B", input=listed).score == 1
-    assert Choice().check(Problem("1", "Where is the Louvre?", "B")).startswith("there are no options")
-    assert "none of the options" in Choice().check(Problem("1", listed, "D"))
+    assert grade(MultipleChoice(), "Paris", "B", input=listed).score == 1
+    assert MultipleChoice().check(Problem("1", "Where is the Louvre?", "B")).startswith("there are no options")
+    assert "none of the options" in MultipleChoice().check(Problem("1", listed, "D"))
 
 
 # -- regex ------------------------------------------------------------------------------------------------------------
@@ -349,15 +352,17 @@ DOUBLE = "def double(n):\n    return n + n\n"
     ],
 )
 def test_code_is_found_in_a_reply_and_run(reply: str) -> None:
-    assert grade(Code(), reply, TESTS) == Grade(1.0, "3 of 3 tests passed")
+    assert grade(CodeTests(), reply, TESTS) == Grade(1.0, "3 of 3 tests passed")
 
 
 def test_code_that_fails_a_test_is_wrong_or_partly_right() -> None:
     wrong = "def double(n):\n    return 2 * n if n else 1"
-    assert grade(Code(), wrong, TESTS) == Grade(0.0, "2 of 3 tests passed; assert double(0) == 0: AssertionError")
-    assert grade(Code(partial=True), wrong, TESTS).score == pytest.approx(2 / 3)
-    assert grade(Code(), "def double(n): return 7", TESTS).said.startswith("0 of 3 tests passed; double(4): gave 7")
-    assert "SyntaxError" in grade(Code(), "this is no code", TESTS).said
+    assert grade(CodeTests(), wrong, TESTS) == Grade(0.0, "2 of 3 tests passed; assert double(0) == 0: AssertionError")
+    assert grade(CodeTests(partial=True), wrong, TESTS).score == pytest.approx(2 / 3)
+    assert grade(CodeTests(), "def double(n): return 7", TESTS).said.startswith(
+        "0 of 3 tests passed; double(4): gave 7"
+    )
+    assert "SyntaxError" in grade(CodeTests(), "this is no code", TESTS).said
 
 
 def test_code_cannot_pass_by_forging_values_it_does_not_know() -> None:
@@ -367,13 +372,13 @@ for fd in range(3, 64):
     try: os.write(fd, b'{"value": true}\\n' * 9)
     except OSError: pass
 """
-    assert grade(Code(), forged, [["double(4)", 8], ["double(5)", 10]]).score == 0
+    assert grade(CodeTests(), forged, [["double(4)", 8], ["double(5)", 10]]).score == 0
 
 
 def test_code_must_give_json_values_and_true_is_not_one() -> None:
-    assert grade(Code(), "f = lambda: {1}", [["f()", [1]]]).score == 0
-    assert grade(Code(), "f = lambda: (1, 2)", [["f()", [1, 2]]]).score == 1
-    assert grade(Code(), "f = lambda: True", [["f()", 1]]).score == 0
+    assert grade(CodeTests(), "f = lambda: {1}", [["f()", [1]]]).score == 0
+    assert grade(CodeTests(), "f = lambda: (1, 2)", [["f()", [1, 2]]]).score == 1
+    assert grade(CodeTests(), "f = lambda: True", [["f()", 1]]).score == 0
 
 
 # -- a model as judge -------------------------------------------------------------------------------------------------
@@ -472,7 +477,7 @@ RULES: list[tuple[Grader, Any, Any]] = [
     (Exact(), "Paris", None),
     (Exact(first_line=True, case=True), "Paris", None),
     (Numeric(), 3, None),
-    (Choice(), "B", CITIES),
+    (MultipleChoice(), "B", CITIES),
     (grader("contains"), "Paris", None),
     (JsonSchema(PERSON), {"name": "x"}, None),
 ]
@@ -498,7 +503,7 @@ def test_nothing_a_model_says_upsets_a_grader_and_every_grade_can_be_kept(reply:
     "reply", ["\ud800 = 1", "raise ValueError('\ud800')", "f = lambda: '\ud800'", "\0", "(" * 5000]
 )
 def test_nothing_a_model_says_upsets_the_sandboxed_graders(reply: str) -> None:
-    for made, answer in ((Code(), [["f()", 1]]), (Regex("(.*)"), "never")):
+    for made, answer in ((CodeTests(), [["f()", 1]]), (Regex("(.*)"), "never")):
         graded = grade(made, reply, answer)
         assert graded.score == 0
         encode(graded)
@@ -523,6 +528,13 @@ def test_graders_are_made_by_word_and_mistakes_are_explained() -> None:
 
 
 def test_graders_travel_to_other_processes_and_are_told_apart() -> None:
-    made = [*(rule[0] for rule in RULES), Code(), Code(partial=True), Regex("(a)"), Regex("(b)"), JsonSchema()]
+    made = [
+        *(rule[0] for rule in RULES),
+        CodeTests(),
+        CodeTests(partial=True),
+        Regex("(a)"),
+        Regex("(b)"),
+        JsonSchema(),
+    ]
     assert [pickle.loads(pickle.dumps(one)) for one in made] == made  # noqa: S301 - our own bytes
     assert len({fingerprint(one).text for one in made}) == len(made)

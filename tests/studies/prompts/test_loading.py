@@ -12,7 +12,7 @@ import pytest
 
 from fanfold.errors import ConfigError, MissingExtra
 from fanfold.studies.prompts.tasks import Problem, load
-from fanfold.studies.prompts.tasks.grading import Choice, Exact, Numeric
+from fanfold.studies.prompts.tasks.grading import Exact, MultipleChoice, Numeric
 
 ROWS = [{"id": "a", "question": "1 + 1?", "answer": "2"}, {"id": "b", "question": "Größe: 2 + 2?", "answer": "4"}]
 PROBLEMS = (Problem("a", "1 + 1?", "2"), Problem("b", "Größe: 2 + 2?", "4"))
@@ -85,11 +85,11 @@ def test_options_are_shown_to_the_model_and_positions_become_letters(tmp_path: P
         {"question": "Capital of Italy?\nA) Lima\nB) Rome", "choices": ["Lima", "Rome"], "answer": 1},
     ]
     task = load(jsonl(tmp_path / "t.jsonl", rows))
-    assert task.grader == Choice() and [problem.answer for problem in task.problems] == ["B", "B"]
+    assert task.grader == MultipleChoice() and [problem.answer for problem in task.problems] == ["B", "B"]
     assert task.problems[0].input == "Capital of Peru?\nA) Lima\nB) Rome"
     assert task.problems[1].input.count("A) Lima") == 1
     packed = load(csv(tmp_path / "t.csv", "question,options,answer\nCapital of Peru?,Lima | Rome,A\n"))
-    assert packed.problems[0].note == {"options": ["Lima", "Rome"]} and packed.grader == Choice()
+    assert packed.problems[0].note == {"options": ["Lima", "Rome"]} and packed.grader == MultipleChoice()
     paired = [{"question": "?", "choices": {"text": ["Lima", "Rome"], "label": ["1", "2"]}, "answer": "2"}]
     assert load(jsonl(tmp_path / "u.jsonl", paired)).problems[0].input == "?\n1) Lima\n2) Rome"
 

@@ -14,7 +14,7 @@ from fanfold.cli import cli
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.strategies.pareto import fronts
-from fanfold.studies.prompts import Config, run_options, study
+from fanfold.studies.prompts import PromptsConfig, run_options, study
 from fanfold.studies.prompts.breeding import genome_of
 from fanfold.studies.prompts.genome import Genome, render
 from fanfold.studies.prompts.objectives import OBJECTIVES, merit, points_of
@@ -25,15 +25,15 @@ from fanfold.types import Ok, Result, Trial
 MODEL = "simulated/gpt-6-luna"
 
 
-def small(**changes: Any) -> Config:
+def small(**changes: Any) -> PromptsConfig:
     settings: dict[str, Any] = {"model": (MODEL,), "trials": 30, "population": 8, "train": 16, "validation": 8}
-    return Config(**{**settings, "held_out": 20, **changes})
+    return PromptsConfig(**{**settings, "held_out": 20, **changes})
 
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ledger = tmp_path_factory.mktemp("prompts") / "l.db"
-    run = study(Config(model=(MODEL,), trials=60, held_out=40)).run("async:32", ledger=ledger, run="r")
+    run = study(PromptsConfig(model=(MODEL,), trials=60, held_out=40)).run("async:32", ledger=ledger, run="r")
     yield run, ledger
     run.ledger.close()
 
@@ -191,7 +191,7 @@ def test_seeds_come_from_a_file(tmp_path: Path) -> None:
 def test_a_preset_decides_how_many_calls_are_in_flight() -> None:
     assert run_options(small(preset="balanced")) == {"executor": "async:50"}
     assert run_options(small(concurrent=7)) == {"executor": "async:7"}
-    assert run_options(Config()) == {"executor": "async:4"}
+    assert run_options(PromptsConfig()) == {"executor": "async:4"}
 
 
 # -- objectives -------------------------------------------------------------------------------------------------------

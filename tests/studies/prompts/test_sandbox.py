@@ -19,16 +19,16 @@ from click.testing import CliRunner
 
 from fanfold.cli import cli
 from fanfold.errors import ConfigError
-from fanfold.studies.prompts import Config, Problem, study
+from fanfold.studies.prompts import Problem, PromptsConfig, study
 from fanfold.studies.prompts.tasks import sandbox
-from fanfold.studies.prompts.tasks.grading import Code
+from fanfold.studies.prompts.tasks.grading import CodeTests
 from fanfold.studies.prompts.tasks.inside import ARCHITECTURES, REFUSED
-from fanfold.studies.prompts.tasks.sandbox import NEEDED, Bounds, Ran, run
+from fanfold.studies.prompts.tasks.sandbox import NEEDED, CodeBounds, Ran, run
 
-QUICK = Bounds(seconds=20.0, cpu=1, memory=256)
+QUICK = CodeBounds(seconds=20.0, cpu=1, memory=256)
 
 
-def ran(code: str, tests: Sequence[str] = ("1",), bounds: Bounds = QUICK) -> Ran:
+def ran(code: str, tests: Sequence[str] = ("1",), bounds: CodeBounds = QUICK) -> Ran:
     return asyncio.run(run(code, tests, bounds))
 
 
@@ -42,7 +42,7 @@ needs_files = pytest.mark.skipif(not landlock(), reason="this kernel or containe
 needs_calls = pytest.mark.skipif(not HAS_SECCOMP, reason="this system has no seccomp, or another processor")
 
 
-def error_of(code: str, bounds: Bounds = QUICK) -> str:
+def error_of(code: str, bounds: CodeBounds = QUICK) -> str:
     return ran(code, ("1",), bounds).tests[0].error
 
 
@@ -233,16 +233,16 @@ CODE = {"task": "code", "model": ("simulated/gpt-6-luna",), "trials": 3, "popula
 @pytest.mark.usefixtures("unguarded")
 def test_a_search_that_grades_code_is_refused_at_the_start_where_a_guard_is_missing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"lacks a moat.*unsafe = true"):
-        study(Config(**CODE))
-    done = asyncio.run(Code(unsafe=True)("def f(): return 2", Problem("p", "", [["f()", 2]])))
+        study(PromptsConfig(**CODE))
+    done = asyncio.run(CodeTests(unsafe=True)("def f(): return 2", Problem("p", "", [["f()", 2]])))
     assert done.score == 1.0
     with pytest.raises(ConfigError, match="a moat"):
-        asyncio.run(Code()("def f(): return 2", Problem("p", "", [["f()", 2]])))
+        asyncio.run(CodeTests()("def f(): return 2", Problem("p", "", [["f()", 2]])))
 
 
 @pytest.mark.usefixtures("unguarded")
 def test_unsafe_is_said_in_the_summary_and_by_the_doctor() -> None:
-    run = study(Config(**CODE, unsafe=True)).run("async:4")
+    run = study(PromptsConfig(**CODE, unsafe=True)).run("async:4")
     assert run.summary is not None
     said = {section.title: section.text for section in run.summary.sections}["Code"]
     assert "UNSAFE, without a moat" in said
@@ -254,7 +254,7 @@ def test_unsafe_is_said_in_the_summary_and_by_the_doctor() -> None:
 
 @pytest.mark.skipif(bool(sandbox.missing()), reason="this machine lacks a guard")
 def test_where_the_guards_hold_the_summary_names_them() -> None:
-    run = study(Config(**CODE)).run("async:4")
+    run = study(PromptsConfig(**CODE)).run("async:4")
     assert run.summary is not None
     said = {section.title: section.text for section in run.summary.sections}["Code"]
     assert "calls, files, limits" in said and "UNSAFE" not in said
@@ -311,12 +311,12 @@ def test_a_value_too_large_to_keep_fails_its_test_and_those_after_it() -> None:
 
 @pytest.mark.parametrize("first", ["", "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"])
 def test_an_endless_loop_is_stopped_by_processor_time_even_if_it_ignores_the_warning(first: str) -> None:
-    done = ran(first + "while True: pass", ["1"], Bounds(seconds=200.0, cpu=1))  # others may need the core as well
+    done = ran(first + "while True: pass", ["1"], CodeBounds(seconds=200.0, cpu=1))  # others may need the core as well
     assert done.cut == "cpu" and "processor time" in done.tests[0].error
 
 
 def test_finished_tests_count_when_a_later_one_is_cut_short() -> None:
-    done = ran("import time", ["1", "time.sleep(60)", "3"], Bounds(seconds=4.0, cpu=1))
+    done = ran("import time", ["1", "time.sleep(60)", "3"], CodeBounds(seconds=4.0, cpu=1))
     assert done.cut == "time" and done.tests[0].value == 1
     assert [test.error for test in done.tests] == ["", "it took too long", "it took too long"]
 
@@ -324,7 +324,7 @@ def test_finished_tests_count_when_a_later_one_is_cut_short() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_a_run_that_nobody_waits_for_is_killed() -> None:
     async def main() -> None:
-        task = asyncio.create_task(run("import time; time.sleep(60)", ["1"], Bounds(seconds=60.0)))
+        task = asyncio.create_task(run("import time; time.sleep(60)", ["1"], CodeBounds(seconds=60.0)))
         while not children():
             await asyncio.sleep(0.01)
         task.cancel()
@@ -355,4 +355,4 @@ def children() -> list[str]:
 def test_bounds_that_cannot_work_are_refused() -> None:
     for name in ("seconds", "cpu", "memory"):
         with pytest.raises(ConfigError, match=name):
-            Bounds(**{name: 0})
+            CodeBounds(**{name: 0})

@@ -29,7 +29,7 @@ from fanfold.legacy.prompt_rl.parts import (
     LearnedCritic,
     PromptPopulation,
 )
-from fanfold.studies.critic.domain import answering
+from fanfold.studies.critic.evaluator import answering
 from fanfold.studies.critic.evolution import Member
 from fanfold.studies.critic.reward import Reward, coherence, unsafe
 

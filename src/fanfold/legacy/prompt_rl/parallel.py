@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from fanfold import mapping
 from fanfold.errors import ConfigError
 from fanfold.models import Model
-from fanfold.studies.critic.domain import answering
+from fanfold.studies.critic.evaluator import answering
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -34,7 +34,7 @@ class Decision:
     terms: list[tuple[int, float, float]]
 
 
-class Policy:
+class ChoicePolicy:
     """Chooses among options by a softmax of a linear preference, mixed with a `blind` share of pure chance."""
 
     def __init__(self, weights: Sequence[float]) -> None:
@@ -101,8 +101,8 @@ class Actor:
 
     def __init__(self, temperatures: Sequence[float], cues: int) -> None:
         self.temperatures = tuple(temperatures)
-        self.shows = Policy(list(SIGNALS.values()))
-        self.warms = Policy([0.0] * (len(self.temperatures) * (cues + 1)))
+        self.shows = ChoicePolicy(list(SIGNALS.values()))
+        self.warms = ChoicePolicy([0.0] * (len(self.temperatures) * (cues + 1)))
 
     def temperature_options(self, cues: Sequence[float]) -> list[list[float]]:
         """Each temperature with its own preference, which depends on the cues of the query."""
@@ -118,7 +118,7 @@ class Actor:
         return {"shows": self.shows.weights.tolist(), "warms": self.warms.weights.tolist()}
 
     def load(self, state: dict[str, Any]) -> None:
-        self.shows, self.warms = Policy(state["shows"]), Policy(state["warms"])
+        self.shows, self.warms = ChoicePolicy(state["shows"]), ChoicePolicy(state["warms"])
 
 
 def pick(probabilities: Array, many: int, rng: random.Random) -> list[int]:

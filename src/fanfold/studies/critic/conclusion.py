@@ -15,10 +15,10 @@ from fanfold.errors import ReplayDivergence
 from fanfold.running import Go, Run
 from fanfold.stats import mean, spearman
 from fanfold.studies.critic.actor import SIGNALS
-from fanfold.studies.critic.config import Config
-from fanfold.studies.critic.domain import Step
-from fanfold.studies.critic.memory import Record
-from fanfold.studies.critic.search import Search
+from fanfold.studies.critic.config import CriticConfig
+from fanfold.studies.critic.evaluator import Step
+from fanfold.studies.critic.memory import QueryRecord
+from fanfold.studies.critic.strategy import CriticStrategy
 from fanfold.summary import Section, Summary
 from fanfold.types import Result, Trial
 
@@ -28,10 +28,10 @@ WINDOWS, ROWS = 10, 12
 TREND = 20
 
 
-def replayed(config: Config, queries: Sequence[str], run: Run[Any]) -> Search:
+def replayed(config: CriticConfig, queries: Sequence[str], run: Run[Any]) -> CriticStrategy:
     """The search as it stood at the end of a run, from the ledger: everything it learnt, nothing asked again."""
     identity = run.ledger.run(run.id).identity
-    search = Search(config, queries)
+    search = CriticStrategy(config, queries)
     search.begin(derive_seed(identity["seed"], "strategy"))
     asked: list[Step] = list(search.ask(identity["window"]))
     for result in run.results():
@@ -46,10 +46,10 @@ def replayed(config: Config, queries: Sequence[str], run: Run[Any]) -> Search:
 
 
 @dataclass(frozen=True)
-class Conclusion:
+class CriticConclusion:
     """Makes the summary of a run."""
 
-    config: Config
+    config: CriticConfig
     queries: tuple[str, ...]
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
@@ -60,7 +60,7 @@ class Conclusion:
             return Summary(counts, (Section("Nothing learnt", "no response got feedback; see the failures"),))
         return Summary(self._figures(search, records), tuple(self._sections(search, records)))
 
-    def _figures(self, search: Search, records: Sequence[Record]) -> dict[str, Any]:
+    def _figures(self, search: CriticStrategy, records: Sequence[QueryRecord]) -> dict[str, Any]:
         population, memory, best = search.population, search.memory, search.population.best
         windows = _windows(records)
         after = [record for record in records if record.number >= self.config.bootstrap_queries]
@@ -82,7 +82,7 @@ class Conclusion:
             "actor": dict(zip(SIGNALS, search.actor.shows.weights.tolist())),
         }
 
-    def _sections(self, search: Search, records: Sequence[Record]) -> list[Section]:
+    def _sections(self, search: CriticStrategy, records: Sequence[QueryRecord]) -> list[Section]:
         population, memory, best = search.population, search.memory, search.population.best
         generations = population.generations
         stopped = "evolution stopped: the best no longer improved" if search.evolution_stopped else "evolution went on"
@@ -119,13 +119,13 @@ class Conclusion:
         ]
 
 
-def _windows(records: Sequence[Record]) -> list[Sequence[Record]]:
+def _windows(records: Sequence[QueryRecord]) -> list[Sequence[QueryRecord]]:
     """The records in up to so many parts of equal size, the last one perhaps shorter."""
     size = max(10, -(-len(records) // WINDOWS))
     return [records[start : start + size] for start in range(0, len(records), size)]
 
 
-def _window_row(window: Sequence[Record]) -> tuple[Any, ...]:
+def _window_row(window: Sequence[QueryRecord]) -> tuple[Any, ...]:
     seen = mean([record.feedback for record in window])
     known = len(window) > 1
     return (
@@ -146,14 +146,14 @@ def _spread(items: Sequence[Any], many: int) -> Sequence[Any]:
     return [items[round(i * (len(items) - 1) / (many - 1))] for i in range(many)]
 
 
-def _agreement(records: Sequence[Record]) -> float | None:
+def _agreement(records: Sequence[QueryRecord]) -> float | None:
     """How well the critic's guesses rank what was shown, by the feedback it then got."""
     if len(records) < 3:
         return None
     return spearman([record.expected for record in records], [record.feedback for record in records])
 
 
-def _error(records: Sequence[Record]) -> float | None:
+def _error(records: Sequence[QueryRecord]) -> float | None:
     """The critic's mean absolute error on feedback it had not seen."""
     return statistics.fmean(abs(r.expected - r.feedback) for r in records) if records else None
 

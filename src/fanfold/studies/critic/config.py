@@ -60,7 +60,7 @@ class RewardWeights:
 
 
 @dataclass(frozen=True)
-class Config:
+class CriticConfig:
     """What is asked, who answers, who judges, and how it is learnt from."""
 
     model: str = option("local/smollm2", "the model that answers, as provider/name")

@@ -45,7 +45,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Generation:
+class GenerationStats:
     """What the population was like when a generation was made; `query` says after how many answers."""
 
     query: int
@@ -65,7 +65,7 @@ class Population:
 
     params: EvolutionaryParams
     members: list[Member]
-    generations: list[Generation] = field(default_factory=list)
+    generations: list[GenerationStats] = field(default_factory=list)
     reference: float | None = None
     stale: int = 0
     stopped: bool = False
@@ -146,7 +146,7 @@ class Population:
         scores, mean = [member.fitness for member in self.members], self.mean
         spread = sum((score - mean) ** 2 for score in scores) / len(scores)
         prompts = [member.prompt for member in self.members]
-        self.generations.append(Generation(query, max(scores), mean, spread, diversity(prompts)))
+        self.generations.append(GenerationStats(query, max(scores), mean, spread, diversity(prompts)))
         if self.reference is None or max(scores) >= self.reference + self.params.min_improvement:
             self.reference, self.stale = max(scores), 0
         else:

@@ -86,7 +86,7 @@ def aggregate(given: Iterable[Feedback]) -> float:
     return sum(weight * score for weight, score in pieces) / sum(weight for weight, _ in pieces)
 
 
-class Source(Protocol):
+class FeedbackSource(Protocol):
     """Where feedback comes from, once responses exist: one response to judge, or two to choose from."""
 
     async def __call__(self, query: str, responses: tuple[str, ...]) -> Feedback: ...
@@ -165,7 +165,7 @@ Reply with the digit 1 or 2, or 0 if they are equally good, and nothing else."""
 
 
 @dataclass(frozen=True)
-class Judge:
+class ModelJudge:
     """Feedback from a model: a rating from 1 to 5, or a preference, asked in both orders so that none has the edge."""
 
     name: str
@@ -197,7 +197,7 @@ class Judge:
         return int(found.group())
 
 
-def source_of(name: str, ask: str, base_url: str | None = None) -> Source:
+def source_of(name: str, ask: str, base_url: str | None = None) -> FeedbackSource:
     """The source of feedback that a text means: rules, human, simulated, judge:MODEL, or module:function."""
     known = ("rules", "human", "simulated", "judge:MODEL", "module:function")
     head, colon, rest = name.partition(":")
@@ -212,7 +212,7 @@ def source_of(name: str, ask: str, base_url: str | None = None) -> Source:
 
         return Scored(planted_feedback, ask, quick=True)
     if head == "judge" and rest:
-        return Judge(rest, base_url)
+        return ModelJudge(rest, base_url)
     if not colon or not rest:
         raise ConfigError(f"feedback={name!r} cannot be used{nearest(name, known)}")
     return Scored(_function(name), ask)

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from fanfold.studies.critic.actor import Decision
-from fanfold.studies.critic.domain import Show, Shown
-from fanfold.studies.critic.evolution import Generation, Member
+from fanfold.studies.critic.evaluator import Show, Shown
+from fanfold.studies.critic.evolution import GenerationStats, Member
 from fanfold.studies.critic.reward import Reward
 
 #: How many queries are looked back on when a prompt is imagined.
@@ -17,7 +17,7 @@ RECENT = 40
 
 
 @dataclass(frozen=True)
-class Candidate:
+class AppraisedResponse:
     """A response that could be shown, and what was thought of it then."""
 
     shown: Shown
@@ -33,10 +33,10 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class PendingChoice:
     """A choice that waits for its feedback: the candidates, those chosen, and how both policies stood."""
 
-    candidates: list[Candidate]
+    candidates: list[AppraisedResponse]
     chosen: list[int]
     options: list[list[float]]
     probabilities: list[float]
@@ -45,7 +45,7 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Record:
+class QueryRecord:
     """What became of one query; `expected` is the critic's guess before it knew, `best` the best fitness after."""
 
     number: int
@@ -60,7 +60,7 @@ class Record:
 
 
 @dataclass
-class Memory:
+class CriticMemory:
     """All of a search that is not in its population, critic and actor."""
 
     asked: int = 0
@@ -70,7 +70,7 @@ class Memory:
     unanswered: int = 0
     #: How likely each temperature was, for the queries that are being answered.
     generating: dict[int, list[float]] = field(default_factory=dict)
-    waiting: dict[int, Waiting] = field(default_factory=dict)
+    waiting: dict[int, PendingChoice] = field(default_factory=dict)
     #: Choices that are ready to be asked about.
     shows: list[Show] = field(default_factory=list)
     #: The sum of the rewards so far.
@@ -83,7 +83,7 @@ class Memory:
     #: What the actor has not learnt from yet.
     shown: list[Decision] = field(default_factory=list)
     warmed: list[Decision] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)
+    records: list[QueryRecord] = field(default_factory=list)
 
     def usual(self, reward: float, guess: float) -> float:
         """Take in a reward; gives the change of the mean reward, which is a `guess` before there was any."""
@@ -99,12 +99,12 @@ class Memory:
         self.situation = [mean + (value - mean) / self.situations for mean, value in zip(old, situation)]
 
 
-class State(msgspec.Struct):
+class CriticState(msgspec.Struct):
     """A saved search."""
 
-    memory: Memory
+    memory: CriticMemory
     members: list[Member]
-    generations: list[Generation]
+    generations: list[GenerationStats]
     reference: float | None
     stale: int
     stopped: bool

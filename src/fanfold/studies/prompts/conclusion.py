@@ -15,12 +15,12 @@ from fanfold.stats import Interval, clustered_mean, clustered_rate, mcnemar
 from fanfold.strategies import Sweep
 from fanfold.strategies.pareto import fronts
 from fanfold.studies.prompts.breeding import credit, genome_of
-from fanfold.studies.prompts.config import Config
-from fanfold.studies.prompts.domain import Evaluate, cases
+from fanfold.studies.prompts.config import PromptsConfig
+from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases
 from fanfold.studies.prompts.genome import Genome, difference, render
 from fanfold.studies.prompts.objectives import oks, points_of
 from fanfold.studies.prompts.tasks import Problem, Split, Task, sandbox
-from fanfold.studies.prompts.tasks.grading import Code
+from fanfold.studies.prompts.tasks.grading import CodeTests
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
 from fanfold.types import Ok, Result
@@ -30,16 +30,16 @@ MOST_ROWS = 40
 
 
 @dataclass(frozen=True)
-class Conclusion:
+class PromptsConclusion:
     """Compares the finalists on validation problems, then scores winner and first prompt on held-out ones, once."""
 
-    config: Config
+    config: PromptsConfig
     task: Task
     split: Split
-    evaluate: Evaluate
+    evaluate: PromptsEvaluator
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
-        search = _Search.of(run)
+        search = _History.of(run)
         if not search.finalists(1):
             return Summary({"winner": None}, (Section("No winner", "no prompt was scored on all problems"),))
         winner, validated = await self._winner(search, go)
@@ -78,7 +78,7 @@ class Conclusion:
         sections.append(self._cases(held.get(winner)))
         return Summary(msgspec.to_builtins(figures), tuple(sections))
 
-    async def _winner(self, search: _Search, go: Go) -> tuple[Genome, dict[Genome, Result[Any]]]:
+    async def _winner(self, search: _History, go: Go) -> tuple[Genome, dict[Genome, Result[Any]]]:
         """The finalist that is right most often on train and validation together; of equals, the shorter."""
         finalists = search.finalists(self.config.finalists)
         if len(finalists) == 1 or not self.split.validation:
@@ -114,7 +114,7 @@ class Conclusion:
             rows.append((name, interval_text(interval_of(dataclasses.replace(held, outcomes=own)))))
         return [Section("The winner on each model, held-out", "", ("model", "accuracy"), tuple(rows))]
 
-    def _front(self, search: _Search) -> list[Section]:
+    def _front(self, search: _History) -> list[Section]:
         objectives = self.config.objectives
         if len(objectives) == 1 or not search.complete:
             return []
@@ -139,7 +139,7 @@ class Conclusion:
         return Section("Held-out problems", "", ("problem", "expected", "said", ""), tuple(wrong_first[:MOST_ROWS]))
 
 
-class _Search:
+class _History:
     """The told trials of the search, read once."""
 
     def __init__(self, results: Sequence[Result[Any]]) -> None:
@@ -150,7 +150,7 @@ class _Search:
             self._best.setdefault(genome_of(result), result)
 
     @classmethod
-    def of(cls, run: Run[Any]) -> _Search:
+    def of(cls, run: Run[Any]) -> _History:
         return cls(list(run.results()))
 
     @property
@@ -254,7 +254,7 @@ def _calls_text(calls: Mapping[str, Any]) -> str:
 
 def _code(grader: Any) -> list[Section]:
     """How code that models wrote was run, where any was."""
-    if not isinstance(grader, Code):
+    if not isinstance(grader, CodeTests):
         return []
     held = ", ".join(sorted(sandbox.guards()))
     lacking = sandbox.missing()

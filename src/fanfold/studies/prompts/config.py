@@ -15,7 +15,7 @@ Preset = Literal["adaptive", "conservative", "balanced", "aggressive"]
 
 
 @dataclass(frozen=True)
-class Config:
+class PromptsConfig:
     """A task, the models that are asked, how prompts are bred, and how many problems they are scored on."""
 
     task: str = option("city", "a built-in task, or a file (.jsonl, .csv, .parquet), or hf:dataset:config:split")

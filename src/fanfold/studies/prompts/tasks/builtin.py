@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import Any
 
 from fanfold.studies.prompts.tasks.arithmetic import word_problems
-from fanfold.studies.prompts.tasks.grading import Choice, Code, Exact, Numeric
+from fanfold.studies.prompts.tasks.grading import CodeTests, Exact, MultipleChoice, Numeric
 from fanfold.studies.prompts.tasks.task import Problem, Task
 
 _ONE_LINE = ("\n",)
@@ -160,7 +160,7 @@ def choice() -> Task:
     return Task(
         name="choice",
         problems=tuple(problems),
-        grader=Choice(),
+        grader=MultipleChoice(),
         description="Answer a question of general knowledge by choosing the one right option out of four.",
         labels=(("Question", "Answer"), ("Q", "A"), ("Input", "Output")),
         clauses={
@@ -194,7 +194,7 @@ def code() -> Task:
             Problem(row["id"], row["input"], row["tests"], {"shown": f"```python\n{row['solution']}\n```"})
             for row in _data("code")
         ),
-        grader=Code(),
+        grader=CodeTests(),
         description="Write a small Python function that does what is asked.",
         labels=(("Task", "Python"), ("Question", "Answer"), ("Input", "Output")),
         clauses={

@@ -72,12 +72,12 @@ class Numeric:
         unread = [answer for answer, read in zip(_answers(problem), self._numbers(problem)) if read is None]
         return f"the answer {unread[0]!r:.80} has no number in it: use another grader, or correct it" if unread else ""
 
-    def _numbers(self, problem: Problem) -> list[reading.Number | None]:
+    def _numbers(self, problem: Problem) -> list[reading.ExactNumber | None]:
         return [reading.number(answer) for answer in _answers(problem)]
 
 
 @dataclass(frozen=True)
-class Choice:
+class MultipleChoice:
     """The reply decides for the right option, by its letter or its text; naming several is wrong.
 
     The options are the problem's `note["options"]` (a list, or texts by label), or lines such as "A) Paris" in its
@@ -131,7 +131,7 @@ class Regex:
     group: int | str | None = None
     last: bool = False
     ignore_case: bool = True
-    then: Exact | Numeric | Choice | Contains = field(default_factory=Exact)
+    then: Exact | Numeric | MultipleChoice | Contains = field(default_factory=Exact)
 
     def __post_init__(self) -> None:
         try:
@@ -145,7 +145,7 @@ class Regex:
     async def __call__(self, reply: str, problem: Problem) -> Grade:
         flags = int(re.IGNORECASE if self.ignore_case else 0)
         search = f"find({self.pattern!r}, {flags}, {reply!r}, {self._group!r}, {self.last})"
-        ran = await sandbox.run(_FIND, [search], sandbox.Bounds(seconds=60.0, cpu=1), needs=())  # our own code
+        ran = await sandbox.run(_FIND, [search], sandbox.CodeBounds(seconds=60.0, cpu=1), needs=())  # our own code
         if ran.cut == "time":
             raise TimeoutError("searching a reply took more than a minute on the clock: is the machine overloaded?")
         found = ran.tests[0].value
@@ -199,7 +199,7 @@ class JsonSchema:
 
 
 @dataclass(frozen=True)
-class Code:
+class CodeTests:
     """The reply's Python code passes the problem's tests, run in a sandbox (what that is worth: `sandbox.run`).
 
     The problem's answer is a list of tests: a pair of an expression and the JSON value it must have, or a statement
@@ -243,8 +243,8 @@ class Code:
         return ""
 
     @property
-    def _bounds(self) -> sandbox.Bounds:
-        return sandbox.Bounds(self.seconds, self.cpu, self.memory)
+    def _bounds(self) -> sandbox.CodeBounds:
+        return sandbox.CodeBounds(self.seconds, self.cpu, self.memory)
 
 
 def unguarded() -> str:
@@ -306,11 +306,11 @@ def _grade(score: float, said: str) -> Grade:
 _KINDS: Mapping[str, Any] = {
     "exact": Exact,
     "numeric": Numeric,
-    "choice": Choice,
+    "choice": MultipleChoice,
     "contains": Contains,
     "regex": Regex,
     "json": JsonSchema,
-    "code": Code,
+    "code": CodeTests,
 }
 _JUDGES = {"judge": "Judge", "pairwise": "Pairwise"}
 

@@ -53,14 +53,14 @@ def has_words(words: str, text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Number:
+class ExactNumber:
     """A number exactly, and as it was written (without separators)."""
 
     value: Fraction
     text: str
 
 
-def number(text: str) -> Number | None:
+def number(text: str) -> ExactNumber | None:
     """The final answer of a text: the number after `####`, or in `\\boxed{}`, whichever comes last; else its last one.
 
     Thousands separators, currency and percent signs, decimals, exponents, and fractions such as 3/4 are understood.
@@ -76,7 +76,7 @@ def number(text: str) -> Number | None:
     return None if last is None else _read(text, last)
 
 
-def _after_hashes(text: str) -> tuple[int, Number | None] | None:
+def _after_hashes(text: str) -> tuple[int, ExactNumber | None] | None:
     for mark in reversed(list(re.finditer("####(?!#)", text))):
         line = text[mark.end() : mark.end() + 300].split("\n", 1)[0]
         found = _NUMBER.search(line)
@@ -86,7 +86,7 @@ def _after_hashes(text: str) -> tuple[int, Number | None] | None:
     return None
 
 
-def _in_box(text: str) -> tuple[int, Number | None] | None:
+def _in_box(text: str) -> tuple[int, ExactNumber | None] | None:
     at = text.rfind("\\boxed{")
     if at < 0:
         return None
@@ -100,7 +100,7 @@ def _in_box(text: str) -> tuple[int, Number | None] | None:
     return (at, _read(inside, found[-1])) if found else None
 
 
-def _read(text: str, found: re.Match[str]) -> Number | None:
+def _read(text: str, found: re.Match[str]) -> ExactNumber | None:
     """The number that was found, with its sign."""
     whole = re.sub(r"[^0-9]", "", found["whole"])
     written = (whole or "0") + (found["part"] or "") + (found["power"] or "")
@@ -113,13 +113,13 @@ def _read(text: str, found: re.Match[str]) -> Number | None:
         if len(below) > _MOST_DIGITS:
             return None
         if text[start - 1 : start] == "/" or not int(below):  # the end of a date, or no fraction at all
-            return Number(Fraction(int(below)), below)
+            return ExactNumber(Fraction(int(below)), below)
         value, written = value / int(below), f"{written}/{below}"
     if text[start - 1 : start] in ("$", "€", "£", "¥"):
         start -= 1
     if text[start - 1 : start] in ("-", "−") and not re.match(r"[\w)\]}%]", text[max(0, start - 2) : start - 1]):
         value, written = -value, f"-{written}"
-    return Number(value, written)
+    return ExactNumber(value, written)
 
 
 def chosen(reply: str, options: Mapping[str, str]) -> str | None:

@@ -39,7 +39,7 @@ _REMEDIES = {
 
 
 @dataclass(frozen=True)
-class Bounds:
+class CodeBounds:
     """What code may use up: seconds on the clock, seconds of a core, and megabytes of memory."""
 
     seconds: float = 10.0
@@ -74,7 +74,9 @@ class Ran:
     guards: frozenset[str] = frozenset()
 
 
-async def run(code: str, tests: Sequence[str], bounds: Bounds | None = None, needs: Collection[str] = NEEDED) -> Ran:
+async def run(
+    code: str, tests: Sequence[str], bounds: CodeBounds | None = None, needs: Collection[str] = NEEDED
+) -> Ran:
     """Run code, then each test, an expression or a statement, in the names it left behind.
 
     It happens in a bare Python process: its own session and process group, an empty environment, an empty temporary
@@ -96,7 +98,7 @@ async def run(code: str, tests: Sequence[str], bounds: Bounds | None = None, nee
     that are compared here, outside, never enter that process, so tests of the form (expression, value) cannot be passed
     without computing the value.
     """
-    box = _Box(code, tuple(tests), bounds or Bounds(), tuple(needs))
+    box = _Box(code, tuple(tests), bounds or CodeBounds(), tuple(needs))
     try:
         return await asyncio.to_thread(box.run)
     finally:
@@ -106,7 +108,7 @@ async def run(code: str, tests: Sequence[str], bounds: Bounds | None = None, nee
 @functools.cache
 def guards() -> frozenset[str]:
     """The guards that hold on this machine, tried once in a process."""
-    return _Box("", (), Bounds(seconds=60.0), ()).run().guards
+    return _Box("", (), CodeBounds(seconds=60.0), ()).run().guards
 
 
 def missing() -> str:
@@ -120,7 +122,7 @@ class _Box:
 
     code: str
     tests: tuple[str, ...]
-    bounds: Bounds
+    bounds: CodeBounds
     needs: tuple[str, ...] = tuple(NEEDED)
     _process: subprocess.Popen[bytes] | None = None
     _stopped: bool = False

@@ -9,21 +9,23 @@ from typing import Any
 import msgspec
 
 from fanfold.encoding import derive_seed
+from fanfold.identity import formerly
 from fanfold.strategy import Strategy
 from fanfold.studies.critic.actor import Actor, Decision, advantages, pick
-from fanfold.studies.critic.config import Config
+from fanfold.studies.critic.config import CriticConfig
 from fanfold.studies.critic.critic import Critic, np
-from fanfold.studies.critic.domain import SLOT, Generate, Show, Shown, Step, response_of
+from fanfold.studies.critic.evaluator import SLOT, Generate, Show, Shown, Step, response_of
 from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
 from fanfold.studies.critic.features import CUES, NAMES, STYLE, combined, cues, features, situation, style
 from fanfold.studies.critic.genome import BANK, Bank, Prompt, first_prompts
 from fanfold.studies.critic.habits import Habits
-from fanfold.studies.critic.memory import Candidate, Memory, Record, State, Waiting
+from fanfold.studies.critic.memory import AppraisedResponse, CriticMemory, CriticState, PendingChoice, QueryRecord
 from fanfold.studies.critic.reward import Reward, coherence, unsafe
 from fanfold.types import Ok, Result
 
 
-class Search(Strategy[Step]):
+@formerly("Search")
+class CriticStrategy(Strategy[Step]):
     """For each query: asks for the responses of the best prompts, has one shown, and learns from what is said of it.
 
     With `window` queries under way, what is chosen for a query rests on the feedback to all but the last few.
@@ -31,7 +33,7 @@ class Search(Strategy[Step]):
 
     candidate_type = Step
 
-    def __init__(self, config: Config, queries: Sequence[str], bank: Bank = BANK) -> None:
+    def __init__(self, config: CriticConfig, queries: Sequence[str], bank: Bank = BANK) -> None:
         self.config = config
         self.queries = tuple(queries)
         self.bank = bank
@@ -48,7 +50,7 @@ class Search(Strategy[Step]):
         self.actor = Actor(config.temperatures, len(CUES))
         clauses = (clause for prompt in prompts for clause in prompt.clauses)
         self.habits = Habits([*clauses, *(each for section in self.bank.values() for each in section)], len(STYLE))
-        self.memory = Memory()
+        self.memory = CriticMemory()
 
     def _middling(self) -> float:
         return Reward(0.5, 0.5, 0.5, self.config.max_tokens // 2, 0.0).total(self.config.reward)
@@ -150,12 +152,12 @@ class Search(Strategy[Step]):
             blind = 1.0
         probabilities = self.actor.shows.probabilities(options, blind)
         chosen = pick(probabilities, wanted, rng)
-        memory.waiting[asked.number] = Waiting(candidates, chosen, options, probabilities.tolist(), blind, warm)
+        memory.waiting[asked.number] = PendingChoice(candidates, chosen, options, probabilities.tolist(), blind, warm)
         memory.shows.append(Show(asked.number, asked.query, tuple(candidates[each].shown for each in chosen)))
 
     def _candidates(
         self, asked: Generate, result: Result[Step], rng: random.Random
-    ) -> tuple[list[Candidate], list[float]]:
+    ) -> tuple[list[AppraisedResponse], list[float]]:
         """What there is to choose from, and for each a value that it may have."""
         where, found, rows = situation(asked.query), [], []
         for slot, (prompt, temperature) in enumerate(zip(asked.prompts, asked.temperatures)):
@@ -173,7 +175,7 @@ class Search(Strategy[Step]):
             return [], []
         seen = self.critic.predict(rows, rng if self.config.critic else None)
         candidates = [
-            Candidate(
+            AppraisedResponse(
                 shown=each,
                 expected=min(1.0, max(0.0, float(seen.mean[i]))),
                 sd=float(seen.sd[i]),
@@ -186,7 +188,7 @@ class Search(Strategy[Step]):
         ]
         return candidates, seen.drawn.tolist()
 
-    def _signals(self, candidate: Candidate, worth: float) -> list[float]:
+    def _signals(self, candidate: AppraisedResponse, worth: float) -> list[float]:
         """What the actor weighs, in the order of `SIGNALS`."""
         member = self.population.find(candidate.shown.prompt)
         best, mean = self.population.best.fitness, self.population.mean
@@ -221,7 +223,9 @@ class Search(Strategy[Step]):
         else:
             self.critic.learn(rows[0], scores[0])
 
-    def _remember(self, shown: Show, waiting: Waiting, rewards: Sequence[float], given: Mapping[int, float]) -> None:
+    def _remember(
+        self, shown: Show, waiting: PendingChoice, rewards: Sequence[float], given: Mapping[int, float]
+    ) -> None:
         """Keep the group for the actor's next update, and the record for people."""
         memory, ahead, choices = self.memory, advantages(rewards), self.config.temperatures
         trust = [1.0 if i in given else EXPECTED_SHARE * each.confidence for i, each in enumerate(waiting.candidates)]
@@ -239,7 +243,7 @@ class Search(Strategy[Step]):
         first = waiting.chosen[0]
         chosen = waiting.candidates[first]
         memory.records.append(
-            Record(
+            QueryRecord(
                 number=shown.number,
                 prompt=chosen.shown.prompt.text,
                 temperature=chosen.shown.temperature,
@@ -295,7 +299,7 @@ class Search(Strategy[Step]):
     def save(self) -> bytes:
         population = self.population
         return msgspec.json.encode(
-            State(
+            CriticState(
                 self.memory,
                 population.members,
                 population.generations,
@@ -309,7 +313,7 @@ class Search(Strategy[Step]):
         )
 
     def load(self, state: bytes) -> None:
-        saved = msgspec.json.decode(state, type=State)
+        saved = msgspec.json.decode(state, type=CriticState)
         self.memory = saved.memory
         self.population = Population(
             self.config.evolution, saved.members, saved.generations, saved.reference, saved.stale, saved.stopped

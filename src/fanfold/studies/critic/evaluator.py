@@ -13,7 +13,7 @@ from fanfold.encoding import digest, encode
 from fanfold.fingerprints import Unknown
 from fanfold.models import Model, model
 from fanfold.schedule import Plan, Schedule
-from fanfold.studies.critic.feedback import Source, source_of
+from fanfold.studies.critic.feedback import FeedbackSource, source_of
 from fanfold.studies.critic.genome import Prompt
 from fanfold.types import Case, Ok, Trial
 
@@ -77,7 +77,7 @@ def slots(many: int) -> list[Case]:
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class CriticEvaluator:
     """Asks the model for the response in a slot, or the source of feedback for what it makes of the one shown.
 
     The score of a response is 0 until it was shown: what it is worth is for the feedback to say.
@@ -89,7 +89,7 @@ class Evaluate:
     base_url: str | None = None
     max_tokens: int = 128
     #: A source of feedback of one's own: another may take its place when a run is resumed, which says so.
-    source: Source | None = field(default=None, compare=False)
+    source: FeedbackSource | None = field(default=None, compare=False)
 
     @property
     def fingerprint(self) -> str | dict[str, Any]:
@@ -102,7 +102,7 @@ class Evaluate:
         return answering(self.model, self.base_url)
 
     @functools.cached_property
-    def judged(self) -> Source:
+    def judged(self) -> FeedbackSource:
         return self.source or source_of(self.feedback, self.ask, self.base_url)
 
     def check(self) -> None:
@@ -147,4 +147,4 @@ def response_of(data: Any) -> tuple[str, int] | None:
     return data["text"], int(data.get("tokens", 0))
 
 
-__all__ = ["Evaluate", "Generate", "Show", "Shown", "Slots", "Step", "answering", "response_of", "slots"]
+__all__ = ["CriticEvaluator", "Generate", "Show", "Shown", "Slots", "Step", "answering", "response_of", "slots"]

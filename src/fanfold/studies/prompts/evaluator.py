@@ -20,7 +20,7 @@ SOLVER = "fanfold.studies.prompts.simulated:solver"
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class PromptsEvaluator:
     """Asks the case's model with the candidate's prompt and grades what it says.
 
     A candidate that a model has yet to write is written first: the request is the same in every cell of the row, so it

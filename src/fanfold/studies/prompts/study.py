@@ -1,0 +1,136 @@
+"""Builds the study: what a config says becomes a strategy, an evaluator, cases and rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fanfold.errors import ConfigError
+from fanfold.schedules import AllCases, Racing
+from fanfold.stop import MaxTrials, Plateau, Target
+from fanfold.strategies import Genetic
+from fanfold.studies.prompts.breeding import PromptBreeder
+from fanfold.studies.prompts.conclusion import PromptsConclusion
+from fanfold.studies.prompts.config import PromptsConfig
+from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
+from fanfold.studies.prompts.genome import Candidate, Genome
+from fanfold.studies.prompts.objectives import merit
+from fanfold.studies.prompts.operators import Material
+from fanfold.studies.prompts.tasks import Split, Task, load
+from fanfold.studies.prompts.tasks.grading import CodeTests, unguarded
+from fanfold.study import Study
+
+#: Problems a prompt is raced on at a time.
+STEP = 4
+
+
+def study(config: PromptsConfig, task: Task | None = None) -> Study[Candidate]:
+    """The search that `config` describes; `task` takes the place of the one it names."""
+    task = _guarded(task or _task(config), config.unsafe)
+    split = task.split(
+        seed=config.seed,
+        examples=config.examples,
+        train=config.train,
+        validation=config.validation,
+        held_out=config.held_out,
+    )
+    evaluate = PromptsEvaluator(
+        task,
+        shots(split.examples),
+        config.model,
+        config.base_url,
+        config.writer,
+        config.max_tokens,
+        config.temperature,
+        config.preset,
+        config.max_words,
+    )
+    return Study(
+        _strategy(config, task, split),
+        evaluate,
+        cases(split.train, config.model),
+        schedule=Racing(error=config.error, step=STEP) if config.schedule == "racing" else AllCases(),
+        stop=_stop(config),
+        window=config.window or (None if config.steady else min(4, config.population)),
+        in_order=not config.steady,
+        seed=config.seed,
+        name="prompts",
+        conclude=PromptsConclusion(config, task, split, evaluate),
+    )
+
+
+def run_options(config: PromptsConfig) -> dict[str, Any]:
+    """Where it runs unless said otherwise."""
+    return {"executor": f"async:{config.in_flight}"}
+
+
+def _task(config: PromptsConfig) -> Task:
+    grader: Any = config.grader
+    if config.judge is not None:
+        if grader not in ("judge", "pairwise"):
+            raise ConfigError(f"judge={config.judge!r} is for the graders judge and pairwise, not {grader!r}")
+        grader = {"kind": grader, "model": config.judge}
+    return load(config.task, grader=grader, input=config.input_field, answer=config.answer_field)
+
+
+def _guarded(task: Task, unsafe: bool) -> Task:
+    """The task, refused now and not in every cell where its grader would run code without a guard."""
+    if not isinstance(task.grader, CodeTests):
+        return task
+    if unsafe:
+        return replace(task, grader=replace(task.grader, unsafe=True))
+    if not task.grader.unsafe and (why := unguarded()):
+        raise ConfigError(why)
+    return task
+
+
+def _strategy(config: PromptsConfig, task: Task, split: Split) -> Genetic:
+    material = Material(
+        task.clauses,
+        task.labels,
+        tuple(problem.id for problem in split.examples),
+        min(config.max_examples, len(split.examples)),
+        config.max_words,
+    )
+    seeds = [Genome.of(text) for text in _seeds(config, task)]
+    breeder = PromptBreeder(
+        material, tuple(seeds), writer=config.writer is not None, crossover_rate=config.crossover_rate
+    )
+    return Genetic(
+        breeder=breeder,
+        population=config.population,
+        elites=min(config.elites, config.population - 1),
+        tournament=config.tournament,
+        selection=config.selection,
+        pressure=config.pressure,
+        mutation_rate=config.mutation_rate,
+        adaptive=config.adaptive,
+        steady=config.steady,
+        seeds=seeds[: config.population],
+        merit=merit(config.objectives, config.weights),
+    )
+
+
+def _seeds(config: PromptsConfig, task: Task) -> tuple[str, ...]:
+    if config.seeds_file is None:
+        return config.seeds or task.seeds or ("",)
+    try:
+        text = Path(config.seeds_file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"seeds_file {config.seeds_file} cannot be read: {error}") from error
+    parts = [part.strip() for part in text.split("\n---\n")]
+    found = tuple(part for part in parts if part)
+    if not found:
+        raise ConfigError(f"seeds_file {config.seeds_file} holds no prompt: write some, separated by lines of ---")
+    return (*config.seeds, *found)
+
+
+def _stop(config: PromptsConfig) -> Any:
+    rule: Any = MaxTrials(config.trials)
+    target = config.target
+    if target is None and config.objectives == ("accuracy",):
+        target = 1.0  # nothing on the training problems can tell a better prompt from this one
+    if target is not None:
+        rule = rule | Target(target)
+    return rule if config.patience is None else rule | Plateau(config.patience)
