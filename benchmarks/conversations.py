@@ -41,7 +41,7 @@ from fanfold.errors import nearest
 from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
-from fanfold.simulator import Limits as Allowance
+from fanfold.simulator import AccountLimits as Allowance
 from fanfold.simulator import Simulator, SimulatorConfig, serve
 from fanfold.studies.secrets import AgentSpec, Config, Game, study
 from fanfold.studies.secrets.conversation import TurnRequest

@@ -27,8 +27,8 @@ from fanfold.errors import CallFailed
 from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
+from fanfold.simulator import AccountLimits as Allowance
 from fanfold.simulator import Latency, Simulator, SimulatorConfig, serve
-from fanfold.simulator import Limits as Allowance
 from fanfold.testing import run_virtual
 from models import parse, publish, server, simulator
 

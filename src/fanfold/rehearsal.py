@@ -13,25 +13,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any, TypeAlias
-
-import msgspec
+from urllib.parse import urlsplit
 
 from fanfold import executors
 from fanfold.calls import REHEARSAL
 from fanfold.errors import ConfigError
 from fanfold.events import Progress
 from fanfold.executors.base import name_of
-from fanfold.models.anthropic import Anthropic
 from fanfold.models.batch.executor import BatchExecutor
-from fanfold.models.http import Response
+from fanfold.models.http1 import Response
 from fanfold.models.model import OUTPUT_GUESS, Model
-from fanfold.models.openai import Compatible
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.schedules import AllCases
 from fanfold.simulator.answers import CHARACTERS_PER_TOKEN
 from fanfold.simulator.config import Answer, Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator
-from fanfold.simulator.limits import Limits
+from fanfold.simulator.limits import AccountLimits
 from fanfold.stop import MaxTrials
 from fanfold.study import Study
 from fanfold.sync import loop_runs_here
@@ -73,9 +70,9 @@ class Assumptions:
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{name}={value!r} cannot be rehearsed with: give a number above 0")
 
-    def limits(self, model: Model) -> Limits:
+    def limits(self, model: Model) -> AccountLimits:
         told = model.limits
-        return Limits(
+        return AccountLimits(
             rpm=self.requests or told.requests_per_minute,
             tpm=self.tokens or told.tokens_per_minute,
             input_tpm=told.input_tokens_per_minute,
@@ -184,8 +181,11 @@ class Stage:
                 epoch=EPOCH,
                 answer=_Script(model.id, given.reply_tokens, self._length),
             )
-            self.cast[model.fingerprint] = (model, Simulator(config))
-        return _Line(model, self.cast[model.fingerprint][1])
+            dialect = model.provider.dialect()
+            if dialect is None:
+                raise ConfigError(f"{model.id} cannot be rehearsed: its provider has no dialect in the simulator")
+            self.cast[model.fingerprint] = (model, Simulator(config, [dialect]))
+        return _RehearsedLine(model, self.cast[model.fingerprint][1])
 
     def usage(self, seconds: float) -> tuple[Usage, ...]:
         return tuple(_usage(model, simulator, seconds) for model, simulator in self.cast.values())
@@ -347,7 +347,7 @@ def _usage(model: Model, simulator: Simulator, seconds: float) -> Usage:
         model.id,
         len(charges),
         len(charges) - len(direct),
-        simulator.books.statuses[429],
+        simulator.billing.statuses[429],
         sum(charge.input_tokens for charge in charges),
         sum(charge.output_tokens for charge in charges),
         min((charge.output_tokens for charge in charges), default=0),
@@ -375,7 +375,7 @@ class _Script:
 
 
 @dataclass
-class _Line(SimulatedTransport):
+class _RehearsedLine(SimulatedTransport):
     """Carries a model's requests, wherever they are addressed to, to its simulator, and its key nowhere."""
 
     model: Model
@@ -391,19 +391,13 @@ class _Line(SimulatedTransport):
         deadline: float | None = None,
         replay: bool = True,
     ) -> Response:
-        wire = self.model.wire
-        if isinstance(wire, Compatible) and body and method == "POST" and headers["content-type"].endswith("json"):
-            body = _strictly(body)
-        home = _NOWHERE if isinstance(wire, Anthropic) else f"{_NOWHERE}/v1"
+        provider = self.model.provider
+        home = _NOWHERE + urlsplit(provider.default_url).path
         url = home + url.removeprefix(self.model.url)
-        response = await super().request(method, url, {**headers, **wire.headers("rehearsal")}, body, deadline=deadline)
+        response = await super().request(
+            method, url, {**headers, **provider.headers("rehearsal")}, body, deadline=deadline
+        )
         # Times in headers are by the provider's clock, and results are fetched only from where the model is.
         date = formatdate(self.simulator.wall(), usegmt=True)
         text = response.body.replace(_NOWHERE.encode(), self.model.url.encode())
         return Response(response.status, {**response.headers, "date": date}, text)
-
-
-def _strictly(body: bytes) -> bytes:
-    """A request without what some compatible servers know and the simulator, as strict as OpenAI, refuses."""
-    given: dict[str, Any] = msgspec.json.decode(body)
-    return msgspec.json.encode({name: value for name, value in given.items() if name not in ("top_k", "min_p")})

@@ -51,10 +51,10 @@ from fanfold.legacy.secret_services import (
     create_batch_service,
 )
 from fanfold.limits import Limits
-from fanfold.models.anthropic import Anthropic
 from fanfold.models.model import Model
-from fanfold.models.openai import OpenAI
 from fanfold.models.pricing import Price
+from fanfold.models.providers.anthropic import Anthropic
+from fanfold.models.providers.openai import OpenAI
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Fault, Faults, Latency, Simulator, SimulatorConfig
 from fanfold.studies.secrets import conclusion, evaluator
@@ -455,7 +455,7 @@ def test_all_conversations_travel_together_turn_by_turn_at_half_the_price(
     caplog.set_level("INFO", "fanfold.legacy")
     simulator = world()
     job = ran(kind(GameService(AgentService(model), early_end=False)), 7, 2)
-    assert [batch.requests for batch in simulator.books.batches] == [7] * 4
+    assert [batch.requests for batch in simulator.billing.batches] == [7] * 4
     assert {charge.price for charge in simulator.charges} == {"batch"}
     assert (job.requests.batched, job.requests.single) == (28, 0) and len(simulator.charges) == 28
     waves = shapes("\n".join(record.getMessage() for record in caplog.records))
@@ -470,7 +470,7 @@ def test_all_conversations_travel_together_turn_by_turn_at_half_the_price(
 def test_no_batch_has_more_requests_than_the_batch_size(world: World) -> None:
     simulator = world()
     job = ran(OpenAIConversationBatchService(GameService(GPT35Agent(), early_end=False), batch_size=4), 10, 1)
-    assert sorted(batch.requests for batch in simulator.books.batches) == [2, 2, 4, 4, 4, 4]
+    assert sorted(batch.requests for batch in simulator.billing.batches) == [2, 2, 4, 4, 4, 4]
     assert len(simulator.charges) == job.requests.batched == 20
 
 
@@ -503,7 +503,7 @@ def test_a_failed_batch_falls_back_and_nothing_is_paid_twice(
     assert transcript(job) == expected
     assert job.requests.single > 0 and job.requests.batched > 0
     assert len(simulator.charges) == len(calm.charges) == job.analysis["games"]["messages"]
-    assert simulator.books.duplicates() == {}
+    assert simulator.billing.duplicates() == {}
     if fault == "batch_failed":
         assert any("one by one" in record.getMessage() for record in caplog.records)
 

@@ -21,7 +21,7 @@ from fault_world import Provider, Start, wait_for
 
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator.core import Simulator
-from fanfold.simulator.engine import body_key
+from fanfold.simulator.state import body_key
 from fanfold.testing import run_virtual
 
 SEED = int(os.environ.get("FANFOLD_KILL_SEED", "20261115"))

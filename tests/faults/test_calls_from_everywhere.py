@@ -24,8 +24,8 @@ from fanfold.limits import Limits
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.http import Http
 from fanfold.models.model import Model
-from fanfold.models.openai import OpenAI
 from fanfold.models.pricing import Price
+from fanfold.models.providers.openai import OpenAI
 
 PRICE = Price(1000.0, 2000.0)
 

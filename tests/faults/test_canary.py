@@ -29,7 +29,7 @@ from fanfold.redaction import know, redact, redact_body
 from fanfold.simulator.config import Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator
 from fanfold.simulator.server import serve
-from fanfold.simulator.wire import Broken, Request, Response, reply
+from fanfold.simulator.wire import BrokenAnswer, Request, SimulatedResponse, reply
 
 PROGRAM = Path(__file__).parent / "programs" / "canary_study.py"
 KEY = "sk-canary-Zm9vYmFy+0123456789/abcdef"
@@ -50,7 +50,7 @@ class Parrot(Simulator):
         self.late = threading.Event()
         self.fails_batches = False
 
-    async def respond(self, request: Request) -> Response | Broken:
+    async def respond(self, request: Request) -> SimulatedResponse | BrokenAnswer:
         key = request.headers.get("x-api-key") or request.headers.get("authorization", "").removeprefix("Bearer ")
         said = request.body.decode()
         self.heard.append(key)
@@ -66,7 +66,7 @@ class Parrot(Simulator):
                 self.late.set()
                 await asyncio.sleep(0.3)
         answer = await super().respond(request)
-        if isinstance(answer, Broken):
+        if isinstance(answer, BrokenAnswer):
             return answer
         if self.fails_batches and request.method == "GET" and "/batches/" in request.path:
             why = {"data": [{"message": f"no file for {key}", "code": key}]}
@@ -77,18 +77,20 @@ class Parrot(Simulator):
         if "model please" in said:
             body = body.replace(b'"gpt-6-luna"', b'"%b"' % _json(key)).replace(b'"stop"', b'"%b"' % _json(key))
         headers = {name: value for name, value in answer.headers.items() if name != "retry-after"}  # a batch says 10 s
-        return Response(answer.status, {**headers, "x-echo": key, "x-request-id": key}, body)
+        return SimulatedResponse(answer.status, {**headers, "x-echo": key, "x-request-id": key}, body)
 
-    def _misbehaviour(self, said: str, key: str) -> Response | None:
+    def _misbehaviour(self, said: str, key: str) -> SimulatedResponse | None:
         for status in (400, 401, 404, 500):
             if f"{status} please" in said:
                 return reply(
                     {"error": {"message": f"bad key {key}", "type": key, "code": key}}, status, {"x-echo": key}
                 )
         if "redirect please" in said:
-            return Response(307, {"location": f"http://127.0.0.1:9/{quote(key, safe='')}?key={key}"}, key.encode())
+            return SimulatedResponse(
+                307, {"location": f"http://127.0.0.1:9/{quote(key, safe='')}?key={key}"}, key.encode()
+            )
         if "nonsense please" in said:
-            return Response(200, {"content-type": "text/plain"}, f'{{"a": {key}'.encode())
+            return SimulatedResponse(200, {"content-type": "text/plain"}, f'{{"a": {key}'.encode())
         if "number please" in said:
             usage = {"prompt_tokens": key, "completion_tokens": key, "input_tokens": key, "output_tokens": key}
             content = [{"type": "text", "text": "x"}]
@@ -305,7 +307,7 @@ def test_what_is_raised_to_the_user_has_no_key(
             impatient.generate_sync(f"{way} please", max_tokens=20)
         shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
         assert leaks(shown) == [], way
-    assert leaks(repr(asked) + str(asked) + repr(asked.wire)) == []
+    assert leaks(repr(asked) + str(asked) + repr(asked.provider)) == []
 
     async def evaluate(way: str, case: Case) -> Ok:
         return Ok(1.0, (await asked.generate(f"{way} please", max_tokens=20)).text)

@@ -21,7 +21,7 @@ from fanfold.models.naming import model
 from fanfold.models.pricing import price_of
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.money import Spending
-from fanfold.simulator.books import Rates
+from fanfold.simulator.billing import Rates
 from fanfold.simulator.config import Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator
 from fanfold.testing import run_virtual
@@ -46,7 +46,7 @@ class World:
 
     @property
     def bill(self) -> float:
-        return self.simulator.books.bill(RATES[self.name])
+        return self.simulator.billing.bill(RATES[self.name])
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ def test_after_a_kill_at_most_what_was_in_flight_is_not_among_what_was_paid(cach
 @pytest.mark.parametrize("style", ["openai", "anthropic"])
 def test_after_a_kill_a_batch_that_was_paid_is_collected_and_counted_once(style: str, tmp_path: Path) -> None:
     world = World(style)
-    books = world.simulator.books
+    books = world.simulator.billing
 
     async def main() -> None:
         left = await killed(study(world), f"batch:{style}", tmp_path / "l.db", lambda: len(books.batches) > 0)
@@ -281,7 +281,7 @@ def test_a_budget_counts_what_open_batches_may_still_charge(style: str, tmp_path
     asked = study(world, 1000, stop=MaxCost(limit))
 
     async def main() -> None:
-        batches = world.simulator.books.batches
+        batches = world.simulator.billing.batches
         left = await killed(asked, f"batch:{style}", tmp_path / "l.db", lambda: len(batches) > 0)
         assert payments(left)[0] == 0
         run = await go(asked, "async:2", left, grace=100.0)
@@ -300,7 +300,7 @@ def test_a_budget_lets_a_resumed_run_collect_its_open_batches(tmp_path: Path) ->
     world, limit = World(), calm.bill + WORST / 1.4
 
     async def main() -> None:
-        batches = world.simulator.books.batches
+        batches = world.simulator.billing.batches
         asked = study(world, 4, stop=MaxCost(limit))
         left = await killed(asked, "batch:openai", tmp_path / "l.db", lambda: len(batches) > 0)
         run = await go(asked, "batch:openai", left)
@@ -314,7 +314,7 @@ def test_calls_of_an_open_batch_of_unknown_price_stop_a_budget_that_cannot_colle
     asked = study(world, 1000, stop=MaxCost(0.0004))
 
     async def main() -> None:
-        batches = world.simulator.books.batches
+        batches = world.simulator.billing.batches
         left = await killed(asked, "batch:openai", tmp_path / "l.db", lambda: len(batches) > 0)
         with contextlib.closing(sqlite3.connect(left)) as db, db:
             db.execute("DELETE FROM owed")  # as in a ledger of an older version

@@ -68,7 +68,7 @@ def test_waiting_at_a_rate_limit_fails_nobody(timeout: float) -> None:
 
 def test_waiting_for_a_batch_fails_nobody() -> None:
     executor = BatchExecutor("openai")
-    evaluate = Asks(replace(simulated(), wire=model("openai/gpt-6-luna", key="k").wire), calls=2)
+    evaluate = Asks(replace(simulated(), provider=model("openai/gpt-6-luna", key="k").provider), calls=2)
     run = virtual(Study(Sweep(range(20)), evaluate, timeout=5).run_async(executor))
     assert run.progress.evaluations == 20 and run.progress.failures == 0
     assert run.progress.elapsed > 1200

@@ -21,20 +21,20 @@ from fanfold.errors import CallFailed
 from fanfold.executors import make
 from fanfold.ledger import Commits, Ledger
 from fanfold.limits import Limits
-from fanfold.models.anthropic import Anthropic
-from fanfold.models.batch.dialects import AnthropicBatches, OpenAIBatches
 from fanfold.models.batch.executor import BatchExecutor
-from fanfold.models.batch.protocol import Remote, Results
+from fanfold.models.batch.protocol import BatchResults, RemoteBatch
 from fanfold.models.http import Response
 from fanfold.models.model import Model
-from fanfold.models.openai import Compatible, OpenAI
 from fanfold.models.pricing import Price
+from fanfold.models.providers import Provider
+from fanfold.models.providers.anthropic import Anthropic, AnthropicBatches
+from fanfold.models.providers.compatible import Compatible
+from fanfold.models.providers.openai import OpenAI, OpenAIBatches
 from fanfold.models.simulated import SimulatedTransport
-from fanfold.models.wire import Wire
 from fanfold.simulator.config import Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator
 from fanfold.simulator.faults import Fault, Faults
-from fanfold.simulator.limits import Limits as SimulatedLimits
+from fanfold.simulator.limits import AccountLimits as SimulatedLimits
 from fanfold.simulator.server import serve
 from fanfold.testing import ExecutorConformance, run_virtual
 
@@ -52,7 +52,7 @@ class World:
         self.simulator = Simulator(SimulatorConfig(faults=Faults(faults), **settings))
         self.model = self.another("gpt-6-luna" if style == "openai" else "claude-haiku-5-5")
 
-    def another(self, name: str, wire: Wire | None = None, **options: Any) -> Model:
+    def another(self, name: str, wire: Provider | None = None, **options: Any) -> Model:
         wire = wire or (OpenAI() if self.style == "openai" else Anthropic())
         options = {"timeout": 60.0, "key": "k", **options}
         options.setdefault("connect", lambda: SimulatedTransport(self.simulator))
@@ -61,7 +61,7 @@ class World:
 
     @property
     def waves(self) -> list[int]:
-        return [batch.requests for batch in self.simulator.books.batches]
+        return [batch.requests for batch in self.simulator.billing.batches]
 
     @property
     def paid(self) -> tuple[int, int]:
@@ -173,7 +173,7 @@ def test_a_wave_that_is_not_complete_leaves_when_its_oldest_call_has_waited_long
         created = [made.at - world.simulator.wall() + asyncio.get_running_loop().time() for made in books.batches]
         assert [at - started for at in created] == [pytest.approx(90.0, abs=1.0)]
 
-    books = world.simulator.books
+    books = world.simulator.billing
     virtual(main)
     assert world.waves == [4]
     assert world.paid == (4, 1)
@@ -230,7 +230,7 @@ def test_models_travel_apart_and_those_without_batches_go_out_plainly() -> None:
     world = World("openai")
     other, local = world.another("gpt-6-sol"), world.another("some-model", Compatible())
     virtual(lambda: talks(Talk(world.model, other), [2, 2, 4]).run_async(batch("auto")))
-    assert sorted((made.requests for made in world.simulator.books.batches), reverse=True) == [3, 3]
+    assert sorted((made.requests for made in world.simulator.billing.batches), reverse=True) == [3, 3]
     assert world.paid == (6, 2)
 
     world = World("openai")
@@ -309,7 +309,7 @@ def test_what_a_batch_did_before_it_ended_is_used_and_only_the_rest_is_paid_agai
     run = virtual(lambda: talks(Talk(world.model), [1] * 10).run_async(batch(style)))
     assert run.progress.failures == 0
     assert world.paid == (round(10 * share), 10 - round(10 * share))
-    assert not world.simulator.books.duplicates()
+    assert not world.simulator.billing.duplicates()
 
 
 @both_styles
@@ -392,8 +392,10 @@ def test_whatever_comes_in_whatever_pieces_the_first_line_of_an_id_counts(
     world = World("anthropic")
     model = world.another("claude", connect=lambda: Canned(body, sizes))
 
-    async def main() -> Results:
-        return await AnthropicBatches(model).results(Remote("b", 0.0, "ended", True, results=("http://api.test/r",)))
+    async def main() -> BatchResults:
+        return await AnthropicBatches(model).results(
+            RemoteBatch("b", 0.0, "ended", True, results=("http://api.test/r",))
+        )
 
     results = virtual(main)
     assert {id: str(said) for id, said in results.lines.items()} == {
@@ -468,7 +470,7 @@ def test_what_is_not_done_by_the_deadline_goes_out_plainly(style: str) -> None:
 
     assert 1800 < virtual(main) < 2000
     assert world.paid == (5, 5)
-    assert not world.simulator.books.duplicates()
+    assert not world.simulator.billing.duplicates()
     assert "deadline" in executor.notes[0] and "$" in executor.notes[0]
 
 
@@ -611,12 +613,12 @@ def test_a_provider_whose_clock_is_wrong_by_hours_still_has_our_batch(style: str
     async def main() -> None:
         simulator = Simulator(config)
         async with serve(simulator, port=0) as url:
-            wire: Wire = OpenAI() if style == "openai" else Anthropic()
+            wire: Provider = OpenAI() if style == "openai" else Anthropic()
             model = Model("m", wire, url + ("/v1" if style == "openai" else ""), Limits(), None, key="k")
             executor = batch(style, poll=0.02, settle=0.02, looks=(0.0, 0.05))
             run = await talks(Talk(model), [2] * 3).run_async(executor)
         assert run.progress.failures == 0
-        assert [made.requests for made in simulator.books.batches] == [3, 3]
+        assert [made.requests for made in simulator.billing.batches] == [3, 3]
 
     asyncio.run(main())
 
@@ -720,7 +722,7 @@ def test_leaving_can_cancel_what_is_under_way(style: str, tmp_path: Path) -> Non
     in_batch, plainly = world.paid
     assert in_batch + plainly == 10
     assert plainly > 0
-    assert not world.simulator.books.duplicates()
+    assert not world.simulator.billing.duplicates()
     assert "cancelled" in first.left[0]
 
 

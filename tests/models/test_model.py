@@ -22,8 +22,8 @@ from fanfold.models import Model, model
 from fanfold.models.breaker import Breaker
 from fanfold.models.http import Response
 from fanfold.models.simulated import SimulatedTransport
+from fanfold.simulator import AccountLimits as ServerLimits
 from fanfold.simulator import Fault, Faults, Simulator, SimulatorConfig, serve
-from fanfold.simulator import Limits as ServerLimits
 from fanfold.testing import run_virtual
 
 KEY = "sk-canary-1234567890"
@@ -101,7 +101,7 @@ def test_keys_never_show(tmp_path: Path) -> None:
 
     async def evaluate(candidate: int, case: Case) -> float:
         if candidate == 1:
-            await replace(asked, wire=asked.wire, key="").generate("x")
+            await replace(asked, provider=asked.provider, key="").generate("x")
         return len((await asked.generate(f"say {candidate}", max_tokens=5)).text)
 
     try:

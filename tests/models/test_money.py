@@ -11,14 +11,15 @@ import pytest
 
 from fanfold import Case, MaxCost, Run, Study, Sweep
 from fanfold.limits import Limits
-from fanfold.models.anthropic import Anthropic
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.model import Model
-from fanfold.models.openai import Compatible, OpenAI
 from fanfold.models.pricing import TABLE, price_of
+from fanfold.models.providers.anthropic import Anthropic
+from fanfold.models.providers.compatible import Compatible
+from fanfold.models.providers.openai import OpenAI
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.money import Spending
-from fanfold.simulator.books import Rates
+from fanfold.simulator.billing import Rates
 from fanfold.simulator.config import Answer, Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator
 from fanfold.simulator.faults import Fault, Faults
@@ -64,7 +65,7 @@ def test_cached_input_is_paid_at_its_own_price(name: str, batched: bool) -> None
         return float(len((await asked.generate([*common, question], max_tokens=20)).text))
 
     run = do(Study(Sweep(range(6)), evaluate), BatchExecutor("auto") if batched else "async:2")
-    books, money = simulator.books, run.money
+    books, money = simulator.billing, run.money
     cached = sum(charge.cached_tokens for charge in books.charges)
     assert cached > 0 and money.cached_tokens == cached
     assert sum(charge.written_tokens for charge in books.charges) > 0 or not name.startswith("claude")
@@ -90,7 +91,7 @@ def test_what_was_paid_without_usage_is_estimated_from_the_text_and_marked(name:
     money = run.money
     assert (money.calls, money.estimated, money.unpriced) == (9, 9, 0)
     # The simulator counts by the same rule, and the shape of a request takes characters of its own.
-    bill = simulator.books.bill(RATES[name])
+    bill = simulator.billing.bill(RATES[name])
     assert bill < money.cost < 4 * bill
     assert money.output_tokens == sum(charge.output_tokens for charge in simulator.charges)
     assert "tokens estimated for 9 calls" in money.lines()[0]
@@ -110,7 +111,7 @@ def test_a_budget_holds_without_usage(tmp_path: Path) -> None:
     limit = 0.0003
     for _ in range(2):
         do(talks(asked, 1000, stop=MaxCost(limit)), ledger=tmp_path / "l.db", run="a")
-        assert simulator.books.bill(RATES["gpt-6-luna"]) <= limit
+        assert simulator.billing.bill(RATES["gpt-6-luna"]) <= limit
 
 
 @pytest.mark.parametrize("kind", ["lost_drop", "cut", "truncate", "lost_hang"])
@@ -120,7 +121,7 @@ def test_a_budget_counts_replies_that_were_lost_on_the_way(kind: str, tmp_path: 
     limit = 0.0006
     for _ in range(2):
         run = do(talks(asked, 1000, turns=1, stop=MaxCost(limit)), ledger=tmp_path / "l.db", run="a")
-        bill = simulator.books.bill(RATES["gpt-6-luna"])
+        bill = simulator.billing.bill(RATES["gpt-6-luna"])
         assert run.money.cost < bill <= min(limit, run.money.cost + run.money.at_risk)
     assert any("may have been charged too" in line for line in run.money.lines())
 
@@ -174,12 +175,12 @@ def test_calls_that_were_paid_in_full_say_why(name: str, fault: Fault | None, op
     asked, simulator = world(name, *([fault] if fault else []), turnaround=Latency(3600.0))
     money = paid_in_batches(asked, 4, **options)
     assert money.full_price == {why: 4} and money.batched == 0
-    assert money.cost == pytest.approx(simulator.books.bill(RATES[name]))
+    assert money.cost == pytest.approx(simulator.billing.bill(RATES[name]))
 
 
 def test_a_model_without_batches_beside_one_with_them_is_told_apart() -> None:
     asked, simulator = world("gpt-6-luna", answer=lambda *given: Answer("Yes."))
-    plain = replace(asked, wire=Compatible(), name="own", price=None)
+    plain = replace(asked, provider=Compatible(), name="own", price=None)
 
     async def evaluate(candidate: int, case: Case) -> float:
         texts = await asyncio.gather(

@@ -22,10 +22,11 @@ from fanfold.errors import CallFailed, MissingExtra
 from fanfold.ledger import BatchCounts, CallFacts, ModelCalls, RunView
 from fanfold.limits import Limits
 from fanfold.models import Model, Price, model
-from fanfold.models.anthropic import Anthropic
-from fanfold.models.model import Again
-from fanfold.models.openai import Compatible, OpenAI
 from fanfold.models.prometheus import prometheus
+from fanfold.models.providers.anthropic import Anthropic
+from fanfold.models.providers.compatible import Compatible
+from fanfold.models.providers.openai import OpenAI
+from fanfold.models.retry import RetryPolicy
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.rehearsal import rehearse
 from fanfold.simulator import Fault, Faults, Latency, Simulator, SimulatorConfig
@@ -44,12 +45,12 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
 PRICE = Price(1.0, 2.0)
 
 
-def simulated(*faults: Fault, wire: Any = None, price: Price | None = PRICE, **options: Any) -> Model:
+def simulated(*faults: Fault, provider: Any = None, price: Price | None = PRICE, **options: Any) -> Model:
     simulator = Simulator(SimulatorConfig(faults=Faults(faults), latency=Latency(1.0)))
-    wire = wire or OpenAI()
-    url = "https://api.test" if isinstance(wire, Anthropic) else "https://api.test/v1"
+    provider = provider or OpenAI()
+    url = "https://api.test" if isinstance(provider, Anthropic) else "https://api.test/v1"
     connect = lambda: SimulatedTransport(simulator)  # noqa: E731
-    return Model("some-model", wire, url, Limits(), price, connect=connect, key="sk-secret", **options)
+    return Model("some-model", provider, url, Limits(), price, connect=connect, key="sk-secret", **options)
 
 
 def ask(asked: Model, text: str = "whisper", **parameters: Any) -> Any:
@@ -66,7 +67,7 @@ def only(spans: InMemorySpanExporter) -> ReadableSpan:
 
 @pytest.mark.parametrize("wire", [OpenAI(), Anthropic(), Compatible()], ids=lambda wire: wire.name)
 def test_a_call_is_a_span_of_the_genai_conventions(spans: InMemorySpanExporter, wire: Any) -> None:
-    reply = ask(simulated(wire=wire), max_tokens=3)
+    reply = ask(simulated(provider=wire), max_tokens=3)
     span = only(spans)
     assert (span.name, span.kind, span.status.status_code) == ("chat some-model", SpanKind.CLIENT, StatusCode.UNSET)
     assert dict(span.attributes or {}) == {
@@ -85,13 +86,13 @@ def test_a_call_is_a_span_of_the_genai_conventions(spans: InMemorySpanExporter, 
 
 
 def test_a_plain_completion_says_so_and_an_unknown_cost_is_left_out(spans: InMemorySpanExporter) -> None:
-    ask(simulated(wire=Compatible(), price=None, raw=True))
+    ask(simulated(provider=Compatible(), price=None, raw=True))
     found = only(spans).attributes or {}
     assert found["gen_ai.operation.name"] == "text_completion" and "fanfold.cost" not in found
 
 
 def test_a_failed_call_is_a_failed_span_with_the_kind_of_failure(spans: InMemorySpanExporter) -> None:
-    asked = simulated(Fault("internal"), again=Again(tries=2))
+    asked = simulated(Fault("internal"), again=RetryPolicy(tries=2))
     with pytest.raises(CallFailed):
         ask(asked)
     span = only(spans)
@@ -103,7 +104,7 @@ def test_a_failed_call_is_a_failed_span_with_the_kind_of_failure(spans: InMemory
 def test_neither_words_nor_keys_are_recorded(spans: InMemorySpanExporter, faults: Any) -> None:
     said = ""
     try:
-        said = ask(simulated(*faults, again=Again(tries=1)), "a whisper", system="be discreet").text
+        said = ask(simulated(*faults, again=RetryPolicy(tries=1)), "a whisper", system="be discreet").text
     except CallFailed:
         assert faults
     text = only(spans).to_json()

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanfold.errors import CallFailed, ConfigError
-from fanfold.models.anthropic import Anthropic
-from fanfold.models.openai import Compatible, OpenAI
 from fanfold.models.pricing import TABLE, Price, price_of
-from fanfold.models.wire import duration, retry_after
+from fanfold.models.providers.anthropic import Anthropic
+from fanfold.models.providers.compatible import Compatible
+from fanfold.models.providers.openai import OpenAI
+from fanfold.models.providers.reading import duration, retry_after
 
 OPENAI_REPLY = {
     "id": "chatcmpl-1",

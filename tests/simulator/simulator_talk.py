@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fanfold.simulator import Broken, Request, Response, Simulator
+from fanfold.simulator import BrokenAnswer, Request, SimulatedResponse, Simulator
 
 
 class Talk:
@@ -17,23 +17,23 @@ class Talk:
 
     async def send(
         self, method: str, path: str, body: Any = None, *, key: str = "k", query: dict[str, str] | None = None
-    ) -> Response | Broken:
+    ) -> SimulatedResponse | BrokenAnswer:
         headers = {"authorization": f"Bearer {key}", "host": "sim.test"}
         if path.startswith("/v1/messages"):
             headers = {"x-api-key": key, "anthropic-version": "2026-10-21", "host": "sim.test"}
         raw = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
         return await self.simulator.respond(Request(method, path, query or {}, headers, raw))
 
-    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Response:
+    async def ask(self, method: str, path: str, body: Any = None, **more: Any) -> SimulatedResponse:
         answer = await self.send(method, path, body, **more)
-        assert isinstance(answer, Response), answer
+        assert isinstance(answer, SimulatedResponse), answer
         return answer
 
-    async def chat(self, content: str = "hello", **more: Any) -> Response | Broken:
+    async def chat(self, content: str = "hello", **more: Any) -> SimulatedResponse | BrokenAnswer:
         messages = [{"role": "user", "content": content}]
         return await self.send("POST", "/v1/chat/completions", {"model": "m", "messages": messages, **more})
 
-    async def message(self, content: str = "hello", **more: Any) -> Response | Broken:
+    async def message(self, content: str = "hello", **more: Any) -> SimulatedResponse | BrokenAnswer:
         messages = [{"role": "user", "content": content}]
         body = {"model": "c", "max_tokens": 100, "messages": messages, **more}
         return await self.send("POST", "/v1/messages", body)
@@ -48,10 +48,10 @@ class Talk:
         )
         headers = {"authorization": f"Bearer {key}", "content-type": "multipart/form-data; boundary=XX"}
         answer = await self.simulator.respond(Request("POST", "/v1/files", {}, headers, form))
-        assert isinstance(answer, Response) and answer.status == 200, answer
+        assert isinstance(answer, SimulatedResponse) and answer.status == 200, answer
         return str(answer.json()["id"])
 
-    async def create_openai(self, lines: int | bytes, **more: Any) -> Response | Broken:
+    async def create_openai(self, lines: int | bytes, **more: Any) -> SimulatedResponse | BrokenAnswer:
         content = openai_file(lines) if isinstance(lines, int) else lines
         body = {
             "input_file_id": await self.upload(content),
@@ -61,7 +61,7 @@ class Talk:
         }
         return await self.send("POST", "/v1/batches", body)
 
-    async def create_anthropic(self, lines: int, tag: str = "run-intent") -> Response | Broken:
+    async def create_anthropic(self, lines: int, tag: str = "run-intent") -> SimulatedResponse | BrokenAnswer:
         requests = [{"custom_id": f"{tag}-{n}", "params": anthropic_params(n)} for n in range(lines)]
         return await self.send("POST", "/v1/messages/batches", {"requests": requests})
 
@@ -84,5 +84,5 @@ def anthropic_params(n: int) -> dict[str, Any]:
     return {"model": "c", "max_tokens": 50, "messages": [{"role": "user", "content": f"question {n}"}]}
 
 
-def lines_of(response: Response) -> list[Any]:
+def lines_of(response: SimulatedResponse) -> list[Any]:
     return [msgspec.json.decode(line) for line in response.body.splitlines()]

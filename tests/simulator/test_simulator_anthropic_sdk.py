@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fanfold.simulator import Latency, Limits, SimulatorConfig
+from fanfold.simulator import AccountLimits, Latency, SimulatorConfig
 
 anthropic = pytest.importorskip("anthropic")
 Start = Callable[[SimulatorConfig], Any]
@@ -73,7 +73,7 @@ def test_a_batch_goes_from_creation_to_results_and_deletion(start: Start) -> Non
     results = list(client.messages.batches.results(batch.id))
     assert {entry.custom_id for entry in results} == {f"run-tag-{i}" for i in range(6)}
     assert results[0].result.message.usage.service_tier == "batch"
-    assert running.simulator.books.report()["batches_per_tag"] == {"run-tag": 1}
+    assert running.simulator.billing.report()["batches_per_tag"] == {"run-tag": 1}
     assert client.messages.batches.delete(batch.id).id == batch.id
     with pytest.raises(anthropic.NotFoundError):
         client.messages.batches.retrieve(batch.id)
@@ -102,7 +102,9 @@ def test_a_cancelled_batch_ends_with_what_it_has(start: Start) -> None:
 
 def test_errors_become_the_exceptions_of_the_sdk(start: Start) -> None:
     running = start(
-        SimulatorConfig(models=("claude-x",), keys=("sk-ant",), limits=Limits(rpm=4, input_tpm=10_000), turnaround=FAST)
+        SimulatorConfig(
+            models=("claude-x",), keys=("sk-ant",), limits=AccountLimits(rpm=4, input_tpm=10_000), turnaround=FAST
+        )
     )
     client = _client(running)
     with pytest.raises(anthropic.AuthenticationError):

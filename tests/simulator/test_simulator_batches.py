@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from simulator_talk import Talk as Client
 from simulator_talk import lines_of
 
-from fanfold.simulator import Fault, Faults, Latency, Limits, Response, Simulator, SimulatorConfig, anthropic_store
+from fanfold.simulator import (
+    AccountLimits,
+    Fault,
+    Faults,
+    Latency,
+    SimulatedResponse,
+    Simulator,
+    SimulatorConfig,
+    anthropic_store,
+)
 from fanfold.testing import run_virtual
 
 Talk = Callable[..., Any]
@@ -189,14 +198,14 @@ def test_a_batch_that_openai_would_not_create_is_not_created(talk: Talk, change:
         client = talk()
         answer = await client.create_openai(1, **change)
         assert answer.status == 400 and answer.json()["error"]["param"] == param
-        assert client.simulator.books.batches == []
+        assert client.simulator.billing.batches == []
 
     run_virtual(main())
 
 
 def test_enqueued_tokens_are_limited_and_freed(talk: Talk) -> None:
     async def main() -> None:
-        client = talk(limits=Limits(enqueued_tokens=150), turnaround=Latency(100))
+        client = talk(limits=AccountLimits(enqueued_tokens=150), turnaround=Latency(100))
         first = (await client.create_openai(10)).json()["id"]
         second = (await client.create_openai(10)).json()["id"]
         assert (await client.create_anthropic(10)).status == 200
@@ -224,11 +233,11 @@ def test_results_are_disturbed_only_as_told(n: int, seed: int, kinds: set[str], 
         client = Client(Simulator(config))
         if provider == "openai":
             created = await client.create_openai(n)
-            assert isinstance(created, Response)
+            assert isinstance(created, SimulatedResponse)
             batch = await _openai_ended(client, created.json()["id"])
             return [line["custom_id"] for line in await _content(client, batch["output_file_id"])]
         created = await client.create_anthropic(n, tag="id")
-        assert isinstance(created, Response)
+        assert isinstance(created, SimulatedResponse)
         id = (await _anthropic_ended(client, created.json()["id"]))["id"]
         answer = await client.ask("GET", f"/v1/messages/batches/{id}/results")
         return [line["custom_id"] for line in lines_of(answer)]
@@ -301,7 +310,7 @@ def test_the_bill_knows_batches_halves_and_doubles(talk: Talk) -> None:
         assert report["counts"]["full_price_tokens"] == pytest.approx(full + (tokens - full) / 2)
         assert "charges" not in (await client.ask("GET", "/_simulator/ledger", query={"summary": "1"})).json()
         await client.ask("POST", "/_simulator/reset")
-        assert client.simulator.charges == [] and client.simulator.books.batches == []
+        assert client.simulator.charges == [] and client.simulator.billing.batches == []
         assert (await client.ask("GET", "/v1/batches")).json()["data"] == []
 
     run_virtual(main())
@@ -316,6 +325,6 @@ def test_sampling_one_request_repeatedly_in_a_batch_is_no_double_charge(talk: Ta
         batch = await _openai_ended(client, created.json()["id"])
         said = [row["response"]["body"]["choices"] for row in await _content(client, batch["output_file_id"])]
         assert len({msgspec.json.encode(choices) for choices in said}) == 3
-        assert client.simulator.books.duplicates() == {}
+        assert client.simulator.billing.duplicates() == {}
 
     run_virtual(main())

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fanfold.errors import ConfigError
-from fanfold.simulator import KINDS, Broken, Fault, Faults, Response
+from fanfold.simulator import KINDS, BrokenAnswer, Fault, Faults, SimulatedResponse
 from fanfold.simulator.faults import BATCH
 from fanfold.testing import run_virtual
 
@@ -72,7 +72,7 @@ def test_faults_of_the_connection(talk: Talk, kind: str, how: str, charged: int)
     async def main() -> None:
         client = talk(faults=_only(kind, on=("generate",)))
         answer = await client.message()
-        assert isinstance(answer, Broken) and answer.how == how
+        assert isinstance(answer, BrokenAnswer) and answer.how == how
         assert len(client.simulator.charges) == charged
         assert (await client.ask("GET", "/_simulator/ledger")).json()["counts"]["broken"] == {how: 1}
 
@@ -84,7 +84,7 @@ def test_a_lost_create_answer_leaves_one_batch_that_can_be_found(talk: Talk, kin
     async def main() -> None:
         client = talk(faults=_only(kind, times=1))
         answer = await client.create_openai(3, metadata={"tag": "wave"})
-        assert isinstance(answer, Broken) or answer.status == 502
+        assert isinstance(answer, BrokenAnswer) or answer.status == 502
         (found,) = (await client.ask("GET", "/v1/batches")).json()["data"]
         assert found["metadata"] == {"tag": "wave"}
         client.simulator.set_faults(_only(kind, times=1))
@@ -93,7 +93,7 @@ def test_a_lost_create_answer_leaves_one_batch_that_can_be_found(talk: Talk, kin
         await asyncio.sleep(60)
         answer = await client.ask("GET", f"/v1/messages/batches/{other['id']}")
         assert answer.json()["request_counts"]["succeeded"] == 3
-        assert client.simulator.books.report()["counts"]["charged"] == 6
+        assert client.simulator.billing.report()["counts"]["charged"] == 6
 
     run_virtual(main())
 
@@ -190,7 +190,7 @@ def test_a_mistake_in_the_answer_function_is_told(talk: Talk) -> None:
 def test_a_slow_model_behind_it_does_not_block_the_rest(talk: Talk) -> None:
     import threading
 
-    async def main() -> Response:
+    async def main() -> SimulatedResponse:
         gate = threading.Event()
 
         def upstream(model: str, messages: Any, params: Any, rng: Any) -> str:
@@ -203,7 +203,7 @@ def test_a_slow_model_behind_it_does_not_block_the_rest(talk: Talk) -> None:
         assert (await client.ask("GET", "/v1/models")).status == 200
         gate.set()
         answer = await waiting
-        assert isinstance(answer, Response)
+        assert isinstance(answer, SimulatedResponse)
         return answer
 
     assert run_virtual(main()).json()["choices"][0]["message"]["content"] == "from the model"

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanfold.errors import ConfigError
-from fanfold.simulator import Limits
-from fanfold.simulator.dialect import duration
+from fanfold.simulator import AccountLimits
 from fanfold.simulator.limits import Account
+from fanfold.simulator.openai import duration
 from fanfold.testing import run_virtual
 
 Talk = Callable[..., Any]
@@ -32,7 +32,7 @@ Talk = Callable[..., Any]
 def test_no_arrivals_ever_get_more_than_the_rate_and_one_burst(
     gaps: list[float], rpm: float, burst: float, refused_count: bool
 ) -> None:
-    account = Account(Limits(rpm=rpm, burst_seconds=burst, refused_count=refused_count), 0.0)
+    account = Account(AccountLimits(rpm=rpm, burst_seconds=burst, refused_count=refused_count), 0.0)
     now, admitted = 0.0, []
     for gap in gaps:
         now += gap
@@ -51,7 +51,7 @@ def test_no_arrivals_ever_get_more_than_the_rate_and_one_burst(
     burst=st.floats(0.5, 60),
 )
 def test_who_waits_as_long_as_told_gets_through(costs: list[int], tpm: int, burst: float) -> None:
-    account = Account(Limits(tpm=tpm, burst_seconds=burst), 0.0)
+    account = Account(AccountLimits(tpm=tpm, burst_seconds=burst), 0.0)
     now = 0.0
     for cost in costs:
         refused = account.admit(cost, None, now)
@@ -62,7 +62,7 @@ def test_who_waits_as_long_as_told_gets_through(costs: list[int], tpm: int, burs
 
 def test_what_never_fits_is_refused_for_good(talk: Talk) -> None:
     async def main() -> None:
-        answer = await talk(limits=Limits(tpm=100)).chat("x" * 1000)
+        answer = await talk(limits=AccountLimits(tpm=100)).chat("x" * 1000)
         assert answer.status == 429 and "too large" in answer.json()["error"]["message"]
         assert "retry-after" not in answer.headers
 
@@ -71,7 +71,7 @@ def test_what_never_fits_is_refused_for_good(talk: Talk) -> None:
 
 def test_the_rate_is_enforced_per_key_and_model(talk: Talk) -> None:
     async def main() -> None:
-        client = talk(limits=Limits(rpm=60, burst_seconds=1), model_limits={"free": Limits()})
+        client = talk(limits=AccountLimits(rpm=60, burst_seconds=1), model_limits={"free": AccountLimits()})
         assert [(await client.chat()).status for _ in range(3)] == [200, 429, 429]
         assert (await client.chat(model="other")).status == 200
         assert {(await client.chat(model="free")).status for _ in range(9)} == {200}
@@ -86,7 +86,7 @@ def test_the_rate_is_enforced_per_key_and_model(talk: Talk) -> None:
 @pytest.mark.parametrize(("refused_count", "passed"), [(False, 10), (True, 1)])
 def test_hammering_starves_when_refused_requests_count(talk: Talk, refused_count: bool, passed: int) -> None:
     async def main() -> None:
-        client = talk(limits=Limits(rpm=60, burst_seconds=1, refused_count=refused_count))
+        client = talk(limits=AccountLimits(rpm=60, burst_seconds=1, refused_count=refused_count))
         statuses = []
         for _ in range(95):
             statuses.append((await client.chat()).status)
@@ -103,9 +103,9 @@ def test_output_is_counted_when_written_or_in_advance(talk: Talk) -> None:
         def answer(*_: Any) -> str:
             return "x" * 400  # 100 tokens
 
-        after = talk(answer=answer, limits=Limits(output_tpm=600, burst_seconds=10))
+        after = talk(answer=answer, limits=AccountLimits(output_tpm=600, burst_seconds=10))
         assert [(await after.message(max_tokens=200)).status for _ in range(3)] == [200, 429, 429]
-        advance = talk(answer=answer, limits=Limits(output_tpm=600, burst_seconds=60, count_max_tokens=True))
+        advance = talk(answer=answer, limits=AccountLimits(output_tpm=600, burst_seconds=60, count_max_tokens=True))
         assert [(await advance.message(max_tokens=200)).status for _ in range(4)] == [200, 200, 200, 429]
 
     run_virtual(main())
@@ -113,7 +113,7 @@ def test_output_is_counted_when_written_or_in_advance(talk: Talk) -> None:
 
 def test_openai_headers_tell_what_is_left_and_when_it_is_full(talk: Talk) -> None:
     async def main() -> None:
-        client = talk(limits=Limits(rpm=500, tpm=10_000))
+        client = talk(limits=AccountLimits(rpm=500, tpm=10_000))
         headers = (await client.chat()).headers
         assert headers["x-ratelimit-limit-requests"] == "500"
         assert headers["x-ratelimit-remaining-requests"] == "499"
@@ -122,7 +122,7 @@ def test_openai_headers_tell_what_is_left_and_when_it_is_full(talk: Talk) -> Non
         assert re.fullmatch(r"\d+ms|[\d.]+s", headers["x-ratelimit-reset-tokens"])
         bad = await client.chat(temperature="hot")
         assert bad.status == 400 and "x-ratelimit-limit-requests" in bad.headers
-        quiet = await talk(limits=Limits(rpm=500, headers=False)).chat()
+        quiet = await talk(limits=AccountLimits(rpm=500, headers=False)).chat()
         assert not [name for name in quiet.headers if "ratelimit" in name]
 
     run_virtual(main())
@@ -130,7 +130,9 @@ def test_openai_headers_tell_what_is_left_and_when_it_is_full(talk: Talk) -> Non
 
 def test_anthropic_headers_tell_resets_as_times_of_day(talk: Talk) -> None:
     async def main() -> None:
-        client = talk(limits=Limits(rpm=60, input_tpm=6000, output_tpm=6000), epoch=1_800_000_000.0, clock_skew=30.0)
+        client = talk(
+            limits=AccountLimits(rpm=60, input_tpm=6000, output_tpm=6000), epoch=1_800_000_000.0, clock_skew=30.0
+        )
         headers = (await client.message()).headers
         for name in ("requests", "input-tokens", "output-tokens"):
             reset = datetime.fromisoformat(headers[f"anthropic-ratelimit-{name}-reset"]).timestamp()
@@ -146,7 +148,7 @@ def test_retry_after_comes_in_every_form(talk: Talk) -> None:
     async def main() -> None:
         seen = {}
         for how in ("seconds", "ms", "date", "absent", "garbage"):
-            client = talk(limits=Limits(rpm=60, burst_seconds=1, retry_after=how), epoch=1_800_000_000.0)
+            client = talk(limits=AccountLimits(rpm=60, burst_seconds=1, retry_after=how), epoch=1_800_000_000.0)
             await client.chat()
             await asyncio.sleep(0.25)
             seen[how] = (await client.chat()).headers
@@ -169,9 +171,9 @@ def test_durations_are_written_as_openai_writes_them(seconds: float, text: str) 
 
 def test_limits_that_make_no_sense_are_named() -> None:
     with pytest.raises(ConfigError, match="rpm must be above 0"):
-        Limits(rpm=0)
+        AccountLimits(rpm=0)
     with pytest.raises(ConfigError, match="burst_seconds"):
-        Limits(burst_seconds=0)
+        AccountLimits(burst_seconds=0)
 
 
 def test_latency_is_waited_for_on_the_clock_of_the_loop(talk: Talk) -> None:

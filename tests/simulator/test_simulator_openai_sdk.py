@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fanfold.simulator import Answer, Latency, Limits, SimulatorConfig
+from fanfold.simulator import AccountLimits, Answer, Latency, SimulatorConfig
 
 openai = pytest.importorskip("openai")
 Start = Callable[[SimulatorConfig], Any]
@@ -128,7 +128,9 @@ def test_a_rejected_line_is_in_the_error_file_with_a_response(start: Start) -> N
 
 def test_errors_become_the_exceptions_of_the_sdk(start: Start) -> None:
     running = start(
-        SimulatorConfig(models=("gpt-x",), keys=("sk-secret",), model_limits={"gpt-x": Limits(rpm=5)}, turnaround=FAST)
+        SimulatorConfig(
+            models=("gpt-x",), keys=("sk-secret",), model_limits={"gpt-x": AccountLimits(rpm=5)}, turnaround=FAST
+        )
     )
     client = _client(running)
     ask = {"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from simulator_talk import Talk as Client
 
 from fanfold.errors import ConfigError
-from fanfold.simulator import Answer, Latency, Request, Response, Simulator, SimulatorConfig
-from fanfold.simulator.answers import Prompt, finish
+from fanfold.simulator import Answer, Latency, Request, SimulatedResponse, Simulator, SimulatorConfig
+from fanfold.simulator.answers import ModelRequest, finish
 from fanfold.testing import run_virtual
 
 Talk = Callable[..., Any]
@@ -102,7 +102,7 @@ def test_who_does_not_say_who_they_are_is_not_let_in() -> None:
             ("/v1/nowhere", {"authorization": "Bearer good"}, 404),
         ):
             answer = await simulator.respond(Request("POST", path, {}, headers, b"{}"))
-            assert isinstance(answer, Response) and answer.status == status, path
+            assert isinstance(answer, SimulatedResponse) and answer.status == status, path
             assert b"bad" not in answer.body, "a key is not repeated"
         assert "good" not in repr(simulator.config)
         assert not any("good" in str(charge) for charge in simulator.charges)
@@ -148,7 +148,7 @@ def test_no_body_whatever_it_holds_is_answered_with_a_crash(path: str, body: dic
     stop=st.lists(st.text(min_size=1, max_size=2), max_size=3),
 )
 def test_answers_never_exceed_the_limit_nor_contain_a_stop(text: str, limit: int | None, stop: list[str]) -> None:
-    written = finish(Answer(text), Prompt("m", [], 1, limit, tuple(stop)))
+    written = finish(Answer(text), ModelRequest("m", [], 1, limit, tuple(stop)))
     assert text.startswith(written.text)
     assert limit is None or written.tokens <= limit
     assert not any(sequence in written.text for sequence in stop)
@@ -162,10 +162,10 @@ def test_the_same_request_gets_the_same_answer_and_a_sample_another(talk: Talk) 
             body = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
             request = Request("POST", "/v1/chat/completions", {}, {"authorization": "Bearer k", **headers}, body)
             answer = await simulator.respond(request)
-            assert isinstance(answer, Response)
+            assert isinstance(answer, SimulatedResponse)
             texts.append(answer.json()["choices"][0]["message"]["content"])
         assert texts[0] == texts[1] != texts[2]
-        assert list(simulator.books.duplicates().values()) == [2]
+        assert list(simulator.billing.duplicates().values()) == [2]
 
     simulator = Simulator()
     run_virtual(main())

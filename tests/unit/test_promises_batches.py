@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,13 +15,13 @@ from fanfold import Case, Study, Sweep
 from fanfold.calls import BROKER, Call, CallBroker, Reply
 from fanfold.events import Event, Notice
 from fanfold.limits import Limits
-from fanfold.models.anthropic import Anthropic
-from fanfold.models.batch.dialects import AnthropicBatches, OpenAIBatches, batches_of
 from fanfold.models.batch.executor import THREADS, BatchExecutor
 from fanfold.models.http import Response
 from fanfold.models.model import Model
-from fanfold.models.openai import OpenAI
 from fanfold.models.pricing import Price
+from fanfold.models.providers.anthropic import Anthropic, AnthropicBatches
+from fanfold.models.providers.local import Local
+from fanfold.models.providers.openai import OpenAI, OpenAIBatches
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Latency, Simulator, SimulatorConfig
 from fanfold.testing import run_virtual
@@ -66,7 +65,7 @@ class World:
 
     @property
     def waves(self) -> list[int]:
-        return [batch.requests for batch in self.simulator.books.batches]
+        return [batch.requests for batch in self.simulator.billing.batches]
 
     @property
     def paid(self) -> tuple[int, int]:
@@ -119,9 +118,9 @@ def test_a_part_of_the_results_is_not_taken_for_all_of_them_and_nothing_is_paid_
 
 def test_a_model_that_is_not_reached_by_http_has_no_batches() -> None:
     world = World("openai")
-    assert batches_of(world.model) is OpenAIBatches
-    assert batches_of(World("anthropic").model) is AnthropicBatches
-    assert batches_of(replace(world.model, url="local:smollm2")) is None
+    assert world.model.provider.batches is OpenAIBatches
+    assert World("anthropic").model.provider.batches is AnthropicBatches
+    assert Local().batches is None
 
 
 @STYLES
@@ -139,7 +138,7 @@ def test_no_more_tokens_than_allowed_gather_in_one_wave_or_wait_at_the_provider(
     tokens = _tokens(world)
     run, _ = world.run(6, enqueued=2 * tokens)
     assert world.waves == [2, 2, 2] and run.progress.failures == 0
-    created = [batch.at for batch in world.simulator.books.batches]
+    created = [batch.at for batch in world.simulator.billing.batches]
     assert all(later - earlier >= 590.0 for earlier, later in itertools.pairwise(created)), "one after the other"
 
 

@@ -62,7 +62,7 @@ class SimulateCommand(click.Command):
 @output_options
 @click.pass_context
 def simulate(ctx: click.Context, options: tuple[str, ...]) -> None:
-    """Serve a fake of OpenAI and Anthropic, with their limits, errors and batches, until Ctrl-C."""
+    """Serve a fake of the installed providers, with their limits, errors and batches, until Ctrl-C."""
     import contextlib
     import io
     import sys
@@ -247,7 +247,10 @@ def batches(ledger: str, cancel: str | None) -> None:
     if machine_readable():
         print_json(found)
     if not found:
-        say(f"{ledger} knows of no provider batches: runs with --executor batch:openai or batch:anthropic make some")
+        from fanfold.models.providers import batching
+
+        executors = " or ".join(f"batch:{name}" for name in batching())
+        say(f"{ledger} knows of no provider batches: runs with --executor {executors} make some")
         return
     head = ["tag", "run", "model", "state", "requests", "at the provider", "note"]
     rows = [
@@ -273,22 +276,20 @@ def _cancel(batch: dict[str, Any]) -> None:
     import asyncio
 
     from fanfold.calls import current_broker
-    from fanfold.models.batch.dialects import batches_of
-    from fanfold.models.naming import model
+    from fanfold.models import model
+    from fanfold.models.batch.lifecycle import protocol_of
 
-    provider, _, name = batch["model"].partition("/")
-    asked = model(f"{'anthropic' if provider == 'anthropic' else 'openai'}/{name}")
+    asked = model(batch["model"])
     # A file says where the batch is, but only the user's own settings may say where their key is sent.
     if not batch["endpoint"].startswith(f"{asked.url}/"):
         raise ConfigError(
-            f"batch {batch['tag']} was made at {batch['endpoint']}, not at {asked.url}: set {asked.wire.url_variable}"
+            f"batch {batch['tag']} was made at {batch['endpoint']}, not at {asked.url}: "
+            f"set {asked.provider.url_variable}"
         )
-    protocol = batches_of(asked)
-    assert protocol is not None
 
     async def go() -> None:
         try:
-            await protocol(asked).cancel(batch["remote"])
+            await protocol_of(asked).cancel(batch["remote"])
         finally:
             await current_broker().close()
 

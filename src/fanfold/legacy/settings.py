@@ -15,7 +15,7 @@ from fanfold.config import convert, option
 from fanfold.errors import CallFailed, ConfigError, nearest
 from fanfold.limits import Limits
 from fanfold.models import Model, model
-from fanfold.models.model import Again
+from fanfold.models.retry import RetryPolicy
 
 Selection = Literal["tournament", "roulette_wheel", "rank_based", "stochastic_universal_sampling", "elitist"]
 Crossover = Literal["single_point", "two_point", "uniform", "semantic_blend"]
@@ -288,7 +288,7 @@ class Patience:
     max_delay: float
 
     def __call__(self, error: Exception, n: int) -> float | None:
-        pause = Again(tries=self.attempts + 1, cap=self.max_delay, longest=self.max_delay)(error, n)
+        pause = RetryPolicy(tries=self.attempts + 1, cap=self.max_delay, longest=self.max_delay)(error, n)
         if pause is None or (isinstance(error, CallFailed) and error.retry_after is not None):
             return pause
         return min(self.max_delay, pause * self.base_delay / 0.5)  # the model's own pauses begin at half a second

@@ -15,7 +15,8 @@ from typing import Self
 from fanfold.addresses import shown
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.models.http1 import Broken, Connection, Exchange, Response, Sink
-from fanfold.models.http_route import Dialler, Origin, Proxies, Route, route
+from fanfold.models.http_route import Dialler, HttpRoute, Origin, Proxies, route
+from fanfold.models.transport import Transport
 
 __all__ = ["Http", "HttpError", "Response"]
 
@@ -41,7 +42,7 @@ class HttpError(FanfoldError):
         self.sent = sent
 
 
-class Http:
+class Http(Transport):
     """An HTTP/1.1 client that belongs to the event loop it is first used in.
 
     At most `connections` are open at once; further calls wait for one in the order they came.  A free connection is
@@ -65,7 +66,7 @@ class Http:
             raise ConfigError(f"connections must be at least 1, not {connections}")
         self._max_bytes = max_bytes
         self._proxies = Proxies(os.environ if proxies is None else proxies)
-        self._routes: dict[str, Route] = {}
+        self._routes: dict[str, HttpRoute] = {}
         self._dialler = Dialler(verify)
         self._pool = _Pool(self._dialler, connections, idle)
 
@@ -124,7 +125,7 @@ class Http:
     ) -> None:
         await self.close()
 
-    def _route(self, url: str) -> Route:
+    def _route(self, url: str) -> HttpRoute:
         way = self._routes.get(url)
         if way is None:
             if len(self._routes) >= _ROUTES_KEPT:
@@ -133,7 +134,7 @@ class Http:
         return way
 
     async def _call(
-        self, method: str, url: str, way: Route, exchange: Exchange, deadline: float | None, replay: bool
+        self, method: str, url: str, way: HttpRoute, exchange: Exchange, deadline: float | None, replay: bool
     ) -> None:
         try:
             async with asyncio.timeout(deadline) as scope:
@@ -147,7 +148,7 @@ class Http:
             raise HttpError(f"{method} {shown(url)}: {what} within {deadline:g} s", "timeout", exchange.sent) from None
 
 
-def _head(method: str, way: Route, headers: Mapping[str, str], body: bytes | None) -> bytes:
+def _head(method: str, way: HttpRoute, headers: Mapping[str, str], body: bytes | None) -> bytes:
     """The request line and headers; refuses whatever could end a header early and begin another."""
     for name in headers:
         _check_name(name)
@@ -206,7 +207,7 @@ class _Pool:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
-    async def carry(self, way: Route, exchange: Exchange, replay: bool) -> None:
+    async def carry(self, way: HttpRoute, exchange: Exchange, replay: bool) -> None:
         """Complete an exchange on a connection that is free, becomes free, or is opened for it."""
         self._check_loop()
         connection, reused = await self._take(way)
@@ -253,7 +254,7 @@ class _Pool:
         if self._closed:
             raise ConfigError("this Http was closed; make a new one")
 
-    async def _take(self, way: Route) -> tuple[Connection, bool]:
+    async def _take(self, way: HttpRoute) -> tuple[Connection, bool]:
         shelf = self._idle.get(way.origin)
         if shelf:
             return shelf.popitem()[0], True
@@ -271,7 +272,7 @@ class _Pool:
             self._vacate()
             raise
 
-    async def _open(self, way: Route) -> Connection:
+    async def _open(self, way: HttpRoute) -> Connection:
         connection = await self._dialler.dial(way.origin, way.proxy, self._lost)
         if self._closed:
             connection.abort()

@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, cast
 
 import httptools
 
+#: Takes the pieces of a body as they arrive.
 Sink = Callable[[bytes], object]
 P = ParamSpec("P")
 

@@ -59,7 +59,7 @@ class Proxy:
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class HttpRoute:
     """A URL understood: where to connect, and the part of the request's head that follows its method."""
 
     origin: Origin
@@ -67,7 +67,7 @@ class Route:
     start: str = field(repr=False)
 
 
-def route(url: str, proxy_for: Callable[[Origin], Proxy | None]) -> Route:
+def route(url: str, proxy_for: Callable[[Origin], Proxy | None]) -> HttpRoute:
     """Understand a URL, or say what is wrong with it."""
     parts, host, port = _parse(url, PORTS)
     if "@" in parts.netloc:
@@ -79,7 +79,7 @@ def route(url: str, proxy_for: Callable[[Origin], Proxy | None]) -> Route:
     through = ""
     if proxy is not None and origin.scheme == "http":
         target, through = f"http://{name}{target}", proxy.header
-    return Route(origin, proxy, f" {target} HTTP/1.1\r\nhost: {name}\r\naccept-encoding: gzip\r\n{through}")
+    return HttpRoute(origin, proxy, f" {target} HTTP/1.1\r\nhost: {name}\r\naccept-encoding: gzip\r\n{through}")
 
 
 def _parse(url: str, ports: Mapping[str, int]) -> tuple[SplitResult, str, int]:

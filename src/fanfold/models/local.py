@@ -21,7 +21,8 @@ import msgspec
 
 from fanfold.errors import CallFailed, ConfigError, MissingExtra, nearest
 from fanfold.executors import usable_cores
-from fanfold.models.http import Response
+from fanfold.models.http1 import Response
+from fanfold.models.transport import Transport
 
 #: The model used when none is named.
 DEFAULT = "smollm2"
@@ -155,7 +156,7 @@ class LocalModel:
         return _reply(self.name, chat, pieces)
 
 
-class LocalTransport:
+class LocalTransport(Transport):
     """Carries requests in OpenAI's protocol to a `LocalModel`, as `Model` sends them to any other server."""
 
     def __init__(self, model: LocalModel) -> None:
@@ -179,6 +180,7 @@ class LocalTransport:
         body: bytes | None = None,
         *,
         deadline: float | None = None,
+        replay: bool = True,
     ) -> Response:
         given: dict[str, Any] = msgspec.json.decode(body or b"{}")
         given.pop("model", None)

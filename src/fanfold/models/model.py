@@ -1,16 +1,15 @@
-"""A named model endpoint: its wire writes requests, its limiter paces them, the broker keeps replies."""
+"""A named model endpoint: its provider writes requests, its limiter paces them, the broker keeps replies."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import pickle
-import random
 import secrets
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -21,11 +20,14 @@ from fanfold.executors.base import LEAVING
 from fanfold.limits import Limiter, Limits, Permit
 from fanfold.models.breaker import Breaker
 from fanfold.models.failures import Redirected, deserted, network_failure, redirected
-from fanfold.models.http import Http, HttpError, Response
+from fanfold.models.http import Http, HttpError
+from fanfold.models.http1 import Response
 from fanfold.models.pricing import Price
+from fanfold.models.providers.contract import Messages, Provider
+from fanfold.models.providers.reading import estimated, malformed
+from fanfold.models.retry import RetryPolicy, Tries
 from fanfold.models.telemetry import install
-from fanfold.models.tries import Tries
-from fanfold.models.wire import Messages, Wire, estimated, malformed
+from fanfold.models.transport import Transport
 from fanfold.redaction import know, redact_body
 
 install()
@@ -36,24 +38,8 @@ OUTPUT_GUESS = 256
 MOST_TOKENS = 2**40
 
 
-class Transport(Protocol):
-    """What carries a request to a provider and its response back: a socket, a model in this process, a simulator."""
-
-    async def request(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        deadline: float | None = None,
-    ) -> Response: ...
-
-    async def close(self) -> None: ...
-
-
 @dataclass(slots=True)
-class Line:
+class ModelLine:
     """A model's transport and limiter on one event loop."""
 
     transport: Transport
@@ -65,44 +51,18 @@ class Line:
     output: float = OUTPUT_GUESS
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
-    """When a failed try is repeated: passing failures, after growing random pauses, for at most `tries` tries.
-
-    A rate limit is the provider's ordinary way to say "later": the limiter paces what follows, so such tries are
-    counted apart and generously.  Replies that cannot be read may have been paid for, so there are few such tries.
-    """
-
-    tries: int = 10
-    refusals: int = 40
-    unreadable: int = 3
-    cap: float = 60.0
-    #: The longest pause of our own; a server that is down altogether is the breaker's concern.
-    longest: float = 4.0
-
-    def __call__(self, error: Exception, n: int) -> float | None:
-        if not isinstance(error, CallFailed) or not (error.passing or error.kind == "malformed"):
-            return None
-        unreadable = min(self.tries, self.unreadable)
-        if n >= {"rate-limit": self.refusals, "malformed": unreadable}.get(error.kind, self.tries):
-            return None
-        if error.retry_after is not None:
-            return min(error.retry_after, self.cap) * random.uniform(1.0, 1.1)
-        return random.uniform(0.0, min(self.longest, 0.5 * 2.0 ** min(n - 1, 20)))
-
-
 @dataclass(frozen=True)
 class Model:
     """A model one can ask.  Make one with `model("openai/...")`; it may be shared by everything in the process."""
 
     name: str
-    wire: Wire
+    provider: Provider
     url: str
     limits: Limits
     price: Price | None
     timeout: float = 120.0
     raw: bool = False
-    again: Callable[[Exception, int], float | None] = field(default_factory=Again)
+    again: Callable[[Exception, int], float | None] = field(default_factory=RetryPolicy)
     connect: Callable[[], Transport] = Http
     key: str | None = field(default=None, repr=False)
 
@@ -127,7 +87,7 @@ class Model:
 
     @property
     def id(self) -> str:
-        return f"{self.wire.name}/{self.name}"
+        return f"{self.provider.name}/{self.name}"
 
     @property
     def fingerprint(self) -> str:
@@ -155,7 +115,7 @@ class Model:
         raw = self.raw and isinstance(messages, str) and system is None
         if self.raw and sample:
             parameters.setdefault("seed", sample)  # a model of our own gives another answer only for another seed
-        path, body = self.wire.request(self.name, messages, {"system": system, "raw": raw, **parameters})
+        path, body = self.provider.request(self.name, messages, {"system": system, "raw": raw, **parameters})
         text = encode(body, "the request")
         limit = parameters.get("max_tokens")
         tokens = len(text) // 4 + 8
@@ -175,7 +135,7 @@ class Model:
             first = error
         return await self._insist(call, line, first, down)
 
-    async def _insist(self, call: Call, line: Line, first: CallFailed, down: bool) -> Sent:
+    async def _insist(self, call: Call, line: ModelLine, first: CallFailed, down: bool) -> Sent:
         """Try a call again after its first failure, which came while the server was known to be `down`, or not."""
         tries = Tries(self.id, self.again)
         failed: CallFailed | None = first
@@ -199,13 +159,13 @@ class Model:
         reply = await tries.make(once, lambda: down if failed is not None else line.breaker.open)
         return Sent(reply, tries.made)
 
-    def line(self) -> Line:
+    def line(self) -> ModelLine:
         """This model's line on the running event loop, opened when first needed and closed with the broker.
 
         Equal models share one: they share the provider's limits, too.
         """
         loop = asyncio.get_running_loop()
-        known: Line | None = self.__dict__.get("_line")
+        known: ModelLine | None = self.__dict__.get("_line")
         if known is not None and known.loop() is loop:
             return known
         lines = _LINES.setdefault(loop, {})
@@ -214,7 +174,7 @@ class Model:
         if line is None:
             stand_in = REHEARSAL.get()
             transport = self.connect() if stand_in is None else stand_in(self)
-            opened = line = lines[place] = Line(transport, Limiter(self.limits), weakref.ref(loop))
+            opened = line = lines[place] = ModelLine(transport, Limiter(self.limits), weakref.ref(loop))
             here = current_broker()
 
             async def close() -> None:
@@ -228,16 +188,16 @@ class Model:
         object.__setattr__(self, "_line", line)  # found at once by the next call
         return line
 
-    async def _once(self, call: Call, line: Line) -> Reply:
+    async def _once(self, call: Call, line: ModelLine) -> Reply:
         breaker = line.breaker
         while breaker.open:
-            what = f"{self.wire.name} to answer again ({breaker.why})"
+            what = f"{self.provider.name} to answer again ({breaker.why})"
             with waiting(what, breaker.next_try, since=breaker.since):
                 if await breaker.turn():
                     return await self._exchange(call, line, probe=True)
         return await self._exchange(call, line)
 
-    async def _exchange(self, call: Call, line: Line, *, probe: bool = False) -> Reply:
+    async def _exchange(self, call: Call, line: ModelLine, *, probe: bool = False) -> Reply:
         """One request and its reply; the limiter and the breaker hear how it went."""
         clock = asyncio.get_running_loop().time
         limiter, breaker, began = line.limiter, line.breaker, clock()
@@ -272,14 +232,14 @@ class Model:
     async def _request(self, call: Call, transport: Transport, permit: Permit) -> Reply:
         """Send a request that the limiter permitted, and read what comes back."""
         try:
-            headers = {"content-type": "application/json", **self.wire.headers(self.key)}
+            headers = {"content-type": "application/json", **self.provider.headers(self.key)}
             response = await transport.request(
                 "POST", call.endpoint, headers, call.body.encode(), deadline=self.timeout
             )
         except HttpError as error:
             permit.done(False, overloaded=error.kind in ("timeout", "connect"))
-            raise network_failure(error, self.wire.name, self.timeout) from error
-        quota = self.wire.quota(response.headers)
+            raise network_failure(error, self.provider.name, self.timeout) from error
+        quota = self.provider.quota(response.headers)
         try:
             reply = self.read(response, call)
         except CallFailed as error:
@@ -294,20 +254,20 @@ class Model:
     def read(self, response: Response, call: Call | None = None, *, batch: bool = False) -> Reply:
         """The reply in a response to a call, with its cost; CallFailed if there is none."""
         if 300 <= response.status < 400:
-            raise redirected(response, self.wire.name)
+            raise redirected(response, self.provider.name)
         try:
             body = msgspec.json.decode(redact_body(response.body))
         except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested without end
             if response.status >= 400:
-                raise self.wire.failure(response.status, response.headers, None) from error
-            raise CallFailed("malformed", f"{self.wire.name} sent a reply that is not JSON: {error}") from error
+                raise self.provider.failure(response.status, response.headers, None) from error
+            raise CallFailed("malformed", f"{self.provider.name} sent a reply that is not JSON: {error}") from error
         if response.status >= 400:
-            raise self.wire.failure(response.status, response.headers, body)
-        reply = self.wire.reply(body)
+            raise self.provider.failure(response.status, response.headers, body)
+        reply = self.provider.reply(body)
         if not isinstance(reply.text, str) or not isinstance(reply.refusal, str | None):
-            raise malformed(self.wire.name, "its text is not a text")
+            raise malformed(self.provider.name, "its text is not a text")
         if max(reply.input_tokens, reply.output_tokens) > MOST_TOKENS:
-            raise malformed(self.wire.name, f"it counts {reply.input_tokens} + {reply.output_tokens} tokens")
+            raise malformed(self.provider.name, f"it counts {reply.input_tokens} + {reply.output_tokens} tokens")
         return self.priced(reply, call, batch=batch)
 
     def priced(self, reply: Reply, call: Call | None = None, *, batch: bool = False) -> Reply:
@@ -327,7 +287,7 @@ def _closed() -> None:
 
 
 #: The lines that are open, by event loop and by what decides whether two models can share one.
-_LINES: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], Line]] = weakref.WeakKeyDictionary()
+_LINES: weakref.WeakKeyDictionary[Any, dict[tuple[Any, ...], ModelLine]] = weakref.WeakKeyDictionary()
 #: Models that were sent to workers, by the name under which they come back with the calls made there.
 _AT_HOME: weakref.WeakValueDictionary[str, Model] = weakref.WeakValueDictionary()
 
@@ -340,23 +300,6 @@ def _arrived(name: str, state: dict[str, Any]) -> Model:
     model = Model(**state)
     object.__setattr__(model, "_name_at_home", name)
     return model
-
-
-@dataclass(frozen=True)
-class Connection:
-    """Makes a transport by name and options; equal ones make the same."""
-
-    make: Callable[..., Transport]
-    name: str
-    settings: str
-    options: Mapping[str, Any] = field(compare=False)
-
-    @classmethod
-    def of(cls, make: Callable[..., Transport], name: str, options: Mapping[str, Any]) -> Connection:
-        return cls(make, name, encode(options, f"the options of {name}"), options)
-
-    def __call__(self) -> Transport:
-        return self.make(self.name, **self.options)
 
 
 def _elsewhere() -> Transport:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-#: When the table below was last checked.
-AS_OF = "2026-11-01"
 #: What providers that charge for writing to their prompt cache ask for it (kept for minutes, the default).
 WRITING = 1.25
 
@@ -41,28 +42,22 @@ class Price:
 
 FREE = Price(0.0, 0.0)
 
-TABLE = {
-    "gpt-6-luna": Price(0.1, 0.5, 0.01),
-    "gpt-6.1-sol": Price(2.0, 10.0, 0.1),
-    "gpt-6-sol": Price(2.0, 10.0, 0.2),
-    "gpt-6-astra": Price(10.0, 50.0, 1.0),
-    "gpt-5.4-mini": Price(0.75, 4.5, 0.075),
-    "gpt-4o-mini": Price(0.15, 0.6, 0.075),
-    "claude-haiku-5-5": Price(0.1, 0.5, 0.01),
-    "claude-haiku-4-5": Price(1.0, 5.0, 0.1),
-    "claude-sonnet-5-5": Price(2.0, 10.0, 0.1),
-    "claude-opus-5-5": Price(4.0, 20.0, 0.2),
-    "claude-fable-5-1": Price(10.0, 50.0, 0.25),
-}
+_DATA = tomllib.loads(Path(__file__).with_name("prices.toml").read_text())
+#: When the table was last checked.
+AS_OF: str = _DATA["as_of"]
+TABLE = {name: Price(*rates) for name, rates in _DATA["models"].items()}
 
 
-def price_of(name: str) -> Price | None:
+def price_of(name: str, more: Mapping[str, Price] | None = None) -> Price | None:
     """The price of a model by its name, dated versions included; None where it is not known.
 
-    Beyond our own short table, the package genai-prices is asked where it is installed.
+    Beyond our own short table and `more` prices, the package genai-prices is asked where it is installed.
     """
     bare = re.sub(r"-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$", "", name)
-    return TABLE.get(name) or TABLE.get(bare) or _from_package(name)
+    for table in (more or {}, TABLE):
+        if price := table.get(name) or table.get(bare):
+            return price
+    return _from_package(name)
 
 
 def _from_package(name: str) -> Price | None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from fanfold.config import from_mapping
 from fanfold.encoding import encode
-from fanfold.models.http import HttpError, Response
+from fanfold.models.http import HttpError
+from fanfold.models.http1 import Response
+from fanfold.models.transport import Transport
 from fanfold.simulator.config import SimulatorConfig
 from fanfold.simulator.core import Simulator
-from fanfold.simulator.wire import Broken, Request
+from fanfold.simulator.wire import BrokenAnswer, Request
 
 
-class SimulatedTransport:
+class SimulatedTransport(Transport):
     """Carries requests to a simulator in this process; what breaks on the way is raised as a socket would have it."""
 
     _shared: ClassVar[dict[str, SimulatedTransport]] = {}
@@ -48,27 +50,14 @@ class SimulatedTransport:
             async with asyncio.timeout(deadline):
                 # What a provider has begun it finishes, also for a client that has gone.
                 answer = await asyncio.shield(asyncio.ensure_future(self.simulator.respond(request)))
-                if isinstance(answer, Broken):
+                if isinstance(answer, BrokenAnswer):
                     return await _broken(answer)
         except TimeoutError:
             raise HttpError(f"{method} {parts.path}: no complete answer within {deadline:g} s", "timeout") from None
         return Response(answer.status, answer.headers, answer.body)
 
-    async def download(
-        self, url: str, headers: Mapping[str, str], sink: Callable[[bytes], object], *, deadline: float | None = None
-    ) -> Response:
-        response = await self.request("GET", url, headers, deadline=deadline)
-        if response.status != 200:
-            return response
-        for start in range(0, len(response.body), 65_536):
-            sink(response.body[start : start + 65_536])
-        return Response(200, response.headers, b"")
 
-    async def close(self) -> None:
-        """The simulator goes on: it is not this client's."""
-
-
-async def _broken(answer: Broken) -> Response:
+async def _broken(answer: BrokenAnswer) -> Response:
     if answer.how == "hang":
         await asyncio.get_running_loop().create_future()
     if answer.how == "drip" and answer.response is not None:

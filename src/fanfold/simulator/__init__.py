@@ -1,28 +1,30 @@
 """A strict fake of the model providers at their edge: protocols, limits, latency, faults, and a bill."""
 
-from fanfold.simulator.books import Books, Charge, CreatedBatch
+from fanfold.simulator.billing import Billing, Charge, CreatedBatch
 from fanfold.simulator.config import Answer, Latency, SimulatorConfig
-from fanfold.simulator.core import Simulator
+from fanfold.simulator.core import Simulator, addresses, installed_dialects
 from fanfold.simulator.faults import KINDS, OPERATIONS, Fault, Faults
-from fanfold.simulator.limits import Limits
+from fanfold.simulator.limits import AccountLimits
 from fanfold.simulator.server import serve
-from fanfold.simulator.wire import Broken, Request, Response
+from fanfold.simulator.wire import BrokenAnswer, Request, SimulatedResponse
 
 __all__ = [
     "KINDS",
     "OPERATIONS",
+    "AccountLimits",
     "Answer",
-    "Books",
-    "Broken",
+    "Billing",
+    "BrokenAnswer",
     "Charge",
     "CreatedBatch",
     "Fault",
     "Faults",
     "Latency",
-    "Limits",
     "Request",
-    "Response",
+    "SimulatedResponse",
     "Simulator",
     "SimulatorConfig",
+    "addresses",
+    "installed_dialects",
     "serve",
 ]

@@ -14,9 +14,9 @@ import msgspec
 
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.simulator.config import Latency, SimulatorConfig
-from fanfold.simulator.core import Simulator
+from fanfold.simulator.core import Simulator, addresses, installed_dialects
 from fanfold.simulator.faults import KINDS, Faults
-from fanfold.simulator.limits import Limits
+from fanfold.simulator.limits import AccountLimits
 from fanfold.simulator.server import serve
 
 
@@ -39,16 +39,18 @@ async def _serve(simulator: Simulator, host: str, port: int) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with serve(simulator, host=host, port=port) as url:
         print(f"simulator at {url}")
-        print(f"  OPENAI_BASE_URL={url}/v1  ANTHROPIC_BASE_URL={url}")
+        print("  " + "  ".join(f"{variable}={address}" for variable, address in addresses(url).items()))
         print(f"  bill: {url}/_simulator/ledger  faults: POST {url}/_simulator/faults")
         print("ready", flush=True)
         await stop.wait()
     with contextlib.suppress(BrokenPipeError):  # whoever started us may be gone
-        print(f"stopped; {len(simulator.charges)} requests charged, {len(simulator.books.batches)} batches", flush=True)
+        print(
+            f"stopped; {len(simulator.charges)} requests charged, {len(simulator.billing.batches)} batches", flush=True
+        )
 
 
 def _config(options: argparse.Namespace) -> SimulatorConfig:
-    limits = Limits(
+    limits = AccountLimits(
         rpm=options.rpm,
         tpm=options.tpm,
         input_tpm=options.input_tpm,
@@ -94,9 +96,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _parser() -> argparse.ArgumentParser:
+    names = dict.fromkeys(dialect.name for dialect in installed_dialects())
     parser = argparse.ArgumentParser(
         prog="fanfold simulate",
-        description="A fake of OpenAI and Anthropic with their limits, errors and batches. No key, no cost.",
+        description=f"A fake of {', '.join(names)} with their limits, errors and batches. No key, no cost.",
         epilog="faults: " + "; ".join(f"{kind} ({text})" for kind, text in KINDS.items()),
     )
     add = parser.add_argument

@@ -30,7 +30,7 @@ _WORDS = _VOCABULARY.split()
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class ModelRequest:
     """A request as every dialect has it."""
 
     model: str
@@ -43,7 +43,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Completion:
     """An answer as it leaves the model: cut at a stop sequence (`stop`) or at the token limit, and counted."""
 
     text: str
@@ -79,9 +79,9 @@ class Author:
         self._answer = named(config.answer) if isinstance(config.answer, str) else config.answer
         self._upstream = config.upstream
 
-    async def write(self, prompt: Prompt, body: Mapping[str, Any], key: str, sample: str) -> list[Written]:
+    async def write(self, prompt: ModelRequest, body: Mapping[str, Any], key: str, sample: str) -> list[Completion]:
         """All the samples a request asks for; `key` and `sample` seed them."""
-        written: list[Written] = []
+        written: list[Completion] = []
         for index in range(prompt.samples):
             rng = random.Random(derive_seed(self._seed, key, sample, index))
             if self._answer is None and self._upstream is None:
@@ -91,7 +91,7 @@ class Author:
             written.append(finish(answer, prompt))
         return written
 
-    async def _ask(self, prompt: Prompt, body: Mapping[str, Any], rng: random.Random) -> Answer:
+    async def _ask(self, prompt: ModelRequest, body: Mapping[str, Any], rng: random.Random) -> Answer:
         function: AnswerFunction | None = self._answer or self._upstream
         assert function is not None
         said: Any
@@ -123,7 +123,7 @@ def named(name: str) -> AnswerFunction:
     return cast(AnswerFunction, found)
 
 
-def finish(answer: Answer, prompt: Prompt) -> Written:
+def finish(answer: Answer, prompt: ModelRequest) -> Completion:
     """Cut an answer where the request says it ends."""
     text, reason, stop = answer.text, answer.finish, None
     for sequence in prompt.stop:
@@ -134,7 +134,7 @@ def finish(answer: Answer, prompt: Prompt) -> Written:
     if prompt.max_tokens is not None and tokens > prompt.max_tokens:
         text, reason, stop = text[: prompt.max_tokens * CHARACTERS_PER_TOKEN], "length", None
         tokens = prompt.max_tokens
-    return Written(text, reason, tokens, stop)
+    return Completion(text, reason, tokens, stop)
 
 
 def _words(rng: random.Random, json: bool) -> str:
@@ -142,11 +142,11 @@ def _words(rng: random.Random, json: bool) -> str:
     return f'{{"answer": "{text}"}}' if json else text
 
 
-def spoil(written: Written, kind: str) -> Written:
+def spoil(written: Completion, kind: str) -> Completion:
     """An answer struck by one of the answer faults."""
     if kind == "refusal":
-        return Written("I can't help with that.", "refusal", 6)
+        return Completion("I can't help with that.", "refusal", 6)
     if kind == "content_filter":
-        return Written("", "content_filter", 0)
+        return Completion("", "content_filter", 0)
     text = written.text[: max(1, len(written.text) // 2)]
-    return Written(text, "length", max(1, count_tokens(text)))
+    return Completion(text, "length", max(1, count_tokens(text)))

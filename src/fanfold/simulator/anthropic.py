@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Prompt, Written, content_tokens
-from fanfold.simulator.dialect import Stamp, rfc3339
+from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, content_tokens
+from fanfold.simulator.anthropic_store import MESSAGES, AnthropicStore, rfc3339
+from fanfold.simulator.dialect import Dialect, Stamp, Work
 from fanfold.simulator.limits import Account, Refused
-from fanfold.simulator.wire import ApiError, Json, Request, Response, reply
+from fanfold.simulator.state import SimulatorState
+from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, read_json, reply
 
-MESSAGES = "/v1/messages"
 COUNT = "/v1/messages/count_tokens"
 
 _PARAMETERS = (
@@ -33,13 +34,58 @@ _TYPES = {
     529: "overloaded_error",
 }
 _FINISH = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+NO_CREDIT = (
+    "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase "
+    "credits."
+)
 _VERSION = re.compile(r"20\d\d-\d\d-\d\d")
 
 
-class Anthropic:
+class AnthropicDialect(Dialect):
     """The dialect of the Messages API."""
 
     name = "anthropic"
+    endpoints = (MESSAGES,)
+    counts_stored_prompts = True
+
+    def __init__(self, state: SimulatorState) -> None:
+        super().__init__(state)
+        self._store = AnthropicStore(state, self)
+
+    def speaks(self, request: Request) -> bool:
+        return request.path.startswith(MESSAGES) or "anthropic-version" in request.headers
+
+    def route(self, request: Request) -> tuple[str, Work] | None:
+        store = self._store
+        match request.method, request.path.strip("/").split("/")[1:]:
+            case "POST", ["messages", "count_tokens"]:
+                return "other", self._count
+            case "GET", ["models"]:
+                return "other", lambda request, owner: self._models()
+            case "POST", ["messages", "batches"]:
+                return "create", store.create
+            case "GET", ["messages", "batches"]:
+                return "list", store.list_batches
+            case "GET", ["messages", "batches", id]:
+                return "poll", lambda request, owner: store.get(request, id, owner)
+            case "DELETE", ["messages", "batches", id]:
+                return "delete", lambda request, owner: store.delete(id, owner)
+            case "POST", ["messages", "batches", id, "cancel"]:
+                return "cancel", lambda request, owner: store.cancel(request, id, owner)
+            case "GET", ["messages", "batches", id, "results"]:
+                return "results", lambda request, owner: store.results(id, owner)
+        return None
+
+    def _count(self, request: Request, owner: str) -> SimulatedResponse:
+        body = read_json(request.body)
+        self.state.check_model(self, body)
+        return reply({"input_tokens": self.read(COUNT, body).input_tokens})
+
+    def _models(self) -> SimulatedResponse:
+        names = self.state.config.models or ("simulated",)
+        created = "2026-01-01T00:00:00Z"
+        data = [{"type": "model", "id": name, "display_name": name, "created_at": created} for name in names]
+        return reply({"data": data, "has_more": False, "first_id": names[0], "last_id": names[-1]})
 
     def key_of(self, request: Request) -> str:
         key = request.headers.get("x-api-key") or request.headers.get("authorization", "").partition(" ")[2]
@@ -52,7 +98,7 @@ class Anthropic:
             raise ApiError(400, f'anthropic-version: "{version}" is not a valid version')
         return key.strip()
 
-    def failure(self, error: ApiError, serial: str) -> Response:
+    def failure(self, error: ApiError, serial: str) -> SimulatedResponse:
         detail: Json = {"type": _TYPES.get(error.status, "api_error"), "message": error.message}
         if error.code is not None:
             detail["details"] = {"error_code": error.code}
@@ -80,6 +126,14 @@ class Anthropic:
             f"(model: {model}). Please {remedy}.",
         )
 
+    def wrong_key(self) -> ApiError:
+        return ApiError(401, "invalid x-api-key")
+
+    def no_credit(self, *, batch: bool = False) -> ApiError:
+        if batch:
+            return ApiError(400, NO_CREDIT)  # as really recorded: no money looks like a bad request
+        return ApiError(429, "Your organization's spend limit is reached.", code="enforced_spend_limit_reached")
+
     def no_such_model(self, model: str) -> ApiError:
         return ApiError(404, f"model: {model}")
 
@@ -93,7 +147,7 @@ class Anthropic:
             raise ApiError(400, "model: String should have at least 1 character")
         return model
 
-    def read(self, endpoint: str, body: Json) -> Prompt:
+    def read(self, endpoint: str, body: Json) -> ModelRequest:
         for name in body:
             if name not in _KNOWN:
                 raise ApiError(400, f"{name}: Extra inputs are not permitted")
@@ -113,9 +167,11 @@ class Anthropic:
         if metadata is not None and (not isinstance(metadata, dict) or set(metadata) - {"user_id"}):
             raise ApiError(400, "metadata: Extra inputs are not permitted")
         messages = _messages(body)
-        return Prompt(body["model"], messages, _tokens(body, messages), body.get("max_tokens"), tuple(stops))
+        return ModelRequest(body["model"], messages, _tokens(body, messages), body.get("max_tokens"), tuple(stops))
 
-    def render(self, endpoint: str, body: Json, prompt: Prompt, written: list[Written], stamp: Stamp) -> Json:
+    def render(
+        self, endpoint: str, body: Json, prompt: ModelRequest, written: Sequence[Completion], stamp: Stamp
+    ) -> Json:
         answer = written[0]
         stopped = answer.stop is not None
         content = [{"type": "text", "text": answer.text}] if answer.text else []
@@ -131,7 +187,7 @@ class Anthropic:
         }
 
 
-def _usage(prompt: Prompt, answer: Written, stamp: Stamp) -> Json:
+def _usage(prompt: ModelRequest, answer: Completion, stamp: Stamp) -> Json:
     return {
         "input_tokens": prompt.input_tokens - stamp.cached - stamp.stored,
         "cache_creation_input_tokens": stamp.stored,

@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from fanfold.encoding import digest, encode
-from fanfold.simulator.anthropic import MESSAGES, Anthropic
-from fanfold.simulator.dialect import rfc3339
-from fanfold.simulator.engine import Engine
-from fanfold.simulator.jobs import Job, LineResult, disturb, make_lines
-from fanfold.simulator.wire import ApiError, Json, Request, Response, read_json, reply
+from fanfold.simulator.dialect import Dialect
+from fanfold.simulator.jobs import LineResult, SimulatedBatch, disturb, make_lines
+from fanfold.simulator.state import SimulatorState
+from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, read_json, reply
 
 MAX_REQUESTS = 100_000
 MAX_BYTES = 256 * 2**20
-BATCHES = "/v1/messages/batches"
+MESSAGES = "/v1/messages"
+BATCHES = f"{MESSAGES}/batches"
 
 
 class AnthropicStore:
     """All message batches of all keys; each key sees its own."""
 
-    def __init__(self, engine: Engine, dialect: Anthropic) -> None:
-        self._engine = engine
+    def __init__(self, state: SimulatorState, dialect: Dialect) -> None:
+        self._state = state
         self._dialect = dialect
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, SimulatedBatch] = {}
         self._results: dict[str, bytes] = {}
 
-    def create(self, request: Request, owner: str) -> Response:
+    def create(self, request: Request, owner: str) -> SimulatedResponse:
         if len(request.body) > MAX_BYTES:
             raise ApiError(413, f"Request exceeds the maximum size of {MAX_BYTES:,} bytes.")
         requests = _read_requests(read_json(request.body))
         tag = requests[0][0].rpartition("-")[0] or requests[0][0]
-        id = f"msgbatch_{self._engine.serial()}"
-        job = Job(self._engine, self._dialect, MESSAGES, owner, id, tag)
+        id = f"msgbatch_{self._state.serial()}"
+        job = SimulatedBatch(self._state, self._dialect, MESSAGES, owner, id, tag)
         tokens: dict[str, int] = {}
         for _, params in requests:
             model = str(params.get("model"))
@@ -45,14 +47,14 @@ class AnthropicStore:
         job.status = "in_progress"  # there is no validation to wait for
         job.register(len(requests), digest(*(encode(list(item)) for item in requests)).hex())
         self._jobs[id] = job
-        self._engine.start(job.run(lambda: True, self._deliver))
+        self._state.start(job.run(lambda: True, self._deliver))
         return reply(self._view(job, request))
 
-    def get(self, request: Request, id: str, owner: str) -> Response:
+    def get(self, request: Request, id: str, owner: str) -> SimulatedResponse:
         job = self._job(id, owner)
         return reply(self._view(job, request), headers=None if job.ended else {"retry-after": "10"})
 
-    def list_batches(self, request: Request, owner: str) -> Response:
+    def list_batches(self, request: Request, owner: str) -> SimulatedResponse:
         query = request.query
         limit = query.get("limit", "20")
         if not limit.isdigit() or not 1 <= int(limit) <= 1000:
@@ -70,34 +72,34 @@ class AnthropicStore:
             }
         )
 
-    def cancel(self, request: Request, id: str, owner: str) -> Response:
+    def cancel(self, request: Request, id: str, owner: str) -> SimulatedResponse:
         job = self._job(id, owner)
         if job.ended:
             raise ApiError(409, f"Batch {id} has already ended and cannot be canceled.")
         job.cancel()
         return reply(self._view(job, request))
 
-    def delete(self, id: str, owner: str) -> Response:
+    def delete(self, id: str, owner: str) -> SimulatedResponse:
         if not self._job(id, owner).ended:
             raise ApiError(400, f"Batch {id} cannot be deleted while it is being processed: cancel it first.")
         del self._jobs[id]
         self._results.pop(id, None)
         return reply({"id": id, "type": "message_batch_deleted"})
 
-    def results(self, id: str, owner: str) -> Response:
+    def results(self, id: str, owner: str) -> SimulatedResponse:
         if not self._job(id, owner).ended:
             raise ApiError(404, f"Batch {id} has no results yet: its processing has not ended.")
-        return Response(200, {"content-type": "application/x-jsonl"}, self._results[id])
+        return SimulatedResponse(200, {"content-type": "application/x-jsonl"}, self._results[id])
 
-    def _deliver(self, job: Job) -> None:
-        rng = self._engine.stream("results", job.tag, str(len(job.results)))
+    def _deliver(self, job: SimulatedBatch) -> None:
+        rng = self._state.stream("results", job.tag, str(len(job.results)))
         items = disturb([(line.custom_id, line) for line in job.results], job.faults, rng)
         lines = [msgspec.json.encode({"custom_id": id, "result": self._result(line)}) for id, line in items]
         self._results[job.id] = b"".join(line + b"\n" for line in lines)
 
     def _result(self, line: LineResult) -> Json:
         if line.error is not None:
-            return {"type": "errored", "error": self._dialect.failure(line.error, self._engine.serial()).json()}
+            return {"type": "errored", "error": self._dialect.failure(line.error, self._state.serial()).json()}
         return {"type": line.kind, "message": line.body} if line.body is not None else {"type": line.kind}
 
     def _tokens(self, params: Json) -> int:
@@ -106,13 +108,13 @@ class AnthropicStore:
         except (ApiError, KeyError):
             return 0  # it will be errored when its turn comes
 
-    def _job(self, id: str, owner: str) -> Job:
+    def _job(self, id: str, owner: str) -> SimulatedBatch:
         job = self._jobs.get(id)
         if job is None or job.owner != owner:
             raise ApiError(404, f"Batch {id} not found.")
         return job
 
-    def _view(self, job: Job, request: Request) -> Json:
+    def _view(self, job: SimulatedBatch, request: Request) -> Json:
         status = "ended" if job.ended else "canceling" if job.status == "cancelling" else "in_progress"
         if "batch_status" in job.faults and status == "in_progress":
             status = str(job.faults["batch_status"].value or "paused")
@@ -137,7 +139,7 @@ class AnthropicStore:
         }
 
     def _time(self, at: float | None) -> str | None:
-        return None if at is None else rfc3339(self._engine.wall(at))
+        return None if at is None else rfc3339(self._state.wall(at))
 
 
 def _read_requests(body: Json) -> list[tuple[str, Json]]:
@@ -177,7 +179,7 @@ def _read_requests(body: Json) -> list[tuple[str, Json]]:
     return read
 
 
-def _page(jobs: list[Job], query: Mapping[str, str], limit: int) -> tuple[list[Job], bool]:
+def _page(jobs: list[SimulatedBatch], query: Mapping[str, str], limit: int) -> tuple[list[SimulatedBatch], bool]:
     """Some of the jobs, newest first, and whether there are more in the direction asked for."""
     ids = [job.id for job in jobs]
     for name in ("after_id", "before_id"):
@@ -188,3 +190,9 @@ def _page(jobs: list[Job], query: Mapping[str, str], limit: int) -> tuple[list[J
         return newer[-limit:], len(newer) > limit
     older = jobs[ids.index(query["after_id"]) + 1 :] if "after_id" in query else jobs
     return older[:limit], len(older) > limit
+
+
+def rfc3339(wall: float, *, up: bool = False) -> str:
+    """A time of day in whole seconds, rounded up on demand."""
+    seconds = math.ceil(wall) if up else math.floor(wall)
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,7 +10,7 @@ from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.simulator.faults import Faults
-from fanfold.simulator.limits import Limits
+from fanfold.simulator.limits import AccountLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,10 @@ class SimulatorConfig:
     seed: int = field(default=0, metadata={"help": "of answers, latencies and turnarounds"})
     models: tuple[str, ...] = field(default=(), metadata={"help": "the models that exist; none given: every model"})
     keys: tuple[str, ...] | None = field(default=None, repr=False, metadata={"help": "accepted API keys; none: any"})
-    limits: Limits = field(default_factory=Limits, metadata={"help": "of every key and model"})
-    model_limits: Mapping[str, Limits] = field(default_factory=dict, metadata={"help": "instead, for these models"})
+    limits: AccountLimits = field(default_factory=AccountLimits, metadata={"help": "of every key and model"})
+    model_limits: Mapping[str, AccountLimits] = field(
+        default_factory=dict, metadata={"help": "instead, for these models"}
+    )
     latency: Latency = field(default_factory=Latency, metadata={"help": "of a realtime answer"})
     turnaround: Latency = field(default_factory=lambda: Latency(1.0), metadata={"help": "of a batch"})
     prompt_cache: int | None = field(

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import functools
+from collections.abc import Sequence
 from email.utils import formatdate
+from importlib.metadata import entry_points
+from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from fanfold.errors import ConfigError
-from fanfold.simulator.anthropic import COUNT, MESSAGES, Anthropic
-from fanfold.simulator.anthropic_store import AnthropicStore
-from fanfold.simulator.books import Books, Charges
+from fanfold.simulator.billing import Billing, Charges
 from fanfold.simulator.config import SimulatorConfig
-from fanfold.simulator.dialect import Dialect
-from fanfold.simulator.engine import Engine, Origin, owner_of
+from fanfold.simulator.dialect import Dialect, Work
 from fanfold.simulator.faults import AFTER, BEFORE, Fault, Faults
-from fanfold.simulator.jobs import QUOTA
 from fanfold.simulator.limits import Account, retry_headers
-from fanfold.simulator.openai import CHAT, COMPLETIONS, EMBEDDINGS, OpenAI
-from fanfold.simulator.openai_store import OpenAIStore
-from fanfold.simulator.wire import ApiError, Broken, Json, Request, Response, read_json, reply
-
-_Work = Callable[[Request, str], Response | Awaitable[Response]]
+from fanfold.simulator.state import RequestOrigin, SimulatorState, owner_of
+from fanfold.simulator.wire import ApiError, BrokenAnswer, Request, SimulatedResponse, read_json, reply
 
 _GATEWAY = (
     b"<html><head><title>502 Bad Gateway</title></head><body><center><h1>502 Bad Gateway</h1></center></body></html>"
@@ -38,150 +35,122 @@ _TEXTS = {
 _ESSENTIAL = ("choices", "content", "data", "processing_status", "status", "id", "input_tokens")
 
 
+@functools.cache
+def _installed() -> tuple[Any, ...]:
+    """The installed providers that can be used."""
+    providers = []
+    for entry in sorted(entry_points(group="fanfold.providers"), key=lambda entry: entry.name):
+        try:
+            providers.append(entry.load()())
+        except Exception:
+            continue  # `fanfold doctor` says why
+    return tuple(providers)
+
+
+@functools.cache
+def installed_dialects() -> tuple[type[Dialect], ...]:
+    """The dialects of all installed providers; the one that answers what none of them claims is last."""
+    dialects = dict.fromkeys(provider.dialect() for provider in _installed())
+    return tuple(sorted((kind for kind in dialects if kind is not None), key=lambda kind: kind.fallback))
+
+
+def addresses(url: str) -> dict[str, str]:
+    """The environment variables that send each provider's clients to a simulator at `url`."""
+    return {
+        provider.url_variable: url + urlsplit(provider.default_url).path
+        for provider in _installed()
+        if provider.dialect() is not None
+    }
+
+
 class Simulator:
-    """A strict fake of OpenAI and Anthropic at the edge of their APIs.
+    """A strict fake of the providers at the edge of their APIs, in the dialects given, else in all that are installed.
 
     `respond` takes the time an answer takes on the running loop, so it works on the virtual clock too; with `serve` it
-    answers real sockets.  Everything charged is in `charges` and `books`, whatever became of the answer or the client.
-    Work that a client stops waiting for is charged all the same.
+    answers real sockets.  Everything charged is in `charges` and `billing`, whatever happened to the answer or the
+    client.  Work that a client stops waiting for is charged all the same.
     """
 
-    def __init__(self, config: SimulatorConfig | None = None) -> None:
+    def __init__(self, config: SimulatorConfig | None = None, dialects: Sequence[type[Dialect]] | None = None) -> None:
         self.config = config or SimulatorConfig()
-        self._openai, self._anthropic = OpenAI(), Anthropic()
-        self._engine = Engine(self.config)
+        self._kinds = installed_dialects() if dialects is None else dialects
+        self._state = SimulatorState(self.config)
         self._keys = None if self.config.keys is None else {owner_of(key) for key in self.config.keys}
-        self._new_stores()
+        self._dialects = [kind(self._state) for kind in self._kinds]
 
     @property
-    def books(self) -> Books:
-        return self._engine.books
+    def billing(self) -> Billing:
+        return self._state.billing
 
     @property
     def charges(self) -> Charges:
-        return self._engine.books.charges
+        return self._state.billing.charges
 
     def set_faults(self, faults: Faults) -> None:
         """Replace what is to go wrong; call it on the loop that answers."""
-        self._engine.set_faults(faults)
+        self._state.set_faults(faults)
 
     def reset(self) -> None:
-        """Begin anew: no charges, batches, files or used limits, and the faults of the settings."""
-        self._engine.reset()
-        self._new_stores()
+        """Start again: no charges, batches, files or used limits, and the faults of the settings."""
+        self._state.reset()
+        self._dialects = [kind(self._state) for kind in self._kinds]
 
     async def close(self) -> None:
         """End the batches still running."""
-        await self._engine.close()
+        await self._state.close()
 
     def wall(self) -> float:
         """The provider's time of day."""
-        return self._engine.wall()
+        return self._state.wall()
 
-    async def respond(self, request: Request) -> Response | Broken:
+    async def respond(self, request: Request) -> SimulatedResponse | BrokenAnswer:
         """Answer one request."""
         if request.path.startswith("/_simulator/"):
             return self._administer(request)
         operation, dialect, work = self._route(request)
-        faulty = bool(self._engine.plan.faults.faults)
-        answer: Response | Broken | None = None
+        faulty = bool(self._state.plan.faults.faults)
+        answer: SimulatedResponse | BrokenAnswer | None = None
         if faulty:
-            fault = self._engine.plan.draw(BEFORE, operation, self._engine.now())
+            fault = self._state.plan.draw(BEFORE, operation, self._state.now())
             answer = None if fault is None else self._instead(fault, dialect)
         if answer is None:
             answer = await self._work(request, dialect, work)
             if faulty and answer.status < 400:
-                fault = self._engine.plan.draw(AFTER, operation, self._engine.now())
+                fault = self._state.plan.draw(AFTER, operation, self._state.now())
                 answer = answer if fault is None else _spoil(fault, answer)
-        if isinstance(answer, Broken):
-            self.books.broken[answer.how] += 1
+        if isinstance(answer, BrokenAnswer):
+            self.billing.broken[answer.how] += 1
         else:
-            self.books.statuses[answer.status] += 1
+            self.billing.statuses[answer.status] += 1
         return answer
 
-    async def _work(self, request: Request, dialect: Dialect, work: _Work) -> Response:
+    async def _work(self, request: Request, dialect: Dialect, work: Work) -> SimulatedResponse:
         try:
             owner = owner_of(dialect.key_of(request))
             if self._keys is not None and owner not in self._keys:
-                text = "invalid x-api-key" if dialect is self._anthropic else "Incorrect API key provided."
-                raise ApiError(401, text, code=None if dialect is self._anthropic else "invalid_api_key")
+                raise dialect.wrong_key()
             response = work(request, owner)
-            return response if isinstance(response, Response) else await response
+            return response if isinstance(response, SimulatedResponse) else await response
         except ApiError as error:
-            return dialect.failure(error, self._engine.serial())
+            return dialect.failure(error, self._state.serial())
 
-    def _route(self, request: Request) -> tuple[str, Dialect, _Work]:
+    def _route(self, request: Request) -> tuple[str, Dialect, Work]:
         """What a request is for, whose protocol it speaks, and what answers it."""
-        path, method = request.path, request.method
-        if method == "POST":
-            if path in (CHAT, COMPLETIONS, EMBEDDINGS):
-                return "generate", self._openai, lambda r, owner: self._generate(self._openai, path, r, owner)
-            if path == MESSAGES:
-                return "generate", self._anthropic, lambda r, owner: self._generate(self._anthropic, path, r, owner)
-            if path == COUNT:
-                return "other", self._anthropic, self._count
-        parts = path.strip("/").split("/")
-        dialect: Dialect
-        if parts[:2] == ["v1", "messages"]:
-            dialect = self._anthropic
-            found = self._route_messages(method, parts[2:])
-        else:
-            dialect = self._anthropic if "anthropic-version" in request.headers else self._openai
-            found = self._route_rest(method, parts[1:] if parts[0] == "v1" else [], dialect)
-        operation, work = found or ("other", _unknown)
+        dialect = next((dialect for dialect in self._dialects if dialect.speaks(request)), self._dialects[-1])
+        if request.method == "POST" and request.path in dialect.endpoints:
+            return "generate", dialect, functools.partial(self._generate, dialect)
+        operation, work = dialect.route(request) or ("other", _unknown)
         return operation, dialect, work
 
-    def _route_messages(self, method: str, parts: list[str]) -> tuple[str, _Work] | None:
-        store = self._batches
-        match method, parts:
-            case "POST", ["batches"]:
-                return "create", store.create
-            case "GET", ["batches"]:
-                return "list", store.list_batches
-            case "GET", ["batches", id]:
-                return "poll", lambda request, owner: store.get(request, id, owner)
-            case "DELETE", ["batches", id]:
-                return "delete", lambda request, owner: store.delete(id, owner)
-            case "POST", ["batches", id, "cancel"]:
-                return "cancel", lambda request, owner: store.cancel(request, id, owner)
-            case "GET", ["batches", id, "results"]:
-                return "results", lambda request, owner: store.results(id, owner)
-        return None
-
-    def _route_rest(self, method: str, parts: list[str], dialect: Dialect) -> tuple[str, _Work] | None:
-        store = self._files
-        match method, parts:
-            case "GET", ["models"]:
-                return "other", lambda request, owner: self._models(dialect)
-            case "POST", ["files"]:
-                return "upload", store.upload
-            case "GET", ["files"]:
-                return "list", lambda request, owner: store.list_files(request.query, owner)
-            case "GET", ["files", id]:
-                return "other", lambda request, owner: store.get_file(id, owner)
-            case "DELETE", ["files", id]:
-                return "delete", lambda request, owner: store.delete_file(id, owner)
-            case "GET", ["files", id, "content"]:
-                return "results", lambda request, owner: store.content(id, owner)
-            case "POST", ["batches"]:
-                return "create", store.create
-            case "GET", ["batches"]:
-                return "list", lambda request, owner: store.list_batches(request.query, owner)
-            case "GET", ["batches", id]:
-                return "poll", lambda request, owner: store.get(id, owner)
-            case "POST", ["batches", id, "cancel"]:
-                return "cancel", lambda request, owner: store.cancel(id, owner)
-        return None
-
-    async def _generate(self, dialect: Dialect, endpoint: str, request: Request, owner: str) -> Response:
-        engine = self._engine
-        started = engine.now()
+    async def _generate(self, dialect: Dialect, request: Request, owner: str) -> SimulatedResponse:
+        state = self._state
+        started = state.now()
         body = read_json(request.body)
-        model = engine.check_model(dialect, body)
-        account = engine.account(owner, model)
+        model = state.check_model(dialect, body)
+        account = state.account(owner, model)
         invalid: ApiError | None = None
         try:
-            prompt = dialect.read(endpoint, body)
+            prompt = dialect.read(request.path, body)
         except ApiError as error:
             invalid = error
         # A bad request counts as a request, and its answer carries the state of the limits.
@@ -195,76 +164,52 @@ class Simulator:
         if invalid is not None:
             invalid.headers |= self._limit_headers(dialect, account)
             raise invalid
-        origin = Origin(owner, request.headers.get("x-fanfold-sample", "0"))
-        value, output = await engine.generate(dialect, endpoint, body, prompt, origin)
+        origin = RequestOrigin(owner, request.headers.get("x-fanfold-sample", "0"))
+        value, output = await state.generate(dialect, request.path, body, prompt, origin)
         account.spend_output(output)
-        headers = dialect.headers(engine.serial()) | self._limit_headers(dialect, account)
-        wait = engine.draw_time(self.config.latency, output) - (engine.now() - started)
+        headers = dialect.headers(state.serial()) | self._limit_headers(dialect, account)
+        wait = state.draw_time(self.config.latency, output) - (state.now() - started)
         if wait > 0:
             await asyncio.sleep(wait)
         return reply(value, headers=headers)
 
-    def _count(self, request: Request, owner: str) -> Response:
-        body = read_json(request.body)
-        self._engine.check_model(self._anthropic, body)
-        return reply({"input_tokens": self._anthropic.read(COUNT, body).input_tokens})
-
-    def _models(self, dialect: Dialect) -> Response:
-        created = int(self._engine.wall())
-        names = self.config.models or ("simulated",)
-        if dialect is self._anthropic:
-            data: list[Json] = [
-                {"type": "model", "id": name, "display_name": name, "created_at": "2026-01-01T00:00:00Z"}
-                for name in names
-            ]
-            return reply({"data": data, "has_more": False, "first_id": names[0], "last_id": names[-1]})
-        data = [{"id": name, "object": "model", "created": created, "owned_by": "simulator"} for name in names]
-        return reply({"object": "list", "data": data})
-
     def _limit_headers(self, dialect: Dialect, account: Account) -> dict[str, str]:
         if not account.buckets or not account.limits.headers:
             return {}
-        return dialect.limit_headers(account, self._engine.wall())
+        return dialect.limit_headers(account, self._state.wall())
 
     def _retry_headers(self, how: str, wait: float) -> dict[str, str]:
-        date = formatdate(self._engine.wall() + wait + 1, usegmt=True) if how == "date" else ""
+        date = formatdate(self._state.wall() + wait + 1, usegmt=True) if how == "date" else ""
         return retry_headers(how, wait, date)
 
-    def _instead(self, fault: Fault, dialect: Dialect) -> Response | Broken:
+    def _instead(self, fault: Fault, dialect: Dialect) -> SimulatedResponse | BrokenAnswer:
         """What is answered in place of doing the work."""
         if fault.kind == "hang":
-            return Broken("hang")
+            return BrokenAnswer("hang")
         if fault.kind == "disconnect":
-            return Broken("drop")
+            return BrokenAnswer("drop")
         if fault.kind == "bad_gateway":
-            return Response(502, {"content-type": "text/html"}, _GATEWAY)
+            return SimulatedResponse(502, {"content-type": "text/html"}, _GATEWAY)
         if fault.kind == "spend_limit":
-            if dialect is self._anthropic:
-                error = ApiError(
-                    429, "Your organization's spend limit is reached.", code="enforced_spend_limit_reached"
-                )
-            else:
-                error = ApiError(429, QUOTA, type="insufficient_quota", code="insufficient_quota")
+            error = dialect.no_credit()
         else:
             status = _STATUSES[fault.kind]
-            kind, code = ("requests", "rate_limit_exceeded") if status == 429 else ("server_error", None)
-            code = None if dialect is self._anthropic else code
-            error = ApiError(status, _TEXTS[fault.kind], type=kind, code=code)
+            error = dialect.mishap(status, _TEXTS[fault.kind])
             if status == 429 and fault.value is not None:
                 error.headers |= self._retry_headers(self.config.limits.retry_after, fault.number(1.0))
-        return dialect.failure(error, self._engine.serial())
+        return dialect.failure(error, self._state.serial())
 
-    def _administer(self, request: Request) -> Response:
+    def _administer(self, request: Request) -> SimulatedResponse:
         """The simulator's own pages: what was charged, which faults to play, and a fresh start."""
         match request.method, request.path:
             case "GET", "/_simulator/ledger":
-                return reply(self.books.report(details="summary" not in request.query))
+                return reply(self.billing.report(details="summary" not in request.query))
             case "POST", "/_simulator/faults":
                 try:
                     self.set_faults(Faults.of(read_json(request.body)))
                 except (ApiError, ConfigError) as error:
                     return reply({"error": str(error)}, 400)
-                return reply({"faults": len(self._engine.plan.faults.faults)})
+                return reply({"faults": len(self._state.plan.faults.faults)})
             case "POST", "/_simulator/reset":
                 self.reset()
                 return reply({"reset": True})
@@ -272,32 +217,28 @@ class Simulator:
                 return reply({"ready": True})
         return reply({"error": f"no such page: {request.method} {request.path}"}, 404)
 
-    def _new_stores(self) -> None:
-        self._files = OpenAIStore(self._engine, self._openai)
-        self._batches = AnthropicStore(self._engine, self._anthropic)
 
-
-def _unknown(request: Request, owner: str) -> Response:
+def _unknown(request: Request, owner: str) -> SimulatedResponse:
     raise ApiError(404, f"Invalid URL ({request.method} {request.path})")
 
 
-def _spoil(fault: Fault, response: Response) -> Response | Broken:
+def _spoil(fault: Fault, response: SimulatedResponse) -> SimulatedResponse | BrokenAnswer:
     """What becomes of a good response on its way out."""
     match fault.kind:
         case "lost_drop":
-            return Broken("drop")
+            return BrokenAnswer("drop")
         case "lost_502":
-            return Response(502, {"content-type": "text/html"}, _GATEWAY)
+            return SimulatedResponse(502, {"content-type": "text/html"}, _GATEWAY)
         case "lost_hang":
-            return Broken("hang")
+            return BrokenAnswer("hang")
         case "drip":
-            return Broken("drip", response, fault.number(1.0) or 1.0)
+            return BrokenAnswer("drip", response, fault.number(1.0) or 1.0)
         case "cut":
-            return Broken("cut", response)
+            return BrokenAnswer("cut", response)
         case "truncate":
-            return Response(200, response.headers, response.body[: len(response.body) // 2])
+            return SimulatedResponse(200, response.headers, response.body[: len(response.body) // 2])
         case "content_type":
-            return Response(200, {"content-type": "text/html"}, b"<html><body>Please log in.</body></html>")
+            return SimulatedResponse(200, {"content-type": "text/html"}, b"<html><body>Please log in.</body></html>")
     try:
         value = msgspec.json.decode(response.body)
     except msgspec.DecodeError:
@@ -306,4 +247,4 @@ def _spoil(fault: Fault, response: Response) -> Response | Broken:
         value.pop(next((name for name in _ESSENTIAL if name in value), ""), None)
     else:
         value["a_field_from_the_future"] = {"kind": "unknown", "items": [1, 2.5, None]}
-    return Response(200, response.headers, msgspec.json.encode(value))
+    return SimulatedResponse(200, response.headers, msgspec.json.encode(value))

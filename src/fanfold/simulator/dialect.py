@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from fanfold.simulator.answers import Prompt, Written
+from fanfold.simulator.answers import Completion, ModelRequest
 from fanfold.simulator.limits import Account, Refused
-from fanfold.simulator.wire import ApiError, Json, Request, Response
+from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, reply
+
+if TYPE_CHECKING:
+    from fanfold.simulator.state import SimulatorState
+
+#: Answers a request of the owner of a key.
+Work: TypeAlias = Callable[[Request, str], SimulatedResponse | Awaitable[SimulatedResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,52 +34,87 @@ class Stamp:
     usage: bool = True
 
 
-class Dialect(Protocol):
-    """One provider's way to ask, answer and fail."""
+class Dialect(ABC):
+    """One provider's way to ask, answer and fail, and its batches, played inside one simulator.
 
-    name: str
+    The defaults are plain: override what the provider does in its own way.
+    """
+
+    name: ClassVar[str]
+    #: The paths that generate text; what else there is, `route` knows.
+    endpoints: ClassVar[Collection[str]]
+    #: Whether it answers what no dialect claims.
+    fallback: ClassVar[bool] = False
+    #: Whether writing to the prompt cache is counted, and charged, apart.
+    counts_stored_prompts: ClassVar[bool] = False
+
+    def __init__(self, state: SimulatorState) -> None:
+        self.state = state
+
+    def speaks(self, request: Request) -> bool:
+        """Whether a request is written in this dialect."""
+        return request.path in self.endpoints
+
+    def route(self, request: Request) -> tuple[str, Work] | None:
+        """What another request is for (one of faults.OPERATIONS), and what answers it; None: there is no such URL."""
+        return None
+
+    # -- requests ----------------------------------------------------------------------------------------------------
 
     def key_of(self, request: Request) -> str:
         """The API key, or an ApiError."""
-
-    def failure(self, error: ApiError, serial: str) -> Response:
-        """An error in the provider's shape."""
-
-    def headers(self, serial: str) -> dict[str, str]:
-        """What every good reply carries."""
-
-    def limit_headers(self, account: Account, wall: float) -> dict[str, str]:
-        """The state of the limits."""
-
-    def too_fast(self, model: str, refused: Refused) -> ApiError:
-        """The error of a request above a limit."""
-
-    def no_such_model(self, model: str) -> ApiError:
-        """The error of an unknown model."""
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise ApiError(401, "no API key: send the header Authorization: Bearer KEY")
+        return key.strip()
 
     def model_of(self, body: Json) -> str:
         """The model asked for, or an ApiError."""
+        model = body.get("model")
+        if not isinstance(model, str) or not model:
+            raise ApiError(400, "you must provide a model parameter")
+        return model
 
-    def read(self, endpoint: str, body: Json) -> Prompt:
+    @abstractmethod
+    def read(self, endpoint: str, body: Json) -> ModelRequest:
         """Validate a request strictly, as the provider does, or raise an ApiError."""
 
-    def render(self, endpoint: str, body: Json, prompt: Prompt, written: list[Written], stamp: Stamp) -> Json:
+    # -- responses ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def render(
+        self, endpoint: str, body: Json, prompt: ModelRequest, written: Sequence[Completion], stamp: Stamp
+    ) -> Json:
         """The body of a good reply."""
 
+    def headers(self, serial: str) -> dict[str, str]:
+        """The headers of every good reply."""
+        return {}
 
-def rfc3339(wall: float, *, up: bool = False) -> str:
-    """A time of day as Anthropic writes it; whole seconds, rounded up on demand."""
-    seconds = math.ceil(wall) if up else math.floor(wall)
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def limit_headers(self, account: Account, wall: float) -> dict[str, str]:
+        """The state of the limits."""
+        return {}
 
+    # -- errors ------------------------------------------------------------------------------------------------------
 
-def duration(seconds: float) -> str:
-    """A span as OpenAI writes it: 4ms, 8.64s, 6m0s, 1h0m30s."""
-    if seconds < 1:
-        return f"{max(0, math.ceil(seconds * 1000 - 1e-6))}ms"
-    minutes, rest = divmod(math.ceil(seconds * 1000 - 1e-6) / 1000, 60)
-    hours, minutes = divmod(int(minutes), 60)
-    text = f"{round(rest, 3):g}s"
-    if hours:
-        return f"{hours}h{minutes}m{text}"
-    return f"{minutes}m{text}" if minutes else text
+    def failure(self, error: ApiError, serial: str) -> SimulatedResponse:
+        """An error in the provider's shape."""
+        return reply({"error": {"message": error.message, "code": error.code}}, error.status, error.headers)
+
+    def wrong_key(self) -> ApiError:
+        return ApiError(401, "the API key is not valid", code="invalid_api_key")
+
+    def no_such_model(self, model: str) -> ApiError:
+        return ApiError(404, f"there is no model {model}", code="model_not_found")
+
+    def too_fast(self, model: str, refused: Refused) -> ApiError:
+        """The error of a request above a limit."""
+        return ApiError(429, f"rate limit of {model}: {refused.bucket.limit:.0f} {refused.bucket.name} per minute")
+
+    def no_credit(self, *, batch: bool = False) -> ApiError:
+        """The error of an account without money, in realtime or in a line of a batch."""
+        return ApiError(429, "there is no credit left", code="insufficient_quota")
+
+    def mishap(self, status: int, text: str) -> ApiError:
+        """The error that a fault asks for."""
+        return ApiError(status, text)

@@ -17,7 +17,7 @@ OPERATIONS = ("generate", "line", "create", "upload", "poll", "list", "results",
 #: Strike instead of the work: nothing is processed, nothing is charged.
 BEFORE = {
     "rate_limit": "429, with Retry-After of `value` seconds when given",
-    "spend_limit": "429 that waiting does not cure (OpenAI insufficient_quota, Anthropic enforced_spend_limit_reached)",
+    "spend_limit": "the error of an account without money, which waiting does not cure",
     "internal": "500",
     "bad_gateway": "502, an HTML page as gateways send it",
     "unavailable": "503",
@@ -45,7 +45,7 @@ ANSWER = {
 }
 #: Decided when a batch is created; `value` is a share of its lines where one is named.
 BATCH = {
-    "batch_failed": "OpenAI: fails validation; Anthropic: every line is errored",
+    "batch_failed": "fails validation, or, where batches are not validated, every line is errored",
     "batch_expired": "expires with the share `value` done, at the time it would have ended",
     "batch_stuck": "stands still with the share `value` done until it really expires",
     "batch_cancelled": "is cancelled by the provider with the share `value` done",

@@ -1,4 +1,4 @@
-"""A batch from its creation to its end, the same for both providers: validation, progress, expiry, cancelling."""
+"""A batch from its creation to its end, the same for all providers: validation, progress, expiry, cancelling."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fanfold.simulator.books import CreatedBatch
+from fanfold.simulator.billing import CreatedBatch
 from fanfold.simulator.dialect import Dialect
-from fanfold.simulator.engine import Engine, Origin, body_key
 from fanfold.simulator.faults import BATCH, Fault
+from fanfold.simulator.state import RequestOrigin, SimulatorState, body_key
 from fanfold.simulator.wire import ApiError, Json
 
 #: Progress is made in this many steps between the start and the end of a batch.
@@ -28,7 +28,7 @@ ENDED = ("completed", "failed", "expired", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BatchLine:
     """One request in a batch; `sample` says how many earlier lines of the batch ask the same.
 
     Repeated sampling within a batch is wanted, so it must not look like a double charge.
@@ -39,20 +39,20 @@ class Line:
     sample: str
 
 
-def make_lines(requests: Iterable[tuple[str, Json]]) -> list[Line]:
+def make_lines(requests: Iterable[tuple[str, Json]]) -> list[BatchLine]:
     """Lines from (custom_id, body)."""
     seen: Counter[str] = Counter()
     lines = []
     for custom_id, body in requests:
         key = body_key(body)
-        lines.append(Line(custom_id, body, str(seen[key])))
+        lines.append(BatchLine(custom_id, body, str(seen[key])))
         seen[key] += 1
     return lines
 
 
 @dataclass(frozen=True, slots=True)
 class LineResult:
-    """What became of a line: a body for `succeeded`, an error for `errored`, neither for `expired` and `canceled`."""
+    """The result of a line: a body for `succeeded`, an error for `errored`, neither for `expired` and `canceled`."""
 
     custom_id: str
     kind: Literal["succeeded", "errored", "expired", "canceled"]
@@ -60,31 +60,31 @@ class LineResult:
     error: ApiError | None = None
 
 
-class Job:
-    """One batch: its lines, what it has come to, and the times of every change (of the loop), in `times`.
+class SimulatedBatch:
+    """One batch: its lines, its state, and the times of every change (of the loop), in `times`.
 
     `run()` takes it from the start to the end; `cancel()` asks it to end early.  Results are complete once it has
     ended: every line then has one, unless a fault says otherwise.
     """
 
-    def __init__(self, engine: Engine, dialect: Dialect, endpoint: str, owner: str, id: str, tag: str) -> None:
+    def __init__(self, state: SimulatorState, dialect: Dialect, endpoint: str, owner: str, id: str, tag: str) -> None:
         self.id = id
         self.owner = owner
         self.endpoint = endpoint
         self.tag = tag
-        self.lines: Sequence[Line] = ()
+        self.lines: Sequence[BatchLine] = ()
         self.results: list[LineResult] = []
         self.status: Status = "validating"
-        self.times: dict[str, float] = {"created": engine.now()}
-        self.faults: Mapping[str, Fault] = engine.plan.draw_all(BATCH, "create", engine.now())
-        self._engine = engine
+        self.times: dict[str, float] = {"created": state.now()}
+        self.faults: Mapping[str, Fault] = state.plan.draw_all(BATCH, "create", state.now())
+        self._state = state
         self._dialect = dialect
         self._cancelled = asyncio.Event()
         self._enqueued: list[tuple[str, int]] = []
 
     @property
     def expires(self) -> float:
-        return self.times["created"] + self._engine.config.expires_after
+        return self.times["created"] + self._state.config.expires_after
 
     @property
     def ended(self) -> bool:
@@ -94,13 +94,13 @@ class Job:
         return sum(result.kind == kind for result in self.results)
 
     def register(self, requests: int, payload: str) -> None:
-        """Put the batch into the books: from here on it exists and will be charged."""
-        book = CreatedBatch(self.id, self._dialect.name, self.tag, requests, payload, self._engine.wall())
-        self._engine.books.batches.append(book)
+        """Enter the batch in the bill: from here on it exists and will be charged."""
+        book = CreatedBatch(self.id, self._dialect.name, self.tag, requests, payload, self._state.wall())
+        self._state.billing.batches.append(book)
 
     def enqueue(self, model: str, tokens: int) -> None:
         """Count waiting tokens against the limit of a model, or raise an ApiError with the code of the excess."""
-        account = self._engine.account(self.owner, model)
+        account = self._state.account(self.owner, model)
         limit = account.limits.enqueued_tokens
         if limit is not None and account.enqueued + tokens > limit:
             raise ApiError(
@@ -117,9 +117,9 @@ class Job:
             self._turn("cancelling")
             self._cancelled.set()
 
-    async def run(self, validate: Callable[[], bool], deliver: Callable[[Job], None]) -> None:
+    async def run(self, validate: Callable[[], bool], deliver: Callable[[SimulatedBatch], None]) -> None:
         """Live through the batch: `validate` says whether it may start, `deliver` publishes results at the end."""
-        total = self._engine.draw_time(self._engine.config.turnaround)
+        total = self._state.draw_time(self._state.config.turnaround)
         started = self.times["created"]
         ending: Status = await self._wait(started + EDGE * total) or "completed"
         if ending == "completed" and not validate():
@@ -131,12 +131,12 @@ class Job:
             self._turn("finalizing")
             ending = await self._wait(started + total) or ending
         if ending == "cancelled" and self.status == "cancelling":
-            await asyncio.sleep(self._engine.config.cancel_seconds)
+            await asyncio.sleep(self._state.config.cancel_seconds)
         if ending != "failed":
             rest: Literal["expired", "canceled"] = "expired" if ending == "expired" else "canceled"
             self.results += [LineResult(line.custom_id, rest) for line in self.lines[len(self.results) :]]
         for model, tokens in self._enqueued:
-            self._engine.account(self.owner, model).enqueued -= tokens
+            self._state.account(self.owner, model).enqueued -= tokens
         deliver(self)
         self._turn(ending)
 
@@ -167,31 +167,28 @@ class Job:
         line = self.lines[number]
         try:
             self._strike(number)
-            self._engine.check_model(self._dialect, line.body)
+            self._state.check_model(self._dialect, line.body)
             prompt = self._dialect.read(self.endpoint, line.body)
-            origin = Origin(self.owner, line.sample, self.id, line.custom_id)
-            body, _ = await self._engine.generate(self._dialect, self.endpoint, line.body, prompt, origin)
+            origin = RequestOrigin(self.owner, line.sample, self.id, line.custom_id)
+            body, _ = await self._state.generate(self._dialect, self.endpoint, line.body, prompt, origin)
         except ApiError as error:
             return LineResult(line.custom_id, "errored", error=error)
         return LineResult(line.custom_id, "succeeded", body)
 
     def _strike(self, number: int) -> None:
         if "batch_billing" in self.faults:
-            if self._dialect.name == "anthropic":
-                # As really recorded: no money looks like a bad request.
-                raise ApiError(400, NO_CREDIT)
-            raise ApiError(429, QUOTA, type="insufficient_quota", code="insufficient_quota")
+            raise self._dialect.no_credit(batch=True)
         if "batch_failed" in self.faults:
             raise ApiError(400, "The request was rejected by the simulator as it was told to.")
         if "batch_errors" in self.faults:
-            rng = self._engine.stream("errors", self.lines[number].custom_id)
+            rng = self._state.stream("errors", self.lines[number].custom_id)
             if rng.random() < self.faults["batch_errors"].number(0.5):
                 raise ApiError(400, "Invalid value for 'content': expected a string, got null.", code="invalid_type")
 
     async def _wait(self, until: float) -> Literal["", "cancelled", "expired"]:
         """Wait, unless the batch is cancelled or expires before that."""
         deadline = min(until, self.expires)
-        if self._engine.now() < deadline:
+        if self._state.now() < deadline:
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._cancelled.wait()
@@ -199,18 +196,11 @@ class Job:
                 pass
         if self._cancelled.is_set():
             return "cancelled"
-        return "expired" if self._engine.now() >= self.expires else ""
+        return "expired" if self._state.now() >= self.expires else ""
 
     def _turn(self, status: Status) -> None:
         self.status = status
-        self.times[status] = self._engine.now()
-
-
-NO_CREDIT = (
-    "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase "
-    "credits."
-)
-QUOTA = "You exceeded your current quota, please check your plan and billing details."
+        self.times[status] = self._state.now()
 
 
 def disturb(items: list[tuple[str, Any]], faults: Mapping[str, Fault], rng: random.Random) -> list[tuple[str, Any]]:

@@ -10,7 +10,7 @@ from fanfold.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AccountLimits:
     """What one key may use of one model; None is unlimited.
 
     Buckets hold `burst_seconds` of the rate and refill continuously.  A call that costs more than a full bucket is let
@@ -22,11 +22,11 @@ class Limits:
     input_tpm: float | None = None
     output_tpm: float | None = None
     burst_seconds: float = 60.0
-    #: Input tokens waiting in batches; above it OpenAI fails the batch, Anthropic refuses to create it.
+    #: Input tokens waiting in batches; above it a batch fails or is refused, as the provider does it.
     enqueued_tokens: int | None = None
     #: Refused requests use up the allowance too, so that hammering never gets through.
     refused_count: bool = False
-    #: Output is counted as max_tokens in advance (OpenAI's way) instead of as what was written.
+    #: Output is counted as max_tokens in advance instead of as what was written.
     count_max_tokens: bool = False
     headers: bool = True
     retry_after: Literal["seconds", "ms", "date", "absent", "garbage"] = "seconds"
@@ -86,7 +86,7 @@ class Bucket:
 class Account:
     """The buckets of one key and model."""
 
-    def __init__(self, limits: Limits, now: float) -> None:
+    def __init__(self, limits: AccountLimits, now: float) -> None:
         self.limits = limits
         self.enqueued = 0
         rates = {

@@ -6,18 +6,28 @@ import base64
 import math
 import random
 import struct
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from fanfold.encoding import derive_seed, encode
-from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Prompt, Written, content_tokens, count_tokens
-from fanfold.simulator.dialect import Stamp, duration
+from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, count_tokens
+from fanfold.simulator.dialect import Dialect, Stamp, Work
 from fanfold.simulator.limits import Account, Refused
-from fanfold.simulator.wire import ApiError, Json, Request, Response, reply
-
-CHAT = "/v1/chat/completions"
-COMPLETIONS = "/v1/completions"
-EMBEDDINGS = "/v1/embeddings"
+from fanfold.simulator.openai_requests import (
+    CHAT,
+    COMPLETIONS,
+    EMBEDDINGS,
+    check_metadata,
+    inputs,
+    invalid,
+    message_tokens,
+    number,
+    required,
+    stops,
+)
+from fanfold.simulator.openai_store import OpenAIStore
+from fanfold.simulator.state import SimulatorState
+from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, reply
 
 _SAMPLING = "frequency_penalty logit_bias logprobs max_tokens model n presence_penalty seed stop stream stream_options"
 _KNOWN = {
@@ -30,23 +40,54 @@ _KNOWN = {
     COMPLETIONS: frozenset(f"{_SAMPLING} temperature top_p user best_of echo prompt suffix".split()),
     EMBEDDINGS: frozenset({"dimensions", "encoding_format", "input", "model", "user"}),
 }
-_ROLES = ("system", "assistant", "user", "function", "tool", "developer")
 _FINISH = {"refusal": "stop"}
 _EMBEDDING_SIZE = 256
-_NAMES = {
-    bool: "a boolean",
-    int: "an integer",
-    float: "a decimal",
-    str: "a string",
-    list: "an array",
-    dict: "an object",
-}
 
 
-class OpenAI:
-    """The dialect of OpenAI and of the servers compatible with it."""
+class OpenAIDialect(Dialect):
+    """Chat completions, completions, embeddings, files and batches."""
 
     name = "openai"
+    endpoints = (CHAT, COMPLETIONS, EMBEDDINGS)
+    fallback = True
+    #: Parameters that are accepted beside those of the API.
+    extra_parameters: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, state: SimulatorState) -> None:
+        super().__init__(state)
+        self._store = OpenAIStore(state, self)
+
+    def route(self, request: Request) -> tuple[str, Work] | None:
+        store = self._store
+        version, *parts = request.path.strip("/").split("/")
+        match request.method, parts if version == "v1" else []:
+            case "GET", ["models"]:
+                return "other", lambda request, owner: self._models()
+            case "POST", ["files"]:
+                return "upload", store.upload
+            case "GET", ["files"]:
+                return "list", lambda request, owner: store.list_files(request.query, owner)
+            case "GET", ["files", id]:
+                return "other", lambda request, owner: store.get_file(id, owner)
+            case "DELETE", ["files", id]:
+                return "delete", lambda request, owner: store.delete_file(id, owner)
+            case "GET", ["files", id, "content"]:
+                return "results", lambda request, owner: store.content(id, owner)
+            case "POST", ["batches"]:
+                return "create", store.create
+            case "GET", ["batches"]:
+                return "list", lambda request, owner: store.list_batches(request.query, owner)
+            case "GET", ["batches", id]:
+                return "poll", lambda request, owner: store.get(id, owner)
+            case "POST", ["batches", id, "cancel"]:
+                return "cancel", lambda request, owner: store.cancel(id, owner)
+        return None
+
+    def _models(self) -> SimulatedResponse:
+        created = int(self.state.wall())
+        names = self.state.config.models or ("simulated",)
+        data = [{"id": name, "object": "model", "created": created, "owned_by": "simulator"} for name in names]
+        return reply({"object": "list", "data": data})
 
     def key_of(self, request: Request) -> str:
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
@@ -58,7 +99,7 @@ class OpenAI:
             )
         return key.strip()
 
-    def failure(self, error: ApiError, serial: str) -> Response:
+    def failure(self, error: ApiError, serial: str) -> SimulatedResponse:
         body = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
         return reply({"error": body}, error.status, {"x-request-id": f"req_{serial}", **error.headers})
 
@@ -92,39 +133,44 @@ class OpenAI:
             code="rate_limit_exceeded",
         )
 
+    def wrong_key(self) -> ApiError:
+        return ApiError(401, "Incorrect API key provided.", code="invalid_api_key")
+
+    def no_credit(self, *, batch: bool = False) -> ApiError:
+        text = "You exceeded your current quota, please check your plan and billing details."
+        return ApiError(429, text, type="insufficient_quota", code="insufficient_quota")
+
+    def mishap(self, status: int, text: str) -> ApiError:
+        kind, code = ("requests", "rate_limit_exceeded") if status == 429 else ("server_error", None)
+        return ApiError(status, text, type=kind, code=code)
+
     def no_such_model(self, model: str) -> ApiError:
         text = f"The model `{model}` does not exist or you do not have access to it."
         return ApiError(404, text, code="model_not_found")
 
-    def model_of(self, body: Json) -> str:
-        model = body.get("model")
-        if not isinstance(model, str) or not model:
-            raise ApiError(400, "you must provide a model parameter")
-        return model
-
-    def read(self, endpoint: str, body: Json) -> Prompt:
+    def read(self, endpoint: str, body: Json) -> ModelRequest:
         for name in body:
-            if name not in _KNOWN[endpoint]:
+            if name not in _KNOWN[endpoint] and name not in self.extra_parameters:
                 raise ApiError(400, f"Unrecognized request argument supplied: {name}")
         if body.get("stream"):
-            raise _invalid("stream", "this simulator does not stream: leave 'stream' out or set it to false")
+            raise invalid("stream", "this simulator does not stream: leave 'stream' out or set it to false")
         if endpoint == EMBEDDINGS:
             return self._read_embeddings(body)
-        _number(body, "temperature", 0, 2)
-        _number(body, "top_p", 0, 1)
-        _number(body, "frequency_penalty", -2, 2)
-        _number(body, "presence_penalty", -2, 2)
-        _number(body, "seed", -(2**63), 2**63 - 1, int)
-        _number(body, "n", 1, 128, int)
-        _number(body, "max_tokens", 1, 2**31, int)
+        number(body, "temperature", 0, 2)
+        number(body, "top_p", 0, 1)
+        number(body, "frequency_penalty", -2, 2)
+        number(body, "presence_penalty", -2, 2)
+        number(body, "seed", -(2**63), 2**63 - 1, int)
+        number(body, "n", 1, 128, int)
+        number(body, "max_tokens", 1, 2**31, int)
         samples = body.get("n") or 1
         if endpoint == COMPLETIONS:
             return self._read_completion(body, samples)
-        _number(body, "max_completion_tokens", 1, 2**31, int)
+        number(body, "max_completion_tokens", 1, 2**31, int)
         check_metadata(body.get("metadata"))
         if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
-            raise _invalid("max_tokens", "Setting 'max_tokens' and 'max_completion_tokens' at once is not supported.")
-        messages = _required(body, "messages", list)
+            raise invalid("max_tokens", "Setting 'max_tokens' and 'max_completion_tokens' at once is not supported.")
+        messages = required(body, "messages", list)
         if not messages:
             raise ApiError(
                 400,
@@ -135,32 +181,34 @@ class OpenAI:
             )
         tokens = TOKENS_PER_MESSAGE
         for index, message in enumerate(messages):
-            tokens += TOKENS_PER_MESSAGE + _message_tokens(index, message)
+            tokens += TOKENS_PER_MESSAGE + message_tokens(index, message)
         limit = body.get("max_completion_tokens") or body.get("max_tokens")
         format = body.get("response_format")
         json = isinstance(format, dict) and format.get("type") == "json_object"
-        return Prompt(body["model"], messages, tokens, limit, _stops(body), samples, json)
+        return ModelRequest(body["model"], messages, tokens, limit, stops(body), samples, json)
 
-    def _read_completion(self, body: Json, samples: int) -> Prompt:
-        prompts = _inputs(body.get("prompt", "<|endoftext|>"))
+    def _read_completion(self, body: Json, samples: int) -> ModelRequest:
+        prompts = inputs(body.get("prompt", "<|endoftext|>"))
         if prompts is None:
-            raise _invalid("prompt", "Invalid type for 'prompt': expected a string or an array.", "invalid_type")
+            raise invalid("prompt", "Invalid type for 'prompt': expected a string or an array.", "invalid_type")
         tokens = sum(count_tokens(prompt) if isinstance(prompt, str) else len(prompt) for prompt in prompts)
         messages = [{"role": "user", "content": prompt} for prompt in prompts]
         limit = 16 if body.get("max_tokens") is None else body["max_tokens"]
-        return Prompt(body["model"], messages, tokens, limit, _stops(body), samples * len(prompts))
+        return ModelRequest(body["model"], messages, tokens, limit, stops(body), samples * len(prompts))
 
-    def _read_embeddings(self, body: Json) -> Prompt:
-        _number(body, "dimensions", 1, 4096, int)
+    def _read_embeddings(self, body: Json) -> ModelRequest:
+        number(body, "dimensions", 1, 4096, int)
         if body.get("encoding_format") not in (None, "float", "base64"):
-            raise _invalid("encoding_format", "Invalid value. Supported values are: 'float' and 'base64'.")
-        inputs = _inputs(body.get("input"))
-        if inputs is None or "" in inputs:
-            raise _invalid("input", "'$.input' is invalid: expected a non-empty string or an array of them.")
-        tokens = sum(count_tokens(item) if isinstance(item, str) else len(item) for item in inputs)
-        return Prompt(body["model"], [{"role": "user", "content": item} for item in inputs], tokens, samples=0)
+            raise invalid("encoding_format", "Invalid value. Supported values are: 'float' and 'base64'.")
+        items = inputs(body.get("input"))
+        if items is None or "" in items:
+            raise invalid("input", "'$.input' is invalid: expected a non-empty string or an array of them.")
+        tokens = sum(count_tokens(item) if isinstance(item, str) else len(item) for item in items)
+        return ModelRequest(body["model"], [{"role": "user", "content": item} for item in items], tokens, samples=0)
 
-    def render(self, endpoint: str, body: Json, prompt: Prompt, written: list[Written], stamp: Stamp) -> Json:
+    def render(
+        self, endpoint: str, body: Json, prompt: ModelRequest, written: Sequence[Completion], stamp: Stamp
+    ) -> Json:
         output = sum(answer.tokens for answer in written)
         usage: Json = {"prompt_tokens": prompt.input_tokens, "total_tokens": prompt.input_tokens + output}
         if endpoint == EMBEDDINGS:
@@ -182,27 +230,17 @@ class OpenAI:
         }
 
 
-def check_metadata(metadata: Any) -> None:
-    """Sixteen pairs of short texts at most."""
-    if metadata is None:
-        return
-    if not isinstance(metadata, dict):
-        raise _wrong_type("metadata", "an object", metadata)
-    if len(metadata) > 16:
-        text = f"Invalid 'metadata': too many properties. Expected at most 16, but got {len(metadata)} instead."
-        raise _invalid("metadata", text, "object_above_max_properties")
-    for key, value in metadata.items():
-        if len(key) > 64:
-            text = f"Invalid 'metadata': property name too long. Expected at most 64 characters, but got {len(key)}."
-            raise _invalid("metadata", text, "property_name_above_max_length")
-        if not isinstance(value, str):
-            raise _wrong_type(f"metadata.{key}", "a string", value)
-        if len(value) > 512:
-            text = f"Invalid 'metadata.{key}': string too long. Expected at most 512 characters, but got {len(value)}."
-            raise _invalid(f"metadata.{key}", text, "string_above_max_length")
+class CompatibleDialect(OpenAIDialect):
+    """A server that speaks OpenAI's protocol and knows more of sampling; no request shows that it is one."""
+
+    fallback = False
+    extra_parameters = frozenset({"top_k", "min_p"})
+
+    def speaks(self, request: Request) -> bool:
+        return False
 
 
-def _chat_choice(index: int, answer: Written) -> Json:
+def _chat_choice(index: int, answer: Completion) -> Json:
     refused = answer.finish == "refusal"
     return {
         "index": index,
@@ -217,12 +255,12 @@ def _chat_choice(index: int, answer: Written) -> Json:
     }
 
 
-def _text_choice(index: int, answer: Written) -> Json:
+def _text_choice(index: int, answer: Completion) -> Json:
     finish = _FINISH.get(answer.finish, answer.finish)
     return {"index": index, "text": answer.text, "logprobs": None, "finish_reason": finish}
 
 
-def _embeddings(body: Json, prompt: Prompt) -> list[Json]:
+def _embeddings(body: Json, prompt: ModelRequest) -> list[Json]:
     size = body.get("dimensions") or _EMBEDDING_SIZE
     data: list[Json] = []
     for index, message in enumerate(prompt.messages):
@@ -236,77 +274,13 @@ def _embeddings(body: Json, prompt: Prompt) -> list[Json]:
     return data
 
 
-def _message_tokens(index: int, message: Any) -> int:
-    where = f"messages[{index}]"
-    if not isinstance(message, Mapping):
-        raise _wrong_type(where, "an object", message)
-    role = message.get("role")
-    if role is None:
-        raise _invalid(f"{where}.role", f"Missing required parameter: '{where}.role'.", "missing_required_parameter")
-    if role not in _ROLES:
-        known = ", ".join(repr(name) for name in _ROLES[:-1])
-        text = f"Invalid value: {role!r}. Supported values are: {known}, and {_ROLES[-1]!r}."
-        raise _invalid(f"{where}.role", text, "invalid_value")
-    content = message.get("content")
-    if content is None and role == "assistant":
-        return 0
-    if not isinstance(content, str | list):
-        text = f"Invalid value for 'content': expected a string, got {_name(content)}."
-        raise _invalid(f"{where}.content", text, "invalid_type")
-    return content_tokens(content)
-
-
-def _inputs(value: Any) -> list[str | list[int]] | None:
-    """A text, texts, a list of tokens or lists of tokens, as a list; None for anything else or nothing."""
-    if isinstance(value, str) or (isinstance(value, list) and value and isinstance(value[0], int)):
-        value = [value]
-    usable = isinstance(value, list) and value and all(isinstance(item, str | list) for item in value)
-    return value if usable else None
-
-
-def _stops(body: Json) -> tuple[str, ...]:
-    stop = body.get("stop")
-    stops = [stop] if isinstance(stop, str) else stop or []
-    if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
-        raise _invalid("stop", "Invalid type for 'stop': expected a string or an array of strings.", "invalid_type")
-    if len(stops) > 4:
-        text = f"Invalid 'stop': array too long. Expected an array with maximum length 4, but got {len(stops)} instead."
-        raise _invalid("stop", text, "array_above_max_length")
-    return tuple(stops)
-
-
-def _required(body: Json, name: str, kind: type) -> Any:
-    if body.get(name) is None:
-        raise _invalid(name, f"Missing required parameter: '{name}'.", "missing_required_parameter")
-    if not isinstance(body[name], kind):
-        raise _wrong_type(name, _NAMES[kind], body[name])
-    return body[name]
-
-
-def _number(body: Json, name: str, low: float, high: float, kind: type = float) -> None:
-    value = body.get(name)
-    if value is None:
-        return
-    wanted = int if kind is int else (int, float)
-    if isinstance(value, bool) or not isinstance(value, wanted):
-        raise _wrong_type(name, _NAMES[kind], value)
-    word = "integer" if kind is int else "decimal"
-    if value < low:
-        text = f"Invalid '{name}': {word} below minimum value. Expected a value >= {low}, but got {value} instead."
-        raise _invalid(name, text, f"{word}_below_min_value")
-    if value > high:
-        text = f"Invalid '{name}': {word} above maximum value. Expected a value <= {high}, but got {value} instead."
-        raise _invalid(name, text, f"{word}_above_max_value")
-
-
-def _invalid(param: str, message: str, code: str | None = None) -> ApiError:
-    return ApiError(400, message, param=param, code=code)
-
-
-def _wrong_type(param: str, wanted: str, value: Any) -> ApiError:
-    text = f"Invalid type for '{param}': expected {wanted}, but got {_name(value)} instead."
-    return _invalid(param, text, "invalid_type")
-
-
-def _name(value: Any) -> str:
-    return "null" if value is None else _NAMES.get(type(value), type(value).__name__)
+def duration(seconds: float) -> str:
+    """A span as OpenAI writes it: 4ms, 8.64s, 6m0s, 1h0m30s."""
+    if seconds < 1:
+        return f"{max(0, math.ceil(seconds * 1000 - 1e-6))}ms"
+    minutes, rest = divmod(math.ceil(seconds * 1000 - 1e-6) / 1000, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    text = f"{round(rest, 3):g}s"
+    if hours:
+        return f"{hours}h{minutes}m{text}"
+    return f"{minutes}m{text}" if minutes else text

@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 
 from fanfold.encoding import digest, encode
-from fanfold.simulator.engine import Engine
-from fanfold.simulator.jobs import Job, LineResult, disturb, make_lines
+from fanfold.simulator.dialect import Dialect
+from fanfold.simulator.jobs import LineResult, SimulatedBatch, disturb, make_lines
 from fanfold.simulator.multipart import read_form
-from fanfold.simulator.openai import CHAT, COMPLETIONS, EMBEDDINGS, OpenAI, check_metadata
-from fanfold.simulator.wire import ApiError, Json, Request, Response, read_json, reply
+from fanfold.simulator.openai_requests import CHAT, COMPLETIONS, EMBEDDINGS, check_metadata
+from fanfold.simulator.state import SimulatorState
+from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, read_json, reply
 
 MAX_REQUESTS = 50_000
 MAX_BATCH_BYTES = 200 * 2**20
@@ -57,10 +58,10 @@ class File:
 
 
 @dataclass(slots=True)
-class Batch:
+class StoredBatch:
     """A job with what only OpenAI knows about it."""
 
-    job: Job
+    job: SimulatedBatch
     input_file_id: str
     metadata: dict[str, str] | None
     model: str | None = None
@@ -72,13 +73,13 @@ class Batch:
 class OpenAIStore:
     """All files and batches of all keys; each key sees its own."""
 
-    def __init__(self, engine: Engine, dialect: OpenAI) -> None:
-        self._engine = engine
+    def __init__(self, state: SimulatorState, dialect: Dialect) -> None:
+        self._state = state
         self._dialect = dialect
         self._files: dict[str, File] = {}
-        self._batches: dict[str, Batch] = {}
+        self._batches: dict[str, StoredBatch] = {}
 
-    def upload(self, request: Request, owner: str) -> Response:
+    def upload(self, request: Request, owner: str) -> SimulatedResponse:
         fields = read_form(request.headers.get("content-type", ""), request.body)
         for name in ("file", "purpose"):
             if name not in fields:
@@ -96,17 +97,17 @@ class OpenAIStore:
         file = self._add(owner, fields["file"].filename or "upload", purpose, content)
         return reply(file.view(fresh=True))
 
-    def get_file(self, id: str, owner: str) -> Response:
+    def get_file(self, id: str, owner: str) -> SimulatedResponse:
         return reply(self._file(id, owner).view())
 
-    def content(self, id: str, owner: str) -> Response:
-        return Response(200, {"content-type": "application/octet-stream"}, self._file(id, owner).content)
+    def content(self, id: str, owner: str) -> SimulatedResponse:
+        return SimulatedResponse(200, {"content-type": "application/octet-stream"}, self._file(id, owner).content)
 
-    def delete_file(self, id: str, owner: str) -> Response:
+    def delete_file(self, id: str, owner: str) -> SimulatedResponse:
         del self._files[self._file(id, owner).id]
         return reply({"id": id, "object": "file", "deleted": True})
 
-    def list_files(self, query: Mapping[str, str], owner: str) -> Response:
+    def list_files(self, query: Mapping[str, str], owner: str) -> SimulatedResponse:
         files = [file for file in self._files.values() if file.owner == owner]
         if "purpose" in query:
             files = [file for file in files if file.purpose == query["purpose"]]
@@ -114,7 +115,7 @@ class OpenAIStore:
             files.reverse()
         return _page([file.view() for file in files], query, default=10_000, most=10_000)
 
-    def create(self, request: Request, owner: str) -> Response:
+    def create(self, request: Request, owner: str) -> SimulatedResponse:
         body = read_json(request.body)
         for name in body:
             if name not in _CREATE:
@@ -132,28 +133,28 @@ class OpenAIStore:
         if file.purpose != "batch":
             raise ApiError(400, f"Invalid file purpose: {file.purpose!r}; expected 'batch'.", param="input_file_id")
         metadata = body.get("metadata")
-        id = f"batch_{self._engine.serial()}"
-        job = Job(self._engine, self._dialect, body["endpoint"], owner, id, _tag(metadata))
-        batch = self._batches[id] = Batch(job, file.id, metadata)
+        id = f"batch_{self._state.serial()}"
+        job = SimulatedBatch(self._state, self._dialect, body["endpoint"], owner, id, _tag(metadata))
+        batch = self._batches[id] = StoredBatch(job, file.id, metadata)
         job.register(file.content.rstrip(b"\n").count(b"\n") + 1, digest(file.content).hex())
-        self._engine.start(job.run(lambda: self._validate(batch, file), lambda _: self._deliver(batch)))
+        self._state.start(job.run(lambda: self._validate(batch, file), lambda _: self._deliver(batch)))
         return reply(self._view(batch))
 
-    def get(self, id: str, owner: str) -> Response:
+    def get(self, id: str, owner: str) -> SimulatedResponse:
         return reply(self._view(self._batch(id, owner)))
 
-    def list_batches(self, query: Mapping[str, str], owner: str) -> Response:
+    def list_batches(self, query: Mapping[str, str], owner: str) -> SimulatedResponse:
         batches = [batch for batch in self._batches.values() if batch.job.owner == owner]
         return _page([self._view(batch) for batch in reversed(batches)], query, default=20, most=100)
 
-    def cancel(self, id: str, owner: str) -> Response:
+    def cancel(self, id: str, owner: str) -> SimulatedResponse:
         batch = self._batch(id, owner)
         if batch.job.ended:
             raise ApiError(409, f"Cannot cancel a batch with status '{batch.job.status}'.")
         batch.job.cancel()
         return reply(self._view(batch))
 
-    def _validate(self, batch: Batch, file: File) -> bool:
+    def _validate(self, batch: StoredBatch, file: File) -> bool:
         """All or nothing: one bad line fails the batch before anything of it is processed."""
         errors, requests = _read_lines(batch.job.endpoint, file.content)
         models = [model for _, body in requests if isinstance(model := body.get("model"), str)]
@@ -164,7 +165,7 @@ class OpenAIStore:
         if "batch_failed" in batch.job.faults:
             errors.append(_problem("invalid_request", "The batch failed as the simulator was told to.", None))
         if not errors and batch.model is not None:
-            known = self._engine.config.models
+            known = self._state.config.models
             if known and batch.model not in known:
                 text = f"The provided model '{batch.model}' is not supported by the Batch API."
                 errors.append(_problem("model_not_found", text, 1, "body.model"))
@@ -179,15 +180,15 @@ class OpenAIStore:
         batch.job.lines = make_lines(requests)
         return True
 
-    def _tokens(self, batch: Batch, body: Json) -> int:
+    def _tokens(self, batch: StoredBatch, body: Json) -> int:
         try:
             return self._dialect.read(batch.job.endpoint, body).input_tokens
         except (ApiError, KeyError):
             return 0  # it will be refused when its turn comes
 
-    def _deliver(self, batch: Batch) -> None:
+    def _deliver(self, batch: StoredBatch) -> None:
         job = batch.job
-        rng = self._engine.stream("results", job.tag, str(len(job.results)))
+        rng = self._state.stream("results", job.tag, str(len(job.results)))
         good = [(line.custom_id, line) for line in job.results if line.kind == "succeeded"]
         bad = [(line.custom_id, line) for line in job.results if line.kind != "succeeded"]
         if good:
@@ -195,13 +196,13 @@ class OpenAIStore:
         if bad:
             batch.error_file_id = self._write(batch, "error", disturb(bad, job.faults, rng))
 
-    def _write(self, batch: Batch, kind: str, results: list[tuple[str, Any]]) -> str:
+    def _write(self, batch: StoredBatch, kind: str, results: list[tuple[str, Any]]) -> str:
         lines = [msgspec.json.encode(self._line(custom_id, result)) for custom_id, result in results]
         content = b"".join(line + b"\n" for line in lines)
         return self._add(batch.job.owner, f"{batch.job.id}_{kind}.jsonl", "batch_output", content).id
 
     def _line(self, custom_id: str, result: LineResult) -> Json:
-        serial = self._engine.serial()
+        serial = self._state.serial()
         line: Json = {"id": f"batch_req_{serial}", "custom_id": custom_id, "response": None, "error": None}
         if result.kind == "expired":
             line["error"] = _EXPIRED
@@ -214,7 +215,7 @@ class OpenAIStore:
             line["response"] = {"status_code": 200, "request_id": f"req_{serial}", "body": result.body}
         return line
 
-    def _view(self, batch: Batch) -> Json:
+    def _view(self, batch: StoredBatch) -> Json:
         job = batch.job
         status: str = job.status
         if "batch_status" in job.faults and status in ("in_progress", "finalizing"):
@@ -230,8 +231,8 @@ class OpenAIStore:
             "status": status,
             "output_file_id": batch.output_file_id,
             "error_file_id": batch.error_file_id,
-            "created_at": int(self._engine.wall(job.times["created"])),
-            "expires_at": int(self._engine.wall(job.expires)),
+            "created_at": int(self._state.wall(job.times["created"])),
+            "expires_at": int(self._state.wall(job.expires)),
             "request_counts": {
                 "total": len(job.lines),
                 "completed": job.count("succeeded"),
@@ -240,11 +241,11 @@ class OpenAIStore:
             "metadata": batch.metadata,
         }
         for name in _TIMES:
-            view[f"{name}_at"] = int(self._engine.wall(job.times[name])) if name in job.times else None
+            view[f"{name}_at"] = int(self._state.wall(job.times[name])) if name in job.times else None
         return view
 
     def _add(self, owner: str, filename: str, purpose: str, content: bytes) -> File:
-        file = File(f"file-{self._engine.serial()}", owner, filename, purpose, self._engine.wall(), content)
+        file = File(f"file-{self._state.serial()}", owner, filename, purpose, self._state.wall(), content)
         self._files[file.id] = file
         return file
 
@@ -254,7 +255,7 @@ class OpenAIStore:
             raise ApiError(404, f"No such File object: {id}", param="id")
         return file
 
-    def _batch(self, id: str, owner: str) -> Batch:
+    def _batch(self, id: str, owner: str) -> StoredBatch:
         batch = self._batches.get(id)
         if batch is None or batch.job.owner != owner:
             raise ApiError(404, f"No batch found with id '{id}'.")
@@ -327,7 +328,7 @@ def _tag(metadata: Mapping[str, str] | None) -> str:
     return metadata.get("tag") or metadata.get("intent") or encode(metadata)
 
 
-def _page(views: list[Json], query: Mapping[str, str], *, default: int, most: int) -> Response:
+def _page(views: list[Json], query: Mapping[str, str], *, default: int, most: int) -> SimulatedResponse:
     limit = query.get("limit", str(default))
     if not limit.isdigit() or not 1 <= int(limit) <= most:
         text = f"Invalid 'limit': expected a whole number between 1 and {most}, but got {limit!r} instead."

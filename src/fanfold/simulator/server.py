@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote
 
 from fanfold.errors import ConfigError
 from fanfold.simulator.core import Simulator
-from fanfold.simulator.wire import Broken, Request, Response, reply
+from fanfold.simulator.wire import BrokenAnswer, Request, SimulatedResponse, reply
 
 if TYPE_CHECKING:
     import httptools
@@ -29,8 +29,8 @@ _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for statu
 async def serve(simulator: Simulator, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
     """Answer on a port (0: any free one) as long as the context lasts; gives the URL.
 
-    OpenAI clients add `/v1` to the URL, Anthropic clients take it as it is.  Leaving the context closes every
-    connection and ends the batches still running.
+    `addresses(url)` says what each provider's clients add to it.  Leaving the context closes every connection and ends
+    the batches still running.
     """
     floor = _Floor(simulator)
     loop = asyncio.get_running_loop()
@@ -171,7 +171,7 @@ class _Connection(asyncio.Protocol):
                 raise
             if self._gone:
                 break
-            if isinstance(answer, Broken):
+            if isinstance(answer, BrokenAnswer):
                 # Still busy afterwards: nothing more is answered on this connection.
                 await self._break(answer)
                 return
@@ -181,7 +181,7 @@ class _Connection(asyncio.Protocol):
                 self._transport.resume_reading()
         self._busy = False
 
-    async def _break(self, broken: Broken) -> None:
+    async def _break(self, broken: BrokenAnswer) -> None:
         """Misbehave as told."""
         if broken.how == "hang":
             return
@@ -200,7 +200,7 @@ class _Connection(asyncio.Protocol):
                 await asyncio.sleep(1.0 / broken.bytes_per_second)
         self._transport.close()
 
-    def _write(self, response: Response, keep: bool) -> None:
+    def _write(self, response: SimulatedResponse, keep: bool) -> None:
         if len(response.body) < 65536:
             self._transport.write(self._head(response, keep) + response.body)
         else:
@@ -208,7 +208,7 @@ class _Connection(asyncio.Protocol):
         if not keep:
             self._transport.close()
 
-    def _head(self, response: Response, keep: bool) -> bytes:
+    def _head(self, response: SimulatedResponse, keep: bool) -> bytes:
         lines = [_LINES.get(response.status) or f"HTTP/1.1 {response.status} Error\r\n", self._floor.date()]
         lines += [f"{name}: {value}\r\n" for name, value in response.headers.items()]
         lines.append(f"content-length: {len(response.body)}\r\nconnection: {'keep-alive' if keep else 'close'}\r\n\r\n")

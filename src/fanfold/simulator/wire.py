@@ -25,7 +25,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class SimulatedResponse:
     """One HTTP response; its length, date and connection headers are added by whoever writes it."""
 
     status: int
@@ -38,7 +38,7 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenAnswer:
     """An answer that does not arrive as it should.
 
     `hang`: nothing ever comes.  `drop`: the connection closes without a byte.  `cut`: the headers and the first half of
@@ -46,7 +46,7 @@ class Broken:
     """
 
     how: Literal["hang", "drop", "cut", "drip"]
-    response: Response | None = None
+    response: SimulatedResponse | None = None
     bytes_per_second: float = 1.0
 
 
@@ -72,9 +72,9 @@ class ApiError(Exception):
         self.headers = dict(headers or {})
 
 
-def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> SimulatedResponse:
     """A JSON response."""
-    return Response(status, {"content-type": "application/json", **(headers or {})}, _encode(value))
+    return SimulatedResponse(status, {"content-type": "application/json", **(headers or {})}, _encode(value))
 
 
 def read_json(body: bytes) -> Json:

@@ -19,14 +19,13 @@ from typing import Any
 
 from fanfold import Case, Ok, Study, Sweep
 from fanfold.limits import Limits
-from fanfold.models.anthropic import Anthropic
-from fanfold.models.batch.dialects import AnthropicBatches, OpenAIBatches
 from fanfold.models.batch.executor import BatchExecutor
-from fanfold.models.batch.journal import Book
+from fanfold.models.batch.journal import BatchJournal
 from fanfold.models.batch.lifecycle import BatchLifecycle
 from fanfold.models.http import Http
 from fanfold.models.model import Model
-from fanfold.models.openai import OpenAI
+from fanfold.models.providers.anthropic import Anthropic, AnthropicBatches
+from fanfold.models.providers.openai import OpenAI, OpenAIBatches
 
 TALKS, TURNS = 5, 3
 
@@ -63,14 +62,14 @@ def executor(mode: str) -> Any:
 
 #: Steps of a batch's way at which a child can be told to kill itself: (where, name, before or after the real one).
 STEPS: dict[str, tuple[type[Any], str, str]] = {
-    "before the intent": (Book, "intend", "before"),
-    "before create": (Book, "intend", "after"),
+    "before the intent": (BatchJournal, "intend", "before"),
+    "before create": (BatchJournal, "intend", "after"),
     "inside create": (BatchLifecycle, "", "inside"),
     "before the id is noted": (BatchLifecycle, "", "after"),
     "before the results are read": (BatchLifecycle, "_collect", "before"),
     "before the answers are given": (BatchLifecycle, "_deliver", "before"),
     "after the answers are given": (BatchLifecycle, "_deliver", "after"),
-    "before it is done": (Book, "all_safe", "after"),
+    "before it is done": (BatchJournal, "all_safe", "after"),
 }
 
 

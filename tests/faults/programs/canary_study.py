@@ -7,14 +7,14 @@ import os
 
 from fanfold import Case, Ok, Study, Sweep
 from fanfold.models import Model, model
-from fanfold.models.model import Again
+from fanfold.models.retry import RetryPolicy
 
 WAYS = ("echo", "escaped", "header", "model", "400", "404", "500", "number", "nonsense", "late", "raise", "mine")
 
 
 def asked() -> Model:
     name = os.environ.get("CANARY_MODEL", "openai/gpt-6-luna")
-    return dataclasses.replace(model(name), again=Again(tries=1))
+    return dataclasses.replace(model(name), again=RetryPolicy(tries=1))
 
 
 def evaluate(way: str, case: Case) -> Ok:

@@ -24,11 +24,11 @@ from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.events import Notice, TrialTold
 from fanfold.limits import Limits
-from fanfold.models.anthropic import Anthropic
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.model import Model
-from fanfold.models.openai import OpenAI
 from fanfold.models.pricing import Price
+from fanfold.models.providers.anthropic import Anthropic
+from fanfold.models.providers.openai import OpenAI
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.rehearsal import estimate, rehearsing
 from fanfold.simulator.config import Answer, Latency, SimulatorConfig
@@ -70,7 +70,7 @@ class World:
 
     @property
     def waves(self) -> list[int]:
-        return [each.requests for each in self.simulator.books.batches]
+        return [each.requests for each in self.simulator.billing.batches]
 
 
 def batch() -> BatchExecutor:
@@ -122,7 +122,7 @@ def test_a_wave_has_as_many_requests_as_conversations_are_alive(model: str) -> N
     alive = [sum(length > turn for length in found) for turn in range(max(found))]
     assert world.waves == [count for count in alive if count > 1]  # the last to speak goes out plainly
     assert world.charged == sum(found)
-    assert world.simulator.books.duplicates() == {}
+    assert world.simulator.billing.duplicates() == {}
 
 
 def test_two_providers_in_one_conversation_travel_in_waves_of_their_own() -> None:
@@ -191,7 +191,7 @@ def test_no_two_conversations_share_a_request_although_they_begin_with_the_same_
         world = World(same)
         run = world.run(executor)
         assert world.charged == sum(lengths(run))
-        assert world.simulator.books.duplicates() == {}
+        assert world.simulator.billing.duplicates() == {}
 
 
 @pytest.mark.parametrize("executor", ["async:7", "batch"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from fanfold.calls import Call, CallBroker, Reply, Sent
 from fanfold.ledger import Insert, all_answered, batch_items, live_batches, remote_batches, replies_kept
-from fanfold.models.batch.protocol import Line
+from fanfold.models.batch.protocol import LineOutcome
 from fanfold.models.model import Model
 
 
@@ -53,7 +53,7 @@ class Batch:
     ids: set[str] = field(default_factory=set)
     #: Ids of provider batches that turned out not to be this one.
     rejected: set[str] = field(default_factory=set)
-    lines: dict[str, Line] | None = None
+    lines: dict[str, LineOutcome] | None = None
     cancelled_at: float | None = None
     failed: bool = False
     task: asyncio.Task[None] | None = None
@@ -70,7 +70,7 @@ class Batch:
         return (*where, self.requests, self.created, self.note)
 
 
-class Book:
+class BatchJournal:
     """The batch rows of one broker's ledger.  Without a ledger it remembers nothing.
 
     A batch of another run is that run's to write about: here it is only read.

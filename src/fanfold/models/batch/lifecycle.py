@@ -16,11 +16,11 @@ import msgspec
 from fanfold.attempt import attempt
 from fanfold.calls import CallBroker, Reply, Sent
 from fanfold.errors import CallFailed
-from fanfold.models.batch.dialects import batches_of
-from fanfold.models.batch.journal import Batch, Book, Parked
-from fanfold.models.batch.protocol import Batches, Line, Remote, refused
-from fanfold.models.batch.recovery import Search, Terms, cancel
-from fanfold.models.model import Again, Model
+from fanfold.models.batch.journal import Batch, BatchJournal, Parked
+from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch, refused
+from fanfold.models.batch.recovery import BatchSearch, BatchTerms, cancel
+from fanfold.models.model import Model
+from fanfold.models.retry import if_refused
 
 #: A provider ends every batch within a day; one that has not ended long after that never will.
 LONGEST = 25 * 3600.0
@@ -42,7 +42,7 @@ class BatchLifecycle:
     """
 
     def __init__(
-        self, broker: CallBroker, terms: Terms, rejoin: Callable[[Parked], None], note: Callable[[str], None]
+        self, broker: CallBroker, terms: BatchTerms, rejoin: Callable[[Parked], None], note: Callable[[str], None]
     ) -> None:
         self.broker = broker
         self.left: list[str] = []
@@ -59,13 +59,13 @@ class BatchLifecycle:
         self._creating: set[Batch] = set()
         self._enqueued: Counter[str] = Counter()
         self._freed = asyncio.Event()
-        self._book = Book(broker)
+        self._journal = BatchJournal(broker)
         #: Where calls are in batches of earlier processes, and the tags of all batches heard of.
         self._known: dict[bytes, list[tuple[Batch, str]]] = {}
         self._tags: set[str] = set()
         self._looking: asyncio.Task[None] | None = None
         self._look()
-        self._search = Search(self._book, terms, self._open, note)
+        self._search = BatchSearch(self._journal, terms, self._open, note)
 
     # -- from the waves ----------------------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ class BatchLifecycle:
             self._deliver(batch, batch.lines)
             self._later(self._finish(batch))
         elif batch.task is None:
-            self._start(batch, functools.partial(self._bring, batch, _protocol(parked.model)))
+            self._start(batch, functools.partial(self._bring, batch, protocol_of(parked.model)))
         return True
 
     async def look_again(self) -> None:
@@ -94,7 +94,7 @@ class BatchLifecycle:
     def _look(self) -> None:
         self._looking = None
         tags = set()
-        for key, places in self._book.open_places().items():
+        for key, places in self._journal.open_places().items():
             self._known.setdefault(key, []).extend(place for place in places if place[0].tag not in self._tags)
             tags |= {batch.tag for batch, _ in places}
         self._tags |= tags
@@ -110,7 +110,7 @@ class BatchLifecycle:
         self._waves += 1
         batch.wave = self._waves
         self.broker.notice(f"Processing wave {batch.wave} with {len(wave)} requests for {first.model.id}")
-        self._start(batch, functools.partial(self._carry, batch, _protocol(first.model)))
+        self._start(batch, functools.partial(self._carry, batch, protocol_of(first.model)))
 
     async def leave(self) -> None:
         """Let go of everything; what still runs at a provider is named in `left`."""
@@ -134,7 +134,7 @@ class BatchLifecycle:
         if self._terms.leave == "cancel" and not batch.in_doubt:
             try:
                 async with asyncio.timeout(CREATING):
-                    await _protocol(next(iter(batch.waiting.values())).model).cancel(batch.remote)
+                    await protocol_of(next(iter(batch.waiting.values())).model).cancel(batch.remote)
                 return f"batch {batch.remote} ({calls}) was cancelled: what it did is charged, a resumed run takes it"
             except (CallFailed, TimeoutError) as error:
                 return f"batch {batch.remote} ({calls}) could not be cancelled and still runs: {error}"
@@ -153,7 +153,7 @@ class BatchLifecycle:
         except Exception as error:
             self._give_up(batch, error)
 
-    async def _carry(self, batch: Batch, api: Batches) -> None:
+    async def _carry(self, batch: Batch, api: BatchProtocol) -> None:
         tokens = sum(parked.call.input_tokens for parked in batch.waiting.values())
         await self._room(batch.model_id, tokens)
         self._enqueued[batch.model_id] += tokens
@@ -170,7 +170,7 @@ class BatchLifecycle:
             self._freed.clear()
             await self._freed.wait()
 
-    async def _create(self, batch: Batch, api: Batches) -> bool:
+    async def _create(self, batch: Batch, api: BatchProtocol) -> bool:
         """Create the batch; False if the provider refused it."""
         self._creating.add(batch)
         try:
@@ -181,23 +181,23 @@ class BatchLifecycle:
                 self._turned_down(batch, error)
                 return False
             batch.created = self._now()
-            await self._book.intend(batch)
+            await self._journal.intend(batch)
             try:
-                remote = await attempt(lambda: api.create(body), again=_if_refused)
+                remote = await attempt(lambda: api.create(body), again=if_refused)
             except CallFailed as error:
                 if not refused(error):
                     self._note(f"batch {batch.tag}: it is not known whether it was created ({error}); looking for it")
                     return True
-                await self._book.note(batch, "abandoned", why=str(error))
+                await self._journal.note(batch, "abandoned", why=str(error))
                 self._turned_down(batch, error)
                 return False
             self._reclaim(remote.id)
-            await self._book.note(batch, "submitted", remote.id)
+            await self._journal.note(batch, "submitted", remote.id)
             return True
         finally:
             self._creating.discard(batch)
 
-    async def _bring(self, batch: Batch, api: Batches) -> None:
+    async def _bring(self, batch: Batch, api: BatchProtocol) -> None:
         """Wait for the batch, wherever it is, and hand out what it brings."""
         while True:
             if batch.remote is None and not await self._search.find(batch, api):
@@ -227,17 +227,17 @@ class BatchLifecycle:
         """It was another batch that was taken for this one."""
         if batch.remote is not None:
             batch.rejected.add(batch.remote)
-        await self._book.note(batch, "intent")
+        await self._journal.note(batch, "intent")
 
     async def _abandon(self, batch: Batch) -> None:
         self._note(f"batch {batch.tag} is not to be found at the provider: its calls are submitted again")
-        await self._book.note(batch, "abandoned", why="not found at the provider")
+        await self._journal.note(batch, "abandoned", why="not found at the provider")
         self._open.discard(batch)
         for parked in batch.waiting.values():
             if not parked.answer.done():
                 self._rejoin(parked)
 
-    async def _watch(self, batch: Batch, api: Batches) -> Remote | None:
+    async def _watch(self, batch: Batch, api: BatchProtocol) -> RemoteBatch | None:
         """Poll until the batch has ended; None if it turned out to be somebody else's."""
         pause, strange = 1.0, False
         while batch.remote is not None:
@@ -266,7 +266,7 @@ class BatchLifecycle:
             pause = min(30.0, pause * 1.5)
         return None
 
-    async def _hurry(self, batch: Batch, api: Batches) -> float:
+    async def _hurry(self, batch: Batch, api: BatchProtocol) -> float:
         """Cancel a batch whose time is up; gives the seconds until this may be called for again."""
         due = batch.created + (LONGEST if self._terms.deadline is None else self._terms.deadline)
         now = self._now()
@@ -287,7 +287,7 @@ class BatchLifecycle:
         cost = f"for up to about ${sum(costs):.4f}" if len(costs) == len(calls) else "at a price that is not known"
         return f"what is left of its {len(calls)} calls goes out at once, {cost}"
 
-    async def _collect(self, batch: Batch, api: Batches, remote: Remote) -> dict[str, Line] | None:
+    async def _collect(self, batch: Batch, api: BatchProtocol, remote: RemoteBatch) -> dict[str, LineOutcome] | None:
         """The lines of a batch that has ended; None if it is not the one we took it for."""
         if remote.refused is not None:
             self._note(f"batch {remote.id} failed ({remote.refused}): its calls go out one by one")
@@ -300,7 +300,7 @@ class BatchLifecycle:
             return None
         if batch.in_doubt:
             self._note(f"batch {batch.tag} was found again as {remote.id}")
-            await self._book.note(batch, "submitted", remote.id)
+            await self._journal.note(batch, "submitted", remote.id)
         odd = {
             "with an unknown id": len(results.lines) - len(ours),
             "repeated": results.repeated,
@@ -314,7 +314,7 @@ class BatchLifecycle:
 
     # -- handing out -------------------------------------------------------------------------------------------------
 
-    def _deliver(self, batch: Batch, lines: dict[str, Line]) -> None:
+    def _deliver(self, batch: Batch, lines: dict[str, LineOutcome]) -> None:
         now = self._loop.time()
         for custom_id, parked in batch.waiting.items():
             line = lines.get(custom_id)
@@ -330,8 +330,8 @@ class BatchLifecycle:
     async def _finish(self, batch: Batch) -> None:
         """Write the batch off once every reply it brought is in the ledger."""
         await asyncio.sleep(0)  # those who were answered put their rows now
-        if await self._book.all_safe(batch):
-            await self._book.note(batch, "done")
+        if await self._journal.all_safe(batch):
+            await self._journal.note(batch, "done")
             self._open.discard(batch)
 
     def _turned_down(self, batch: Batch, error: CallFailed) -> None:
@@ -383,14 +383,8 @@ def _why_missing(batch: Batch) -> str:
     return "the batch failed" if batch.failed else "no answer in the batch"
 
 
-def _protocol(model: Model) -> Batches:
-    kind = batches_of(model)
-    assert kind is not None, model
-    return kind(model)
-
-
-def _if_refused(error: Exception, n: int) -> float | None:
-    """A creation is tried again only where the provider said no, or never heard of it."""
-    if isinstance(error, CallFailed) and (error.kind == "rate-limit" or not error.sent):
-        return Again()(error, n)
-    return None
+def protocol_of(model: Model) -> BatchProtocol:
+    """The batch protocol of a model's provider, which must have one."""
+    protocol = model.provider.batches
+    assert protocol is not None, model
+    return protocol(model)

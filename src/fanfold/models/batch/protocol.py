@@ -1,4 +1,4 @@
-"""What a provider's batch protocol is: how calls are handed over together, found again, watched, and read back."""
+"""A provider's batch protocol: how calls are handed over together, found again, watched, and read back."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ import email.utils
 import functools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from fanfold.attempt import attempt
 from fanfold.calls import Call, Reply
 from fanfold.errors import CallFailed
 from fanfold.models.failures import network_failure, redirected
-from fanfold.models.http import HttpError, Response
-from fanfold.models.model import Again, Model
+from fanfold.models.http import HttpError
+from fanfold.models.http1 import Response
+from fanfold.models.model import Model
+from fanfold.models.providers.reading import retry_after
+from fanfold.models.retry import persist
+from fanfold.models.transport import Transport
 from fanfold.redaction import redact_body
 
 T = TypeVar("T")
 
-#: What became of one line: a reply, a failure that will not pass, or None where the call has to be made again.
-Line: TypeAlias = Reply | CallFailed | None
+#: The outcome of one line: a reply, a failure that will not pass, or None where the call has to be made again.
+LineOutcome: TypeAlias = Reply | CallFailed | None
 
 #: Bytes per second that a line to the provider is expected to carry at least.
 SLOWEST = 500_000
@@ -32,57 +36,52 @@ SLOWEST = 500_000
 TRIES = 3
 
 
-class BatchTransport(Protocol):
-    """What batches need of a transport beyond single requests."""
-
-    async def request(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        deadline: float | None = None,
-        replay: bool = True,
-    ) -> Response: ...
-
-    async def download(
-        self, url: str, headers: Mapping[str, str], sink: Callable[[bytes], object], *, deadline: float | None = None
-    ) -> Response: ...
-
-
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteBatch:
     """A batch as the provider shows it."""
 
     id: str
     created: float
     status: str
-    #: None: a word we do not know, so it is waited for like one that runs.
+    #: None: an unknown status, treated as running.
     ended: bool | None
     #: How many requests it has; 0 where the provider does not say yet.
     requests: int = 0
     tag: str | None = None
-    #: Why it came to nothing as a whole.
+    #: Why the whole batch failed.
     refused: str | None = None
-    #: Where its results are: file ids, or a URL.
+    #: Where its results are: ids of files, or an address.
     results: tuple[str, ...] = ()
     #: Seconds after which to ask again.
     retry_after: float | None = None
 
 
 @dataclass(slots=True)
-class Results:
-    """What the lines of a batch said, by custom_id; the first line of an id counts."""
+class BatchResults:
+    """The outcomes of a batch's lines by custom_id; the first line of an id counts."""
 
-    lines: dict[str, Line] = field(default_factory=dict)
+    lines: dict[str, LineOutcome] = field(default_factory=dict)
     repeated: int = 0
     torn: int = 0
 
 
-class Batches(ABC):
-    """A provider's batch protocol, spoken for one model.  Everything that fails raises CallFailed."""
+class _Page(msgspec.Struct, Generic[T]):
+    data: list[T]
+    has_more: bool = False
 
+
+class BatchProtocol(ABC):
+    """A provider's batch protocol, spoken for one model.  Everything that fails raises CallFailed.
+
+    A POST to `path` creates a batch and a GET lists them, newest first; `path/ID` shows one, `path/ID/cancel` ends it.
+    """
+
+    #: Below the model's address.
+    path: ClassVar[str]
+    #: The shape of a batch in responses, a msgspec.Struct with an `id`.
+    view: ClassVar[type[Any]]
+    #: The query parameter that asks for what comes after a batch in the list.
+    after: ClassVar[str] = "after"
     max_requests: ClassVar[int]
     max_bytes: ClassVar[int]
     #: Whether a batch carries our tag, so that it can be told from all others before it has ended.
@@ -98,42 +97,65 @@ class Batches(ABC):
         """Everything short of what is paid for; gives the body of `create`."""
 
     @abstractmethod
-    async def create(self, body: bytes) -> Remote:
+    def remote(self, batch: Any, again: float | None) -> RemoteBatch:
+        """A batch from its `view`; `again` is when the provider wants to be asked next, in seconds."""
+
+    @abstractmethod
+    def result_urls(self, remote: RemoteBatch) -> list[str]:
+        """The addresses of the results of an ended batch."""
+
+    @abstractmethod
+    def read(self, line: bytes) -> tuple[str, LineOutcome]:
+        """The custom_id of a line of results, and its outcome."""
+
+    async def create(self, body: bytes) -> RemoteBatch:
         """Create the batch, once.  Unless the failure is a refusal (see `refused`), it may exist all the same."""
+        return self._shown(await self.ask("POST", self.path, body, replay=False))
 
-    @abstractmethod
-    async def get(self, id: str) -> Remote:
-        """How a batch stands."""
+    async def get(self, id: str) -> RemoteBatch:
+        """The current state of a batch."""
+        return self._shown(await self.ask("GET", f"{self.path}/{id}"))
 
-    @abstractmethod
-    def newest(self) -> AsyncIterator[Remote]:
+    async def newest(self) -> AsyncIterator[RemoteBatch]:
         """Every batch of this account, newest first."""
+        query = {"limit": "100"}
+        while True:
+            path = f"{self.path}?{urlencode(query)}"
+            page = self.decode(await persist(functools.partial(self.ask, "GET", path)), _Page[self.view])  # type: ignore[name-defined]
+            for batch in page.data:
+                yield self.remote(batch, None)
+            if not page.has_more or not page.data:
+                return
+            query[self.after] = page.data[-1].id
 
-    @abstractmethod
     async def cancel(self, id: str) -> None:
         """Ask for an early end; what is done by then is delivered, and charged."""
+        await persist(lambda: self.ask("POST", f"{self.path}/{id}/cancel"))
 
-    @abstractmethod
-    def read(self, line: bytes) -> tuple[str, Line]:
-        """The custom_id of a line of results, and what it says."""
+    def _shown(self, response: Response) -> RemoteBatch:
+        return self.remote(self.decode(response, self.view), retry_after(response.headers))
 
-    @abstractmethod
-    def result_urls(self, remote: Remote) -> list[str]:
-        """Where the results of an ended batch are."""
-
-    async def results(self, remote: Remote) -> Results:
+    async def results(self, remote: RemoteBatch) -> BatchResults:
         """All results of a batch that has ended."""
         urls = self.result_urls(remote)
+        home = urlsplit(self.model.url)
+        for there in map(urlsplit, urls):
+            if (there.scheme, there.netloc) != (home.scheme, home.netloc):
+                raise CallFailed(
+                    "malformed",
+                    f"{self.model.provider.name}: the results of batch {remote.id} are said to be at {there.hostname}, "
+                    f"not at {home.hostname}; the key is not sent there: check the base URL",
+                )
         for left in reversed(range(TRIES)):
-            results = Results()
+            results = BatchResults()
             for url in urls:
                 await persist(functools.partial(self._download, url, results))
             if not results.torn or not left:
                 break
         return results
 
-    async def _download(self, url: str, results: Results) -> None:
-        lines: dict[str, Line] = {}
+    async def _download(self, url: str, results: BatchResults) -> None:
+        lines: dict[str, LineOutcome] = {}
         repeated = torn = 0
 
         def take(line: bytes) -> None:
@@ -159,12 +181,12 @@ class Batches(ABC):
         response = await self._carry(lambda way, headers: way.download(url, headers, sink), self.model.timeout * 10)
         take(rest)
         if response.status != 200:
-            raise CallFailed("malformed", f"{self.model.wire.name}: the results came with status {response.status}")
+            raise CallFailed("malformed", f"{self.model.provider.name}: the results came with status {response.status}")
         results.lines = {**lines, **results.lines}
         results.repeated += repeated
         results.torn += torn
 
-    async def _ask(
+    async def ask(
         self,
         method: str,
         path: str,
@@ -173,6 +195,7 @@ class Batches(ABC):
         content: str = "application/json",
         replay: bool = True,
     ) -> Response:
+        """Send a request below the model's address; a failed one raises CallFailed."""
         deadline = self.model.timeout + len(body or b"") / SLOWEST
         url = self.model.url + path
         more = {} if body is None else {"content-type": content}
@@ -181,34 +204,35 @@ class Batches(ABC):
             deadline,
         )
 
-    async def _carry(self, send: Callable[[BatchTransport, dict[str, str]], Any], deadline: float) -> Response:
+    async def _carry(self, send: Callable[[Transport, dict[str, str]], Any], deadline: float) -> Response:
         model = self.model
-        transport = cast(BatchTransport, model.line().transport)
+        transport = model.line().transport
         try:
-            response: Response = await send(transport, model.wire.headers(model.key))
+            response: Response = await send(transport, model.provider.headers(model.key))
         except HttpError as error:
-            raise network_failure(error, model.wire.name, deadline) from error
+            raise network_failure(error, model.provider.name, deadline) from error
         if date := response.headers.get("date"):
             with contextlib.suppress(ValueError):
                 self.skew = email.utils.parsedate_to_datetime(date).timestamp() - time.time()
         if response.status < 300:
             return replace(response, body=redact_body(response.body))
         if response.status < 400:
-            raise redirected(response, model.wire.name)
+            raise redirected(response, model.provider.name)
         try:
-            said = msgspec.json.decode(response.body)
+            body = msgspec.json.decode(response.body)
         except msgspec.DecodeError:
-            said = None
-        raise model.wire.failure(response.status, response.headers, said)
+            body = None
+        raise model.provider.failure(response.status, response.headers, body)
 
-    def _read(self, response: Response, shape: type[T]) -> T:
+    def decode(self, response: Response, shape: type[T]) -> T:
+        """A response's body as a value of that shape."""
         try:
             return msgspec.json.decode(response.body, type=shape)
         except msgspec.DecodeError as error:
-            raise CallFailed("malformed", f"{self.model.wire.name} sent what cannot be read: {error}") from error
+            raise CallFailed("malformed", f"{self.model.provider.name} sent what cannot be read: {error}") from error
 
-    def _reply(self, status: int, body: bytes) -> Line:
-        """What the response inside a line says."""
+    def reply(self, status: int, body: bytes) -> LineOutcome:
+        """The outcome of a line that holds a response."""
         try:
             return self.model.read(Response(status, {}, body), batch=True)
         except CallFailed as error:
@@ -218,8 +242,3 @@ class Batches(ABC):
 def refused(error: CallFailed) -> bool:
     """Whether a failed `create` certainly created nothing."""
     return not error.sent or error.kind in ("bad-request", "auth", "billing", "not-found", "rate-limit")
-
-
-async def persist(call: Callable[[], Awaitable[T]]) -> T:
-    """Do what can be done again without harm, until it succeeds or will not."""
-    return await attempt(call, again=Again())

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fanfold.errors import CallFailed
-from fanfold.models.batch.journal import Batch, Book
-from fanfold.models.batch.protocol import Batches, Remote
+from fanfold.models.batch.journal import Batch, BatchJournal
+from fanfold.models.batch.protocol import BatchProtocol, RemoteBatch
 
 #: How much older than our note of it a batch in doubt may look: clocks are read with delays, and rounded.
 CLOCKS_DIFFER = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class BatchTerms:
     """How batches are carried; see `BatchExecutor`."""
 
     deadline: float | None
@@ -27,17 +27,19 @@ class Terms:
     leave: Literal["keep", "cancel"]
 
 
-class Search:
+class BatchSearch:
     """Finds batches in doubt among those the provider lists.
 
     One that carries our tag is ours.  Where batches carry none, one that may be ours is taken for it until its results
     tell, and is not cancelled before that.
     """
 
-    def __init__(self, book: Book, terms: Terms, others: Collection[Batch], note: Callable[[str], None]) -> None:
-        self._book, self._terms, self._open, self._note = book, terms, others, note
+    def __init__(
+        self, journal: BatchJournal, terms: BatchTerms, others: Collection[Batch], note: Callable[[str], None]
+    ) -> None:
+        self._journal, self._terms, self._open, self._note = journal, terms, others, note
 
-    async def find(self, batch: Batch, api: Batches) -> bool:
+    async def find(self, batch: Batch, api: BatchProtocol) -> bool:
         """Look for a batch in doubt; False if it is nowhere after all looks."""
         looks = 0
         while looks < len(self._terms.looks):
@@ -56,8 +58,8 @@ class Search:
             looks += 1
         return False
 
-    async def _recent(self, batch: Batch, api: Batches) -> list[Remote]:
-        known = self._book.remotes(batch)
+    async def _recent(self, batch: Batch, api: BatchProtocol) -> list[RemoteBatch]:
+        known = self._journal.remotes(batch)
         found = []
         async for remote in api.newest():
             if 0 < remote.created < batch.created + api.skew - CLOCKS_DIFFER:
@@ -66,7 +68,7 @@ class Search:
                 found.append(remote)
         return found
 
-    async def _adopt_alike(self, batch: Batch, recent: list[Remote], created: float) -> bool:
+    async def _adopt_alike(self, batch: Batch, recent: list[RemoteBatch], created: float) -> bool:
         """Take the batch that may be this one for it, until its results tell."""
         alike = [remote for remote in recent if remote.requests == batch.requests and remote.id not in batch.rejected]
         held = {other.remote: other.in_doubt for other in self._open if other is not batch}
@@ -80,10 +82,10 @@ class Search:
         if not free:
             return False
         nearest = min(free, key=lambda remote: abs(remote.created - created))
-        await self._book.note(batch, "intent", nearest.id)
+        await self._journal.note(batch, "intent", nearest.id)
         return True
 
-    async def _adopt_tagged(self, batch: Batch, api: Batches, recent: list[Remote]) -> bool:
+    async def _adopt_tagged(self, batch: Batch, api: BatchProtocol, recent: list[RemoteBatch]) -> bool:
         matches = [remote for remote in recent if remote.tag == batch.tag]
         if not matches:
             return False
@@ -92,11 +94,11 @@ class Search:
             self._note(f"batch {batch.tag} exists more than once: {other.id} is cancelled; what it did is charged too")
             await cancel(api, other.id)
         self._note(f"batch {batch.tag} was found again as {keep.id}")
-        await self._book.note(batch, "submitted", keep.id)
+        await self._journal.note(batch, "submitted", keep.id)
         return True
 
 
-async def cancel(api: Batches, id: str) -> None:
+async def cancel(api: BatchProtocol, id: str) -> None:
     """Cancel a batch; one that cannot be cancelled has ended by itself."""
     try:
         await api.cancel(id)

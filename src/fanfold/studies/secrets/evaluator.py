@@ -58,7 +58,7 @@ class GameEvaluator:
         system = asking.system
         if asked.raw:  # one that continues texts would go on with the whole conversation; a message is a line
             parameters["stop"] = ["\n"]
-        if "seed" in asked.wire.parameters:
+        if "seed" in asked.provider.parameters:
             parameters["seed"] = asking.seed
         else:
             # Nothing else tells two conversations that begin with the same words apart, and they are two samples.

@@ -1,9 +1,11 @@
-"""The tries of one model call: which of them count, what is waited for in between, and how it ended."""
+"""The one retry policy of model calls: which failures pass, how long to wait, and when to give up."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from fanfold.attempt import Again, attempt
@@ -16,11 +18,49 @@ T = TypeVar("T")
 PATIENCE = 3600.0
 
 
-class Tries:
-    """Makes a call as often as `again` says, and at last fails with how often that was and for how long.
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """When a failed try is repeated: passing failures, after growing random pauses, for at most `tries` tries.
 
-    `again` is asked with the number of failures of the same sort: refusals for the rate limit, replies that cannot be
-    read, and all others are counted apart.  An outage is waited out: what fails during it uses up no tries.
+    A rate limit is the provider's ordinary way to say "later": the limiter paces what follows, so such tries are
+    counted apart and generously.  Replies that cannot be read may have been paid for, so there are few such tries.
+    """
+
+    tries: int = 10
+    refusals: int = 40
+    unreadable: int = 3
+    cap: float = 60.0
+    #: The longest pause of our own; a server that is down altogether is the breaker's concern.
+    longest: float = 4.0
+
+    def __call__(self, error: Exception, n: int) -> float | None:
+        if not isinstance(error, CallFailed) or not (error.passing or error.kind == "malformed"):
+            return None
+        unreadable = min(self.tries, self.unreadable)
+        if n >= {"rate-limit": self.refusals, "malformed": unreadable}.get(error.kind, self.tries):
+            return None
+        if error.retry_after is not None:
+            return min(error.retry_after, self.cap) * random.uniform(1.0, 1.1)
+        return random.uniform(0.0, min(self.longest, 0.5 * 2.0 ** min(n - 1, 20)))
+
+
+def if_refused(error: Exception, n: int) -> float | None:
+    """For what must not happen twice: try again only where the provider refused, or never received the request."""
+    if isinstance(error, CallFailed) and (error.kind == "rate-limit" or not error.sent):
+        return RetryPolicy()(error, n)
+    return None
+
+
+async def persist(call: Callable[[], Awaitable[T]]) -> T:
+    """Do what can be done again without harm, until it succeeds or will not."""
+    return await attempt(call, again=RetryPolicy())
+
+
+class Tries:
+    """The tries of one call under a policy.  The last failure says how many there were, and for how long.
+
+    The policy is asked with the number of failures of the same sort: refusals for the rate limit, replies that cannot
+    be read, and all others are counted apart.  Failures during an outage use up no tries: the outage is waited out.
     """
 
     __slots__ = ("_again", "_failed_at", "_failures", "_in_outage", "_name", "_what", "made")

@@ -1,15 +1,31 @@
-"""The Anthropic Messages protocol."""
+"""Anthropic: the Messages protocol and its message batches."""
 
 from __future__ import annotations
 
 import datetime
 import time
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import urljoin
 
-from fanfold.calls import Reply
+import msgspec
+
+from fanfold.calls import Call, Reply
+from fanfold.errors import CallFailed
 from fanfold.limits import Quota
-from fanfold.models.wire import Messages, Wire, as_dialogue, estimated, http_date, malformed, number, tokens
+from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch
+from fanfold.models.providers.contract import Messages, Provider
+from fanfold.models.providers.reading import (
+    as_dialogue,
+    estimated,
+    http_date,
+    malformed,
+    number,
+    tokens,
+)
+
+if TYPE_CHECKING:
+    from fanfold.simulator.dialect import Dialect
 
 _FINISH = {
     "end_turn": "stop",
@@ -23,7 +39,76 @@ _FINISH = {
 DEFAULT_MAX_TOKENS = 1024
 
 
-class Anthropic(Wire):
+class _MessageBatch(msgspec.Struct):
+    id: str
+    processing_status: str
+    created_at: str = ""
+    request_counts: dict[str, int] = {}
+    results_url: str | None = None
+
+
+class _MessageResult(msgspec.Struct):
+    type: str
+    message: msgspec.Raw = msgspec.Raw(b"null")
+    error: dict[str, Any] | None = None
+
+
+class _MessageLine(msgspec.Struct):
+    custom_id: str
+    result: _MessageResult
+
+
+class AnthropicBatches(BatchProtocol):
+    """A batch is made of its requests directly, and carries no mark of ours but the custom_ids of its results."""
+
+    path = "/v1/messages/batches"
+    view = _MessageBatch
+    after = "after_id"
+    max_requests = 100_000
+    max_bytes = 256_000_000
+    tagged = False
+
+    async def prepare(self, tag: str, calls: Sequence[tuple[str, Call]]) -> bytes:
+        items = [b'{"custom_id":"%b","params":%b}' % (id.encode(), call.body.encode()) for id, call in calls]
+        return b'{"requests":[' + b",".join(items) + b"]}"
+
+    def result_urls(self, remote: RemoteBatch) -> list[str]:
+        if not remote.results:
+            raise CallFailed("malformed", f"anthropic: batch {remote.id} has ended without a results_url")
+        return [urljoin(self.model.url, remote.results[0])]
+
+    def read(self, line: bytes) -> tuple[str, LineOutcome]:
+        entry = msgspec.json.decode(line, type=_MessageLine)
+        if entry.result.type == "succeeded":
+            return entry.custom_id, self.reply(200, bytes(entry.result.message))
+        if entry.result.type != "errored":
+            return entry.custom_id, None
+        inner = (entry.result.error or {}).get("error")
+        inner = inner if isinstance(inner, Mapping) else {}
+        status = {"api_error": 500, "timeout_error": 504}.get(str(inner.get("type")), 400)
+        error = self.model.provider.failure(status, {}, entry.result.error)
+        if error.kind == "bad-request" and "credit balance" in str(inner.get("message")).lower():
+            # The recorded lines of an empty account have no code, only this sentence.
+            error = CallFailed("billing", str(error))
+        return entry.custom_id, None if error.passing else error
+
+    def remote(self, batch: _MessageBatch, again: float | None) -> RemoteBatch:
+        try:
+            created = datetime.datetime.fromisoformat(batch.created_at.replace("Z", "+00:00")).timestamp()
+        except ValueError:
+            created = 0.0
+        return RemoteBatch(
+            batch.id,
+            created,
+            batch.processing_status,
+            {"ended": True, "in_progress": False, "canceling": False}.get(batch.processing_status),
+            sum(batch.request_counts.values()),
+            results=(batch.results_url,) if batch.results_url else (),
+            retry_after=again,
+        )
+
+
+class Anthropic(Provider):
     """Messages, with system prompts apart from the dialogue."""
 
     name = "anthropic"
@@ -39,8 +124,17 @@ class Anthropic(Wire):
         "service_tier": "service_tier",
     }
 
+    batches = AnthropicBatches
+    family = r"claude-"
+    example = "claude-haiku-5-5"
+
+    def dialect(self) -> type[Dialect]:
+        from fanfold.simulator.anthropic import AnthropicDialect
+
+        return AnthropicDialect
+
     def request(self, model: str, messages: Messages, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        options = self.translated({name: value for name, value in parameters.items() if name not in ("raw", "system")})
+        options = self.translated(parameters)
         if isinstance(options.get("stop_sequences"), str):
             options["stop_sequences"] = [options["stop_sequences"]]
         if "stop_sequences" in options:  # the API refuses those of white space alone

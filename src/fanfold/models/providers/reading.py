@@ -1,4 +1,4 @@
-"""What a provider's protocol is: how a request is written, and how replies, refusals and limits are read."""
+"""What provider modules share: dialogues to send, and headers, times and token counts to read."""
 
 from __future__ import annotations
 
@@ -7,79 +7,15 @@ import email.utils
 import math
 import re
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any
 
-from fanfold.calls import Reply
-from fanfold.errors import CallFailed, ConfigError, nearest
-from fanfold.limits import Quota
-
-#: A text, or a dialogue: `{"role": "system" | "user" | "assistant", "content": ...}` each.
-Messages: TypeAlias = str | Sequence[Mapping[str, Any]]
+from fanfold.errors import CallFailed, ConfigError
 
 MAX_RETRY_AFTER = 300.0
 
 
-class Wire(ABC):
-    """One provider's protocol.  Pure: no I/O, no state."""
-
-    name: ClassVar[str]
-    default_url: ClassVar[str]
-    key_variable: ClassVar[str]
-    url_variable: ClassVar[str]
-    #: Sampling parameters the provider has, and what they are called there.
-    parameters: ClassVar[Mapping[str, str]]
-
-    @abstractmethod
-    def request(self, model: str, messages: Messages, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-        """Path and body of a request."""
-
-    @abstractmethod
-    def headers(self, key: str | None) -> dict[str, str]:
-        """The headers of every request, the key among them."""
-
-    @abstractmethod
-    def reply(self, body: Mapping[str, Any]) -> Reply:
-        """What a successful body says; CallFailed("malformed") if it does not say it properly."""
-
-    @abstractmethod
-    def error_kind(self, status: int, error: Mapping[str, Any]) -> str:
-        """The kind of a failure, from the provider's own codes rather than its prose."""
-
-    @abstractmethod
-    def quota(self, headers: Mapping[str, str]) -> Quota | None:
-        """What the headers say about limits; None if nothing."""
-
-    def translated(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Parameters under the provider's names; one it does not have is an error, not silently dropped."""
-        body: dict[str, Any] = {}
-        for name, value in parameters.items():
-            if value is None:
-                continue
-            if name not in self.parameters:
-                raise ConfigError(f"{self.name} has no parameter {name!r}{nearest(name, self.parameters)}")
-            body[self.parameters[name]] = list(value) if isinstance(value, tuple) else value
-        return body
-
-    def failure(self, status: int, headers: Mapping[str, str], body: Any) -> CallFailed:
-        """The failure that a response with an error status stands for."""
-        error = body.get("error") if isinstance(body, Mapping) else None
-        error = error if isinstance(error, Mapping) else {}
-        kind = self.error_kind(status, error)
-        said = str(error.get("message") or f"status {status}")
-        remedy = _REMEDIES.get(kind, "")
-        return CallFailed(kind, f"{self.name}: {said}{remedy and f' ({remedy})'}", retry_after=retry_after(headers))
-
-
-_REMEDIES = {
-    "auth": "check the API key",
-    "billing": "check credit and spending limits at the provider",
-    "not-found": "check the model's name and the base URL",
-}
-
-
-def as_dialogue(messages: Messages) -> list[dict[str, Any]]:
+def as_dialogue(messages: str | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages as a list, checked."""
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]

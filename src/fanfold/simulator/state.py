@@ -1,4 +1,4 @@
-"""What both providers share: clock, serial numbers, faults, limits, books, and how a request becomes an answer."""
+"""What all dialects share: clock, serial numbers, faults, limits, the bill, and how a request becomes an answer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fanfold.encoding import derive_seed, digest, encode
-from fanfold.simulator.answers import Author, Prompt, Written, content_tokens, spoil
-from fanfold.simulator.books import Books, Charge
+from fanfold.simulator.answers import Author, Completion, ModelRequest, content_tokens, spoil
+from fanfold.simulator.billing import Billing, Charge
 from fanfold.simulator.config import Latency, SimulatorConfig
 from fanfold.simulator.dialect import Dialect, Stamp
 from fanfold.simulator.faults import ANSWER, FaultPlan, Faults
@@ -21,7 +21,7 @@ from fanfold.simulator.wire import ApiError, Json
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RequestOrigin:
     """Where a request to a model came from: whose it is, and which line of which batch, if any."""
 
     owner: str
@@ -30,7 +30,7 @@ class Origin:
     custom_id: str | None = None
 
 
-class Engine:
+class SimulatorState:
     """The state of one simulator, all of it in memory, all times those of the running loop."""
 
     def __init__(self, config: SimulatorConfig) -> None:
@@ -48,7 +48,7 @@ class Engine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._accounts: dict[tuple[str, str], Account] = {}
         self._times = random.Random(derive_seed(self.config.seed, "times"))
-        self.books = Books()
+        self.billing = Billing()
         #: What the prompt cache holds.
         self._heads: set[bytes] = set()
         self.plan = FaultPlan(self.config.faults, None)
@@ -106,7 +106,7 @@ class Engine:
         return model
 
     async def generate(
-        self, dialect: Dialect, endpoint: str, body: Json, prompt: Prompt, origin: Origin
+        self, dialect: Dialect, endpoint: str, body: Json, prompt: ModelRequest, origin: RequestOrigin
     ) -> tuple[Json, int]:
         """Answer a valid request and charge for it: the body of the reply, and the tokens written.
 
@@ -123,7 +123,7 @@ class Engine:
         cached, stored = self._prompt_cache(dialect, body, prompt, origin.owner)
         in_batch = origin.batch is not None
         stamp = Stamp(self.serial(), self.wall(), in_batch, cached, stored, self.config.usage)
-        self.books.charges.append(
+        self.billing.charges.append(
             Charge(
                 key=key,
                 sample=origin.sample,
@@ -142,8 +142,8 @@ class Engine:
         )
         return dialect.render(endpoint, body, prompt, written, stamp), output
 
-    def _prompt_cache(self, dialect: Dialect, body: Json, prompt: Prompt, owner: str) -> tuple[int, int]:
-        """Input tokens read from, and (with Anthropic) written to, the cache of what prompts begin with."""
+    def _prompt_cache(self, dialect: Dialect, body: Json, prompt: ModelRequest, owner: str) -> tuple[int, int]:
+        """Input tokens read from, and (where that counts) written to, the cache of what prompts begin with."""
         if self.config.prompt_cache is None:
             return 0, 0
         head = prompt.messages[:-1]
@@ -154,9 +154,9 @@ class Engine:
         if key in self._heads:
             return size, 0
         self._heads.add(key)
-        return 0, size if dialect.name == "anthropic" else 0
+        return 0, size if dialect.counts_stored_prompts else 0
 
-    async def _write(self, prompt: Prompt, body: Json, key: str, origin: Origin) -> list[Written]:
+    async def _write(self, prompt: ModelRequest, body: Json, key: str, origin: RequestOrigin) -> list[Completion]:
         try:
             return await self.author.write(prompt, body, key, origin.sample)
         except ApiError:

@@ -137,7 +137,7 @@ class CreatedBatch:
     at: float
 
 
-class Books:
+class Billing:
     """All charges since the start or the last reset, in the order in which they were made."""
 
     def __init__(self) -> None:

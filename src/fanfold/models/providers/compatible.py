@@ -1,0 +1,38 @@
+"""Any server that speaks OpenAI's protocol: vLLM, llama.cpp, Ollama, LM Studio, gateways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from fanfold.models.pricing import Price
+from fanfold.models.providers.contract import Provider
+from fanfold.models.providers.openai import OpenAI
+
+if TYPE_CHECKING:
+    from fanfold.simulator.dialect import Dialect
+
+
+class Compatible(OpenAI):
+    """A server that speaks OpenAI's protocol with the older name of the output limit."""
+
+    name = "openai-compatible"
+    parameters: ClassVar[Mapping[str, str]] = {
+        **OpenAI.parameters,
+        "max_tokens": "max_tokens",
+        "top_k": "top_k",
+        "min_p": "min_p",
+    }
+    anywhere = True
+    family = ""
+
+    def dialect(self) -> type[Dialect]:
+        from fanfold.simulator.openai import CompatibleDialect
+
+        return CompatibleDialect
+
+    def at(self, base_url: str) -> Provider:
+        return self
+
+    def price(self, model: str) -> Price | None:
+        return None  # whoever runs the server sets its price

@@ -1,0 +1,248 @@
+"""OpenAI, and its protocol, which most other servers speak too (vLLM, llama.cpp, Ollama, LM Studio, gateways)."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from fanfold.calls import Call, Reply
+from fanfold.limits import Quota
+from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch
+from fanfold.models.providers.contract import Messages, Provider
+from fanfold.models.providers.reading import (
+    as_dialogue,
+    duration,
+    estimated,
+    malformed,
+    number,
+    tokens,
+)
+from fanfold.models.retry import persist
+
+if TYPE_CHECKING:
+    from fanfold.simulator.dialect import Dialect
+
+_FINISH = {
+    "stop": "stop",
+    "length": "length",
+    "content_filter": "filter",
+    "tool_calls": "tool",
+    "function_call": "tool",
+}
+#: The words for a batch's status, and whether it has ended.
+_ENDED = {
+    **dict.fromkeys(("validating", "in_progress", "finalizing", "cancelling"), False),
+    **dict.fromkeys(("completed", "failed", "expired", "cancelled"), True),
+}
+
+
+class _BatchError(msgspec.Struct):
+    code: str | None = None
+    message: str | None = None
+
+
+class _BatchErrors(msgspec.Struct):
+    data: list[_BatchError] = []
+
+
+class _BatchView(msgspec.Struct):
+    id: str
+    status: str
+    created_at: float = 0.0
+    metadata: dict[str, str] | None = None
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    errors: _BatchErrors | None = None
+    request_counts: dict[str, Any] | None = None
+
+
+class _UploadedFile(msgspec.Struct):
+    id: str
+
+
+class _LineResponse(msgspec.Struct):
+    status_code: int = 0
+    body: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _ResultLine(msgspec.Struct):
+    custom_id: str
+    response: _LineResponse | None = None
+    error: dict[str, Any] | None = None
+
+
+class OpenAIBatches(BatchProtocol):
+    """A file of lines is uploaded, and a batch made of it; results are in an output file and an error file."""
+
+    path = "/batches"
+    view = _BatchView
+    max_requests = 50_000
+    max_bytes = 200_000_000
+    tagged = True
+
+    async def prepare(self, tag: str, calls: Sequence[tuple[str, Call]]) -> bytes:
+        path = "/v1" + calls[0][1].endpoint.removeprefix(self.model.url)
+        lines = [
+            b'{"custom_id":"%b","method":"POST","url":"%b","body":%b}\n'
+            % (id.encode(), path.encode(), call.body.encode())
+            for id, call in calls
+        ]
+        boundary = f"fanfold-{secrets.token_hex(16)}"
+        form = (
+            f'--{boundary}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--{boundary}\r\n'
+            f'content-disposition: form-data; name="file"; filename="{tag}.jsonl"\r\n'
+            "content-type: application/jsonl\r\n\r\n"
+        )
+        file = b"".join([form.encode(), *lines, f"\r\n--{boundary}--\r\n".encode()])
+        content = f"multipart/form-data; boundary={boundary}"
+
+        response = await persist(functools.partial(self.ask, "POST", "/files", file, content=content))
+        return msgspec.json.encode(
+            {
+                "input_file_id": self.decode(response, _UploadedFile).id,
+                "endpoint": path,
+                "completion_window": "24h",
+                "metadata": {"tag": tag},
+            }
+        )
+
+    def result_urls(self, remote: RemoteBatch) -> list[str]:
+        return [f"{self.model.url}/files/{file}/content" for file in remote.results]
+
+    def read(self, line: bytes) -> tuple[str, LineOutcome]:
+        result = msgspec.json.decode(line, type=_ResultLine)
+        if result.error is not None:
+            error = self.model.provider.failure(400, {}, {"error": result.error})
+            return result.custom_id, error if error.hopeless else None  # expired, cancelled, or a mishap of its own
+        if result.response is None or result.response.status_code < 200:
+            return result.custom_id, None
+        return result.custom_id, self.reply(result.response.status_code, bytes(result.response.body))
+
+    def remote(self, batch: _BatchView, again: float | None) -> RemoteBatch:
+        why = None
+        if batch.status == "failed":
+            errors = batch.errors.data[:3] if batch.errors else []
+            why = "; ".join(error.message or error.code or "" for error in errors) or "no reason given"
+        return RemoteBatch(
+            batch.id,
+            batch.created_at,
+            batch.status,
+            _ENDED.get(batch.status),
+            int((batch.request_counts or {}).get("total") or 0),
+            (batch.metadata or {}).get("tag"),
+            why,
+            tuple(file for file in (batch.output_file_id, batch.error_file_id) if file),
+            again,
+        )
+
+
+class OpenAI(Provider):
+    """Chat completions, and plain completions for a raw text."""
+
+    name = "openai"
+    default_url = "https://api.openai.com/v1"
+    key_variable = "OPENAI_API_KEY"
+    url_variable = "OPENAI_BASE_URL"
+    parameters: ClassVar[Mapping[str, str]] = {
+        "temperature": "temperature",
+        "top_p": "top_p",
+        "max_tokens": "max_completion_tokens",
+        "stop": "stop",
+        "seed": "seed",
+        "presence_penalty": "presence_penalty",
+        "frequency_penalty": "frequency_penalty",
+        "response_format": "response_format",
+        "reasoning_effort": "reasoning_effort",
+        "service_tier": "service_tier",
+    }
+
+    batches: ClassVar[type[BatchProtocol] | None] = OpenAIBatches
+    family = r"gpt-|o\d"
+    example = "gpt-6-luna"
+
+    def dialect(self) -> type[Dialect]:
+        from fanfold.simulator.openai import OpenAIDialect
+
+        return OpenAIDialect
+
+    def at(self, base_url: str) -> Provider:
+        from fanfold.models.providers.compatible import Compatible
+
+        return Compatible()
+
+    def request(self, model: str, messages: Messages, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        options = self.translated(parameters)
+        if parameters.get("raw"):
+            return "/completions", {"model": model, "prompt": messages, **_plain(options)}
+        dialogue = as_dialogue(messages)
+        if parameters.get("system"):
+            dialogue = [{"role": "system", "content": parameters["system"]}, *dialogue]
+        return "/chat/completions", {"model": model, "messages": dialogue, **options}
+
+    def headers(self, key: str | None) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def reply(self, body: Mapping[str, Any]) -> Reply:
+        try:
+            choice = body["choices"][0]
+            usage = body.get("usage")
+            details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+            read, written = tokens(usage, "prompt_tokens"), tokens(usage, "completion_tokens")
+            message = choice.get("message") or {}
+            refusal = message.get("refusal")
+            text = choice["text"] if "message" not in choice else message["content"]
+            finish = _FINISH.get(choice.get("finish_reason") or "stop", "stop")
+            if text is None and not refusal and finish == "stop":
+                raise malformed(self.name, "a message without content")
+            return Reply(
+                text="" if refusal else text or "",
+                finish="refusal" if refusal else finish,
+                refusal=refusal,
+                input_tokens=read or 0,
+                output_tokens=estimated(refusal or text or "") if written is None else written,
+                cached_tokens=min(tokens(details, "cached_tokens") or 0, read or 0),
+                written_tokens=min(tokens(details, "cache_write_tokens") or 0, read or 0),
+                estimated=read is None or written is None,
+                model=str(body.get("model") or ""),
+            )
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+            raise malformed(self.name, f"{type(error).__name__} {error}") from error
+
+    def error_kind(self, status: int, error: Mapping[str, Any]) -> str:
+        code = str(error.get("code") or error.get("type") or "")
+        if code in ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active"):
+            return "billing"
+        if status in (401, 403):
+            return "auth"
+        if status == 404:
+            return "not-found"
+        if status == 429:
+            return "rate-limit"
+        if status in (408, 409):
+            return "server"
+        if status == 503:
+            return "overloaded"
+        return "server" if status >= 500 else "bad-request"
+
+    def quota(self, headers: Mapping[str, str]) -> Quota | None:
+        if "x-ratelimit-limit-requests" not in headers and "x-ratelimit-limit-tokens" not in headers:
+            return None
+        return Quota(
+            requests_limit=number(headers.get("x-ratelimit-limit-requests")),
+            requests_remaining=number(headers.get("x-ratelimit-remaining-requests")),
+            requests_reset=duration(headers.get("x-ratelimit-reset-requests")),
+            tokens_limit=number(headers.get("x-ratelimit-limit-tokens")),
+            tokens_remaining=number(headers.get("x-ratelimit-remaining-tokens")),
+            tokens_reset=duration(headers.get("x-ratelimit-reset-tokens")),
+        )
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    """The completions endpoint kept the older name."""
+    if "max_completion_tokens" in options:
+        options["max_tokens"] = options.pop("max_completion_tokens")
+    return options
