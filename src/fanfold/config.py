@@ -90,10 +90,12 @@ def _within(
 
 
 def range_name(limits: Mapping[str, float]) -> str:
-    """A range in words: "at least 1", "from 0 to 1", "above 0 and below 1"."""
+    """A range in words: "at least 1", "from 0 to 1", "above 0"."""
     low, high = limits.get("least"), limits.get("most", limits.get("below"))
     if low is not None and high is not None:
         return f"from {low:g} to {'below ' if 'below' in limits else ''}{high:g}"
+    if limits.keys() == {"above", "below"}:
+        return f"between {limits['above']:g} and {limits['below']:g}, both excluded"
     words = {"least": "at least", "most": "at most", "above": "above", "below": "below"}
     return " and ".join(f"{words[name]} {limit:g}" for name, limit in limits.items())
 

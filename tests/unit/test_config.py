@@ -192,8 +192,8 @@ class Outer(Checked):
     [
         ("count", 0, "count must be from 1 to 9, not 0"),
         ("count", 10, "count must be from 1 to 9, not 10"),
-        ("share", 0.0, "share must be above 0 and below 1, not 0.0"),
-        ("share", 1.0, "share must be above 0 and below 1, not 1.0"),
+        ("share", 0.0, "share must be between 0 and 1, both excluded, not 0.0"),
+        ("share", 1.0, "share must be between 0 and 1, both excluded, not 1.0"),
         ("part", 1.0, "part must be from 0 to below 1, not 1.0"),
         ("part", float("nan"), "part must be from 0 to below 1, not nan"),
         ("rates", (0.5, -0.5), r"rates must be at least 0, not \(0.5, -0.5\)"),
@@ -216,5 +216,5 @@ def test_the_ends_of_a_range_belong_to_it_and_none_is_no_number() -> None:
 def test_a_description_says_the_range() -> None:
     types = {each.name: each.type for each in describe(Ranged)}
     assert types["count"] == "a whole number, from 1 to 9"
-    assert types["share"] == "a number or none, above 0 and below 1"
+    assert types["share"] == "a number or none, between 0 and 1, both excluded"
     assert types["free"] == "a number"

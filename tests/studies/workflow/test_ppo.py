@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fanfold.config import from_mapping
 from fanfold.errors import ConfigError
 from fanfold.studies.workflow import ppo
+from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.ppo import Adam, Experience, Ppo
 from fanfold.tensors import about, pack, unpack
 
@@ -204,8 +206,10 @@ def test_minibatches_hold_every_step_once() -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("learning_rate", 0.0), ("epochs", 0), ("discount", 1.5), ("clip", -1.0)])
 def test_settings_that_cannot_work_are_refused_by_name(name: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"ppo.{name} must be"):
+    with pytest.raises(ConfigError, match=f"^{name} must be"):
         dataclasses.replace(Ppo(), **{name: value})
+    with pytest.raises(ConfigError, match=f"^s.toml: ppo.{name} must be"):
+        from_mapping(WorkflowConfig, {"ppo": {name: value}}, "s.toml")
 
 
 # ---------------------------------------------------------------- arrays as bytes

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fanfold.config import option
+from fanfold.config import Settings, option
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, nearest
 from fanfold.studies.neuro.engines import EngineName
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class NeuroConfig:
+class NeuroConfig(Settings):
     """Data, the space of networks, the search, the training and where it runs."""
 
     dataset: str = option("digits", "digits, mnist-5000, mnist, fashion-mnist, cifar10, folder:PATH, arrays:FILE.npz")
@@ -27,10 +27,10 @@ class NeuroConfig:
     validation: float = option(0.1, "images that networks are chosen by: a share, or a number")
     test: float = option(0.1, "images that the winner is scored on once: a share, or a number")
     augment: Literal["none", "shift", "flip", "shift+flip"] = option("none", "how images are varied in training")
-    image_size: int = option(32, "height and width that the images of folder:PATH are brought to")
+    image_size: int = option(32, "height and width that the images of folder:PATH are brought to", least=1)
 
-    trials: int = option(60, "networks to try")
-    population: int = option(12, "networks in a generation")
+    trials: int = option(60, "networks to try", least=1)
+    population: int = option(12, "networks in a generation", least=2)
     elites: int = option(2, "networks kept from one generation to the next, with their scores")
     tournament: int = option(3, "networks in a tournament for parents")
     crossover_rate: float = option(0.5, "share of networks with two parents")
@@ -39,7 +39,9 @@ class NeuroConfig:
         "success", "what the mutation rate follows: success; spread: how far apart scores are; no: nothing"
     )
     steady: bool = option(False, "no generations and no waiting: each network is bred from the best so far")
-    litter: int = option(1, "networks of one shape in a row, with other learning rates: families train faster on a GPU")
+    litter: int = option(
+        1, "networks of one shape in a row, with other learning rates: families train faster on a GPU", least=1
+    )
     inherit: bool = option(True, "whether a network starts from a parent's weights")
     objectives: tuple[str, ...] = option(
         ("accuracy",), "accuracy, parameters, operations, latency; several: a Pareto front"
@@ -47,14 +49,16 @@ class NeuroConfig:
     target: float | None = option(None, "stop once a network reaches this validation accuracy")
     patience: int | None = option(None, "stop after so many networks without a better one")
 
-    epochs: int = option(18, "epochs of a network that gets to the last rung")
-    rungs: int = option(3, "rungs of successive halving up to those epochs; 1: every network gets all of them")
-    eta: int = option(3, "the best 1/eta of the networks go on to the next rung, which has eta times the epochs")
+    epochs: int = option(18, "epochs of a network that gets to the last rung", least=1)
+    rungs: int = option(3, "rungs of successive halving up to those epochs; 1: every network gets all of them", least=1)
+    eta: int = option(
+        3, "the best 1/eta of the networks go on to the next rung, which has eta times the epochs", least=2
+    )
     prefilter: bool = option(False, "a rung before the first that trains nothing: who looks hopeless goes at once")
-    epoch_patience: int | None = option(None, "end a training after so many epochs without gain; none: never")
+    epoch_patience: int | None = option(None, "end a training after so many epochs without gain; none: never", least=1)
     epoch_gain: float = option(0.002, "the gain in validation accuracy that counts for that")
-    batch_size: int = option(64, "images in a step")
-    max_batches: int | None = option(None, "steps of an epoch, at most")
+    batch_size: int = option(64, "images in a step", least=2)
+    max_batches: int | None = option(None, "steps of an epoch, at most", least=1)
     dtype: Literal["float32", "float64"] = option("float32", "of weights and activations")
 
     conv_layers: tuple[int, int] = option((1, 3), "convolutions, at least and at most")
@@ -71,9 +75,11 @@ class NeuroConfig:
     engine: EngineName = option(
         "auto", "how networks are trained at once; measured: as seconds of trying show; see `fanfold neuro calibrate`"
     )
-    concurrent: int | None = option(None, "networks trained at once; none: as many as the machine is good for")
+    concurrent: int | None = option(None, "networks trained at once; none: as many as the machine is good for", least=1)
     device: Literal["auto", "cpu", "cuda"] = option("auto", "where networks are trained")
-    timeout: float | None = option(None, "seconds a rung may take before its worker is killed (engine processes)")
+    timeout: float | None = option(
+        None, "seconds a rung may take before its worker is killed (engine processes)", above=0
+    )
     results: str | None = option("results/neuro", "folder for the best network; none: none")
     seed: int = option(0, "of the search, the split and every network")
 
@@ -81,11 +87,7 @@ class NeuroConfig:
         for field in dataclasses.fields(self):
             if isinstance(value := getattr(self, field.name), list):  # the same config, however it was written
                 object.__setattr__(self, field.name, tuple(value))
-        least = {"trials": 1, "population": 2, "epochs": 1, "rungs": 1, "eta": 2, "batch_size": 2, "image_size": 1}
-        for name, low in (least | {"litter": 1, "concurrent": 1, "max_batches": 1, "epoch_patience": 1}).items():
-            value = getattr(self, name)
-            if value is not None and value < low:
-                raise ConfigError(f"{name} must be at least {low}, not {value!r}")
+        super().__post_init__()
         for objective in self.objectives:
             if objective not in OBJECTIVES:
                 raise ConfigError(f"objectives: there is no {objective!r}{nearest(objective, OBJECTIVES)}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fanfold.config import option
+from fanfold.config import Settings, option
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro import network
@@ -35,23 +35,14 @@ _BESIDE = ("first", "second", "steps", "curve")
 
 
 @dataclass(frozen=True)
-class TrainingSettings:
+class TrainingSettings(Settings):
     """How networks are trained, the same for all of a run."""
 
-    batch: int = option(128, "images in one step")
+    batch: int = option(128, "images in one step; one alone cannot be normalised", least=2)
     dtype: Literal["float32", "float64"] = option("float32", "the numbers that are computed with")
-    max_batches: int | None = option(None, "the most steps of an epoch; none: all images")
-    patience: int | None = option(None, "training stops after so many epochs without a gain; none: never")
-    gain: float = option(0.0, "how much validation accuracy must rise to count as a gain")
-
-    def __post_init__(self) -> None:
-        if self.batch < 2:
-            raise ConfigError(f"batch must be at least 2, not {self.batch!r}: one image cannot be normalised")
-        for name in ("max_batches", "patience"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, or none, not {getattr(self, name)!r}")
-        if not 0 <= self.gain < 1:
-            raise ConfigError(f"gain must be a share from 0 to below 1, not {self.gain!r}")
+    max_batches: int | None = option(None, "the most steps of an epoch; none: all images", least=1)
+    patience: int | None = option(None, "training stops after so many epochs without a gain; none: never", least=1)
+    gain: float = option(0.0, "how much validation accuracy must rise to count as a gain", least=0, below=1)
 
     def steps(self, n: int) -> int:
         """Steps of an epoch over `n` images: an incomplete last batch is left out unless it is the only one."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fanfold.addresses import check_address
-from fanfold.config import option
+from fanfold.config import Settings, option
 from fanfold.errors import ConfigError, nearest
 from fanfold.studies.secrets.game import CONTEXT, STYLES, Memory, Mode, Scoring
 from fanfold.studies.secrets.model_names import resolved
@@ -18,7 +18,7 @@ Service = Literal["default", "openai", "anthropic", "openai-conversation", "anth
 
 
 @dataclass(frozen=True)
-class SecretsConfig:
+class SecretsConfig(Settings):
     """Who plays, by which rules, how many conversations, and how they travel."""
 
     agent_type: str | None = option(None, "a documented name such as gpt4o_mini, for all agents")
@@ -27,22 +27,22 @@ class SecretsConfig:
         "one", "all: every ordered pair of models (and styles), self-play included"
     )
     game_mode: Mode = option("standard", "how points are given")
-    num_interactions: int = option(100, "games per pairing")
-    messages_per_interaction: int = option(5, "messages each agent sends in a conversation")
+    num_interactions: int = option(100, "games per pairing", least=1)
+    messages_per_interaction: int = option(5, "messages each agent sends in a conversation", least=1)
     batch_service: Service = option(
         "default", "realtime, or provider batches at half price; auto: by the models' provider"
     )
-    batch_size: int | None = option(None, "the most requests in a provider batch; none: its own")
-    max_concurrent: int = option(10, "conversations at once in realtime")
-    agents: int = option(2, "agents in a game")
-    rounds: int = option(1, "rounds of a game; in each, agents are paired at random")
+    batch_size: int | None = option(None, "the most requests in a provider batch; none: its own", least=1)
+    max_concurrent: int = option(10, "conversations at once in realtime", least=1)
+    agents: int = option(2, "agents in a game", least=2)
+    rounds: int = option(1, "rounds of a game; in each, agents are paired at random", least=1)
     style: tuple[str, ...] = option(("regular",), "how agents play, by agent; see styles")
     styles: Mapping[str, str] = field(default_factory=dict, metadata={"help": "further styles: name = instructions"})
     memory: Memory = option("long", "long: agents remember earlier rounds")
     context: tuple[str, ...] = option(CONTEXT, "what agents are shown")
     early_end: bool = option(True, "an agent may end the conversation")
-    temperature: float | None = option(0.7, "of all agents; none: the provider's own")
-    max_tokens: int | None = option(256, "the longest message")
+    temperature: float | None = option(0.7, "of all agents; none: the provider's own", least=0, most=2)
+    max_tokens: int | None = option(256, "the longest message", least=1)
     cut_off: Literal["apart", "count"] = option("apart", "whether games with a message cut off at max_tokens count")
     judge: str | None = option(None, "a model that is asked about every secret as well")
     label: Literal["rules", "either"] = option("rules", "either: what only the judge sees counts as revealed, too")
@@ -58,14 +58,8 @@ class SecretsConfig:
     seed: int = option(0, "of secrets, names, pairs and conversations")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_address(self.base_url or "")
-        for name in ("num_interactions", "messages_per_interaction", "max_concurrent", "rounds"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)!r}")
-        if self.agents < 2:
-            raise ConfigError(f"agents must be at least 2, not {self.agents!r}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1 or none, not {self.batch_size!r}")
         if self.agent_type is not None and self.models:
             raise ConfigError("agent_type and models both say who plays: give one of them")
         if self.pairings == "all" and self.agents != 2:

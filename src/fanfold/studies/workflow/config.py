@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fanfold.config import option
+from fanfold.config import Settings, option
 from fanfold.errors import ConfigError, nearest
 from fanfold.studies.workflow.cage2.rules import REDS, Cage2Game
 from fanfold.studies.workflow.collect import CAGE2, Collector
@@ -17,7 +17,7 @@ NAMES = {"B_lineAgent": "b_line", "MeanderAgent": "meander", "RedMeanderAgent": 
 
 
 @dataclass(frozen=True)
-class WorkflowConfig:
+class WorkflowConfig(Settings):
     """What is learnt, on which episodes, and how."""
 
     mode: Literal["search", "random", "fixed", "ppo"] = option(
@@ -30,53 +30,52 @@ class WorkflowConfig:
     )
     red_agent: str = option("B_lineAgent", "the attacker of CAGE-2: B_lineAgent, MeanderAgent or SleepAgent")
     workflow: str | None = option(None, "the order to keep to: defender>enterprise>op_server>op_host>user; none: any")
-    n_workers: int = option(1, "workflows trained at once; with mode=ppo, blocks of episodes played at once")
-    total_episodes: int = option(100_000, "episodes learnt from in all")
-    max_episodes_per_workflow: int = option(5_000, "the most that one training of a workflow learns from")
-    fixed_episodes_per_workflow: int | None = option(None, "exactly so many instead: no training ends early")
+    n_workers: int = option(1, "workflows trained at once; with mode=ppo, blocks of episodes played at once", least=1)
+    total_episodes: int = option(100_000, "episodes learnt from in all", least=1)
+    max_episodes_per_workflow: int = option(5_000, "the most that one training of a workflow learns from", least=1)
+    fixed_episodes_per_workflow: int | None = option(None, "exactly so many instead: no training ends early", least=1)
     episodes_per_update: int | None = option(
-        None, "episodes from which a policy learns at once; none: 100, with mode=ppo 500"
+        None, "episodes from which a policy learns at once; none: 100, with mode=ppo 500", least=1
     )
-    compliance_threshold: float = option(0.9, "the share of fixes that must keep to the workflow")
-    patience_updates: int = option(40, "a training that has not improved for so many updates ends")
-    look_updates: int = option(5, "updates from one look at held-out episodes to the next")
+    compliance_threshold: float = option(0.9, "the share of fixes that must keep to the workflow", above=0, below=1)
+    patience_updates: int = option(40, "a training that has not improved for so many updates ends", least=1)
+    look_updates: int = option(5, "updates from one look at held-out episodes to the next", least=1)
     inherit: Literal["nearest", "none"] = option("nearest", "whose policy a workflow begins with")
     inherit_optimiser: bool = option(False, "whether the optimiser's moments come along")
-    finale: float = option(0.25, "mode=search: the last share of the episodes, which the best workflow is trained with")
+    finale: float = option(
+        0.25, "mode=search: the last share of the episodes, which the best workflow is trained with", least=0, below=1
+    )
     exhaustive: bool = option(False, "train all 120 workflows once, whatever total_episodes says")
-    block: int = option(125, "mode=ppo: the most episodes played without a pause, what a worker does at a time")
+    block: int = option(
+        125, "mode=ppo: the most episodes played without a pause, what a worker does at a time", least=1
+    )
     in_flight: int | None = option(
-        None, "trainings (mode=ppo: blocks) under way; a choice knows all others. none: 2 (4), or n_workers if more"
+        None,
+        "trainings (mode=ppo: blocks) under way; a choice knows all others. none: 2 (4), or n_workers if more",
+        least=1,
     )
     synchronous: bool = option(False, "mode=ppo: wait for every update before playing on (for comparison)")
     alignment_lambda: float = option(30.0, "what keeping to the workflow is worth in the reward")
     alignment: Literal["each", "rate"] = option(
         "each", "each: a fix that breaks the order costs lambda; rate: lambda times the change of the episode's rate"
     )
-    length: int = option(100, "steps of an episode of CAGE-2")
+    length: int = option(100, "steps of an episode of CAGE-2", least=1)
     green: bool = option(False, "whether CAGE-2's green agent is awake")
     observation: Literal["cyborg", "original"] = option("cyborg", "which table CAGE-2's blue sees")
     timeout: float | None = option(
-        None, "seconds a training may take before its worker is killed; mode=ppo: a block, which is then played again"
+        None,
+        "seconds a training may take before its worker is killed; mode=ppo: a block, which is then played again",
+        above=0,
     )
     fresh_episodes: int | None = option(
-        None, "episodes the final policy is scored on; none: 4096 of CAGE-2, 256 of other environments"
+        None, "episodes the final policy is scored on; none: 4096 of CAGE-2, 256 of other environments", least=1
     )
     results: str | None = option("results/workflow", "folder for agents and logs; none: none")
     ppo: Ppo = field(default_factory=Ppo)
     seed: int = option(0, "of episodes, weights and everything else")
 
     def __post_init__(self) -> None:
-        episodes = ("total_episodes", "max_episodes_per_workflow", "fixed_episodes_per_workflow", "fresh_episodes")
-        updates = ("episodes_per_update", "patience_updates", "look_updates")
-        for name in ("n_workers", "block", "in_flight", "length", *episodes, *updates):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} must be at least 1, not {value!r}")
-        if not 0.0 < self.compliance_threshold < 1.0:
-            raise ConfigError(f"compliance_threshold must be between 0 and 1, not {self.compliance_threshold!r}")
-        if not 0.0 <= self.finale < 1.0:
-            raise ConfigError(f"finale must be a share from 0 to below 1, not {self.finale!r}")
+        super().__post_init__()
         self.red  # noqa: B018 -- an unknown name is an error now
         if self.workflow is not None:
             parse(self.workflow)

@@ -16,47 +16,39 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fanfold.config import option
-from fanfold.errors import ConfigError
+from fanfold.config import Settings, option
 from fanfold.tensors import Arrays
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Ppo:
+class Ppo(Settings):
     """How a policy learns."""
 
-    learning_rate: float = option(0.003, "step size of the policy, falling to a twentieth towards the end")
-    value_learning_rate: float = option(0.005, "step size of the value network, falling alike")
-    epochs: int = option(12, "gradient steps of an update; with many minibatches more, so that each is seen thrice")
-    minibatch: int = option(1024, "the most distinct observations that one gradient step looks at")
-    clip: float = option(0.2, "how far the chance of an action may move for its reward, as a ratio")
-    target_kl: float = option(0.03, "an update of the policy ends beyond this distance from the one that played")
-    discount: float = option(0.99, "what the next step's reward counts")
-    trace: float = option(0.95, "the lambda of generalised advantage estimation; 1: Monte-Carlo returns")
-    entropy: float = option(0.01, "bonus for an undecided policy, falling to nothing")
-    max_norm: float = option(0.5, "gradients longer than this are shortened")
-    hidden: int = option(64, "units in each of the two hidden layers")
-    averaging: float = option(0.9, "how slowly the averaged policy follows the learning one, per update")
+    learning_rate: float = option(0.003, "step size of the policy, falling to a twentieth towards the end", above=0)
+    value_learning_rate: float = option(0.005, "step size of the value network, falling alike", above=0)
+    epochs: int = option(
+        12, "gradient steps of an update; with many minibatches more, so that each is seen thrice", least=1
+    )
+    minibatch: int = option(1024, "the most distinct observations that one gradient step looks at", least=1)
+    clip: float = option(0.2, "how far the chance of an action may move for its reward, as a ratio", above=0)
+    target_kl: float = option(
+        0.03, "an update of the policy ends beyond this distance from the one that played", above=0
+    )
+    discount: float = option(0.99, "what the next step's reward counts", least=0, most=1)
+    trace: float = option(
+        0.95, "the lambda of generalised advantage estimation; 1: Monte-Carlo returns", least=0, most=1
+    )
+    entropy: float = option(0.01, "bonus for an undecided policy, falling to nothing", least=0)
+    max_norm: float = option(0.5, "gradients longer than this are shortened", above=0)
+    hidden: int = option(64, "units in each of the two hidden layers", least=1)
+    averaging: float = option(
+        0.9, "how slowly the averaged policy follows the learning one, per update", least=0, below=1
+    )
     correction: Literal["ratio", "vtrace"] = option(
         "ratio", "vtrace: advantages of stale episodes are corrected too; whole episodes then travel"
     )
-
-    def __post_init__(self) -> None:
-        for name in ("learning_rate", "value_learning_rate", "clip", "target_kl", "max_norm"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ConfigError(f"ppo.{name} must be a positive number, not {getattr(self, name)!r}")
-        for name in ("epochs", "minibatch", "hidden"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"ppo.{name} must be at least 1, not {getattr(self, name)!r}")
-        for name in ("discount", "trace"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"ppo.{name} must be from 0 to 1, not {getattr(self, name)!r}")
-        if not 0 <= self.averaging < 1:
-            raise ConfigError(f"ppo.averaging must be from 0 to below 1, not {self.averaging!r}")
-        if not 0 <= self.entropy < math.inf:
-            raise ConfigError(f"ppo.entropy must be a number of at least 0, not {self.entropy!r}")
 
 
 # ---------------------------------------------------------------- networks
