@@ -67,7 +67,7 @@ def test_every_leak_is_listed_with_its_rule_and_words_that_were_said(tmp_path: P
 def test_transcripts_can_be_read_by_people(tmp_path: Path) -> None:
     run, place = done(tmp_path)
     text = (place / "transcripts.txt").read_text()
-    for task in tasks(run.ledger, run.ledger.run(run.id).id):
+    for task in tasks(run.view):
         assert task.result is not None
         assert f"=== {task.id}:" in text
         for agent in task.agents:
@@ -117,10 +117,9 @@ def test_files_are_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
         raise OSError("the disk is full")
 
     monkeypatch.setattr(job_files, "readable", broken)
-    info = run.ledger.run(run.id)
     for folder in (tmp_path, tmp_path / "other"):
         with pytest.raises(OSError, match="full"):
-            job_files.write_job(run.ledger, info, folder, "completed", {})
+            job_files.write_job(run.view, folder, "completed", {})
     assert {each.name: each.read_bytes() for each in place.iterdir()} == before
     assert list((tmp_path / "other" / run.id).iterdir()) == []
 

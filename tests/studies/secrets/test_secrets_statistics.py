@@ -225,7 +225,7 @@ def test_statistics_are_read_without_the_words(judged: Run[Any], monkeypatch: py
         raise AssertionError("a transcript was read")
 
     monkeypatch.setattr(Ledger, "blob", never)
-    found = read(judged.ledger, judged.ledger.run(judged.id).id)
+    found = read(judged.view)
     assert found.clean == 60
 
 

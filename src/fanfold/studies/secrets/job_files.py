@@ -17,20 +17,12 @@ import msgspec
 
 from fanfold.encoding import encode
 from fanfold.files import make_folder, replacing
-from fanfold.ledger import Ledger, RunInfo
+from fanfold.ledger import RunView
 from fanfold.studies.secrets.evaluator import deeds
 from fanfold.studies.secrets.game import winners
 
 #: What a job's folder holds.
 FILES = ("raw.json", "transcripts.txt", "leaks.jsonl", "analysis.json")
-
-_GAMES = """
-    SELECT e.trial, c.id, c.data, t.candidate, e.failure, e.message, e.data, e.started, e.seconds, e.cost
-    FROM evaluation e
-    JOIN run_case c ON c.run = e.run AND c.position = e.position
-    JOIN trial t ON t.run = e.run AND t.number = e.trial
-    WHERE e.run = ? ORDER BY e.trial, e.position
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +41,22 @@ class GameRecord:
     cost: float
 
 
-def tasks(ledger: Ledger, run: int) -> Iterator[GameRecord]:
+def tasks(view: RunView) -> Iterator[GameRecord]:
     """Every game of a run, in the order of pairings and cases."""
-    for trial, case, data, candidate, failure, message, text, *times in ledger.read(_GAMES, (run,)):
-        scenario, game = ledger.value(data), ledger.value(candidate)
+    cases = view.cases()
+    games = {trial.number: trial.candidate for trial in view.trials()}
+    for row in view.evaluations():
+        scenario, game = cases[row.position].data, games[row.trial]
         agents = tuple(
             {"id": str(seat + 1), "name": name, "secret": secret, "model": spec["model"], "style": spec["style"]}
             for seat, (name, secret, spec) in enumerate(zip(scenario["names"], scenario["secrets"], game["agents"]))
         )
         opener = scenario["names"][scenario["opener"]] if len(agents) == 2 else None
-        error = None if failure is None else f"{failure}: {message}"
-        status = "failed" if failure is not None else "completed"
-        result = None if failure is not None else _result(ledger.value(text), scenario["names"])
-        yield GameRecord(f"{trial}/{case}", status, agents, opener, game["mode"], result, error, *times)
+        error = None if row.failure is None else f"{row.failure}: {row.message}"
+        status = "completed" if row.failure is None else "failed"
+        result = _result(row.data, scenario["names"]) if row.failure is None else None
+        head = (f"{row.trial}/{row.case}", status, agents, opener, game["mode"], result, error)
+        yield GameRecord(*head, row.started or 0.0, row.seconds or 0.0, row.cost or 0.0)
 
 
 def _result(data: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
@@ -82,19 +77,20 @@ def _result(data: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
     }
 
 
-def write_job(ledger: Ledger, info: RunInfo, folder: Path, status: str, analysis: Mapping[str, Any]) -> Path:
+def write_job(view: RunView, folder: Path, status: str, analysis: Mapping[str, Any]) -> Path:
     """Write what came of a run into its folder, and give that.
 
     `raw.json` has every game, `transcripts.txt` the same to be read, `leaks.jsonl` one leak a line, and `analysis.json`
     the figures.  All of them say how the job ended, and none is ever there in part.
     """
+    info = view.info
     place = folder / info.name
     make_folder(place)
     with contextlib.ExitStack() as stack:
         raw, words, leaks, figures = (stack.enter_context(_text(place / name)) for name in FILES)
         head = encode({"id": info.name, "status": status, "created": info.created, "seed": info.identity.get("seed")})
         raw.write(f'{head[:-1]},"tasks":[')
-        for number, task in enumerate(tasks(ledger, info.id)):
+        for number, task in enumerate(tasks(view)):
             raw.write((",\n" if number else "\n") + encode(task))
             words.write(readable(task))
             for leak in _leaks(task):

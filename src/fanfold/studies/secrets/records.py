@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fanfold.encoding import decode
-from fanfold.ledger import Ledger
+from fanfold.ledger import RunView
 from fanfold.studies.secrets.evaluator import met
 from fanfold.studies.secrets.game import LOST
 
@@ -90,33 +89,21 @@ class Records:
         return sum(count for (which, _), count in self.apart.items() if which == trial)
 
 
-def read(ledger: Ledger, run: int, planned: int | None = None, cut_off: str = "apart") -> Records:
+def read(view: RunView, planned: int | None = None, cut_off: str = "apart") -> Records:
     """The records of a run; `planned` is how many pairings it was to have, by default those it came to.
 
     Games in which a message was cut off are `apart`, or `count` like any other.
     """
-    pairings = tuple(
-        _pairing(number, decode(text))
-        for number, text in ledger.read("SELECT number, candidate FROM trial WHERE run = ? ORDER BY number", (run,))
-    )
-    places = [(data["scenario"], data["opener"]) for data in cases(ledger, run)]
+    pairings = tuple(_pairing(trial.number, trial.candidate) for trial in view.trials())
+    places = [(case.data["scenario"], case.data["opener"]) for case in view.cases()]
     kinds = LOST if cut_off == "count" else (*LOST, "length")
     records = Records(pairings, (planned or len(pairings)) * len(places))
-    rows = ledger.read(
-        "SELECT trial, position, failure, data FROM evaluation WHERE run = ? ORDER BY trial, position", (run,)
-    )
-    for trial, position, failure, text in rows:
-        if failure is not None:
-            records.apart[trial, f"failed: {failure}"] += 1
+    for row in view.evaluations(blobs=False):
+        if row.failure is not None:
+            records.apart[row.trial, f"failed: {row.failure}"] += 1
         else:
-            _take(records, (trial, position), places[position], decode(text), kinds)
+            _take(records, (row.trial, row.position), places[row.position], row.data, kinds)
     return records
-
-
-def cases(ledger: Ledger, run: int) -> Iterator[Any]:
-    """The data of the cases of a run, in order."""
-    for (text,) in ledger.read("SELECT data FROM run_case WHERE run = ? ORDER BY position", (run,)):
-        yield decode(text)
 
 
 def _pairing(trial: int, game: Mapping[str, Any]) -> Pairing:
