@@ -31,17 +31,15 @@ from fanfold.legacy import (
     EvolutionController,
     PerformanceBenchmark,
     PromptGenome,
-    solver,
-    words,
 )
-from fanfold.legacy.chronicle import Chronicle, fitness
-from fanfold.legacy.evolution import Evolution
-from fanfold.legacy.pipeline import task_of
-from fanfold.legacy.settings import Patience, default_model
-from fanfold.legacy.words import MOST, WordBreeder, as_candidate, tokens_of
+from fanfold.legacy.evolution import best_of, generations_of, population_of
+from fanfold.legacy.pipeline import fitness, study_of, task_of
+from fanfold.legacy.settings import default_model
 from fanfold.strategies import Genetic
+from fanfold.studies.prompts import simulated
 from fanfold.studies.prompts.genome import Genome
 from fanfold.studies.prompts.objectives import merit
+from fanfold.studies.prompts.words import CROSSOVERS, MOST, WordBreeder, WordRates, as_genome, first_words
 from fanfold.testing import StrategyConformance, run_virtual
 from fanfold.types import Ok, Result, Trial
 
@@ -98,7 +96,7 @@ def test_the_basic_usage_finds_a_prompt_of_the_target_fitness(evolved: tuple[dic
     assert results["convergence_reason"].startswith("target")
     assert results["generations"] == len(results["generation_records"]) > 1
     assert results["held_out"]["accuracy"] > 0.6
-    assert solver.quality(results["best_text"]) > max(solver.quality(seed) for seed in fanfold.legacy.seeds.ALL)
+    assert simulated.hints(results["best_text"]) > max(simulated.hints(seed) for seed in first_words())
 
 
 def test_results_have_every_documented_key(evolved: tuple[dict[str, Any], Path]) -> None:
@@ -246,7 +244,7 @@ def test_the_two_nested_batches_become_slots_a_window_and_a_step() -> None:
 
 
 def test_retries_and_their_pauses_are_the_documented_ones() -> None:
-    patience = Patience(attempts=3, base_delay=1.0, max_delay=2.5)
+    patience = AsyncEvolutionConfig(async_retry_attempts=3, async_base_delay=1.0, async_max_delay=2.5).again
     passing = CallFailed("server", "busy")
     pauses = [[patience(passing, n) for _ in range(200)] for n in (1, 2, 3)]
     assert all(pause is not None and pause <= most for each, most in zip(pauses, (1.0, 2.0, 2.5)) for pause in each)
@@ -373,12 +371,19 @@ def test_sequential_settings_are_taken_as_they_are() -> None:
         EvolutionController({"population_size": 6})  # type: ignore[arg-type]
 
 
+def evolution(config: EvolutionConfig) -> Genetic:
+    """The search that the settings stand for."""
+    strategy = study_of(config, task_of(config)).strategy
+    assert isinstance(strategy, Genetic)
+    return strategy
+
+
 @pytest.mark.parametrize(
     "selection", ["tournament", "roulette_wheel", "rank_based", "stochastic_universal_sampling", "elitist"]
 )
 @pytest.mark.parametrize("crossover", ["single_point", "two_point", "uniform", "semantic_blend"])
 def test_every_documented_selection_and_crossover_evolves(selection: Any, crossover: Any) -> None:
-    strategy = Evolution(small(selection_method=selection, crossover_method=crossover), task_of(small()))
+    strategy = evolution(small(selection_method=selection, crossover_method=crossover))
     strategy.begin(1)
     asked = strategy.ask(6)
     for number, candidate in enumerate(asked):
@@ -390,7 +395,7 @@ def test_every_documented_selection_and_crossover_evolves(selection: Any, crosso
 
 def test_ones_own_seed_prompts_open_the_first_generation() -> None:
     config = small(seed_prompts=("Answer:", "Let's think step by step."))
-    strategy = Evolution(config, task_of(config))
+    strategy = evolution(config)
     strategy.begin(0)
     assert [each.head() for each in strategy.ask(2)] == ["Answer:", "Let's think step by step."]
 
@@ -400,7 +405,7 @@ def test_a_model_that_only_fails_ends_the_evolution_with_its_reason(monkeypatch:
     def broken(*args: Any) -> str:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(solver, "solve", broken)
+    monkeypatch.setattr(simulated, "hinted", broken)
     config = small(model="simulated/broken", simulated_latency=0.01, async_retry_attempts=0)
     with pytest.raises(FanfoldError, match=r"no prompt could be scored.*on problem .*out of order"):
         asyncio.run(AsyncEvolutionController(config).run_evolution_async())
@@ -408,7 +413,7 @@ def test_a_model_that_only_fails_ends_the_evolution_with_its_reason(monkeypatch:
 
 class TestEvolutionAsAStrategy(StrategyConformance):
     def make(self) -> Genetic:
-        return Evolution(small(max_generations=3), task_of(small()))
+        return evolution(small(max_generations=3))
 
 
 def told(*accuracies: float, text: str = "Count to number") -> list[Result[Any]]:
@@ -432,7 +437,7 @@ def told(*accuracies: float, text: str = "Count to number") -> list[Result[Any]]
 )
 def test_each_documented_convergence_has_its_reason(changes: dict[str, Any], generations: int, reason: str) -> None:
     quiet = {"target_fitness": 2.0, "diversity_threshold": 0.0, "elite_size": 0, "fitness_plateau_generations": 50}
-    chronicle = Chronicle(AsyncEvolutionConfig(**{**quiet, **changes}))
+    chronicle = generations_of(AsyncEvolutionConfig(**{**quiet, **changes}))
     seen = []
     for generation in range(generations):
         for result in told(0.5, 0.4 - generation / 100):
@@ -440,16 +445,17 @@ def test_each_documented_convergence_has_its_reason(changes: dict[str, Any], gen
         seen.append(chronicle.close())
     assert seen[:-1] == [None] * (generations - 1)
     assert seen[-1] is not None and seen[-1].startswith(reason)
-    assert chronicle.generations[-1].status == seen[-1]
+    assert chronicle.records[-1].reason == seen[-1]
 
 
 def test_the_documented_fitness_weighs_accuracy_consistency_efficiency_diversity_and_length() -> None:
-    chronicle = Chronicle(AsyncEvolutionConfig(elite_size=0))
+    chronicle = generations_of(AsyncEvolutionConfig(elite_size=0))
     (alone,) = told(0.5, text="word " * 34)  # with its number 35 words: 5 above 30, at 0.01 each
     chronicle.tell(alone)
     chronicle.close()
-    assert chronicle.best is not None
-    assert chronicle.best.fitness == pytest.approx(0.7 * 0.5 + 0.15 * 1.0 + 0.10 * (1 - 35 / 50) + 0.05 * 0.0 - 0.05)
+    best = best_of(chronicle)
+    assert best is not None
+    assert best.fitness == pytest.approx(0.7 * 0.5 + 0.15 * 1.0 + 0.10 * (1 - 35 / 50) + 0.05 * 0.0 - 0.05)
 
 
 @settings(max_examples=30)
@@ -461,24 +467,25 @@ def test_the_documented_fitness_is_the_studys_with_the_documented_weights(drawn:
 
 
 def test_an_elite_keeps_its_fitness_whoever_comes_to_stand_beside_it() -> None:
-    chronicle = Chronicle(AsyncEvolutionConfig(elite_size=1, target_fitness=2.0))
+    chronicle = generations_of(AsyncEvolutionConfig(elite_size=1, target_fitness=2.0))
     for generation, text in enumerate(("Count to number", "Sing about the weather in")):
         for at, result in enumerate(told(0.9 if generation == 0 else 0.2, 0.1, text=text)):
             trial = dataclasses.replace(result.trial, number=2 * generation + at)
             chronicle.tell(dataclasses.replace(result, trial=trial))
         chronicle.close()
-    first, second = (record.population for record in chronicle.generations)
+    first, second = (population_of(record) for record in chronicle.records)
     assert (second["size"], second["elites"]) == (3, 1)
     assert second["fitness_max"] == first["fitness_max"]
 
 
 def test_a_raced_out_prompt_is_never_the_best() -> None:
-    chronicle = Chronicle(AsyncEvolutionConfig())
+    chronicle = generations_of(AsyncEvolutionConfig())
     weak, strong = told(0.3, 0.9)
     chronicle.tell(weak)
     chronicle.tell(dataclasses.replace(strong, dropped="raced out"))
     chronicle.close()
-    assert chronicle.best is not None and chronicle.best.accuracy == 0.3
+    best = best_of(chronicle)
+    assert best is not None and best.accuracy == 0.3
 
 
 # -- words -----------------------------------------------------------------------------------------------------------
@@ -489,31 +496,30 @@ rates = st.floats(0.0, 1.0)
 
 
 @settings(max_examples=40)
-@given(texts, texts, st.sampled_from(sorted(words.CROSSOVERS)), rates, rates, st.integers(0, 10**6))
+@given(texts, texts, st.sampled_from(sorted(CROSSOVERS)), rates, rates, st.integers(0, 10**6))
 def test_every_child_has_between_three_and_fifty_words(
     a: list[str], b: list[str], crossover: Any, rate: float, share: float, seed: int
 ) -> None:
-    rest = {"insertion_rate": share, "deletion_rate": share, "swap_rate": share, "duplication_rate": share}
-    config = AsyncEvolutionConfig(crossover_method=crossover, crossover_rate=1.0, semantic_prob=share, **rest)
-    breeder = WordBreeder(config, (), ("Question", "Answer"))
-    parents = [Result(Trial(n, as_candidate(tuple(each), ("Q", "A"))), 0.5, {}) for n, each in enumerate((a, b))]
+    rates = WordRates(crossover, share, insertion=share, deletion=share, swap=share, duplication=share)
+    breeder = WordBreeder(rates, first_words(), first_words(), ("Question", "Answer"), crossover_rate=1.0)
+    parents = [Result(Trial(n, as_genome(tuple(each), ("Q", "A"))), 0.5, {}) for n, each in enumerate((a, b))]
 
     def child() -> Genome:
         return breeder.child(lambda but=None: parents[but is not None], random.Random(seed), rate).candidate
 
-    assert 3 <= len(tokens_of(child().head())) <= MOST
+    assert 3 <= len(child().head().split()) <= MOST
     assert child() == child()
 
 
 def test_with_a_probability_of_one_a_word_is_only_replaced_by_what_means_the_same() -> None:
-    rest = dict.fromkeys(("insertion_rate", "deletion_rate", "swap_rate", "duplication_rate"), 0.0)
-    breeder = WordBreeder(AsyncEvolutionConfig(semantic_prob=1.0, crossover_rate=0.0, **rest), (), ("Q", "A"))
-    parent = Result(Trial(0, as_candidate(("Give", "a", "short", "answer."), ("Q", "A"))), 0.5, {})
+    rates = WordRates(semantic=1.0, insertion=0.0, deletion=0.0, swap=0.0, duplication=0.0)
+    breeder = WordBreeder(rates, first_words(), first_words(), ("Q", "A"), crossover_rate=0.0)
+    parent = Result(Trial(0, as_genome(("Give", "a", "short", "answer."), ("Q", "A"))), 0.5, {})
     made = {breeder.child(lambda but=None: parent, random.Random(seed), 1.0).candidate.head() for seed in range(40)}
     assert "Give a short answer." not in made and len(made) > 3
     assert all(re.fullmatch(r"(Provide|Supply) a (brief|concise) (reply|response)\.", text) for text in made)
     fewer = WordBreeder(
-        AsyncEvolutionConfig(semantic_prob=1.0, crossover_rate=0.0, n_neighbors=1, **rest), (), ("Q", "A")
+        dataclasses.replace(rates, neighbours=1), first_words(), first_words(), ("Q", "A"), crossover_rate=0.0
     )
     assert len({fewer.child(lambda but=None: parent, random.Random(s), 1.0).candidate.head() for s in range(40)}) == 1
 
@@ -547,14 +553,14 @@ def test_a_population_comes_back_in_its_order_and_is_remembered() -> None:
 def test_a_benchmark_says_when_a_model_answered_in_two_ways(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    solve, calls = solver.solve, 0
+    solve, calls = simulated.hinted, 0
 
     def fickle(*args: Any) -> str:
         nonlocal calls
         calls += 1
         return solve(*args) if calls > 40 else "I will not say."
 
-    monkeypatch.setattr(solver, "solve", fickle)
+    monkeypatch.setattr(simulated, "hinted", fickle)
     config = {"model": "simulated/fickle", "population_size": 1, "num_problems": 40, "simulated_latency": 0.05}
     benchmark = PerformanceBenchmark(config)
     found = asyncio.run(benchmark.run_comprehensive_benchmark())
@@ -582,14 +588,14 @@ def test_an_empty_population_is_evaluated_at_once() -> None:
 
 @pytest.mark.usefixtures("virtual_time")
 def test_a_failed_request_counts_as_not_solved_and_is_asked_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    solve, broken = solver.solve, [True]
+    solve, broken = simulated.hinted, [True]
 
     def sometimes(*args: Any) -> str:
         if broken[0]:
             raise RuntimeError("out of order")
         return solve(*args)
 
-    monkeypatch.setattr(solver, "solve", sometimes)
+    monkeypatch.setattr(simulated, "hinted", sometimes)
     config = small(simulated_latency=0.02, async_retry_attempts=0, save_checkpoints=False)
     pipeline = AsyncEvaluationPipeline(config)
 
@@ -605,7 +611,7 @@ def test_a_failed_request_counts_as_not_solved_and_is_asked_again_later(monkeypa
 
 @pytest.mark.usefixtures("virtual_time")
 def test_problems_can_be_a_file_in_the_form_of_gsm8k(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solver, "solve", lambda model, messages, params, rng: "2 + 3 = 5, so the answer is 5.")
+    monkeypatch.setattr(simulated, "hinted", lambda model, messages, params, rng: "2 + 3 = 5, so the answer is 5.")
     lines = [{"question": f"How many are 2 and {n}?", "answer": f"2 + {n} = {2 + n}\n#### {2 + n}"} for n in range(8)]
     Path("gsm8k.jsonl").write_text("\n".join(map(json.dumps, lines)))
     config = small(task="gsm8k.jsonl", held_out_problems=0, max_problems=8, simulated_latency=0.06)
@@ -624,7 +630,7 @@ def test_answers_come_in_the_order_of_the_prompts_and_failures_are_values(monkey
             raise RuntimeError("three is not for me")
         return f"said {messages[-1]['content']}"
 
-    monkeypatch.setattr(solver, "solve", answer)
+    monkeypatch.setattr(simulated, "hinted", answer)
     llm = AsyncLLMInterface(simulated_latency=0.03, async_retry_attempts=0, save_checkpoints=False)
 
     async def ask() -> list[Any]:
@@ -667,7 +673,7 @@ def test_the_rate_limit_holds_from_one_population_to_the_next() -> None:
 
 @pytest.mark.usefixtures("virtual_time")
 def test_prompts_are_evaluated_on_problems_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solver, "solve", lambda model, messages, params, rng: "it is 5")
+    monkeypatch.setattr(simulated, "hinted", lambda model, messages, params, rng: "it is 5")
     llm = AsyncLLMInterface(save_checkpoints=False, simulated_latency=0.04)
     scored = asyncio.run(llm.evaluate_batch(["Add the numbers."], PROBLEMS))
     assert [each.accuracy for each in scored] == [0.5]

@@ -37,6 +37,10 @@ _COUNTS = """
 """
 
 
+#: The files of temporary ledgers in this process.
+_TEMPORARY: set[Path] = set()
+
+
 class Ledger:
     """One SQLite file that many runs share.  Without a path it is a private file that goes away with this object."""
 
@@ -47,7 +51,10 @@ class Ledger:
             raise LedgerError(f"the folder of {self.path} does not exist: create it, or give another --ledger")
         if self.path.is_dir():
             raise LedgerError(f"{self.path} is a folder: give the path of a file, such as {self.path / 'fanfold.db'}")
-        self._writer = None if readonly else connect(self.path, durable=self._temporary is None)
+        if self._temporary is not None:
+            _TEMPORARY.add(self.path)
+        # Also for another object on the file of a temporary one: nothing of it outlives this process.
+        self._writer = None if readonly else connect(self.path, durable=self.path not in _TEMPORARY)
         self._reader = connect(self.path, readonly=True)
         self._remarked = False
         self._patience = Patience(self.path)
@@ -65,6 +72,7 @@ class Ledger:
                 disconnect(db)
         if self._temporary is not None:
             self._temporary.cleanup()
+            _TEMPORARY.discard(self.path)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):

@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from fanfold.legacy.benchmark import PerformanceBenchmark
     from fanfold.legacy.evolution import AsyncEvolutionController, EvolutionController
     from fanfold.legacy.llm import AsyncLLMInterface
-    from fanfold.legacy.pipeline import AsyncEvaluationPipeline
+    from fanfold.legacy.pipeline import AsyncEvaluationPipeline, PromptGenome
     from fanfold.legacy.settings import AsyncEvolutionConfig, EvolutionConfig
-    from fanfold.legacy.words import PromptGenome
 
 # Imported on first use: one document's names should not load another document's study.
 _HOMES = {
@@ -25,7 +24,7 @@ _HOMES = {
     "EvolutionConfig": "settings",
     "EvolutionController": "evolution",
     "PerformanceBenchmark": "benchmark",
-    "PromptGenome": "words",
+    "PromptGenome": "pipeline",
 }
 
 __all__ = [

@@ -11,23 +11,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from fanfold.config import from_mapping, option
-from fanfold.errors import CallFailed, ConfigError
-from fanfold.legacy.pipeline import AsyncEvaluationPipeline, evaluator, problems_of, task_of
-from fanfold.legacy.settings import AsyncEvolutionConfig, Settings
-from fanfold.legacy.words import PromptGenome, WordBreeder, as_candidate, tokens_of
-from fanfold.studies.prompts.evaluator import cases
+from fanfold.errors import ConfigError
+from fanfold.legacy.pipeline import AsyncEvaluationPipeline, PromptGenome, split_of, task_of
+from fanfold.legacy.settings import AsyncEvolutionConfig, KeywordSettings
+from fanfold.studies.prompts.words import WordBreeder, WordRates, first_words
 
 
 @dataclass(frozen=True)
-class BenchmarkConfig(Settings):
+class BenchmarkConfig(KeywordSettings):
     """What is measured: how many prompts and problems, the settings of the asynchronous side, and the model.
 
     Unless told otherwise a simulated model answers, so that nothing is paid for unasked, after the 0.2 seconds that a
     provider may take.  Seconds are those of the event loop's clock: real ones, except on a virtual clock.
     """
 
-    population_size: int = option(30, "prompts")
-    num_problems: int = option(50, "problems that each is scored on")
+    population_size: int = option(30, "prompts", least=1)
+    num_problems: int = option(50, "problems that each is scored on", least=1)
     async_batch_size: int = option(20, "problems of a prompt asked at once")
     max_concurrent_requests: int = option(10, "requests in flight for a prompt")
     genome_batch_size: int = option(10, "prompts open at once")
@@ -36,12 +35,6 @@ class BenchmarkConfig(Settings):
     model: str = option("simulated/solver", "the model that is asked")
     simulated_latency: float = option(0.2, "seconds that a simulated model takes to answer")
     seed: int = option(0, "of the prompts and the choice of problems")
-
-    def __post_init__(self) -> None:
-        self.check_types()
-        for name in ("population_size", "num_problems"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
 
     @property
     def settings(self) -> AsyncEvolutionConfig:
@@ -62,7 +55,7 @@ class PerformanceBenchmark:
         self.results: dict[str, Any] | None = None
         self._settings = given.settings
         self._task = task_of(self._settings)
-        self.problems = problems_of(self._settings, self._task).train
+        self.problems = split_of(self._settings, self._task).train
         if len(self.problems) < given.num_problems:
             raise ConfigError(
                 f"num_problems is {given.num_problems}, and the task {self._task.name} has {len(self.problems)} "
@@ -81,12 +74,11 @@ class PerformanceBenchmark:
     def population(self) -> list[PromptGenome]:
         """The prompts that are scored, drawn as an evolution draws its first generation."""
         rng = random.Random(self.config.seed)
-        breeder = WordBreeder(self._settings, (), self._task.labels[0])
-        drawn: dict[str, PromptGenome] = {}
+        breeder = WordBreeder(WordRates(), first_words(), first_words(), self._task.labels[0])
+        drawn: dict[str, None] = {}
         while len(drawn) < self.config.population_size:
-            text = breeder.sample(rng).candidate.head()
-            drawn[text] = PromptGenome(tokens_of(text))
-        return list(drawn.values())
+            drawn[breeder.sample(rng).candidate.head()] = None
+        return [PromptGenome.of(text) for text in drawn]
 
     async def run_comprehensive_benchmark(self) -> dict[str, Any]:
         """Score the population one problem after the other, then asynchronously, then once more from the cache.
@@ -94,54 +86,35 @@ class PerformanceBenchmark:
         `same_accuracies` says whether both sides agree on every prompt, as they do unless a model answers one request
         in two ways.
         """
-        population = self.population
-        sequential, one_by_one = await self._sequential(population)
+        one_by_one = dataclasses.replace(self._settings, enable_async_evaluation=False)
+        sequential, alone = await self._timed(AsyncEvaluationPipeline(one_by_one, self.problems))
         pipeline = AsyncEvaluationPipeline(self._settings, self.problems)
-        asynchronous, together = await self._timed(pipeline, population)
-        cached, _ = await self._timed(pipeline, population)
+        asynchronous, together = await self._timed(pipeline)
+        cached, _ = await self._timed(pipeline)
         self.results = {
             "config": dataclasses.asdict(self.config),
-            "evaluations": len(population) * len(self.problems),
+            "evaluations": len(together) * len(self.problems),
             "sequential": sequential,
             "async": asynchronous,
             "cached": cached,
             "speedup": sequential["total_time"] / asynchronous["total_time"],
-            "same_accuracies": one_by_one == together,
+            "same_accuracies": alone == together,
             "best_accuracy": max(together),
         }
         return self.results
 
-    async def _sequential(self, population: list[PromptGenome]) -> tuple[dict[str, Any], list[float]]:
-        """As the documents' first system did it: a loop over prompts, and in it a loop over problems."""
-        evaluate = evaluator(dataclasses.replace(self._settings, enable_async_evaluation=False), self._task)
-        asked = cases(self.problems, self._settings.models)
-        clock = asyncio.get_running_loop().time
-        begun, really, right, failures = clock(), time.perf_counter(), [], 0
-        for genome in population:
-            candidate, scores = as_candidate(genome.tokens, self._task.labels[0]), []
-            for case in asked:
-                try:
-                    scores.append((await evaluate(candidate, case)).score)
-                except CallFailed as error:
-                    if error.hopeless:
-                        raise
-                    scores.append(0.0)
-                    failures += 1
-            right.append(sum(scores) / len(scores))
-        count = len(population) * len(asked)
-        figures = {"api_calls": count, "cache_hit_rate": 0.0, "failures": failures}
-        return _figures(count, clock() - begun, time.perf_counter() - really) | figures, right
-
-    async def _timed(
-        self, pipeline: AsyncEvaluationPipeline, population: list[PromptGenome]
-    ) -> tuple[dict[str, Any], list[float]]:
+    async def _timed(self, pipeline: AsyncEvaluationPipeline) -> tuple[dict[str, Any], list[float]]:
         clock = asyncio.get_running_loop().time
         begun, really = clock(), time.perf_counter()
-        scored = await pipeline.evaluate_population(population)
-        took = _figures(len(population) * len(self.problems), clock() - begun, time.perf_counter() - really)
+        scored = await pipeline.evaluate_population(self.population)
+        seconds, performance = clock() - begun, pipeline.performance.as_dict()
         names = ("api_calls", "cache_hit_rate", "failures", "retries", "rate_limited")
-        figures = {name: value for name, value in pipeline.performance.as_dict().items() if name in names}
-        return took | figures, [genome.accuracy or 0.0 for genome in scored]
+        return {
+            "total_time": seconds,
+            "real_seconds": time.perf_counter() - really,
+            "throughput": len(scored) * len(self.problems) / seconds if seconds > 0 else 0.0,
+            **{name: performance[name] for name in names},
+        }, [genome.accuracy or 0.0 for genome in scored]
 
     def print_results_summary(self) -> None:
         """Print what was measured."""
@@ -165,8 +138,3 @@ class PerformanceBenchmark:
         told = sum(found[name]["total_time"] for name in ("sequential", "async", "cached"))
         if really < 0.9 * told:
             print(f"measured on a virtual clock: waiting took no time, and all of it {really:.1f} real seconds")
-
-
-def _figures(evaluations: int, seconds: float, really: float) -> dict[str, Any]:
-    throughput = evaluations / seconds if seconds > 0 else 0.0
-    return {"total_time": seconds, "real_seconds": really, "throughput": throughput}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from dataclasses import dataclass
 from typing import Any
 
 from fanfold.calls import counted
 from fanfold.events import Watcher
+from fanfold.ledger import Ledger
 from fanfold.legacy.settings import EvolutionConfig
 from fanfold.running import Run
 from fanfold.study import Study
+from fanfold.types import Result
 
 
 @dataclass(frozen=True)
@@ -43,17 +46,10 @@ class Performance:
             cost=None if counts.unpriced else progress.cost,
         )
 
-    def plus(self, other: Performance) -> Performance:
-        """Both together."""
+    def __add__(self, other: Performance) -> Performance:
         mine, yours = dataclasses.asdict(self), dataclasses.asdict(other)
-        sums: dict[str, Any] = {name: mine[name] + yours[name] for name in mine if name != "cost"}
-        return Performance(**sums, cost=None if self.cost is None or other.cost is None else self.cost + other.cost)
-
-    def plus_cached(self, evaluations: int) -> Performance:
-        """With so many more evaluations that were remembered."""
-        return dataclasses.replace(
-            self, evaluations=self.evaluations + evaluations, cache_hits=self.cache_hits + evaluations
-        )
+        cost = None if self.cost is None or other.cost is None else self.cost + other.cost
+        return Performance(**{name: mine[name] + yours[name] for name in mine if name != "cost"}, cost=cost)
 
     @property
     def throughput(self) -> float:
@@ -68,14 +64,32 @@ class Performance:
         return {**dataclasses.asdict(self), "throughput": self.throughput, "cache_hit_rate": self.cache_hit_rate}
 
 
-async def ran(study: Study[Any], config: EvolutionConfig, watch: Watcher | None, name: str) -> Run[Any]:
-    """A run of a study under the settings: slots, cache, file."""
-    return await study.run_async(
-        f"async:{config.slots}",
-        ledger=config.file,
-        run=name,
-        reuse="ledger" if config.use_cache else "never",
-        cache="on" if config.use_cache else "off",
-        watch=watch,
-        max_failures=None,  # the documents say what becomes of a population that only fails
-    )
+class StudyRuns:
+    """Runs studies under the documented settings, all in one file: that of the settings, or one that goes with this."""
+
+    def __init__(self, config: EvolutionConfig) -> None:
+        self._config = config
+        self._ledger = Ledger() if config.file is None else None
+
+    async def run(self, study: Study[Any], name: str, watch: Watcher | None = None) -> Run[Any]:
+        config = self._config
+        return await study.run_async(
+            f"async:{config.slots}",
+            ledger=config.file if self._ledger is None else self._ledger.path,
+            run=name,
+            reuse="ledger" if config.use_cache else "never",
+            cache="on" if config.use_cache else "off",
+            watch=watch,
+            max_failures=None,  # the documents say what becomes of a population that only fails
+        )
+
+    async def results(
+        self, study: Study[Any], name: str, watch: Watcher | None = None
+    ) -> tuple[list[Result[Any]], Performance]:
+        """The results of a sweep in the order of its candidates, and what it took."""
+        for model in self._config.models:
+            # Opened here, outside the run, so that the pace of requests outlives the run.
+            self._config.asked(model).line()
+        run = await self.run(dataclasses.replace(study, name=name), f"{name}-{secrets.token_hex(6)}", watch)
+        with run.ledger:
+            return sorted(run.results(), key=lambda result: result.number), Performance.of(run)

@@ -1,39 +1,40 @@
-"""The documented settings of an evolution of prompts, and the engine's numbers that they stand for."""
+"""The documented settings of prompt evolution, and the settings of the study `prompts` they stand for."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import typing
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal, Self
 
-from fanfold.config import convert, option
-from fanfold.errors import CallFailed, ConfigError, nearest
+from fanfold.config import Settings, convert, option
+from fanfold.errors import ConfigError, nearest
 from fanfold.limits import Limits
+from fanfold.limits.values import PRESETS
 from fanfold.models import Model, model
 from fanfold.models.retry import RetryPolicy
+from fanfold.strategies.breeding import SelectionKind
+from fanfold.strategies.generations import Convergence
+from fanfold.studies import prompts
+from fanfold.studies.prompts.words import Joining, WordRates
 
-Selection = Literal["tournament", "roulette_wheel", "rank_based", "stochastic_universal_sampling", "elitist"]
-Crossover = Literal["single_point", "two_point", "uniform", "semantic_blend"]
+#: What a documented preset says besides its limits: async_batch_size, max_concurrent_requests, genome_batch_size.
+BATCHES = {"balanced": (20, 10, 10), "conservative": (10, 5, 5), "aggressive": (30, 15, 15), "adaptive": (20, 32, 10)}
+#: Documented words for what `Genetic` calls otherwise.
+SELECTIONS: dict[str, SelectionKind] = {
+    "roulette_wheel": "roulette",
+    "rank_based": "rank",
+    "stochastic_universal_sampling": "sus",
+}
+#: The documented fitness: objectives of the study, and what each counts.
+FITNESS = {"accuracy": 0.7, "consistency": 0.15, "efficiency": 0.10, "diversity": 0.05, "brevity": 1.0}
+#: What simulated models answer, so that old code can be tried without paying.
+SOLVER = "fanfold.studies.prompts.simulated:hinted"
 
-#: The documented presets: async_batch_size, max_concurrent_requests, genome_batch_size, max_concurrent_genomes,
-#: rate_limit_per_minute; and one of ours, whose pace is learnt from the provider.
-PRESETS: Mapping[str, tuple[int, int, int, int, float | None]] = MappingProxyType(
-    {
-        "balanced": (20, 10, 10, 5, 3500.0),
-        "conservative": (10, 5, 5, 3, 2000.0),
-        "aggressive": (30, 15, 15, 8, 3500.0),
-        "adaptive": (20, 32, 10, 8, None),
-    }
-)
 
-
-class Settings:
-    """Base of settings dataclasses: an unknown or wrongly typed keyword is a ConfigError that names the remedy."""
+class KeywordSettings(Settings):
+    """Settings made by keywords: an unknown one names the setting that was meant, a wrong type is refused."""
 
     def __new__(cls, *args: Any, **given: Any) -> Self:
         known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
@@ -42,50 +43,49 @@ class Settings:
                 raise ConfigError(f"{cls.__name__} has no setting {name!r}{nearest(name, known)}")
         return super().__new__(cls)
 
-    def check_types(self) -> None:
-        """Take whole numbers for floats and lists for tuples, and refuse what is of another type."""
+    def __post_init__(self) -> None:
         kinds = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value = convert(kinds[field.name], getattr(self, field.name), field.name, type(self).__name__)
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ConfigError(f"{type(self).__name__}: {field.name} must be a finite number, not {value}")
             object.__setattr__(self, field.name, value)
+        super().__post_init__()
 
 
 @dataclass(frozen=True)
-class EvolutionConfig(Settings):
-    """An evolution that evaluates one problem after the other.  Every documented setting, with its documented default.
+class EvolutionConfig(KeywordSettings):
+    """An evolution that evaluates one problem after the other: every documented setting with its documented default.
 
-    Below the documented ones stand ours: what is asked and on what, where it is kept, and the seed.
+    Settings of ours follow below: what is asked and on what, where it is kept, and the seed.
     """
 
-    population_size: int = option(50, "prompts in a generation")
-    max_generations: int = option(100, "generations at most")
-    crossover_rate: float = option(0.8, "share of prompts with two parents")
-    mutation_rate: float = option(0.2, "share of a prompt's words that are replaced, at first")
-    elite_size: int = option(5, "prompts kept with their fitness (at most population_size - 1)")
-    tournament_size: int = option(3, "prompts in a tournament")
+    population_size: int = option(50, "prompts in a generation", least=2)
+    max_generations: int = option(100, "generations at most", least=1)
+    crossover_rate: float = option(0.8, "share of prompts with two parents", least=0, most=1)
+    mutation_rate: float = option(0.2, "share of a prompt's words that are replaced, at first", above=0, most=1)
+    elite_size: int = option(5, "prompts kept with their fitness (at most population_size - 1)", least=0)
+    tournament_size: int = option(3, "prompts in a tournament", least=1)
     target_fitness: float = option(0.85, "stop once a prompt has this fitness")
-    convergence_patience: int = option(20, "stop after so many generations without any better fitness")
+    convergence_patience: int = option(20, "stop after so many generations without any better fitness", least=1)
     fitness_plateau_threshold: float = option(0.001, "what best and mean fitness must gain ...")
-    fitness_plateau_generations: int = option(10, "... within so many generations, or it is a plateau")
+    fitness_plateau_generations: int = option(10, "... within so many generations, or it is a plateau", least=1)
     diversity_threshold: float = option(0.05, "stop when prompts are on average no further apart than this")
-    stagnation_threshold: int = option(20, "generations within which the best fitness must gain ...")
+    stagnation_threshold: int = option(20, "generations within which the best fitness must gain ...", least=1)
     improvement_threshold: float = option(0.01, "... this much, or it is stagnation")
-    semantic_prob: float = option(0.9, "share of replaced words that become a synonym, not any word")
-    insertion_rate: float = option(0.05, "probability of each of max_insertions insertions")
-    deletion_rate: float = option(0.05, "probability that a word is deleted")
-    swap_rate: float = option(0.05, "probability that a word changes places with the next")
-    duplication_rate: float = option(0.02, "probability that a word is doubled")
-    max_insertions: int = option(3, "words inserted at once, at most")
-    selection_pressure: float = option(1.5, "of the rank-based and the universal selection")
-    n_neighbors: int = option(50, "synonyms of a word that are considered, at most")
+    semantic_prob: float = option(0.9, "share of replaced words that become a synonym, not any word", least=0, most=1)
+    insertion_rate: float = option(0.05, "probability of each of max_insertions insertions", least=0, most=1)
+    deletion_rate: float = option(0.05, "probability that a word is deleted", least=0, most=1)
+    swap_rate: float = option(0.05, "probability that a word changes places with the next", least=0, most=1)
+    duplication_rate: float = option(0.02, "probability that a word is doubled", least=0, most=1)
+    max_insertions: int = option(3, "words inserted at once, at most", least=0)
+    selection_pressure: float = option(1.5, "of the rank-based and the universal selection", above=1, most=2)
+    n_neighbors: int = option(50, "synonyms of a word that are considered, at most", least=1)
     max_problems: int = dataclasses.field(
-        default_factory=lambda: default_problems(), metadata={"help": "problems a prompt is scored on, at most"}
+        default_factory=lambda: int(_variable("FANFOLD_MAX_PROBLEMS", "100", "a whole number") or 0),
+        metadata=option(0, "problems a prompt is scored on, at most", least=1).metadata,
     )
     temperature: float = option(0.0, "of the model")
-    max_tokens: int = option(150, "tokens of a reply, at most")
-    checkpoint_interval: int = option(10, "generations between two lines in the log that say what is safe")
+    max_tokens: int = option(150, "tokens of a reply, at most", least=1)
+    checkpoint_interval: int = option(10, "generations between two lines in the log that say what is safe", least=1)
     adaptive_parameters: bool = option(True, "whether the mutation rate follows success")
     save_checkpoints: bool = option(True, "whether the run is kept in a file and can be continued")
     use_cache: bool = option(True, "whether what the file already answers is not asked again")
@@ -93,30 +93,19 @@ class EvolutionConfig(Settings):
     model: str | tuple[str, ...] | None = option(None, "the model asked, or several; none: see default_model()")
     task: str = option("arithmetic", "a built-in task or a file of problems")
     seed_prompts: tuple[str, ...] | None = option(None, "prompts to begin with; none: our fifty; (): random words")
-    selection_method: Selection = option("tournament", "how parents are chosen")
-    crossover_method: Crossover = option("single_point", "how two parents are joined")
-    held_out_problems: int = option(40, "problems kept away from the search, on which the best prompt is scored once")
-    simulated_latency: float = option(0.0, "seconds that a simulated model takes to answer")
+    selection_method: Literal[
+        "tournament", "roulette_wheel", "rank_based", "stochastic_universal_sampling", "elitist"
+    ] = option("tournament", "how parents are chosen")
+    crossover_method: Joining = option("single_point", "how two parents are joined")
+    held_out_problems: int = option(40, "problems kept away from the search, to score the best prompt once", least=0)
+    simulated_latency: float = option(0.0, "seconds that a simulated model takes to answer", least=0)
     ledger: str | None = option(None, "the file of runs; none: $FANFOLD_LEDGER or fanfold.db")
     seed: int = option(0, "of everything that is drawn")
 
     def __post_init__(self) -> None:
-        self.check_types()
-        for name, least in _LEAST.items():
-            if getattr(self, name, least) < least:
-                raise ConfigError(f"{type(self).__name__}: {name} must be at least {least}, not {getattr(self, name)}")
-        for name in _SHARES:
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ConfigError(f"{type(self).__name__}: {name} must be from 0 to 1, not {getattr(self, name)}")
-        if self.mutation_rate == 0.0:
-            raise ConfigError(f"{type(self).__name__}: mutation_rate must be above 0, or children copy their parents")
+        super().__post_init__()
         if self.model is not None and not all(self.models):
             raise ConfigError(f"{type(self).__name__}: model is empty: name one, such as local/smollm2")
-        if not 1.0 < self.selection_pressure <= 2.0:
-            raise ConfigError(
-                f"{type(self).__name__}: selection_pressure must be above 1 and at most 2, "
-                f"not {self.selection_pressure}"
-            )
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -133,57 +122,81 @@ class EvolutionConfig(Settings):
     @property
     def window(self) -> int:
         """How many prompts are open at once: that of the asynchronous default, so that both search the same."""
-        return PRESETS["balanced"][2]
+        return BATCHES["balanced"][2]
 
     @property
     def step(self) -> int:
         """How many problems of a prompt are asked before racing looks at it again; as above."""
-        return PRESETS["balanced"][0]
+        return BATCHES["balanced"][0]
 
     def asked(self, name: str) -> Model:
         """The model of a name, as these settings have it asked."""
-        return asked(name, self.simulated_latency)
+        return self._made(name)
+
+    def _made(self, name: str, **options: Any) -> Model:
+        if name.startswith("simulated/"):
+            options |= {"answer": SOLVER, "latency": {"median": self.simulated_latency}}
+        return model(name, **options)
 
     @property
     def file(self) -> str | None:
         """Where runs are kept; None: nowhere."""
-        if not self.save_checkpoints:
-            return None
-        return self.ledger or os.environ.get("FANFOLD_LEDGER") or "fanfold.db"
+        return (self.ledger or os.environ.get("FANFOLD_LEDGER") or "fanfold.db") if self.save_checkpoints else None
 
+    @property
+    def until(self) -> Convergence:
+        """The documented rules of convergence."""
+        return Convergence(
+            generations=self.max_generations,
+            target=self.target_fitness,
+            diversity=self.diversity_threshold,
+            plateau=self.fitness_plateau_generations,
+            plateau_gain=self.fitness_plateau_threshold,
+            patience=self.convergence_patience,
+            stagnation=self.stagnation_threshold,
+            stagnation_gain=self.improvement_threshold,
+        )
 
-_LEAST = {
-    "population_size": 2,
-    "max_generations": 1,
-    "elite_size": 0,
-    "tournament_size": 1,
-    "convergence_patience": 1,
-    "fitness_plateau_generations": 1,
-    "stagnation_threshold": 1,
-    "max_insertions": 0,
-    "n_neighbors": 1,
-    "max_problems": 1,
-    "max_tokens": 1,
-    "checkpoint_interval": 1,
-    "held_out_problems": 0,
-    "async_batch_size": 1,
-    "max_concurrent_requests": 1,
-    "genome_batch_size": 1,
-    "max_concurrent_genomes": 1,
-    "async_retry_attempts": 0,
-    "simulated_latency": 0.0,
-    "async_base_delay": 0.0,
-    "async_max_delay": 0.0,
-}
-_SHARES = (
-    "crossover_rate",
-    "mutation_rate",
-    "semantic_prob",
-    "insertion_rate",
-    "deletion_rate",
-    "swap_rate",
-    "duplication_rate",
-)
+    def study(self, problems: int) -> prompts.PromptsConfig:
+        """The same search in the words of the study, on a task with so many different problems."""
+        held_out = min(self.held_out_problems, problems // 3)
+        return prompts.PromptsConfig(
+            form="words",
+            words=WordRates(
+                crossover=self.crossover_method,
+                semantic=self.semantic_prob,
+                neighbours=self.n_neighbors,
+                insertion=self.insertion_rate,
+                insertions=self.max_insertions,
+                deletion=self.deletion_rate,
+                swap=self.swap_rate,
+                duplication=self.duplication_rate,
+                random=self.seed_prompts == (),
+            ),
+            until=self.until,
+            model=self.models,
+            seeds=(self.seed_prompts or ())[: self.population_size],
+            trials=self.population_size * self.max_generations,
+            population=self.population_size,
+            elites=self.elite_size,
+            selection=SELECTIONS.get(self.selection_method, self.selection_method),  # type: ignore[arg-type]
+            tournament=self.tournament_size,
+            pressure=self.selection_pressure,
+            crossover_rate=self.crossover_rate,
+            mutation_rate=self.mutation_rate,
+            adaptive=self.adaptive_parameters,
+            window=self.window,
+            step=self.step,
+            examples=0,
+            train=min(self.max_problems, problems - held_out),
+            validation=0,
+            held_out=held_out,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            objectives=tuple(FITNESS),
+            weights=tuple(FITNESS.values()),
+            seed=self.seed,
+        )
 
 
 @dataclass(frozen=True)
@@ -197,38 +210,30 @@ class AsyncEvolutionConfig(EvolutionConfig):
     """
 
     enable_async_evaluation: bool = option(True, "false: one problem after the other")
-    async_batch_size: int = option(20, "problems of a prompt asked at once")
-    max_concurrent_requests: int = option(10, "requests in flight for a prompt")
-    genome_batch_size: int = option(10, "prompts open at once")
-    max_concurrent_genomes: int = option(5, "prompts that have their full number of requests in flight")
+    async_batch_size: int = option(20, "problems of a prompt asked at once", least=1)
+    max_concurrent_requests: int = option(10, "requests in flight for a prompt", least=1)
+    genome_batch_size: int = option(10, "prompts open at once", least=1)
+    max_concurrent_genomes: int = option(5, "prompts that have their full number of requests in flight", least=1)
     rate_limit_per_minute: float | None = dataclasses.field(
-        default_factory=lambda: default_rate(),
+        default_factory=lambda: _variable("FANFOLD_RATE_LIMIT", "3500", "requests a minute, or to none"),
         metadata={"help": "requests a minute at most; none: learnt from the provider"},
     )
-    async_retry_attempts: int = option(3, "further tries after a failure that may pass")
-    async_base_delay: float = option(1.0, "seconds of pause before the first of them, at most; doubled each time")
-    async_max_delay: float = option(60.0, "seconds that no pause exceeds")
-    async_timeout: float = option(30.0, "seconds that a request may take")
+    async_retry_attempts: int = option(3, "further tries after a failure that may pass", least=0)
+    async_base_delay: float = option(1.0, "longest pause before the first of them, in seconds; then doubled", least=0)
+    async_max_delay: float = option(60.0, "seconds that no pause exceeds", least=0)
+    async_timeout: float = option(30.0, "seconds that a request may take", above=0)
     detailed_performance_logging: bool = option(False, "whether the log has a line of figures per generation")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.async_timeout > 0:
-            raise ConfigError(f"async_timeout must be above 0 seconds, not {self.async_timeout}")
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Self:
         """A documented preset (`balanced`, `conservative`, `aggressive`), or `adaptive`; changes go on top of it."""
-        if name not in PRESETS:
-            raise ConfigError(f"there is no preset {name!r}{nearest(name, PRESETS)}")
-        names = (
-            "async_batch_size",
-            "max_concurrent_requests",
-            "genome_batch_size",
-            "max_concurrent_genomes",
-            "rate_limit_per_minute",
-        )
-        return cls(**{**dict(zip(names, PRESETS[name])), **changes})
+        if name not in BATCHES:
+            raise ConfigError(f"there is no preset {name!r}{nearest(name, BATCHES)}")
+        batch, requests, genomes = BATCHES[name]
+        limits = PRESETS[name]
+        own = {"async_batch_size": batch, "max_concurrent_requests": requests, "genome_batch_size": genomes}
+        own |= {"max_concurrent_genomes": (limits.in_flight or 256) // requests}
+        return cls(**{**own, "rate_limit_per_minute": limits.requests_per_minute, **changes})
 
     @classmethod
     def balanced(cls, **changes: Any) -> Self:
@@ -266,32 +271,14 @@ class AsyncEvolutionConfig(EvolutionConfig):
         return self.async_batch_size
 
     @property
-    def limits(self) -> Limits:
-        return Limits(requests_per_minute=self.rate_limit_per_minute, in_flight=self.slots)
+    def again(self) -> RetryPolicy:
+        """When a failed request is repeated: the models' own policy, with the documented numbers."""
+        longest = self.async_max_delay
+        return RetryPolicy(self.async_retry_attempts + 1, cap=longest, first=self.async_base_delay, longest=longest)
 
     def asked(self, name: str) -> Model:
-        patience = Patience(self.async_retry_attempts, self.async_base_delay, self.async_max_delay)
-        made = asked(name, self.simulated_latency, limits=self.limits, timeout=self.async_timeout)
-        return dataclasses.replace(made, again=patience)
-
-
-@dataclass(frozen=True)
-class Patience:
-    """When a failed request is repeated, in the documents' words: how often, and after how long.
-
-    A refusal for the rate limit is no failure: the limiter paces what follows, and such tries are counted apart, and
-    generously, as for every model.
-    """
-
-    attempts: int
-    base_delay: float
-    max_delay: float
-
-    def __call__(self, error: Exception, n: int) -> float | None:
-        pause = RetryPolicy(tries=self.attempts + 1, cap=self.max_delay, longest=self.max_delay)(error, n)
-        if pause is None or (isinstance(error, CallFailed) and error.retry_after is not None):
-            return pause
-        return min(self.max_delay, pause * self.base_delay / 0.5)  # the model's own pauses begin at half a second
+        limits = Limits(requests_per_minute=self.rate_limit_per_minute, in_flight=self.slots)
+        return dataclasses.replace(self._made(name, limits=limits, timeout=self.async_timeout), again=self.again)
 
 
 def default_model() -> str:
@@ -301,26 +288,10 @@ def default_model() -> str:
     )
 
 
-def default_problems() -> int:
-    """The documented 100 problems, or $FANFOLD_MAX_PROBLEMS, for a quick look at what old code does."""
-    given = os.environ.get("FANFOLD_MAX_PROBLEMS", "100").strip()
+def _variable(name: str, default: str, wanted: str) -> float | None:
+    """A number of the environment, in place of a documented default; None where it says none."""
+    text = os.environ.get(name, default).strip().lower()
     try:
-        return int(given)
+        return None if text in ("", "none") and "none" in wanted else float(text)
     except ValueError:
-        raise ConfigError(f"FANFOLD_MAX_PROBLEMS is {given!r}: set it to a whole number") from None
-
-
-def default_rate() -> float | None:
-    """The documented 3500 requests a minute, or what $FANFOLD_RATE_LIMIT says of this account: a number, or none."""
-    given = os.environ.get("FANFOLD_RATE_LIMIT", "3500").strip().lower()
-    try:
-        return None if given in ("", "none") else float(given)
-    except ValueError:
-        raise ConfigError(f"FANFOLD_RATE_LIMIT is {given!r}: set it to requests a minute, or to none") from None
-
-
-def asked(name: str, latency: float = 0.0, **options: Any) -> Model:
-    """The model of a name; a simulated one solves word problems as `solver.solve` does, after some seconds."""
-    if name.startswith("simulated/"):
-        options = {"answer": "fanfold.legacy.solver:solve", "latency": {"median": latency}, **options}
-    return model(name, **options)
+        raise ConfigError(f"{name} is {text!r}: set it to {wanted}") from None

@@ -30,6 +30,8 @@ class RetryPolicy:
     refusals: int = 40
     unreadable: int = 3
     cap: float = 60.0
+    #: The longest first pause in seconds; each further one may be twice as long.
+    first: float = 0.5
     #: The longest pause of our own; a server that is down altogether is the breaker's concern.
     longest: float = 4.0
 
@@ -41,7 +43,7 @@ class RetryPolicy:
             return None
         if error.retry_after is not None:
             return min(error.retry_after, self.cap) * random.uniform(1.0, 1.1)
-        return random.uniform(0.0, min(self.longest, 0.5 * 2.0 ** min(n - 1, 20)))
+        return random.uniform(0.0, min(self.longest, self.first * 2.0 ** min(n - 1, 20)))
 
 
 def if_refused(error: Exception, n: int) -> float | None:

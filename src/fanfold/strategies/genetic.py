@@ -25,6 +25,7 @@ from fanfold.strategies.breeding import (
     operators,
     scores,
 )
+from fanfold.strategies.generations import Generations
 from fanfold.strategy import Strategy
 from fanfold.types import Result
 
@@ -56,7 +57,8 @@ class Genetic(Strategy[Any]):
     duplicates at first, or all members that could be parents score the same), the rate grows by half instead.
 
     `seeds` are candidates of the user that open the first generation; `generations=N` ends the search after N of them
-    (steady: after N * `population` candidates).  Memory is bounded by the population and the open trials.
+    (steady: after N * `population` candidates).  With `until`, the search ends by its rules of convergence, and the
+    origin of a candidate has its `generation`.  Memory is bounded by the population and the open trials.
     """
 
     def __init__(
@@ -79,8 +81,11 @@ class Genetic(Strategy[Any]):
         selection: SelectionKind = "tournament",
         pressure: float = 1.5,
         merit: Merit = scores,
+        until: Generations | None = None,
     ) -> None:
         seeds = tuple(seeds)
+        if steady and until is not None:
+            raise ConfigError("Genetic: a steady search has no generations: leave out steady, or until")
         _check_whole("population", population, 2)
         _check_whole("elites", elites, 0, population - 1)
         _check_whole("tournament", tournament, 1)
@@ -107,6 +112,7 @@ class Genetic(Strategy[Any]):
         self._steady = steady
         self._seeds = seeds
         self._generations = generations
+        self._until = until
         self._rate = _MutationRate(mutation_rate, adaptive)
         self._members: list[_Member] = []
         self._queue: deque[_Child] = deque()
@@ -137,7 +143,10 @@ class Genetic(Strategy[Any]):
 
     def origin(self, candidate: Any) -> Any:
         waiting = self._open.get(encode(candidate, "an asked candidate"))
-        return waiting[-1].bred.origin if waiting else None
+        if not waiting:
+            return None
+        born = {} if self._until is None else {"generation": self._generation}
+        return {**waiting[-1].bred.origin, **born}
 
     def tell(self, result: Result[Any]) -> None:
         child = self._take(result.candidate)
@@ -150,6 +159,8 @@ class Genetic(Strategy[Any]):
             self._rate.count(success=better)
         self._breeder.learn(result, better)
         self._members.append(_Member(child.key, child.born, result))
+        if self._until is not None:
+            self._until.tell(result)
         if self._steady:
             self._members = self._fittest()
             if self._rate.children >= self._population:
@@ -161,6 +172,8 @@ class Genetic(Strategy[Any]):
         if self._steady:
             return self._breed_one()
         if self._open or self._generation == self._generations:
+            return False
+        if self._until is not None and self._generation > 0 and (self._until.reason or self._until.close()):
             return False
         self._members.sort(key=lambda member: member.born)
         elites = self._best(self._elites)

@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 
 from fanfold.config import option
 from fanfold.errors import ConfigError
-from fanfold.legacy.settings import Settings
+from fanfold.legacy.settings import KeywordSettings
 from fanfold.studies.critic import config
 
 
 @dataclass(frozen=True)
-class EvolutionaryParams(Settings, config.EvolutionaryParams):
+class EvolutionaryParams(KeywordSettings, config.EvolutionaryParams):
     """How the population of prompts is kept and renewed."""
 
 
 @dataclass(frozen=True)
-class RewardWeights(Settings, config.RewardWeights):
+class RewardWeights(KeywordSettings, config.RewardWeights):
     """What the parts of the reward count."""
 
 
 @dataclass(frozen=True)
-class ActorCriticParams(Settings, config.ActorCriticParams):
+class ActorCriticParams(KeywordSettings, config.ActorCriticParams):
     """How responses are made, chosen and learnt from, and on how many threads."""
 
     parallel_eval: bool = option(False, "whether candidates are generated and scored several at a time")
@@ -34,7 +34,7 @@ class ActorCriticParams(Settings, config.ActorCriticParams):
 
 
 @dataclass(frozen=True)
-class TrainingConfig(Settings):
+class TrainingConfig(KeywordSettings):
     """All settings of a training."""
 
     evolutionary: EvolutionaryParams = field(default_factory=EvolutionaryParams)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from fanfold.addresses import check_address
 from fanfold.config import option
 from fanfold.errors import ConfigError, nearest
 from fanfold.limits.values import PRESETS
+from fanfold.strategies.generations import Convergence
 from fanfold.studies.prompts.objectives import OBJECTIVES
+from fanfold.studies.prompts.words import WordRates
 
 Preset = Literal["adaptive", "conservative", "balanced", "aggressive"]
 
@@ -32,6 +34,11 @@ class PromptsConfig:
     trials: int = option(64, "prompts to try")
     population: int = option(12, "prompts in a generation")
     elites: int = option(3, "prompts kept from one generation to the next, with their scores")
+    form: Literal["clauses", "words"] = option(
+        "clauses", "what is bred: clauses in sections, or lists of 3 to 50 words"
+    )
+    words: WordRates = field(default_factory=WordRates)
+    until: Convergence = field(default_factory=Convergence)
     selection: Literal["tournament", "roulette", "rank", "sus", "elitist"] = option(
         "tournament", "how parents are chosen"
     )
@@ -44,6 +51,7 @@ class PromptsConfig:
     window: int | None = option(None, "prompts being scored at once; none: 4, or when steady the strategy's own")
     schedule: Literal["racing", "all"] = option("racing", "racing drops a prompt once it is proven behind")
     error: float = option(0.05, "probability with which racing may drop a prompt that is as good as the best")
+    step: int = option(4, "problems a prompt is raced on at a time")
     examples: int | float = option(8, "problems that may be shown as examples (a number, or below 1 a share)")
     train: int | float = option(24, "problems that prompts are scored on during the search")
     validation: int | float = option(24, "problems on which the winner is chosen among the finalists")

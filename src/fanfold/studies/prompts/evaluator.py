@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,8 @@ class PromptsEvaluator:
     temperature: float = 0.0
     limits: str | Limits = "adaptive"
     most_words: int = 120
+    #: Makes a model of its name; None: as `fanfold.models.model` does.
+    make: Callable[[str], Model] | None = None
     _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -69,6 +71,8 @@ class PromptsEvaluator:
             ready()
 
     def _made(self, name: str) -> Model:
+        if self.make is not None:
+            return self.make(name)
         simulated: dict[str, Any] = {"answer": SOLVER} if name.startswith("simulated/") else {}
         return model(name, base_url=self.base_url, limits=self.limits, **simulated)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from typing import Any
 from fanfold.strategies.breeding import Merit
 from fanfold.strategies.pareto import merits
 from fanfold.studies.prompts.breeding import genome_of
+from fanfold.studies.prompts.genome import distance
 from fanfold.types import Ok, Result
 
 #: Words of a prompt at which `efficiency` is nil, and the documented penalty for long ones.
@@ -60,15 +62,18 @@ def brevity(result: Result[Any]) -> float:
 
 def diversity(results: Sequence[Result[Any]]) -> list[float]:
     """How far each prompt is from the others on average."""
-    from fanfold.studies.prompts.genome import distance
-
     genomes = [genome_of(result) for result in results]
-    if len(genomes) < 2:
-        return [0.0] * len(genomes)
-    return [
-        sum(distance(genome, other) for other in genomes if other is not genome) / (len(genomes) - 1)
-        for genome in genomes
-    ]
+    sums = [0.0] * len(genomes)
+    for at, one in enumerate(genomes):
+        for beside in range(at):
+            apart = _distance(one, genomes[beside])
+            sums[at] += apart
+            sums[beside] += apart
+    return [total / max(1, len(genomes) - 1) for total in sums]
+
+
+#: Members stay from one generation to the next, and so do the distances between them.
+_distance = functools.lru_cache(maxsize=50_000)(distance)
 
 
 Objective = Callable[[Sequence[Result[Any]]], Sequence[float]]

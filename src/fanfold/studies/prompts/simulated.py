@@ -3,12 +3,15 @@
 `solver` answers the problems of the built-in tasks.  Whether it is right is decided by the prompt's quality (a number
 between 0 and 1, made of traits that each task plants by its own name) and by how hard the problem is: a prompt of
 quality q solves about a share q of the problems.  `writer` answers requests to improve a prompt, by adding or dropping
-one clause of the bank at random: a model that writes plausible prompts without knowing which are better.
+one clause of the bank at random: a model that writes plausible prompts without knowing which are better.  `hinted`
+answers the same problems by another quality: what a prompt gains by each hint it gives, in whatever words, less what it
+loses by rambling and stammering.  No single hint reaches the optimum, and equal requests get equal answers.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -24,6 +27,22 @@ HELPFUL, HARMFUL = 3, 3
 #: How much the answers scatter around what quality and difficulty say.
 NOISE = 0.05
 
+#: What a prompt may say in `hinted`, and the share of the problems it then gets right on top of the others.
+START = 0.2
+HINTS: tuple[tuple[float, re.Pattern[str]], ...] = tuple(
+    (gain, re.compile(rf"\b(?:{words})\b", re.I))
+    for gain, words in (
+        (0.28, r"steps?|stages?"),
+        (0.18, r"check|verify|double-check|twice|compare|confirm"),
+        (0.12, r"carefully|closely|attentively|note|notice|attention"),
+        (0.10, r"equations?|calculate|compute|add|arithmetic"),
+        (0.10, r"final|number|numeric|numerical"),
+        (0.06, r"plan|list|write"),
+    )
+)
+#: Words after which a prompt rambles, and what each further one, and each stammered word, costs.
+RAMBLING, RAMBLE_COST, STAMMER_COST = 40, 0.02, 0.03
+
 _REQUEST = re.compile(r"improve|rewrite|new instruction|better prompt", re.I)
 
 
@@ -34,9 +53,10 @@ def solver(model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[st
     if found is None:
         return writer(model, messages, params, rng) if _REQUEST.search(text) else "I do not know."
     task, problem = found
-    own = derive_seed(0, "difficulty", task.name, problem.id) / 2**63
     before = text[: text.rfind(problem.input)]
-    right = own + rng.gauss(0.0, NOISE) < quality(task, before, text[len(before) + len(problem.input) :])
+    worth = quality(task, before, text[len(before) + len(problem.input) :])
+    own = derive_seed(0, "difficulty", task.name, problem.id) / 2**63
+    right = own + rng.gauss(0.0, NOISE) < worth
     return problem.shown if right else _wrong(task, problem, rng)
 
 
@@ -49,6 +69,27 @@ def quality(task: Task, before: str, after: str = "") -> float:
     value += min(shown, 3) / 3
     worth = FLOOR + ROOM * value / 3 - HARM * sum(clause in before for clause in harmful)
     return min(1.0, max(0.0, worth))
+
+
+def hinted(model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any], rng: random.Random) -> str:
+    """Answers a problem rightly where the hints of the prompt are worth more than the problem is hard."""
+    text = _text(messages)
+    found = _problem(text)
+    if found is None:
+        return "I do not know this problem."
+    task, problem = found
+    hard = random.Random(derive_seed(0, "difficulty", problem.input)).random()
+    right = hard < hints(text[: text.rfind(problem.input)])
+    return problem.shown if right else _wrong(task, problem, rng)
+
+
+def hints(prompt: str) -> float:
+    """The share of the problems that a prompt gets solved by its hints, but for luck."""
+    words = prompt.split()
+    gained = START + sum(gain for gain, hint in HINTS if hint.search(prompt))
+    rambled = RAMBLE_COST * max(0, len(words) - RAMBLING)
+    stammered = STAMMER_COST * sum(a.lower() == b.lower() for a, b in itertools.pairwise(words))
+    return min(1.0, max(0.0, gained - rambled - stammered))
 
 
 @functools.lru_cache

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fanfold.errors import ConfigError
+from fanfold.models import Model
 from fanfold.schedules import AllCases, Racing
 from fanfold.stop import MaxTrials, Plateau, Target
 from fanfold.strategies import Genetic
+from fanfold.strategies.breeding import Breeder
+from fanfold.strategies.generations import Convergence, Generations
 from fanfold.studies.prompts.breeding import PromptBreeder
 from fanfold.studies.prompts.conclusion import PromptsConclusion
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
 from fanfold.studies.prompts.genome import Candidate, Genome
-from fanfold.studies.prompts.objectives import merit
+from fanfold.studies.prompts.objectives import diversity, merit
 from fanfold.studies.prompts.operators import Material
 from fanfold.studies.prompts.tasks import Split, Task, load
 from fanfold.studies.prompts.tasks.grading import CodeTests, unguarded
+from fanfold.studies.prompts.words import WordBreeder, first_words
 from fanfold.study import Study
 
-#: Problems a prompt is raced on at a time.
-STEP = 4
 
-
-def study(config: PromptsConfig, task: Task | None = None) -> Study[Candidate]:
-    """The search that `config` describes; `task` takes the place of the one it names."""
+def study(
+    config: PromptsConfig, task: Task | None = None, make: Callable[[str], Model] | None = None
+) -> Study[Candidate]:
+    """The search that `config` describes; `task` takes the place of the one it names, `make` makes its models."""
     task = _guarded(task or _task(config), config.unsafe)
     split = task.split(
         seed=config.seed,
@@ -45,12 +49,13 @@ def study(config: PromptsConfig, task: Task | None = None) -> Study[Candidate]:
         config.temperature,
         config.preset,
         config.max_words,
+        make,
     )
     return Study(
         _strategy(config, task, split),
         evaluate,
         cases(split.train, config.model),
-        schedule=Racing(error=config.error, step=STEP) if config.schedule == "racing" else AllCases(),
+        schedule=Racing(error=config.error, step=config.step) if config.schedule == "racing" else AllCases(),
         stop=_stop(config),
         window=config.window or (None if config.steady else min(4, config.population)),
         in_order=not config.steady,
@@ -93,14 +98,24 @@ def _strategy(config: PromptsConfig, task: Task, split: Split) -> Genetic:
         min(config.max_examples, len(split.examples)),
         config.max_words,
     )
-    seeds = [Genome.of(text) for text in _seeds(config, task)]
-    breeder = PromptBreeder(
-        material, tuple(seeds), writer=config.writer is not None, crossover_rate=config.crossover_rate
-    )
+    breeder: Breeder[Any]
+    if config.form == "words":
+        own = _seeds(config, ())
+        first = () if config.words.random else own or first_words()
+        vocabulary = [*first_words(), *(clause for bank in task.clauses.values() for clause in bank)]
+        breeder = WordBreeder(config.words, first, vocabulary, task.labels[0], config.crossover_rate)
+        seeds = breeder.seeds if own else []
+    else:
+        seeds = [Genome.of(text) for text in _seeds(config, task.seeds or ("",))]
+        breeder = PromptBreeder(
+            material, tuple(seeds), writer=config.writer is not None, crossover_rate=config.crossover_rate
+        )
+    elites, ranked = min(config.elites, config.population - 1), merit(config.objectives, config.weights)
+    generations = None if config.until == Convergence() else Generations(config.until, elites, ranked, diversity)
     return Genetic(
         breeder=breeder,
         population=config.population,
-        elites=min(config.elites, config.population - 1),
+        elites=elites,
         tournament=config.tournament,
         selection=config.selection,
         pressure=config.pressure,
@@ -108,13 +123,14 @@ def _strategy(config: PromptsConfig, task: Task, split: Split) -> Genetic:
         adaptive=config.adaptive,
         steady=config.steady,
         seeds=seeds[: config.population],
-        merit=merit(config.objectives, config.weights),
+        merit=ranked,
+        until=generations,
     )
 
 
-def _seeds(config: PromptsConfig, task: Task) -> tuple[str, ...]:
+def _seeds(config: PromptsConfig, otherwise: tuple[str, ...]) -> tuple[str, ...]:
     if config.seeds_file is None:
-        return config.seeds or task.seeds or ("",)
+        return config.seeds or otherwise
     try:
         text = Path(config.seeds_file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

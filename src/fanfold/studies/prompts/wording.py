@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from random import Random
@@ -57,7 +57,7 @@ def blend(a: str, b: str, rng: Random) -> str | None:
     mine, yours = _Parts.of(a), _Parts.of(b)
     if len(mine.words) + len(yours.words) > _MOST_BLENDED:
         return None
-    matcher = SequenceMatcher(None, [_bare(word) for word in mine.words], [_bare(word) for word in yours.words], False)
+    matcher = SequenceMatcher(None, [bare(word) for word in mine.words], [bare(word) for word in yours.words], False)
     joints = [(block.a + at, block.b + at) for block in matcher.get_matching_blocks() for at in range(block.size)]
     blends = {
         replace(mine, words=mine.words[:left] + yours.words[right:], close=yours.close).clause()
@@ -75,10 +75,10 @@ def substitute(words: tuple[str, ...], rng: Random) -> tuple[str, ...] | None:
     old = words[at : at + size]
     new = _in_case_of(rng.choice(others), old[0]).split()
     new[-1] += old[-1][len(old[-1].rstrip(_MARKS)) :]
-    before = list(words[:at])
-    if before and before[-1].lower() in ("a", "an"):
-        before[-1] = _in_case_of(article(new[0]), before[-1])
-    return (*before, *new, *words[at + size :])
+    head = list(words[:at])
+    if head and head[-1].lower() in ("a", "an"):
+        head[-1] = _in_case_of(article(new[0]), head[-1])
+    return (*head, *new, *words[at + size :])
 
 
 def insert(words: tuple[str, ...], rng: Random) -> tuple[str, ...] | None:
@@ -86,7 +86,7 @@ def insert(words: tuple[str, ...], rng: Random) -> tuple[str, ...] | None:
     places = [
         at
         for at, word in enumerate(words)
-        if word in ORDERS and opens_verb(_before(words, at)) and _before(words, at) not in MODIFIERS
+        if word in ORDERS and opens_verb(before(words, at)) and before(words, at) not in MODIFIERS
     ]
     if not places:
         return None
@@ -96,10 +96,10 @@ def insert(words: tuple[str, ...], rng: Random) -> tuple[str, ...] | None:
 
 def delete(words: tuple[str, ...], rng: Random) -> tuple[str, ...] | None:
     """A word the clause can do without, if it has one, else any but those that would turn its meaning around."""
-    places = [at for at, word in enumerate(words) if _plain(word) and _bare(word) not in KEPT]
+    places = [at for at, word in enumerate(words) if _plain(word) and bare(word) not in KEPT]
     if len(words) < 2 or not places:
         return None
-    at = rng.choice([at for at in places if _bare(words[at]) in FILLERS] or places)
+    at = rng.choice([at for at in places if bare(words[at]) in FILLERS] or places)
     return words[:at] + words[at + 1 :]
 
 
@@ -138,7 +138,7 @@ def _replaceable(words: tuple[str, ...]) -> Iterator[tuple[int, int, tuple[str, 
             phrase = words[at : at + size]
             # Only the last word may carry a mark: a phrase does not go on across a comma.
             if all(_plain(word) for word in phrase[:-1]) and _plain(phrase[-1].rstrip(_MARKS)):
-                others = synonyms(tuple(_bare(word) for word in phrase), _before(words, at))
+                others = synonyms(tuple(bare(word) for word in phrase), before(words, at))
                 if others:
                     yield at, size, others
                     at += size - 1
@@ -146,13 +146,13 @@ def _replaceable(words: tuple[str, ...]) -> Iterator[tuple[int, int, tuple[str, 
         at += 1
 
 
-def _before(words: tuple[str, ...], at: int) -> str | None:
+def before(words: Sequence[str], at: int) -> str | None:
     """The word before, in lower case; None where something new begins."""
-    return None if at == 0 or words[at - 1].endswith(tuple(_MARKS)) else _bare(words[at - 1])
+    return None if at == 0 or words[at - 1].endswith(tuple(_MARKS)) else bare(words[at - 1])
 
 
 def _repeated(words: tuple[str, ...], at: int) -> bool:
-    return _bare(words[at]) in (_bare(word) for word in (*words[max(0, at - 1) : at], *words[at + 1 : at + 2]))
+    return bare(words[at]) in (bare(word) for word in (*words[max(0, at - 1) : at], *words[at + 1 : at + 2]))
 
 
 def _plain(word: str) -> bool:
@@ -160,8 +160,15 @@ def _plain(word: str) -> bool:
     return word.replace("-", "").replace("'", "").replace("’", "").isalpha()
 
 
-def _bare(word: str) -> str:
+def bare(word: str) -> str:
+    """A word in lower case, without its closing mark."""
     return word.strip(_MARKS).lower().replace("’", "'")
+
+
+def in_place_of(new: str, old: str) -> str:
+    """A word with the capital and the closing mark of the one it replaces."""
+    core = old.rstrip(_MARKS)
+    return _in_case_of(new, core) + old[len(core) :]
 
 
 def _in_case_of(text: str, word: str) -> str:
