@@ -36,7 +36,8 @@ from measure import Line, Sampled, Table, Target, sampled
 from memory import resident
 
 from fanfold import Case, Study, Sweep
-from fanfold.calls import BROKER, CallBroker, Reply
+from fanfold.calls import CallBroker, Reply
+from fanfold.context import enter
 from fanfold.errors import nearest
 from fanfold.limits import Limits
 from fanfold.models import Model, model
@@ -263,7 +264,7 @@ class Played:
 async def timed(setting: Setting, sizes: Sizes, seed: int, way: str, models: Mapping[str, Model]) -> Played:
     """Play all conversations in one way."""
     broker = CallBroker(cache="off")
-    BROKER.set(broker)
+    enter(broker=broker)
     game, cases = setting.game(sizes), setting.cases(sizes, seed)
     playing = Playing(models=models)
     clock = asyncio.get_running_loop().time

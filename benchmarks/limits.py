@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 from measure import Line, Sampled, Table, Target, sampled
 from model_peers import loop_factory
 
-from fanfold.calls import BROKER, CallBroker
+from fanfold.calls import CallBroker
+from fanfold.context import enter
 from fanfold.errors import CallFailed
 from fanfold.limits import Limits
 from fanfold.models import Model, model
@@ -150,7 +151,7 @@ def virtually(case: Case, sizes: Sizes, seed: int) -> dict[str, float]:
 async def drive(asked: Model, calls: int, seed: int, clock: Callable[[], float]) -> tuple[float, dict[str, float]]:
     """Make the calls, many at a time; gives when the first was made, and what came of them."""
     broker = CallBroker(cache="off")
-    BROKER.set(broker)
+    enter(broker=broker)
     rng = random.Random(seed)
     todo = iter([f"{number} {'word ' * (rng.randint(*PROMPT) // 5)}" for number in range(calls)])
     failed = 0

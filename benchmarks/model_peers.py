@@ -86,7 +86,8 @@ async def fanfold_forgetful(work: Work) -> None:
 
 
 async def _fanfold(work: Work, durable: bool) -> None:
-    from fanfold.calls import BROKER, CallBroker
+    from fanfold.calls import CallBroker
+    from fanfold.context import enter
     from fanfold.ledger import Commits, Ledger
     from fanfold.models import model
 
@@ -94,7 +95,7 @@ async def _fanfold(work: Work, durable: bool) -> None:
     ledger = Ledger(work.folder / "calls.db") if durable else None
     commits = Commits(ledger) if ledger is not None else None
     broker = CallBroker(ledger, commits)
-    BROKER.set(broker)
+    enter(broker=broker)
     await work.ask_all(lambda text: asked.generate(text, max_tokens=MAX_TOKENS))
     await broker.close()
     if commits is not None and ledger is not None:

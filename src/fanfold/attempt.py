@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import math
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
+
+from fanfold.context import copied, here
 
 T = TypeVar("T")
 
@@ -111,14 +112,10 @@ class Clock:
             self._expire()
 
 
-#: The clock of the evaluation this code belongs to; None outside one, and where it has no time limit.
-CLOCK: contextvars.ContextVar[Clock | None] = contextvars.ContextVar("fanfold_clock", default=None)
-
-
 @contextlib.contextmanager
 def off_the_clock() -> Iterator[None]:
     """Marks that the evaluation this code belongs to waits for its turn."""
-    clock = CLOCK.get()
+    clock = here().clock
     if clock is None:
         yield
         return
@@ -179,9 +176,7 @@ async def _limited(call: Callable[[], Awaitable[T]], timeout: float, time: Calla
         loop.call_later(grace, end)
 
     clock = Clock(timeout, time, expire)
-    context = contextvars.copy_context()
-    context.run(CLOCK.set, clock)
-    task = loop.create_task(_awaited(call), context=context)
+    task = loop.create_task(_awaited(call), context=copied(clock=clock))
     task.add_done_callback(end)
     try:
         await ended

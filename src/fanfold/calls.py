@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import math
 import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 
-from fanfold.errors import CallFailed, ConfigError, NoWayHome
-from fanfold.executors.base import ANSWER, home
-from fanfold.flights import (
-    FLIGHT,
-    METER,
-    Call,
-    Flight,
-    Meter,
-    Reply,
-    Send,
-    Sent,
-    Waiting,
-    counted,
-    waiting,
-)
-from fanfold.ledger import Claims, Commits, Insert, Ledger, Metrics, RunView, Spending
+from fanfold.context import Meter, copied, enter, here, within
+from fanfold.errors import CallFailed, NoWayHome
+from fanfold.executors.base import home
+from fanfold.flights import Call, Flight, Reply, Send, Sent, Waiting, counted, waiting
+from fanfold.ledger import Commits, Ledger, Metrics, RunView, Spending
 from fanfold.money import Budget
+from fanfold.replies import Replies
 from fanfold.sync import run_beside
+from fanfold.tracing import observer
 from fanfold.types import CacheMode
-
-#: How many keys of calls are kept in memory, to spare a look into the ledger for each new call.
-KNOWN_KEYS = 50_000
-#: Seconds between looks whether another run has done with a call: at first, and at most.
-LOOKS = (0.02, 0.5)
 
 
 class CallBroker:
@@ -47,9 +32,6 @@ class CallBroker:
     A broker belongs to one event loop.  A call once sent is carried through even when the one who asked gives up,
     because it is paid for.  `halt(error)` is called when no further call can succeed (no credit, wrong key, no budget).
     """
-
-    #: Sends a call and tells others about it; None while nobody can listen.
-    observe: ClassVar[Callable[[Call, Send], Awaitable[Sent]] | None] = None
 
     def __init__(
         self,
@@ -60,66 +42,44 @@ class CallBroker:
         cache: CacheMode = "on",
         budget: Budget | None = None,
         halt: Callable[[CallFailed], None] | None = None,
+        notice: Callable[[str], None] = lambda text: None,
     ) -> None:
-        if cache not in ("on", "off", "refresh", "offline"):
-            raise ConfigError(f"cache must be 'on', 'off', 'refresh' or 'offline', not {cache!r}")
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
         self.metrics = Metrics()
         self.budget = budget or Budget()
         self.closers: list[Callable[[], Awaitable[None]]] = []
-        self.ledger, self.commits, self.run = ledger, commits, run
-        self._cache = cache
+        self.replies = Replies(ledger, commits, run, cache)
         self.halt = halt
-        #: Told, in words, what happens to calls on their way: waves that leave and come back.
-        self.notice: Callable[[str], None] = lambda text: None
+        #: Told, in words, what happens to calls on their way.
+        self.notice = notice
+        self._observe = observer()
         self._flights: dict[bytes, Flight] = {}
         #: The calls that may be charged: on their way to a provider, or not yet written down.
         self._paying: set[asyncio.Task[Any] | None] = set()
-        #: The keys of all calls in the ledger while they are few and all ours; None: the ledger must be asked.
-        self._known: set[bytes] | None = None
-        self._claims: Claims | None = None
-        self._opened = ledger is None
 
     def ask(self, model: Asked, call: Call) -> Coroutine[Any, Any, Reply]:
         """Answer a call to a model, by the way that the evaluation's calls take."""
-        route = ROUTE.get()
+        route: Route | None = here().route
         if route is not None and route.takes(model):
             return route.answer(self, model, call)
         return self.answer(call, model.send)
 
-    def _open(self) -> None:
-        """Before the first call: join the runs that make calls on this ledger now."""
-        self._opened = True
-        assert self.ledger is not None
-        if self._cache == "on" and not self.ledger.temporary:
-            self._claims = Claims(self.ledger.path)
-        # After that, so that nobody's reply can come between the look and the claim.
-        if self._alone() and not self.ledger.has_replies():
-            self._known = set()
-
-    def _alone(self) -> bool:
-        """Whether all replies that are not ours were in the ledger before our first call."""
-        assert self.ledger is not None
-        return self.ledger.temporary if self._claims is None else self._claims.alone()
-
     async def answer(self, call: Call, send: Send) -> Reply:
-        if not self._opened:
-            self._open()
-        key = call.key
-        flight = self._flights.get(key) if self._cache != "off" else None
+        key, replies = call.key, self.replies
+        flight = self._flights.get(key) if replies.cache != "off" else None
         if flight is not None:
             self.metrics.shared += 1
             return msgspec.structs.replace(await flight.join(), cost=0.0, cached=True)
-        if self._cache in ("on", "offline") and (held := self._held(key)) is not None:
+        if replies.answers and (held := replies.find(key)) is not None:
             self.metrics.cached += 1
             return held
-        if self._cache == "offline":
+        if replies.cache == "offline":
             raise CallFailed(
                 "offline", f"the ledger holds no reply of {call.model} to this request, and cache='offline'"
             )
         reply = await self._launch(key, call, send).join()
-        meter = METER.get()
+        meter = here().meter
         if meter is not None:
             meter.cost += reply.cost or 0.0
         return reply
@@ -156,47 +116,29 @@ class CallBroker:
         await asyncio.gather(*tasks, return_exceptions=True)
         for closer in self.closers:
             await closer()
-        if self._claims is not None:
-            self._claims.close()
+        self.replies.close()
 
     def _launch(self, key: bytes, call: Call, send: Send) -> Flight:
         """Send a call; it is carried through whoever still waits for it."""
-        context = contextvars.copy_context()
+        context = copied()
         flight = Flight(call, asyncio.create_task(self._fetch(key, call, send), context=context))
-        context.run(FLIGHT.set, flight)
+        context.run(enter, flight=flight)
         self._flights[key] = flight
         flight.task.add_done_callback(lambda done: self._over(key, done))
         return flight
 
     async def _fetch(self, key: bytes, call: Call, send: Send) -> Reply:
-        claims = self._claims
+        replies = self.replies
         try:
-            if claims is None:
-                return await self._paid(key, call, send)
-            if not (claims.take(key) and claims.alone()) and (held := await self._claim(claims, key)) is not None:
+            if not replies.take(key) and (held := await replies.taken(key)) is not None:
                 self.metrics.cached += 1
                 return held
             try:
                 return await self._paid(key, call, send)
             finally:
-                claims.release(key)
+                replies.release(key)
         finally:
-            FLIGHT.set(None)  # or task, context and flight would keep each other until the next round of garbage
-
-    async def _claim(self, claims: Claims, key: bytes) -> Reply | None:
-        """Wait until no other run is at this call; its reply, if one of them has brought it."""
-        pause, longest = LOOKS
-        while not claims.take(key):
-            with waiting("another run that makes the same call"):
-                await asyncio.sleep(pause)
-            pause = min(pause * 1.5, longest)
-            if (held := self._held(key)) is not None:
-                return held
-            if (flight := FLIGHT.get()) is not None:
-                flight.taken_over = True
-        if (held := self._held(key)) is not None:
-            claims.release(key)
-        return held
+            enter(flight=None)  # or task, context and flight would keep each other until the next round of garbage
 
     async def _paid(self, key: bytes, call: Call, send: Send) -> Reply:
         """Send a call within the budget; its reply, once that is durable."""
@@ -210,11 +152,14 @@ class CallBroker:
             self._paying.add(task)
             try:
                 started = time.time()
-                sent = await (send(call) if CallBroker.observe is None else CallBroker.observe(call, send))
+                sent = await (send(call) if self._observe is None else self._observe(call, send))
                 cost = sent.reply.cost
             finally:
                 self.budget.settle(reserved, cost)
-            await self._keep(key, call, sent, started)
+            self.metrics.add(sent.tries, cost is not None)
+            if cost is None and self.metrics.unpriced == 1:
+                self.notice(f"the price of {call.model} is not known: its calls are no part of the cost shown")
+            await self.replies.keep(key, call, sent, started)
             return sent.reply
         except CallFailed as error:
             self.metrics.failed += 1
@@ -226,43 +171,6 @@ class CallBroker:
             raise
         finally:
             self._paying.discard(task)
-
-    async def _keep(self, key: bytes, call: Call, sent: Sent, started: float) -> None:
-        """Write a reply and its payment down; return when both are safe."""
-        self.metrics.add(sent.tries, sent.reply.cost is not None)
-        if sent.reply.cost is None and self.metrics.unpriced == 1:
-            self.notice(f"the price of {call.model} is not known: its calls are no part of the cost shown")
-        if self.commits is not None:
-            if self._known is not None:
-                self._known.add(key)
-                if len(self._known) > KNOWN_KEYS:
-                    self._known = None
-            self.commits.put(Insert.PAYMENT, self._payment(key, call, sent, started))  # in one commit with the reply
-            await self.commits.safe(Insert.CALL, self._row(key, call, sent, started))
-
-    def _row(self, key: bytes, call: Call, sent: Sent, started: float) -> tuple[Any, ...]:
-        reply = sent.reply
-        text = msgspec.json.encode(reply).decode()
-        usage = (reply.input_tokens, reply.output_tokens, reply.cost)
-        return (key, self.run, call.model, call.body, text, *usage, started, reply.seconds, sent.tries, sent.batch)
-
-    def _payment(self, key: bytes, call: Call, sent: Sent, started: float) -> tuple[Any, ...]:
-        reply = sent.reply
-        usage = (reply.cost, reply.input_tokens, reply.output_tokens, reply.cached_tokens, int(reply.estimated))
-        how = (reply.seconds, sent.tries, sent.batch, sent.why_full)
-        return (self.run, key, call.model, *usage, started, *how)
-
-    def _held(self, key: bytes) -> Reply | None:
-        """The ledger's reply to a call; not asked for where it is known that there is none."""
-        if self.ledger is None:
-            return None
-        if self._known is not None and key not in self._known:
-            if self._alone():
-                return None
-            self._known = None
-        if (text := self.ledger.reply(key)) is not None:
-            return msgspec.structs.replace(msgspec.json.decode(text, type=Reply), cost=0.0, cached=True)
-        return None
 
     def _over(self, key: bytes, flight: asyncio.Task[Reply]) -> None:
         self._flights.pop(key, None)
@@ -330,9 +238,9 @@ def current_broker() -> CallBroker:
 
 def _of_this_run() -> CallBroker | None:
     """The broker of this context; in a thread that an evaluator may have started, the broker of the only run."""
-    here = BROKER.get()
-    if here is not None or not _AT_WORK or threading.current_thread() is threading.main_thread():
-        return here
+    broker: CallBroker | None = here().broker
+    if broker is not None or not _AT_WORK or threading.current_thread() is threading.main_thread():
+        return broker
     if len(_AT_WORK) > 1:
         raise NoWayHome(
             "a model call was made in a thread that belongs to none of the runs under way: start what the thread does "
@@ -353,7 +261,7 @@ class Route(Protocol):
         ...
 
 
-#: Desks for calls outside any run, by event loop; and the brokers of the runs under way in this process.
+#: Brokers for calls outside any run, by event loop; and the brokers of the runs under way in this process.
 _LOOSE: weakref.WeakKeyDictionary[Any, CallBroker] = weakref.WeakKeyDictionary()
 _AT_WORK: set[CallBroker] = set()
 
@@ -361,23 +269,12 @@ _AT_WORK: set[CallBroker] = set()
 @contextlib.contextmanager
 def at_work(broker: CallBroker) -> Iterator[None]:
     """Makes a broker the one of the run in this context, and of everything that its evaluations start."""
-    before, answering = BROKER.set(broker), ANSWER.set(answer)
     _AT_WORK.add(broker)
     try:
-        yield
+        with within(broker=broker, answer=answer):
+            yield
     finally:
         _AT_WORK.discard(broker)
-        ANSWER.reset(answering)
-        BROKER.reset(before)
-
-
-#: The broker of the run this code belongs to, the way its calls go, and in a rehearsal what gives a model its transport
-#: instead of the model itself.
-BROKER: contextvars.ContextVar[CallBroker | None] = contextvars.ContextVar("fanfold_desk", default=None)
-ROUTE: contextvars.ContextVar[Route | None] = contextvars.ContextVar("fanfold_route", default=None)
-REHEARSAL: contextvars.ContextVar[Callable[[Any], Any] | None] = contextvars.ContextVar(
-    "fanfold_rehearsal", default=None
-)
 
 
 def open_requests(ledger: Ledger, run: int) -> tuple[int, int]:
@@ -387,11 +284,6 @@ def open_requests(ledger: Ledger, run: int) -> tuple[int, int]:
 
 
 __all__ = [
-    "BROKER",
-    "FLIGHT",
-    "METER",
-    "REHEARSAL",
-    "ROUTE",
     "Budget",
     "Call",
     "CallBroker",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import msgspec
 
-from fanfold.attempt import CLOCK, Clock
+from fanfold.attempt import Clock
+from fanfold.context import here
 from fanfold.encoding import digest
 from fanfold.ledger import Ledger, Metrics, RunView
 
@@ -71,13 +71,6 @@ class Sent:
 Send: TypeAlias = Callable[[Call], Awaitable[Sent]]
 
 
-@dataclass(slots=True)
-class Meter:
-    """What the model calls of one evaluation cost."""
-
-    cost: float = 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """What a call waits for (`rate limit`, `outage of ...`, `batch`), since when, and when it is tried again.
@@ -103,7 +96,7 @@ class Flight:
 
     async def join(self) -> Reply:
         """The reply; while the call waits, the clock of the evaluation that joined stands still."""
-        clock = CLOCK.get()
+        clock: Clock | None = here().clock
         if clock is None:
             return await asyncio.shield(self.task)
         self.clocks = (*self.clocks, clock)
@@ -124,7 +117,7 @@ def waiting(what: str, until: float | None = None, *, since: float | None = None
 
     `since` is for what began before the call had to wait for it.
     """
-    flight = FLIGHT.get()
+    flight: Flight | None = here().flight
     if flight is None or flight.waiting is not None:
         yield
         return
@@ -142,9 +135,3 @@ def waiting(what: str, until: float | None = None, *, since: float | None = None
 def counted(ledger: Ledger, run: int) -> Metrics:
     """What the brokers of a run have counted so far."""
     return RunView(ledger, run).counts()
-
-
-#: The call that this code carries to a provider.
-FLIGHT: contextvars.ContextVar[Flight | None] = contextvars.ContextVar("fanfold_flight", default=None)
-#: The meter of the evaluation this code belongs to.
-METER: contextvars.ContextVar[Meter | None] = contextvars.ContextVar("fanfold_meter", default=None)

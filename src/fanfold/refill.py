@@ -12,8 +12,9 @@ from fanfold.events import Progress
 from fanfold.ledger import Insert, RunJournal
 from fanfold.ledger.commits import Then
 from fanfold.schedule import Schedule
-from fanfold.search_loop import Cell, Rules, SearchLoop, Tally
+from fanfold.search_loop import Cell, Rules, SearchLoop
 from fanfold.strategy import Strategy, revived
+from fanfold.tally import Tally
 from fanfold.types import Outcome, Result, Trial
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from fanfold import executors
-from fanfold.calls import REHEARSAL
+from fanfold.context import within
 from fanfold.errors import ConfigError
 from fanfold.events import Progress
 from fanfold.executors.base import name_of
@@ -195,11 +195,8 @@ class Stage:
 def rehearsing(assumptions: Assumptions | None = None, length: Length = as_written) -> Iterator[Stage]:
     """In this block nothing reaches a provider, and models need no key."""
     stage = Stage(assumptions or Assumptions(), length)
-    before = REHEARSAL.set(stage.connect)
-    try:
+    with within(rehearsal=stage.connect):
         yield stage
-    finally:
-        REHEARSAL.reset(before)
 
 
 def rehearse(

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from fanfold import executors
 from fanfold.calls import CallBroker, Metrics, at_work, counted, open_requests
-from fanfold.dispatcher import Dispatcher, Work, makes_snapshots
+from fanfold.dispatcher import Dispatcher
 from fanfold.encoding import derive_seed, encode, words
 from fanfold.errors import ConfigError, OnlyFailures, ReplayDivergence
 from fanfold.events import Notice, Progress, RunStarted, RunStopped, shielded
+from fanfold.garbage import rare_collections
 from fanfold.identity import REMEDY, Identity
 from fanfold.ledger import (
     RUN_NAME,
@@ -35,11 +36,14 @@ from fanfold.ledger import (
 from fanfold.money import Budget
 from fanfold.refill import Refill, RefillJournal, kinds_of
 from fanfold.run_options import RunOptions
-from fanfold.search_loop import Rules, SearchLoop, Tally
+from fanfold.search_loop import Rules, SearchLoop, makes_snapshots
 from fanfold.stop import MaxCost, limited
 from fanfold.strategy import Strategy, revived
 from fanfold.summary import Summary
+from fanfold.tally import Tally
 from fanfold.types import C, Outcome, Result, Trial
+from fanfold.wakeup import Wakeup
+from fanfold.work import Work, WorkLimits
 
 if TYPE_CHECKING:
     from fanfold.study import Study
@@ -83,6 +87,8 @@ class Run(Generic[C]):
         return f"<Run {self.id}: best {best}, {self.progress.told} trials, stopped because {self.reason}>"
 
 
+#: Stops a run from any thread: gently, or (True) at once.
+Stop: TypeAlias = "Callable[[bool], None]"
 #: Runs a study beside a finished run, under the run's name and a word; and what is made of a run with its help.
 Go: TypeAlias = "Callable[[str, Study[Any]], Awaitable[Run[Any]]]"
 Conclude: TypeAlias = "Callable[[Run[Any], Go], Awaitable[Summary]]"
@@ -91,18 +97,19 @@ Conclude: TypeAlias = "Callable[[Run[Any], Go], Awaitable[Summary]]"
 class Start:
     """A study and how to run it, checked and put together; calling it runs it."""
 
-    def __init__(self, study: Study[Any], options: RunOptions) -> None:
+    def __init__(self, study: Study[Any], options: RunOptions, hand_over: Callable[[Stop], None] | None = None) -> None:
         self.study = study
         self.options = options
         self.rule = options.limit(study.stop)
         self.name = options.run or f"{study.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         self.watch = shielded(options.watch)
-        self.stop: Callable[[bool], None] | None = None
+        self.stop: Stop | None = None
+        self._wakeup = Wakeup()
         #: The fingerprint that finished evaluations are kept under, and what there is to say about the study.
         self._evaluator = ""
         self._remarks: list[str] = []
         #: Told how this run can be stopped; a run beside another is stopped with that one.
-        self.handed_over: Callable[[Callable[[bool], None]], None] = self._take_over
+        self._hand_over = hand_over or self._take_over
         if options.retry_failed:
             kinds_of(options.retry_failed)
         if RUN_NAME.fullmatch(self.name) is None:
@@ -121,7 +128,8 @@ class Start:
         try:
             lock = RunLock(ledger.path, self.name)
             try:
-                done = await self._locked(ledger)
+                with rare_collections():
+                    done = await self._locked(ledger)
                 if self.study.conclude is None or done.reason == INTERRUPTED:
                     return done
                 return await self._concluded(done, self.study.conclude)
@@ -143,8 +151,8 @@ class Start:
         status, reason = "failed", "it ended in an error"
         try:
             # The executor ends before the broker: what it left to providers may need their lines once more.
-            async with self._broker(journal) as broker, self.executor:
-                search, reason = await self._searched(journal, clock, broker)
+            async with self._broker(journal), self.executor:
+                search, reason = await self._searched(journal, clock)
             status = "stopped" if reason == INTERRUPTED else "finished"
         except asyncio.CancelledError:
             status, reason = "stopped", INTERRUPTED
@@ -165,11 +173,8 @@ class Start:
         self._emit(RunStopped(reason, search.progress))
         return Run(self.name, search.tally.best, search.progress, reason, search.tally.trace.hexdigest(), ledger)
 
-    async def _searched(
-        self, journal: RunJournal, clock: Callable[[], float], broker: CallBroker
-    ) -> tuple[SearchLoop[Any], str]:
+    async def _searched(self, journal: RunJournal, clock: Callable[[], float]) -> tuple[SearchLoop[Any], str]:
         """Failed evaluations again where that is wanted, then the search; gives what was done last and why it ended."""
-        broker.notice = lambda text: self._emit(Notice(text))
         search, reopened = self._search_loop(journal, clock)
         self._announce(journal)
         journal.status("running", None, journal.elapsed)
@@ -179,22 +184,19 @@ class Start:
             self._emit(Notice(f"{len(cells)} failed evaluation(s) are made again"))
             if cells:
                 refill = Refill(search.strategy, search.schedule, search.rules, again, cells)
-                reason = await self._driven(refill, again, broker)
+                reason = await self._driven(refill, again)
                 if refill.stopped is not None:
                     return refill, reason
                 journal = RunJournal(journal.ledger, journal.run, journal.commits)
                 search, reopened = self._search_loop(journal, clock)
-        return search, await self._driven(search, journal, broker, reopened)
+        return search, await self._driven(search, journal, reopened)
 
-    async def _driven(
-        self, search: SearchLoop[Any], journal: RunJournal, broker: CallBroker, reopened: Sequence[Trial[Any]] = ()
-    ) -> str:
+    async def _driven(self, search: SearchLoop[Any], journal: RunJournal, reopened: Sequence[Trial[Any]] = ()) -> str:
         study, options = self.study, self.options
-        limits = (study.timeout, study.retries, options.reuse, options.max_failures or None)
-        work = Work(study.evaluate, self._evaluator, *limits)
-        dispatcher = Dispatcher(search, journal, self.executor, work, self.watch, options.grace)
-        broker.halt = dispatcher.halt
-        self.handed_over(_stopper(dispatcher))
+        limits = WorkLimits(study.timeout, study.retries, options.grace, options.reuse, options.max_failures or None)
+        work = Work(study.evaluate, self._evaluator, study.seeded_cases, limits)
+        dispatcher = Dispatcher(search, journal, self.executor, work, self._wakeup, self.watch)
+        self._hand_over(_stopper(self._wakeup))
         return await dispatcher.drive(reopened)
 
     async def _concluded(self, done: Run[Any], conclude: Conclude) -> Run[Any]:
@@ -235,23 +237,29 @@ class Start:
         options = self.options.beside(self.executor, done.ledger.path, name, {"belongs_to": done.id})
         if options.reuse == "ledger" and Identity.of(study).unknown("evaluate"):
             options = replace(options, reuse="run")  # a search that is over is not lost because of its conclusion
-        start = Start(study, options)
-        start.handed_over = self._take_over
-        return await start()
+        return await Start(study, options, self._take_over)()
 
-    def _take_over(self, stop: Callable[[bool], None]) -> None:
+    def _take_over(self, stop: Stop) -> None:
         self.stop = stop
 
     @contextlib.asynccontextmanager
-    async def _broker(self, journal: RunJournal) -> AsyncIterator[CallBroker]:
+    async def _broker(self, journal: RunJournal) -> AsyncIterator[None]:
         """A broker for the model calls of the run's evaluations."""
         ledger, run = journal.ledger, journal.run
         budget = Budget.of(ledger, run, self.rule.cost_limit(), collects=self.executor.collects)
-        broker = CallBroker(ledger, journal.commits, run=run, cache=self.options.cache, budget=budget)
+        broker = CallBroker(
+            ledger,
+            journal.commits,
+            run=run,
+            cache=self.options.cache,
+            budget=budget,
+            halt=self._wakeup.halt,
+            notice=lambda text: self._emit(Notice(text)),
+        )
         grace = self.options.grace
         try:
             with at_work(broker):
-                yield broker
+                yield
             grace = 0.0  # what was to be waited for has been waited for
         finally:
             await broker.close(grace)
@@ -312,7 +320,8 @@ class Start:
         snapshot = journal.last_snapshot() if makes_snapshots(strategy, schedule) else None
         if snapshot is None:
             tally = Tally(reused=journal.reused)
-            return SearchLoop(strategy, schedule, rules, journal, journal.script(), journal.recorded, tally), []
+            known = (journal.script(), journal.recorded, tally)
+            return SearchLoop(strategy, schedule, rules, journal, *known, self.watch), []
         told, asked, state = snapshot
         strategy.load(state)  # type: ignore[attr-defined]
         reopened = [
@@ -320,8 +329,8 @@ class Start:
             for number, text, origin in journal.open_rows(told, asked)
         ]
         tally = _tally(strategy, journal, rules, told, asked)
-        search = SearchLoop(strategy, schedule, rules, journal, journal.script(told), journal.recorded, tally)
-        return search, reopened
+        known = (journal.script(told), journal.recorded, tally)
+        return SearchLoop(strategy, schedule, rules, journal, *known, self.watch), reopened
 
     def _announce(self, journal: RunJournal) -> None:
         study, slots = self.study, self.executor.slots
@@ -349,7 +358,7 @@ class Start:
             self.watch(event)
 
 
-def _stopper(dispatcher: Dispatcher) -> Callable[[bool], None]:
+def _stopper(wakeup: Wakeup) -> Stop:
     """A function that any thread may call to stop the run, gently or (True) at once."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -359,7 +368,7 @@ def _stopper(dispatcher: Dispatcher) -> Callable[[bool], None]:
             if now:
                 loop.call_soon_threadsafe(task.cancel)
             else:
-                loop.call_soon_threadsafe(dispatcher.stop, INTERRUPTED)
+                loop.call_soon_threadsafe(wakeup.stop, INTERRUPTED)
 
     return stop
 

@@ -5,23 +5,31 @@ It knows nothing of time, executors or files, so the same code serves a live run
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Generic, Protocol
+from typing import Any, Generic, Protocol, TypeGuard
 
 from fanfold.encoding import brief, encode
 from fanfold.errors import ConfigError, FanfoldError, ReplayDivergence
-from fanfold.events import Progress
+from fanfold.events import Progress, TrialTold, Watcher
 from fanfold.schedule import Plan, Schedule
 from fanfold.stop import Rule
-from fanfold.strategy import Strategy
+from fanfold.strategy import Snapshots, Strategy
+from fanfold.tally import Tally
 from fanfold.types import C, Case, Dropped, Failed, Outcome, Result, Trial
 
+#: How many tells lie between two saved states of a strategy that has them.
+SNAPSHOT_EVERY = 50
+
 _RESUMABLE = "What is finished is kept: mend the strategy, then run again under the same name"
+
+
+def makes_snapshots(strategy: Strategy[Any], schedule: Schedule) -> TypeGuard[Snapshots]:
+    """Whether a run of this strategy can be taken over from a saved state instead of by replaying every tell."""
+    return isinstance(strategy, Snapshots) and not schedule.remembers
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,8 @@ class Journal(Protocol):
     def current(self, trial: int) -> Mapping[int, Outcome]: ...
 
     def amended(self, result: Result[Any]) -> None: ...
+
+    def snapshot(self, told: int, asked: int, state: Any) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,55 +103,6 @@ class _Row(Generic[C]):
     dropped: Dropped | None = None
 
 
-@dataclass(slots=True)
-class Tally:
-    """The running counts of a run, and its best result."""
-
-    asked: int = 0
-    told: int = 0
-    told_evaluations: int = 0
-    evaluations: int = 0
-    failures: int = 0
-    reused: int = 0
-    cost: float = 0.0
-    since_best: int = 0
-    best: Result[Any] | None = None
-    trace: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
-
-    def count(self, outcome: Outcome) -> None:
-        self.evaluations += 1
-        self.failures += isinstance(outcome, Failed)
-        self.cost += outcome.cost
-
-    def tell(self, result: Result[Any], text: str, current: Result[Any] | None = None) -> None:
-        """Count a told trial; `current` is what it came to since, where failures of it were evaluated again."""
-        self.told += 1
-        self.told_evaluations += len(result.outcomes)
-        self.since_best += 1
-        self.trace.update(f"{result.number}\t{text}\t{result.score!r}\t{result.dropped}\n".encode())
-        if current is not None:
-            self.failures += len(current.failures) - len(result.failures)
-            self.cost += current.cost - result.cost
-            result = current
-        if result.complete and (self.best is None or (result.score or 0.0) > (self.best.score or 0.0)):
-            self.best, self.since_best = result, 0
-
-    def progress(self, cases: int, elapsed: float) -> Progress:
-        return Progress(
-            asked=self.asked,
-            told=self.told,
-            told_evaluations=self.told_evaluations,
-            cases=cases,
-            evaluations=self.evaluations,
-            failures=self.failures,
-            reused=self.reused,
-            cost=self.cost,
-            best=None if self.best is None else self.best.score,
-            since_best=self.since_best,
-            elapsed=elapsed,
-        )
-
-
 class SearchLoop(Generic[C]):
     """Asks up to the window, plans each row, and tells settled rows: from the head, or as they settle.
 
@@ -158,13 +119,14 @@ class SearchLoop(Generic[C]):
         script: Iterable[int] = (),
         recorded: int = 0,
         tally: Tally | None = None,
+        watch: Watcher | None = None,
     ) -> None:
         self.strategy = strategy
         self.schedule = schedule
         self.rules = rules
         self.tally = tally or Tally()
         self.stopped: str | None = None
-        self.after_told: Callable[[Result[C]], None] = lambda result: None
+        self._watch = watch
         self._journal = journal
         self._script = deque(script)
         self._recorded = recorded
@@ -364,10 +326,17 @@ class SearchLoop(Generic[C]):
                 self._blame(error, f"tell() for trial {number}")
                 raise
             self.schedule.tell(result)
-            self.after_told(current or result)
+            self._save()
             progress = self.progress
+            if self._watch is not None:
+                self._watch(TrialTold(current or result, progress))
             self.check(progress)
             self._fill(progress)
+
+    def _save(self) -> None:
+        """Now and then, what the strategy knows, so that a resume need not tell it everything again."""
+        if self.tally.told % SNAPSHOT_EVERY == 0 and not self._script and makes_snapshots(self.strategy, self.schedule):
+            self._journal.snapshot(self.tally.told, self.tally.asked, self.strategy.save())
 
     def _next(self) -> int | None:
         if self._script:

@@ -417,14 +417,12 @@ def test_a_row_that_sqlite_refuses_fails_alone(name: str, tmp_path: Path) -> Non
         with Ledger(tmp_path / "ledger.db") as ledger:
             ledger.writer.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1000)
             commits, fates = Commits(ledger), dict.fromkeys(range(6), ValueError("never called"))
-            stopped: list[BaseException] = []
-            commits.failed = stopped.append
             commits.put(Insert.ASKED, (1, 0, "0", 0, None))
             for trial in range(5):
                 row = evaluation(trial, **(ROWS[name] if trial == 2 else {}))
                 commits.put(Insert.EVALUATION, row, lambda error, trial=trial: fates.__setitem__(trial, error))
             await commits.flush()
-            assert not ledger.writer.in_transaction and not stopped
+            assert not ledger.writer.in_transaction and commits.error is None
             commits.put(Insert.EVALUATION, evaluation(5), lambda error: fates.__setitem__(5, error))
             await commits.flush()
             commits.close()
@@ -448,8 +446,6 @@ def test_a_row_that_others_refer_to_stops_everything_and_leaves_no_transaction_o
     async def write() -> None:
         with Ledger(tmp_path / "ledger.db") as ledger:
             commits, fates = Commits(ledger), list[BaseException | None]()
-            stopped: list[BaseException] = []
-            commits.failed = stopped.append
             commits.put(Insert.ASKED, row, (lambda error: None) if waited_for else None)
             commits.put(Insert.EVALUATION, evaluation(0), fates.append)
             await commits.flush()
@@ -457,7 +453,7 @@ def test_a_row_that_others_refer_to_stops_everything_and_leaves_no_transaction_o
             await commits.flush()
             commits.close()
             await asyncio.sleep(0)
-            assert len(stopped) == 1 and isinstance(stopped[0], LedgerError) and fates == [stopped[0]] * 2
+            assert isinstance(commits.error, LedgerError) and fates == [commits.error] * 2
             assert not ledger.writer.in_transaction
             assert list(ledger.read("SELECT count(*) FROM evaluation")) == [(0,)]
 

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from fanfold import Case, Study, Sweep
-from fanfold.calls import BROKER, Waiting
+from fanfold.calls import Waiting
+from fanfold.context import here
 from fanfold.errors import CallFailed
 from fanfold.models import Model, model
 from fanfold.models.breaker import Breaker
@@ -289,7 +290,7 @@ def test_waiting_an_outage_of_an_hour_less_a_bit_fails_nothing_and_says_what_is_
     seen: list[tuple[float, Waiting | None]] = []
 
     async def look() -> None:
-        clock, broker = asyncio.get_running_loop().time, BROKER.get()
+        clock, broker = asyncio.get_running_loop().time, here().broker
         assert broker is not None
         while True:
             seen.append((clock(), broker.waits()))

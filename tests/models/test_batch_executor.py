@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanfold import Case, ConfigError, MaxCost, Ok, Study, Sweep
-from fanfold.calls import BROKER, CallBroker
+from fanfold.calls import CallBroker
+from fanfold.context import enter, leave
 from fanfold.errors import CallFailed
 from fanfold.executors import make
 from fanfold.ledger import Commits, Ledger
@@ -758,7 +759,7 @@ def test_what_a_desk_is_given_is_durable_before_it_is_answered(tmp_path: Path) -
         ledger = Ledger(tmp_path / "l.db")
         commits = Commits(ledger)
         broker = CallBroker(ledger, commits, run=None)
-        before = BROKER.set(broker)
+        before = enter(broker=broker)
 
         async def ask(n: int) -> None:
             await world.model.generate(f"hello {n}")
@@ -767,7 +768,7 @@ def test_what_a_desk_is_given_is_durable_before_it_is_answered(tmp_path: Path) -
         async with batch() as executor:
             await asyncio.gather(*(executor.run(ask, n) for n in range(3)))
         await broker.close()
-        BROKER.reset(before)
+        leave(before)
         await commits.flush()
         commits.close()
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from fanfold import Case, MaxCost, MaxTrials, Study, Sweep
-from fanfold.calls import BROKER, Budget, Call, CallBroker, Reply, Sent
+from fanfold.calls import Budget, Call, CallBroker, Reply, Sent
+from fanfold.context import enter, leave
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.ledger import Commits, Ledger
 from fanfold.limits import Limits
@@ -45,11 +46,11 @@ def with_desk(path: Path | None, body: Callable[[CallBroker], Awaitable[Any]], *
         ledger = Ledger(path)
         commits = Commits(ledger)
         broker = CallBroker(ledger, commits, **options)
-        before = BROKER.set(broker)
+        before = enter(broker=broker)
         try:
             return await body(broker)
         finally:
-            BROKER.reset(before)
+            leave(before)
             await broker.close()
             await commits.flush()
             commits.close()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanfold import Case, ConfigError, MaxCost, MaxTrials, Ok, Random, Space, Study, Sweep
-from fanfold.calls import REHEARSAL
+from fanfold.context import here
 from fanfold.limits import Limits
 from fanfold.models import Model, Price, model
 from fanfold.rehearsal import Assumptions, estimate, rehearse, rehearsing
@@ -70,7 +70,7 @@ def test_a_study_is_rehearsed_without_key_and_connection(name: str, executor: st
     price = Price(0.1, 0.5)
     assert usage.cost == pytest.approx(price.cost(usage.input_tokens, usage.output_tokens, batch=usage.batched > 0))
     assert list(tmp_path.iterdir()) == []
-    assert REHEARSAL.get() is None
+    assert here().rehearsal is None
 
 
 def test_outside_a_rehearsal_a_model_still_needs_its_key() -> None:

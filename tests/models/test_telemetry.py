@@ -141,10 +141,10 @@ def test_without_a_configured_provider_calls_just_go() -> None:
     assert ask(simulated()).text
 
 
-def test_without_the_package_desks_do_not_even_look() -> None:
+def test_without_the_package_nothing_is_traced() -> None:
     code = (
         "import sys; sys.modules['opentelemetry'] = None\n"
-        "import fanfold.models.model\nfrom fanfold.calls import CallBroker\nassert CallBroker.observe is None"
+        "import fanfold.models.model\nfrom fanfold.tracing import observer\nassert observer() is None"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

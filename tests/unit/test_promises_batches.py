@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from fanfold import Case, Study, Sweep
-from fanfold.calls import BROKER, Call, CallBroker, Reply
+from fanfold.calls import Call, CallBroker, Reply
+from fanfold.context import enter, leave
 from fanfold.events import Event, Notice
 from fanfold.limits import Limits
 from fanfold.models.batch.executor import THREADS, BatchExecutor
@@ -152,9 +153,9 @@ def _tokens(world: World) -> int:
             return Reply(text="")
 
     async def main() -> None:
-        before = BROKER.set(Noting())
+        before = enter(broker=Noting())
         await world.model.generate("0 0", max_tokens=5)
-        BROKER.reset(before)
+        leave(before)
 
     run_virtual(main())
     return seen[0]

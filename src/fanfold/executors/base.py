@@ -14,7 +14,6 @@ from fanfold.errors import ConfigError, ExecutorBroken, NoWayHome, PlaceLost
 if TYPE_CHECKING:
     import asyncio
     import concurrent.futures
-    from collections.abc import Awaitable
     from types import TracebackType
     from typing import Self
 
@@ -95,17 +94,8 @@ def checked_slots(slots: int, what: str) -> int:
     return slots
 
 
-#: In the process of a run: answers what one of its evaluations asks from elsewhere.  Called in that evaluation's
-#: context, on the run's event loop.
-ANSWER: contextvars.ContextVar[Callable[[Any], Awaitable[Any]] | None] = contextvars.ContextVar(
-    "fanfold_answer", default=None
-)
-
 #: Sends a request to the run that this process works for; the reply comes in the future.
 Home: TypeAlias = "Callable[[Any], concurrent.futures.Future[Any]]"
-
-#: True while something is being pickled for a worker, which can ask home: what must stay at home need not travel.
-LEAVING: contextvars.ContextVar[bool] = contextvars.ContextVar("fanfold_leaving", default=False)
 
 _home: Home | None = None
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from fanfold.context import here, within
 from fanfold.errors import ConfigError, NoWayHome, WorkerDied
-from fanfold.executors.base import ANSWER, LEAVING, Executor, checked_slots, name_of, no_worker
+from fanfold.executors.base import Executor, checked_slots, name_of, no_worker
 from fanfold.executors.worker import (
     ASK,
     CALL,
@@ -272,7 +273,7 @@ class _Worker:
 
 async def answered(request: bytes | bytearray) -> bytes:
     """What the run replies to a request of a worker, ready to travel; to be called in the evaluation's context."""
-    answer = ANSWER.get()
+    answer = here().answer
     try:
         if answer is None:
             raise NoWayHome("a model call in a worker process needs a run: make it inside a Study")
@@ -294,11 +295,8 @@ def _frame(kind: bytes, number: int, body: bytes) -> bytes:
 
 def packed(value: Any) -> bytes:
     """A function or arguments, pickled for a worker."""
-    leaving = LEAVING.set(True)
-    try:
+    with within(leaving=True):
         return dumps(value)
-    finally:
-        LEAVING.reset(leaving)
 
 
 def pickled(args: tuple[Any, ...], fn: Callable[..., Any]) -> bytes:

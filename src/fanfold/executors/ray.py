@@ -13,8 +13,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from fanfold.context import here
 from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, PlaceLost, WorkerDied
-from fanfold.executors.base import ANSWER, Caller, Executor, checked_slots, name_of, set_home
+from fanfold.executors.base import Caller, Executor, checked_slots, name_of, set_home
 from fanfold.executors.processes import THREAD_SETTINGS, answered, packed, pickled, value_of
 from fanfold.executors.worker import FUNCTIONS_KEPT, answer, dumps, settle
 
@@ -90,7 +91,7 @@ class Ray(Executor):
         if self._ray is None or not self._ray.is_initialized():  # or Ray would quietly start another one
             raise ExecutorBroken(f"{self.name} is not connected to Ray any more; finished work is kept. Start again")
         function = self._function(fn)
-        if self._post is None and ANSWER.get() is not None:
+        if self._post is None and here().answer is not None:
             self._post = _Post(self._ray)
         box = None if self._post is None else self._post.enter()
         call = self._task.remote([function], pickled(args, fn), box)

@@ -71,7 +71,7 @@ class Commits:
     """Writes rows in groups, so that each commit is as large as the disk is slow.
 
     One thread commits; everything else belongs to the event loop that puts.  The first commit that fails is the last:
-    its rows and all later ones fail with its error, so that the file never has a gap, and `failed` is called once.
+    its rows and all later ones fail with its error, which stays in `error`, so that the file never has a gap.
 
     A commit that is refused for the content of a row is made again row by row.  An evaluation or a call that cannot be
     written is left out, and its `then` is given RowRefused; any other would leave a gap, and the commit has failed.
@@ -79,8 +79,7 @@ class Commits:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.failed: Callable[[BaseException], None] = lambda error: None
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
         self._rows: _Rows = {}
         self._then: list[_Waiting] = []
         self._commit: asyncio.Future[Any] | None = None
@@ -92,9 +91,9 @@ class Commits:
 
     def put(self, statement: Insert, row: tuple[Any, ...], then: Then | None = None) -> None:
         """Write a row with the next commit; `then` is called when that is over."""
-        if self._error is not None:
+        if self.error is not None:
             if then is not None:
-                asyncio.get_running_loop().call_soon(then, self._error)
+                asyncio.get_running_loop().call_soon(then, self.error)
             return
         rows = self._rows.setdefault(statement, [])
         rows.append(row)
@@ -138,17 +137,16 @@ class Commits:
     def _committed(self, commit: asyncio.Future[_Refused], then: list[_Waiting]) -> None:
         self._commit = None
         self._writing, self._quick = False, time.monotonic() - self._began <= SLOW
-        self._error = asyncio.CancelledError() if commit.cancelled() else commit.exception()
-        if self._error is not None:
+        self.error = asyncio.CancelledError() if commit.cancelled() else commit.exception()
+        if self.error is not None:
             then, self._then, self._rows = then + self._then, [], {}
-            self.failed(self._error)
         else:
             # In the thread, not by a timer of the loop: whose clock may be a virtual one.
             self._commit = asyncio.get_running_loop().run_in_executor(self._thread, time.sleep, GATHER)
             self._commit.add_done_callback(self._gathered)
-        refused = commit.result() if self._error is None else {}
+        refused = commit.result() if self.error is None else {}
         for statement, place, callback in then:
-            callback(refused.get((statement, place)) if refused else self._error)
+            callback(refused.get((statement, place)) if refused else self.error)
 
     def _gathered(self, pause: asyncio.Future[None]) -> None:
         self._commit = None

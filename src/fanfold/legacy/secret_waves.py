@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fanfold.calls import ROUTE, Call, CallBroker, Reply, Route
+from fanfold.calls import Call, CallBroker, Reply, Route
+from fanfold.context import here, within
 from fanfold.errors import CallFailed
 from fanfold.events import EvaluationFinished, Event, Notice, RunStarted, RunStopped, Ticked
 from fanfold.ledger import Ledger
@@ -184,14 +185,10 @@ class Listening:
 
     async def __call__(self, game: Game, case: Case) -> Ok:
         self.log.begun(case)
-        route = ROUTE.get()
-        token = None if route is None else ROUTE.set(Overheard(route, self.log, case))
-        try:
+        route = here().route
+        with within(route=None if route is None else Overheard(route, self.log, case)):
             found: Ok = await self.evaluate(game, case)
             return found
-        finally:
-            if token is not None:
-                ROUTE.reset(token)
 
 
 @dataclass(slots=True)

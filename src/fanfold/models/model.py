@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from fanfold.calls import REHEARSAL, Call, Reply, Sent, ask, ask_sync, current_broker, waiting
+from fanfold.calls import Call, Reply, Sent, ask, ask_sync, current_broker, waiting
+from fanfold.context import here
 from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError
-from fanfold.executors.base import LEAVING
 from fanfold.limits import Limiter, Limits, Permit
 from fanfold.models.breaker import Breaker
 from fanfold.models.failures import Redirected, deserted, network_failure, redirected
@@ -26,11 +26,8 @@ from fanfold.models.pricing import Price
 from fanfold.models.providers.contract import Messages, Provider
 from fanfold.models.providers.reading import estimated, malformed
 from fanfold.models.retry import RetryPolicy, Tries
-from fanfold.models.telemetry import install
 from fanfold.models.transport import Transport
 from fanfold.redaction import know, redact_body
-
-install()
 
 #: Tokens assumed for a reply of unknown length, until the model has shown how long its replies are.
 OUTPUT_GUESS = 256
@@ -77,7 +74,7 @@ class Model:
             object.__setattr__(self, "_name_at_home", name)
             _AT_HOME[name] = self
         state = {each.name: getattr(self, each.name) for each in fields(self)}
-        if LEAVING.get():
+        if here().leaving:
             return _arrived, (name, {**state, "connect": _elsewhere, "key": None})
         try:
             pickle.dumps(self.connect)
@@ -172,19 +169,19 @@ class Model:
         place = (self.id, self.url, self.key, self.limits, self.connect)
         line = lines.get(place)
         if line is None:
-            stand_in = REHEARSAL.get()
+            stand_in = here().rehearsal
             transport = self.connect() if stand_in is None else stand_in(self)
             opened = line = lines[place] = ModelLine(transport, Limiter(self.limits), weakref.ref(loop))
-            here = current_broker()
+            broker = current_broker()
 
             async def close() -> None:
                 lines.pop(place, None)
                 opened.loop = _closed
                 if (used := opened.limiter.utilisation) is not None:
-                    here.metrics.utilisation[self.id] = round(used, 4)
+                    broker.metrics.utilisation[self.id] = round(used, 4)
                 await transport.close()
 
-            here.closers.append(close)
+            broker.closers.append(close)
         object.__setattr__(self, "_line", line)  # found at once by the next call
         return line
 

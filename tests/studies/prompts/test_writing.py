@@ -11,7 +11,8 @@ from typing import Any, get_args
 
 import pytest
 
-from fanfold.calls import BROKER, CallBroker
+from fanfold.calls import CallBroker
+from fanfold.context import enter, leave
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.ledger import Commits, Ledger
 from fanfold.models import Model, model
@@ -176,11 +177,11 @@ def with_ledger(path: Path, body: Callable[[], Awaitable[Any]]) -> Any:
         ledger = Ledger(path)
         commits = Commits(ledger)
         broker = CallBroker(ledger, commits)
-        before = BROKER.set(broker)
+        before = enter(broker=broker)
         try:
             return await body()
         finally:
-            BROKER.reset(before)
+            leave(before)
             await broker.close()
             await commits.flush()
             commits.close()

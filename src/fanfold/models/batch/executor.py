@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from fanfold.attempt import off_the_clock
-from fanfold.calls import ROUTE
+from fanfold.context import enter, leave
 from fanfold.errors import ConfigError, nearest
 from fanfold.executors import make
 from fanfold.executors.base import Executor, is_coroutine_function
@@ -124,13 +124,13 @@ class BatchExecutor(Executor):
     async def _seated(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         assert self._waves is not None, "use the executor in an `async with` block"
         seat = Seat(self._waves, self._takes)
-        before = ROUTE.set(seat)
+        before = enter(route=seat)
         self._waves.enter(seat)
         try:
             return await self._inner.run(fn, *args)
         finally:
             self._waves.exit(seat)
-            ROUTE.reset(before)
+            leave(before)
 
     def _takes(self, model: Model) -> bool:
         if model.provider.batches is None:

@@ -77,7 +77,7 @@ class BatchJournal:
     """
 
     def __init__(self, broker: CallBroker) -> None:
-        self._ledger, self._commits, self._run = broker.ledger, broker.commits, broker.run
+        self._ledger, self._commits, self._run = broker.replies.ledger, broker.replies.commits, broker.replies.run
 
     def open_places(self) -> dict[bytes, list[tuple[Batch, str]]]:
         """Where the calls of batches under way are: this run's, and those that other runs have submitted."""

@@ -103,7 +103,9 @@ class BatchLifecycle:
         """Take these calls, all for one endpoint, to the provider as one batch."""
         first = wave[0]
         tag = f"{self._prefix}-{secrets.token_hex(4)}"
-        batch = Batch(tag, self.broker.run, first.model.id, first.call.endpoint, "new", None, len(wave), self._now())
+        batch = Batch(
+            tag, self.broker.replies.run, first.model.id, first.call.endpoint, "new", None, len(wave), self._now()
+        )
         batch.waiting = {f"{tag}-{number}": parked for number, parked in enumerate(wave)}
         batch.ids = set(batch.waiting)
         self._tags.add(tag)
@@ -121,7 +123,9 @@ class BatchLifecycle:
         for task in tasks:
             task.cancel()
         ours = [
-            batch for batch in self._open if batch.run == self.broker.run and batch.waiting and batch.state != "new"
+            batch
+            for batch in self._open
+            if batch.run == self.broker.replies.run and batch.waiting and batch.state != "new"
         ]
         self.left += await asyncio.gather(*map(self._say_goodbye, sorted(ours, key=lambda batch: batch.created)))
         await asyncio.gather(*tasks, *self._ending, return_exceptions=True)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from fanfold.calls import FLIGHT, Call, CallBroker, Reply, Sent, waiting
+from fanfold.calls import Call, CallBroker, Reply, Sent, waiting
+from fanfold.context import here
 from fanfold.models.batch.journal import Parked
 from fanfold.models.batch.lifecycle import NO_BATCHES, BatchLifecycle
 from fanfold.models.batch.recovery import BatchTerms
@@ -112,7 +113,7 @@ class Waves:
 
     async def send(self, broker: CallBroker, model: Model, call: Call) -> Sent:
         lifecycle = self._lifecycle(broker)
-        if (flight := FLIGHT.get()) is not None and flight.taken_over:
+        if (flight := here().flight) is not None and flight.taken_over:
             await lifecycle.look_again()
         parked = Parked(call, model, self.loop.time(), self.loop.create_future())
         if not lifecycle.attach(parked):

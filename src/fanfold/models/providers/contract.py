@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fanfold.addresses import check_address, check_recipient
-from fanfold.calls import REHEARSAL, Reply
+from fanfold.calls import Reply
+from fanfold.context import here
 from fanfold.errors import CallFailed, ConfigError, nearest
 from fanfold.limits import Limits, Quota
 from fanfold.models.http import Http
@@ -130,7 +131,7 @@ class Provider(ABC):
         url = (url or self.default_url).rstrip("/")
         check_address(url)
         key = key or setting(self.key_variable)[0]
-        if key is None and url == self.default_url and REHEARSAL.get() is None:
+        if key is None and url == self.default_url and here().rehearsal is None:
             from fanfold.models.providers import free_model
 
             remedy = f"set {self.key_variable}, or use {free_model()}, which needs none"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from fanfold.calls import BROKER
+from fanfold.context import here
 from fanfold.errors import CallFailed
 from fanfold.studies.critic.feedback import Feedback, read
 from fanfold.texts import printable
@@ -71,11 +71,11 @@ class Human:
         try:
             return read(kind, await _beside(lambda: self._converse(query, responses, question, reading)))
         except NobodyThere as error:
-            here = BROKER.get()
+            broker = here().broker
             failure = CallFailed("no-feedback", f"{error}: {_INSTEAD}")
-            if here is None or here.halt is None:
+            if broker is None or broker.halt is None:
                 raise failure from error
-            here.halt(failure)
+            broker.halt(failure)
             await asyncio.get_running_loop().create_future()  # until the run, which is stopping, cancels us
             raise
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from fanfold.calls import REHEARSAL
+from fanfold.context import here
 from fanfold.ledger import RunView
 from fanfold.running import Go, Run
 from fanfold.studies.secrets.job_files import FILES, printable, write_job
@@ -34,7 +34,7 @@ class SecretsConclusion:
         figures = dict(found.figures)
         if self.remarks:
             sections.insert(0, Section("Models", "\n".join(self.remarks)))
-        if self.results is not None and REHEARSAL.get() is None:
+        if self.results is not None and here().rehearsal is None:
             played = records.clean + sum(records.apart.values())
             # Decided before anything is written, so that the files say how the job ended.
             status = "completed" if played == records.planned else "stopped"

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fanfold.calls import REHEARSAL, Reply
+from fanfold.calls import Reply
+from fanfold.context import here
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.models import Model, model
@@ -90,7 +91,7 @@ class GameEvaluator:
 
     @functools.cached_property
     def _ready(self) -> bool:
-        if self.results is not None and REHEARSAL.get() is None:
+        if self.results is not None and here().rehearsal is None:
             writable(self.results)
         return True
 

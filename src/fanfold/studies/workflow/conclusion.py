@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from fanfold.calls import REHEARSAL
 from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
 from fanfold.strategies.gp_ucb import Belief
@@ -146,7 +145,7 @@ class SearchConclusion:
             endings(told),
             family(told),
         ]
-        if self.results is not None and REHEARSAL.get() is None:
+        if self.results is not None and here().rehearsal is None:
             place = write(Path(self.results) / run.id, self._files(told))
             tensorboard.write(place, curves(told, self.threshold))
             figures["folder"] = str(place)

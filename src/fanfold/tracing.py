@@ -1,24 +1,28 @@
-"""OpenTelemetry spans of model calls."""
+"""OpenTelemetry spans of model calls, where the package `opentelemetry-api` is installed."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from fanfold.calls import REHEARSAL, Call, CallBroker, Send, Sent
+from fanfold.context import here
 from fanfold.errors import CallFailed
+from fanfold.flights import Call, Send, Sent
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
+#: Sends a call and tells a tracer about it.
+Observe: TypeAlias = "Callable[[Call, Send], Awaitable[Sent]]"
 
-def install() -> None:
-    """Trace calls if the package `opentelemetry-api` is installed; without it, tracing costs nothing."""
-    if importlib.util.find_spec("opentelemetry") is not None:
-        CallBroker.observe = staticmethod(traced)
+
+@functools.cache
+def observer() -> Observe | None:
+    """What traces calls; None without the package, so that tracing costs nothing."""
+    return None if importlib.util.find_spec("opentelemetry") is None else traced
 
 
 async def traced(call: Call, send: Send) -> Sent:
@@ -27,7 +31,7 @@ async def traced(call: Call, send: Send) -> Sent:
     The span also covers the wait for the limiter and all tries.  A rehearsed call is none.
     """
     tracer = _tracer()
-    if tracer is None or REHEARSAL.get() is not None:
+    if tracer is None or here().rehearsal is not None:
         return await send(call)
     from opentelemetry.trace import SpanKind, StatusCode
 

@@ -1,0 +1,128 @@
+"""The replies that a ledger keeps: found, shared with other runs on the file, written down with their payment."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, get_args
+
+import msgspec
+
+from fanfold.context import here
+from fanfold.errors import ConfigError
+from fanfold.flights import Call, Flight, Reply, Sent, waiting
+from fanfold.ledger import Claims, Commits, Insert, Ledger
+from fanfold.types import CacheMode
+
+#: How many keys of calls are kept in memory, to spare a look into the ledger for each new call.
+KNOWN_KEYS = 50_000
+#: Seconds between looks whether another run has done with a call: at first, and at most.
+LOOKS = (0.02, 0.5)
+
+
+class Replies:
+    """What a run knows of earlier replies, and which of its calls it alone may send, among all runs on one ledger.
+
+    Without a ledger nothing is known, and every call is the run's own.
+    """
+
+    def __init__(self, ledger: Ledger | None, commits: Commits | None, run: int | None, cache: CacheMode) -> None:
+        if cache not in get_args(CacheMode):
+            raise ConfigError(f"cache must be 'on', 'off', 'refresh' or 'offline', not {cache!r}")
+        self.ledger, self.commits, self.run = ledger, commits, run
+        self.cache = cache
+        #: Whether a reply in the ledger answers a call.
+        self.answers = ledger is not None and cache in ("on", "offline")
+        #: The keys of all calls in the ledger while they are few and all ours; None: the ledger must be asked.
+        self._known: set[bytes] | None = None
+        self._claims: Claims | None = None
+        self._opened = ledger is None
+
+    def find(self, key: bytes) -> Reply | None:
+        """The ledger's reply to a call; not asked for where it is known that there is none."""
+        if not self._opened:
+            self._open()
+        if self.ledger is None:
+            return None
+        if self._known is not None and key not in self._known:
+            if self._alone():
+                return None
+            self._known = None
+        if (text := self.ledger.reply(key)) is not None:
+            return msgspec.structs.replace(msgspec.json.decode(text, type=Reply), cost=0.0, cached=True)
+        return None
+
+    def take(self, key: bytes) -> bool:
+        """Claim a call that was not found; False where another run is at it, or may have brought its reply since."""
+        if not self._opened:
+            self._open()
+        return self._claims is None or (self._claims.take(key) and self._claims.alone())
+
+    async def taken(self, key: bytes) -> Reply | None:
+        """Wait until no other run is at this call; its reply if one of them brought it, else the call is claimed."""
+        claims, (pause, longest) = self._claims, LOOKS
+        assert claims is not None
+        while not claims.take(key):
+            with waiting("another run that makes the same call"):
+                await asyncio.sleep(pause)
+            pause = min(pause * 1.5, longest)
+            if (held := self.find(key)) is not None:
+                return held
+            flight: Flight | None = here().flight
+            if flight is not None:
+                flight.taken_over = True
+        held = None
+        try:
+            held = self.find(key)
+        except BaseException:
+            claims.release(key)
+            raise
+        if held is not None:
+            claims.release(key)
+        return held
+
+    def release(self, key: bytes) -> None:
+        if self._claims is not None:
+            self._claims.release(key)
+
+    async def keep(self, key: bytes, call: Call, sent: Sent, started: float) -> None:
+        """Write a reply and its payment down; return when both are safe."""
+        if self.commits is None:
+            return
+        if self._known is not None:
+            self._known.add(key)
+            if len(self._known) > KNOWN_KEYS:
+                self._known = None
+        self.commits.put(Insert.PAYMENT, self._payment(key, call, sent, started))  # in one commit with the reply
+        await self.commits.safe(Insert.CALL, self._row(key, call, sent, started))
+
+    def close(self) -> None:
+        """Let go of what is claimed."""
+        if self._claims is not None:
+            self._claims.close()
+
+    def _open(self) -> None:
+        """Before the first call: join the runs that make calls on this ledger now."""
+        self._opened = True
+        assert self.ledger is not None
+        if self.cache == "on" and not self.ledger.temporary:
+            self._claims = Claims(self.ledger.path)
+        # After that, so that nobody's reply can come between the look and the claim.
+        if self._alone() and not self.ledger.has_replies():
+            self._known = set()
+
+    def _alone(self) -> bool:
+        """Whether all replies that are not ours were in the ledger before our first call."""
+        assert self.ledger is not None
+        return self.ledger.temporary if self._claims is None else self._claims.alone()
+
+    def _row(self, key: bytes, call: Call, sent: Sent, started: float) -> tuple[Any, ...]:
+        reply = sent.reply
+        text = msgspec.json.encode(reply).decode()
+        usage = (reply.input_tokens, reply.output_tokens, reply.cost)
+        return (key, self.run, call.model, call.body, text, *usage, started, reply.seconds, sent.tries, sent.batch)
+
+    def _payment(self, key: bytes, call: Call, sent: Sent, started: float) -> tuple[Any, ...]:
+        reply = sent.reply
+        usage = (reply.cost, reply.input_tokens, reply.output_tokens, reply.cached_tokens, int(reply.estimated))
+        how = (reply.seconds, sent.tries, sent.batch, sent.why_full)
+        return (self.run, key, call.model, *usage, started, *how)

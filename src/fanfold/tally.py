@@ -1,0 +1,59 @@
+"""The running counts of a run, and its best result."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from fanfold.events import Progress
+from fanfold.types import Failed, Outcome, Result
+
+
+@dataclass(slots=True)
+class Tally:
+    """The running counts of a run, and its best result."""
+
+    asked: int = 0
+    told: int = 0
+    told_evaluations: int = 0
+    evaluations: int = 0
+    failures: int = 0
+    reused: int = 0
+    cost: float = 0.0
+    since_best: int = 0
+    best: Result[Any] | None = None
+    trace: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+
+    def count(self, outcome: Outcome) -> None:
+        self.evaluations += 1
+        self.failures += isinstance(outcome, Failed)
+        self.cost += outcome.cost
+
+    def tell(self, result: Result[Any], text: str, current: Result[Any] | None = None) -> None:
+        """Count a told trial; `current` is what it came to since, where failures of it were evaluated again."""
+        self.told += 1
+        self.told_evaluations += len(result.outcomes)
+        self.since_best += 1
+        self.trace.update(f"{result.number}\t{text}\t{result.score!r}\t{result.dropped}\n".encode())
+        if current is not None:
+            self.failures += len(current.failures) - len(result.failures)
+            self.cost += current.cost - result.cost
+            result = current
+        if result.complete and (self.best is None or (result.score or 0.0) > (self.best.score or 0.0)):
+            self.best, self.since_best = result, 0
+
+    def progress(self, cases: int, elapsed: float) -> Progress:
+        return Progress(
+            asked=self.asked,
+            told=self.told,
+            told_evaluations=self.told_evaluations,
+            cases=cases,
+            evaluations=self.evaluations,
+            failures=self.failures,
+            reused=self.reused,
+            cost=self.cost,
+            best=None if self.best is None else self.best.score,
+            since_best=self.since_best,
+            elapsed=elapsed,
+        )

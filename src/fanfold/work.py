@@ -1,0 +1,114 @@
+"""How cells are evaluated: the evaluator, its limits, its tries, and the key under which an outcome is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from fanfold.attempt import Abandoned, Backoff, attempt
+from fanfold.encoding import digest, encode
+from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
+from fanfold.evaluation import arguments, block_size, failure_of, for_blocks, for_one
+from fanfold.executors import Executor
+from fanfold.search_loop import Cell
+from fanfold.types import Case, Failed, Outcome
+
+#: A cell and the key under which its outcome is kept.
+Keyed: TypeAlias = "tuple[bytes, Cell[Any]]"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLimits:
+    """What bounds the evaluations of a run, and where finished results may be taken from."""
+
+    timeout: float | None = None
+    retries: int = 0
+    #: Seconds in which a call that was told to end may do so before it is abandoned.
+    grace: float = 5.0
+    #: `run`: equal cells of this run are evaluated once; `ledger`: of any run in the file; `never`: each time again.
+    reuse: str = "run"
+    #: How many evaluations in a row may fail in the same way; None: any number.
+    max_failures: int | None = None
+
+
+class Tried(NamedTuple):
+    """The outcomes of some cells, how often they were tried, and whether the last try had to be left behind."""
+
+    outcomes: list[Outcome]
+    tries: int
+    abandoned: bool = False
+
+
+class EvaluationFailed(Exception):
+    """Carries a failed outcome through `attempt`, which judges exceptions."""
+
+    def __init__(self, outcome: Failed) -> None:
+        super().__init__(outcome.message)
+        self.outcome = outcome
+
+
+class Work:
+    """An evaluator and the limits of its evaluations."""
+
+    def __init__(self, evaluate: Any, fingerprint: str, cases: Sequence[Case], limits: WorkLimits) -> None:
+        self.limits = limits
+        self._evaluate = evaluate
+        self._fingerprint = fingerprint
+        self._cases: Mapping[str, bytes] = {case.id: digest(encode(case, f"case {case.id!r}")) for case in cases}
+        self._one, self._block = for_one(evaluate), for_blocks(evaluate)
+        #: How many cells an evaluator takes at once.
+        self.most_cells = 1 if self._block is None else block_size(evaluate)
+
+    def key(self, cell: Cell[Any]) -> bytes:
+        return digest(self._fingerprint, cell.text, self._cases[cell.case.id])
+
+    async def evaluate(self, cells: Sequence[Keyed], executor: Executor, time: Callable[[], float] | None) -> Tried:
+        """Evaluate a cell, or a block of them, as often as its limits allow; `time` is what its clock goes by.
+
+        A single cell that fails is a `Failed` outcome.  What is raised is the place's doing, or a block's that failed
+        as a whole.
+        """
+        limits, tries = self.limits, 0
+
+        async def call() -> list[Outcome]:
+            nonlocal tries
+            tries += 1
+            if self._block is not None and len(cells) > 1:
+                return list(await executor.run(self._block, [self._arguments(cell) for _, cell in cells]))
+            outcome = await executor.run(self._one, *self._arguments(cells[0][1]))
+            if isinstance(outcome, Failed) and outcome.kind == "error" and tries <= limits.retries:
+                raise EvaluationFailed(outcome)
+            return [outcome]
+
+        again = self.again if len(cells) == 1 else None
+        timeout = limits.timeout and limits.timeout * len(cells)
+        try:
+            outcomes = await attempt(call, again=again, timeout=timeout, time=time, grace=limits.grace)
+        except (ExecutorBroken, ConfigError, PlaceLost):
+            raise
+        except Exception as error:
+            if len(cells) > 1:
+                raise
+            return Tried([self._failure(error, tries)], tries, isinstance(error, Abandoned))
+        return Tried(outcomes, tries)
+
+    def again(self, error: Exception, n: int) -> float | None:
+        """A worker that died is given a second try elsewhere; other failures as many as the study allows.
+
+        What is the place's fault uses up no tries: the dispatcher looks for another place.
+        """
+        if isinstance(error, ExecutorBroken | ConfigError | PlaceLost):
+            return None
+        tries = self.limits.retries + 1
+        return Backoff(max(2, tries) if isinstance(error, WorkerDied) else tries)(error, n)
+
+    def _failure(self, error: Exception, tries: int) -> Failed:
+        if isinstance(error, TimeoutError):
+            return Failed("timeout", f"no answer within {self.limits.timeout:g} s")
+        if isinstance(error, WorkerDied):
+            return Failed("worker-died", f"{error} (tried {tries} times)")
+        return failure_of(error)
+
+    def _arguments(self, cell: Cell[Any]) -> tuple[Any, ...]:
+        return arguments(self._evaluate, cell.trial.candidate, cell.case, cell.previous)
