@@ -67,8 +67,8 @@ def build(view: RunView, rows: Rows, library: str | None) -> Any:
     """A data frame of the library, or of the first that is installed."""
     if library not in (None, "pandas", "polars"):
         raise ConfigError(f"a frame is one of 'pandas' or 'polars', not {library!r}")
-    kinds = columns_of(view, rows)
     table = [flat(row) for row in rows_of(view, rows)]
+    kinds = columns_of(view, rows)
     columns = {name: [fitted(row.get(name), kind) for row in table] for name, kind in kinds.items()}
     for name in ("pandas", "polars") if library is None else (library,):
         try:

@@ -44,6 +44,7 @@ Which: TypeAlias = Literal["all", "told", "open", "complete", "dropped", "failed
 #: Rows are read in pages, each in full: a reader that pauses inside a query keeps a run on the same file from clearing
 #: its write-ahead log.
 PAGE = 1000
+LATEST_MARK = 2**63 - 1
 QUANTILES = (0.5, 0.9, 0.99)
 
 
@@ -135,7 +136,7 @@ class RunView:
 
     def notes(self) -> list[Note]:
         """What the run told its user, in order."""
-        return self._notes(0, math.inf)
+        return self._notes(0, LATEST_MARK)
 
     # -- trials ------------------------------------------------------------------------------------------------------
 
@@ -373,7 +374,7 @@ class RunView:
         places = {share: math.ceil(share * count) - 1 for share in QUANTILES} if count else {}
         return {share: self.ledger.one(sql, (self.id, model, place))[0] for share, place in places.items()}
 
-    def _notes(self, since: float, until: float) -> list[Note]:
+    def _notes(self, since: int, until: int) -> list[Note]:
         sql = "SELECT at, text FROM note WHERE run = ? AND seq > ? AND seq <= ? ORDER BY seq, rowid"
         return [Note(*row) for row in self.ledger.read(sql, (self.id, since, until))]
 
