@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
+
 import click
 import pytest
+from click.testing import Result
 
 from fanfold.cli.run import run
 from fanfold.cli.target import fields_of
-from fanfold.plugins import studies
+from fanfold.config import range_name
+from fanfold.errors import ConfigError
+from fanfold.plugins import find_study, studies
 
 #: Fields that mean what the command's own option of that name means.
 SHARED = {"seed", "target"}
@@ -22,3 +28,17 @@ def test_no_field_is_hidden_by_an_option_of_the_command(name: str) -> None:
         assert field.help, f"{name}.{field.name} has no help"
         if field.name == "target":
             assert field.type == "a number or none", f"{name}.target is not a score"
+
+
+@pytest.mark.parametrize("name", sorted(studies()))
+def test_declared_ranges_are_checked_by_python_too_and_shown_in_help(name: str, fanfold: Callable[..., Result]) -> None:
+    config = find_study(name).config
+    ranged = [field for field in dataclasses.fields(config) if field.metadata.get("range")]
+    assert ranged, f"{name} declares no range"
+    for field in ranged:
+        limits = field.metadata["range"]
+        below = limits.get("least", limits.get("above", 0)) - 1
+        with pytest.raises(ConfigError, match=f"^{field.name} must be"):
+            config(**{field.name: below})
+    help = " ".join(fanfold("run", name, "--help").stdout.split())
+    assert range_name(ranged[0].metadata["range"]) in help

@@ -11,11 +11,12 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from fanfold.config import Settings, option
 from fanfold.encoding import derive_seed
-from fanfold.errors import ConfigError, nearest
+from fanfold.errors import ConfigError
 from fanfold.plugins import StudyPlugin
 from fanfold.space import Float, Space
 from fanfold.stop import MaxTrials
@@ -60,30 +61,23 @@ FUNCTIONS: dict[str, tuple[Callable[[Sequence[float]], float], float]] = {
 
 
 @dataclass(frozen=True)
-class FunctionsConfig:
+class FunctionsConfig(Settings):
     """Which function is minimised, and how long."""
 
-    function: Literal["sphere", "rastrigin", "ackley", "rosenbrock", "griewank"] = field(
-        default="rastrigin", metadata={"help": "the function to minimise"}
+    function: Literal["sphere", "rastrigin", "ackley", "rosenbrock", "griewank"] = option(
+        "rastrigin", "the function to minimise"
     )
-    dimensions: int = field(default=5, metadata={"help": "how many numbers a candidate has"})
-    trials: int = field(default=600, metadata={"help": "how many candidates are evaluated"})
-    population: int = field(default=40, metadata={"help": "how many candidates a generation has"})
-    shifts: int = field(
-        default=3, metadata={"help": "how many shifted copies of the function a candidate is scored on"}
-    )
-    delay: float = field(default=0.0, metadata={"help": "seconds each evaluation sleeps, to imitate an expensive one"})
-    seed: int = field(default=0, metadata={"help": "the seed of the shifts and of the search"})
+    dimensions: int = option(5, "how many numbers a candidate has", least=1)
+    trials: int = option(600, "how many candidates are evaluated", least=1)
+    population: int = option(40, "how many candidates a generation has", least=4)
+    shifts: int = option(3, "how many shifted copies of the function a candidate is scored on", least=1)
+    delay: float = option(0.0, "seconds each evaluation sleeps, to imitate an expensive one", least=0)
+    seed: int = option(0, "the seed of the shifts and of the search")
 
     def __post_init__(self) -> None:
-        if self.function not in FUNCTIONS:
-            raise ConfigError(f"there is no function {self.function!r}{nearest(self.function, FUNCTIONS)}")
-        least = {"dimensions": 2 if self.function == "rosenbrock" else 1, "trials": 1, "population": 4, "shifts": 1}
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)!r}")
-        if not 0 <= self.delay < math.inf:
-            raise ConfigError(f"delay must be a number of seconds of at least 0, not {self.delay!r}")
+        super().__post_init__()
+        if self.function == "rosenbrock" and self.dimensions < 2:
+            raise ConfigError(f"dimensions must be at least 2 for rosenbrock, not {self.dimensions!r}")
 
 
 @dataclass(frozen=True)

@@ -2,49 +2,43 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from fanfold.addresses import check_address
-from fanfold.config import option
+from fanfold.config import Settings, option
 from fanfold.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class EvolutionaryParams:
+class EvolutionaryParams(Settings):
     """How the population of prompts is kept and renewed."""
 
-    population_size: int = option(10, "prompts in the population")
-    elite_size: int = option(2, "best prompts that are never replaced")
-    mutation_rate: float = option(0.3, "how likely each section of a child is changed")
-    crossover_rate: float = option(0.5, "how likely a child has two parents")
-    evolution_interval: int = option(5, "answered queries between two generations")
-    min_improvement: float = option(0.01, "what counts as a better best fitness")
-    patience: int = option(5, "generations without a better one after which evolution stops")
+    population_size: int = option(10, "prompts in the population", least=1)
+    elite_size: int = option(2, "best prompts that are never replaced", least=0)
+    mutation_rate: float = option(0.3, "how likely each section of a child is changed", least=0, most=1)
+    crossover_rate: float = option(0.5, "how likely a child has two parents", least=0, most=1)
+    evolution_interval: int = option(5, "answered queries between two generations", least=1)
+    min_improvement: float = option(0.01, "what counts as a better best fitness", least=0)
+    patience: int = option(5, "generations without a better one after which evolution stops", least=1)
 
     def __post_init__(self) -> None:
-        _at_least(self, population_size=1, elite_size=0, evolution_interval=1, patience=1)
-        _between(self, mutation_rate=(0.0, 1.0), crossover_rate=(0.0, 1.0), min_improvement=(0.0, math.inf))
+        super().__post_init__()
         if self.elite_size > self.population_size:
             raise ConfigError(f"elite_size {self.elite_size} is more than population_size {self.population_size}")
 
 
 @dataclass(frozen=True)
-class ActorCriticParams:
+class ActorCriticParams(Settings):
     """How responses are made, chosen and learnt from."""
 
-    num_candidates: int = option(5, "responses to every query, one of which is shown")
-    update_interval: int = option(10, "answered queries between two updates of the actor")
-    exploration: float = option(0.1, "how much is tried out at first; it fades as evidence grows")
-
-    def __post_init__(self) -> None:
-        _at_least(self, num_candidates=1, update_interval=1)
-        _between(self, exploration=(0.0, 1.0))
+    num_candidates: int = option(5, "responses to every query, one of which is shown", least=1)
+    update_interval: int = option(10, "answered queries between two updates of the actor", least=1)
+    exploration: float = option(0.1, "how much is tried out at first; it fades as evidence grows", least=0, most=1)
 
 
 @dataclass(frozen=True)
-class RewardWeights:
+class RewardWeights(Settings):
     """What the parts of the reward count."""
 
     lambda_feedback: float = option(1.0, "weight of the feedback")
@@ -53,43 +47,40 @@ class RewardWeights:
     lambda_tokens: float = option(-0.001, "weight of every token written")
     lambda_safety: float = option(-1.0, "weight of what is unsafe in a response")
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not math.isfinite(value):
-                raise ConfigError(f"{name} must be a finite number, not {value!r}")
-
 
 @dataclass(frozen=True)
-class CriticConfig:
+class CriticConfig(Settings):
     """What is asked, who answers, who judges, and how it is learnt from."""
 
     model: str = option("local/smollm2", "the model that answers, as provider/name")
     base_url: str | None = option(None, "an OpenAI-compatible server that serves it")
     queries: str | None = option(None, "a file of queries: lines of text, or JSON lines with a `query`; none: our own")
-    total: int = option(60, "queries answered in all; a shorter list is gone through again")
+    total: int = option(60, "queries answered in all; a shorter list is gone through again", least=1)
     feedback: str = option("rules", "who judges: rules, human, judge:MODEL, simulated, or module:function")
     ask: Literal["score", "rating", "thumbs", "pair"] = option("score", "what is asked for; a pair shows two responses")
     prompts: tuple[str, ...] = option((), "prompts to begin with; the rest is composed")
     evolution: EvolutionaryParams = field(default_factory=EvolutionaryParams)
     actor_critic: ActorCriticParams = field(default_factory=ActorCriticParams)
     reward: RewardWeights = field(default_factory=RewardWeights)
-    bootstrap_queries: int = option(20, "first queries, with prompts in turn and a blind choice, to seed the critic")
+    bootstrap_queries: int = option(
+        20, "first queries, with prompts in turn and a blind choice, to seed the critic", least=0
+    )
     critic: bool = option(True, "whether the critic's expectations are used")
     actor: Literal["learned", "random"] = option("learned", "who chooses what is shown")
     evolve: bool = option(True, "whether the population evolves")
-    temperatures: tuple[float, ...] = option((0.3, 0.7, 1.0), "sampling temperatures the actor chooses from")
-    max_tokens: int = option(128, "length limit of a response")
-    concurrent: int = option(1, "queries under way at once; more is faster and learns from older feedback")
+    temperatures: tuple[float, ...] = option(
+        (0.3, 0.7, 1.0), "sampling temperatures the actor chooses from", least=0, most=2
+    )
+    max_tokens: int = option(128, "length limit of a response", least=1)
+    concurrent: int = option(1, "queries under way at once; more is faster and learns from older feedback", least=1)
     fitness_threshold: float = option(0.5, "at the end, prompts with less fitness than this are dropped")
     seed: int = option(0, "of the search")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_address(self.base_url or "")
-        _at_least(self, total=1, bootstrap_queries=0, max_tokens=1, concurrent=1)
-        if not self.temperatures or not all(0 <= value <= 2 for value in self.temperatures):
-            raise ConfigError(f"temperatures must be one or more numbers from 0 to 2, not {self.temperatures!r}")
-        if not math.isfinite(self.fitness_threshold):
-            raise ConfigError(f"fitness_threshold must be a finite number, not {self.fitness_threshold!r}")
+        if not self.temperatures:
+            raise ConfigError("temperatures is empty: give one or more numbers from 0 to 2")
         if self.ask == "pair" and self.actor_critic.num_candidates < 2:
             raise ConfigError("ask='pair' shows two responses: set actor_critic.num_candidates to 2 or more")
         if self.actor_critic.num_candidates > self.evolution.population_size:
@@ -97,15 +88,3 @@ class CriticConfig:
                 f"actor_critic.num_candidates is {self.actor_critic.num_candidates} and evolution.population_size only "
                 f"{self.evolution.population_size}: every candidate response has a prompt of its own"
             )
-
-
-def _at_least(settings: Any, **least: int) -> None:
-    for name, low in least.items():
-        if getattr(settings, name) < low:
-            raise ConfigError(f"{name} must be at least {low}, not {getattr(settings, name)!r}")
-
-
-def _between(settings: Any, **limits: tuple[float, float]) -> None:
-    for name, (low, high) in limits.items():
-        if not low <= getattr(settings, name) <= high:
-            raise ConfigError(f"{name} must be from {low:g} to {high:g}, not {getattr(settings, name)!r}")

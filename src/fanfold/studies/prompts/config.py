@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fanfold.addresses import check_address
-from fanfold.config import option
+from fanfold.config import Settings, option
 from fanfold.errors import ConfigError, nearest
 from fanfold.limits.values import PRESETS
 from fanfold.strategies.generations import Convergence
@@ -17,7 +17,7 @@ Preset = Literal["adaptive", "conservative", "balanced", "aggressive"]
 
 
 @dataclass(frozen=True)
-class PromptsConfig:
+class PromptsConfig(Settings):
     """A task, the models that are asked, how prompts are bred, and how many problems they are scored on."""
 
     task: str = option("city", "a built-in task, or a file (.jsonl, .csv, .parquet), or hf:dataset:config:split")
@@ -31,8 +31,8 @@ class PromptsConfig:
     unsafe: bool = option(False, "grade code also where the sandbox lacks a guard: it can then do what you can")
     seeds: tuple[str, ...] = option((), "prompts to begin with (in a TOML file); none: the task's own")
     seeds_file: str | None = option(None, "a text file of prompts to begin with, separated by lines of ---")
-    trials: int = option(64, "prompts to try")
-    population: int = option(12, "prompts in a generation")
+    trials: int = option(64, "prompts to try", least=1)
+    population: int = option(12, "prompts in a generation", least=2)
     elites: int = option(3, "prompts kept from one generation to the next, with their scores")
     form: Literal["clauses", "words"] = option(
         "clauses", "what is bred: clauses in sections, or lists of 3 to 50 words"
@@ -48,32 +48,34 @@ class PromptsConfig:
     mutation_rate: float = option(0.5, "how strongly prompts are changed, at first")
     adaptive: bool = option(True, "whether the mutation rate follows success")
     steady: bool = option(False, "no generations and no waiting: each prompt is bred from the best so far")
-    window: int | None = option(None, "prompts being scored at once; none: 4, or when steady the strategy's own")
+    window: int | None = option(
+        None, "prompts being scored at once; none: 4, or when steady the strategy's own", least=1
+    )
     schedule: Literal["racing", "all"] = option("racing", "racing drops a prompt once it is proven behind")
-    error: float = option(0.05, "probability with which racing may drop a prompt that is as good as the best")
-    step: int = option(4, "problems a prompt is raced on at a time")
+    error: float = option(
+        0.05, "probability with which racing may drop a prompt that is as good as the best", above=0, below=1
+    )
+    step: int = option(4, "problems a prompt is raced on at a time", least=1)
     examples: int | float = option(8, "problems that may be shown as examples (a number, or below 1 a share)")
     train: int | float = option(24, "problems that prompts are scored on during the search")
     validation: int | float = option(24, "problems on which the winner is chosen among the finalists")
     held_out: int | float = option(60, "problems on which the winner is scored once, at the end")
-    finalists: int = option(3, "prompts that are compared on the validation problems")
-    max_examples: int = option(4, "examples in a prompt, at most")
+    finalists: int = option(3, "prompts that are compared on the validation problems", least=1)
+    max_examples: int = option(4, "examples in a prompt, at most", least=0)
     max_words: int = option(120, "words in a prompt besides its examples, at most")
-    max_tokens: int | None = option(None, "tokens of a reply, at most; none: as the task says")
-    temperature: float = option(0.0, "of the model that is asked")
+    max_tokens: int | None = option(None, "tokens of a reply, at most; none: as the task says", least=1)
+    temperature: float = option(0.0, "of the model that is asked", least=0)
     objectives: tuple[str, ...] = option(("accuracy",), "accuracy, cost, length, ...; several: a Pareto front")
     weights: tuple[float, ...] | None = option(None, "of the objectives: one fitness instead of a Pareto front")
     target: float | None = option(None, "stop once a prompt scores this; none: 1, where accuracy is all that counts")
-    patience: int | None = option(None, "stop after so many prompts without a better one")
+    patience: int | None = option(None, "stop after so many prompts without a better one", least=1)
     preset: Preset = option("adaptive", "how hard the API is used")
-    concurrent: int | None = option(None, "calls in flight; none: as the preset says")
+    concurrent: int | None = option(None, "calls in flight; none: as the preset says", least=1)
     seed: int = option(0, "of the search and of the split of the problems")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_address(self.base_url or "")
-        for name, least in (("trials", 1), ("population", 2), ("finalists", 1), ("max_examples", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)!r}")
         if not self.model:
             raise ConfigError("model is empty: name at least one, such as local/smollm2")
         if len(set(self.model)) < len(self.model):
