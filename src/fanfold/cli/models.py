@@ -231,7 +231,7 @@ def batches(ledger: str, cancel: str | None) -> None:
     """List the provider batches that a ledger knows, newest first.
 
     With --cancel, one of them is ended early at its provider; what it has done by then is charged, and a resumed run
-    takes it and goes on with the rest.
+    collects it and continues with the rest.
     """
     from dataclasses import asdict
 

@@ -52,7 +52,7 @@ class NeuroConfig(Settings):
     epochs: int = option(18, "epochs of a network that gets to the last rung", least=1)
     rungs: int = option(3, "rungs of successive halving up to those epochs; 1: every network gets all of them", least=1)
     eta: int = option(
-        3, "the best 1/eta of the networks go on to the next rung, which has eta times the epochs", least=2
+        3, "the best 1/eta of the networks continue to the next rung, which has eta times the epochs", least=2
     )
     prefilter: bool = option(False, "a rung before the first that trains nothing: who looks hopeless goes at once")
     epoch_patience: int | None = option(None, "end a training after so many epochs without gain; none: never", least=1)
