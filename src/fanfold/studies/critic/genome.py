@@ -6,6 +6,9 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fanfold.config import load_toml
 
 SECTIONS = ("system_role", "tone", "constraints", "examples", "format")
 #: More clauses than this in one section contradict each other more often than they help.
@@ -43,47 +46,7 @@ class Prompt:
 
 Bank = Mapping[str, tuple[str, ...]]
 
-BANK: Bank = {
-    "system_role": (
-        "You are a helpful assistant.",
-        "You are a patient teacher who explains things to beginners.",
-        "You are an experienced specialist who answers other specialists.",
-        "You are a practical friend who has done this many times.",
-        "You are an editor who values every word.",
-        "You are a careful adviser who weighs both sides.",
-    ),
-    "tone": (
-        "Be warm and encouraging.",
-        "Be formal and precise.",
-        "Be plain and matter-of-fact.",
-        "Be playful and vivid.",
-        "Speak to the reader directly.",
-        "Stay neutral and do not flatter.",
-    ),
-    "constraints": (
-        "Answer in one or two short sentences.",
-        "Explain thoroughly, with the reasons.",
-        "Say what you are not sure of.",
-        "Give numbers and quantities where you can.",
-        "Mention the most common mistake.",
-        "Do not repeat the question.",
-        "Leave out everything that was not asked for.",
-    ),
-    "examples": (
-        "Add one concrete example.",
-        "Q: What is a sonnet? A: A poem of fourteen lines.",
-        "Q: How do I dry herbs? A: 1. Tie them in bunches. 2. Hang them in the shade. 3. Wait two weeks.",
-        "Q: Tea or coffee? A: - Tea: milder, cheaper. - Coffee: stronger, quicker.",
-    ),
-    "format": (
-        "Answer in numbered steps.",
-        "Answer in bullet points.",
-        "Answer in flowing prose without lists.",
-        "Begin with the answer itself in one line.",
-        "End with a short summary.",
-        "End with a question that moves the reader on.",
-    ),
-}
+BANK: Bank = {name: tuple(bank) for name, bank in load_toml(Path(__file__).with_name("clauses.toml")).items()}
 
 
 def compose(bank: Bank, rng: random.Random) -> Prompt:

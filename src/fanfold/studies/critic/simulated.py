@@ -21,99 +21,25 @@ import math
 import random
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from fanfold.config import load_toml
 from fanfold.encoding import derive_seed
 
-TECHNICAL = (
-    "database index", "network router", "tax return", "rental contract", "solar inverter", "heat pump", "spreadsheet",
-    "soldering iron", "oscilloscope", "insurance policy", "pension plan", "backup server", "gear box", "microscope",
-    "mortgage", "combustion engine", "circuit breaker", "patent application",
-)  # fmt: skip
-HOMELY = (
-    "sourdough bread", "tomato plants", "knitted scarf", "puppy", "moving house", "birthday party", "guitar chords",
-    "watercolours", "vegetable soup", "garden pond", "bird feeder", "picnic basket", "apple pie", "campfire",
-    "origami", "herb garden", "lullaby", "kite",
-)  # fmt: skip
-SUBJECTS = TECHNICAL + HOMELY
-WORDINGS: Mapping[str, tuple[str, ...]] = {
-    "instruct": (
-        "How do I get started with a {}?",
-        "Walk me through my first {}.",
-        "I want to set up a {} this weekend.",
-        "What are the steps to take care of a {}?",
-        "Getting a {} right: what comes first, what comes next?",
-    ),
-    "fact": (
-        "What is a {}?",
-        "Who came up with the {}?",
-        "Is a {} expensive these days?",
-        "Since when do people have a {}?",
-        "Tell me the typical age of a {}.",
-    ),
-    "compare": (
-        "Should I take a {} or a {}?",
-        "What speaks for a {}, what for a {}?",
-        "I am torn: {} on one side, {} on the other.",
-        "What is the difference between a {} and a {}?",
-    ),
-    "comfort": (
-        "My {} went wrong and I feel stupid.",
-        "I am worried about my {}.",
-        "I keep failing with the {}, it is embarrassing.",
-        "Everybody laughs at my {}.",
-    ),
-    "create": (
-        "Write a few lines about a {} for a card.",
-        "I need a slogan with a {} in it.",
-        "A {} walks into a bar: go on.",
-        "Compose a toast to the {}.",
-    ),
-}
+_WORLD = load_toml(Path(__file__).with_name("simulated.toml"))
+TECHNICAL = tuple(_WORLD["technical"])
+SUBJECTS = (*TECHNICAL, *_WORLD["homely"])
+WORDINGS: Mapping[str, Sequence[str]] = _WORLD["wordings"]
+TASTE: Mapping[str, Mapping[str, float]] = _WORLD["taste"]
 _READINGS = tuple(
     (kind, re.compile(".+".join(re.escape(part) for part in wording.split("{}")), re.IGNORECASE))
     for kind, wordings in WORDINGS.items()
     for wording in wordings
 )
 
-#: What a reader likes about a text, by kind of question and by subject.
-TASTE: Mapping[str, Mapping[str, float]] = {
-    "instruct": {"steps": 1.2, "points": 0.3, "short": -0.5, "figures": 0.4, "direct": -0.2},
-    "fact": {"direct": 1.0, "short": 0.8, "steps": -0.6, "points": -0.4, "unsure": -0.3},
-    "compare": {"points": 1.2, "unsure": 0.4, "short": -0.5, "steps": -0.3, "asks": 0.2},
-    "comfort": {"warm": 1.1, "asks": 0.6, "steps": -0.4, "points": -0.7, "formal": -0.6},
-    "create": {"vivid": 1.2, "steps": -0.8, "points": -0.7, "figures": -0.3, "short": 0.3},
-    "technical": {"formal": 0.5, "figures": 0.4, "warm": -0.3},
-    "homely": {"warm": 0.4, "example": 0.4, "formal": -0.5},
-    "always": {"subject": 0.8, "wanders": -0.8},
-}
 STEEPNESS, MIDDLE = 1.6, 1.3
 NOISE, CARELESS = 0.12, 0.05
-
-#: What words in a system prompt ask for, and how strongly they are heard.
-_ASKS: tuple[tuple[str, str, float], ...] = (
-    (r"numbered|step by step|\b1\. ", "steps", 1.0),
-    (r"bullet|: - ", "points", 1.0),
-    (r"prose|without lists", "prose", 1.0),
-    (r"short sentences|every word|briefly|leave out|fourteen lines", "short", 0.9),
-    (r"thorough|beginners|reasons", "long", 0.9),
-    (r"warm|encourag|friend\b", "warm", 1.0),
-    (r"formal|precise|specialist", "formal", 1.0),
-    (r"playful|vivid", "vivid", 1.0),
-    (r"not sure|both sides", "unsure", 0.9),
-    (r"numbers|quantit", "figures", 1.0),
-    (r"example\b", "example", 1.0),
-    (r"answer itself|matter-of-fact", "direct", 0.9),
-    (r"with a question", "asks", 1.0),
-)
-#: What the writer tends to without being asked.
-_HABITS: Mapping[str, Mapping[str, float]] = {
-    "instruct": {"steps": 0.25},
-    "fact": {"direct": 0.2, "figures": 0.15},
-    "compare": {"points": 0.2, "unsure": 0.15},
-    "comfort": {"warm": 0.2},
-    "create": {"vivid": 0.15},
-}
 
 
 def planted_queries(many: int, seed: int = 0) -> list[str]:
@@ -154,10 +80,10 @@ def _intents(system: str, kind: str, temperature: float, rng: random.Random) -> 
     obedience = 0.95 - 0.25 * temperature
     asked = {
         intent
-        for pattern, intent, heard in _ASKS
+        for pattern, intent, heard in _WORLD["asks"]
         if re.search(pattern, system, re.I) and _chance(obedience * heard, rng)
     }
-    habits = {intent for intent, share in _HABITS[kind].items() if _chance(share, rng)}
+    habits = {intent for intent, share in _WORLD["habits"][kind].items() if _chance(share, rng)}
     vivid = {"vivid"} if _chance(0.35 * max(0.0, temperature - 0.4), rng) else set()
     return asked | habits | vivid
 
@@ -175,27 +101,6 @@ def _chance(share: float, rng: random.Random) -> bool:
     return rng.random() < share
 
 
-_PLAIN = (
-    "A {s} needs some attention at the beginning.",
-    "Most people see the {s} as a matter of habit.",
-    "The {s} depends on the place and the season.",
-    "One looks at the {s} from the outside first.",
-    "Much about a {s} is easier than it seems.",
-    "The rest follows from the purpose of the {s}.",
-    "Some parts of a {s} wear out sooner than others.",
-    "A look at the {s} of a neighbour tells a lot.",
-)
-_ACTIONS = (
-    "Choose a quiet place for the {s}.", "Collect what the {s} needs.", "Check the {s} once more.",
-    "Let the {s} rest.", "Compare the {s} with the plan.", "Write down what changed.", "Repeat it the next day.",
-)  # fmt: skip
-_VIVID = (
-    "Oh, the {s} hums like a summer night!", "Picture a {s} dancing through silver rain!",
-    "The {s} laughs, and the whole street laughs along!", "A {s} glitters where yesterday only dust was!",
-)  # fmt: skip
-_WANDERING = ("Trains were late that winter.", "My uncle collects stamps from islands.", "The harbour smells of tar.")
-
-
 def _write(query: str, intents: set[str], temperature: float, rng: random.Random) -> str:
     subjects = subjects_of(query)
 
@@ -203,7 +108,7 @@ def _write(query: str, intents: set[str], temperature: float, rng: random.Random
         return sentence.format(s=rng.choice(subjects))
 
     sentences = 2 if "short" in intents else 8 if "long" in intents else 4
-    body = [say(rng.choice(_VIVID if "vivid" in intents else _PLAIN)) for _ in range(sentences)]
+    body = [say(rng.choice(_WORLD["vivid"] if "vivid" in intents else _WORLD["plain"])) for _ in range(sentences)]
     if "formal" in intents:
         body.insert(1, "Regarding the details, the following shall therefore apply accordingly.")
     if "unsure" in intents:
@@ -213,12 +118,12 @@ def _write(query: str, intents: set[str], temperature: float, rng: random.Random
     if "example" in intents:
         body.append(say("For example, a {s} of a friend lasted for years."))
     wandering = 0.05 + 0.3 * max(0.0, temperature - 0.5)
-    body += [rng.choice(_WANDERING) for _ in range(2) if _chance(wandering, rng)]
+    body += [rng.choice(_WORLD["wandering"]) for _ in range(2) if _chance(wandering, rng)]
     parts = [say("In short: the {s}, yes.")] if "direct" in intents else []
     if "warm" in intents:
         parts.append("I am glad you ask, and do not worry, you will do great.")
     if "steps" in intents or "points" in intents:
-        items = [say(action) for action in rng.sample(_ACTIONS, min(len(_ACTIONS), sentences))]
+        items = [say(action) for action in rng.sample(_WORLD["actions"], min(len(_WORLD["actions"]), sentences))]
         items += body[sentences:]
         marks = (f"{i}." for i in range(1, 20)) if "steps" in intents else ("-" for _ in range(20))
         parts += [f"{mark} {item}" for mark, item in zip(marks, items)]
@@ -250,7 +155,7 @@ def qualities(query: str, response: str) -> dict[str, float]:
         "direct": float(lines[0].startswith("In short") or (many < 20 and len(lines) == 1)),
         "asks": float(response.rstrip().endswith("?")),
         "subject": sum(subject in response for subject in subjects) / len(subjects),
-        "wanders": min(1.0, sum(sentence in response for sentence in _WANDERING) / 2),
+        "wanders": min(1.0, sum(sentence in response for sentence in _WORLD["wandering"]) / 2),
     }
 
 

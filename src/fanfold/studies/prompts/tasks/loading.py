@@ -14,7 +14,7 @@ from fanfold.studies.prompts.tasks.builtin import BUILTIN
 from fanfold.studies.prompts.tasks.grading import grader as make_grader
 from fanfold.studies.prompts.tasks.grading import options_of, right_option
 from fanfold.studies.prompts.tasks.sources import Row, rows_of
-from fanfold.studies.prompts.tasks.task import Grader, Problem, Task
+from fanfold.studies.prompts.tasks.task import Grader, Problem, Task, tupled
 
 #: What the fields of a problem are usually called, the likeliest first.
 USUAL: Mapping[str, tuple[str, ...]] = {
@@ -56,7 +56,7 @@ def load(
         if any(named.values()):
             raise ConfigError(f"the task {name!r} ships with Fanfold: its fields are known, leave input=, answer= out")
         task = BUILTIN[name]()
-        changes = _tupled(settings) | ({} if grader is None else {"grader": make_grader(grader)})
+        changes = tupled(settings) | ({} if grader is None else {"grader": make_grader(grader)})
         return replace(task, problems=task.problems[:limit], **changes)
     if not name.startswith("hf:") and not Path(name).suffix and len(Path(name).parts) <= 1:
         raise ConfigError(f"there is no task {name!r}{nearest(name, BUILTIN)} (or give a file, or hf:NAME:SPLIT)")
@@ -68,21 +68,7 @@ def load(
     if grader is None:
         grader = word = _guess(problems)
         said += f"; graded as {word}"
-    return Task(
-        **{"name": _stem(name), **_tupled(settings)}, problems=problems, grader=make_grader(grader), source=said
-    )
-
-
-def _tupled(settings: dict[str, Any]) -> dict[str, Any]:
-    """Lists, as TOML has them, as the tuples that `Task` holds."""
-    found: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
-    }
-    if "labels" in found:
-        found["labels"] = tuple((str(one), str(other)) for one, other in found["labels"])
-    if "clauses" in found:
-        found["clauses"] = {section: tuple(clauses) for section, clauses in found["clauses"].items()}
-    return found
+    return Task(**{"name": _stem(name), **tupled(settings)}, problems=problems, grader=make_grader(grader), source=said)
 
 
 def _stem(name: str) -> str:

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from fanfold.config import load_toml
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, nearest
 
 #: The sections of a prompt that a task may offer clauses for.
 SECTIONS = ("role", "instruction", "cue", "format")
-#: What input and answer may be called, and what may be said, where a task says nothing better.
-LABELS = (("Question", "Answer"), ("Input", "Output"), ("Text", "Answer"), ("Q", "A"))
-CLAUSES: Mapping[str, tuple[str, ...]] = {
-    "role": ("You are a careful expert.", "You are a helpful assistant.", "You are a teacher who never guesses."),
-    "instruction": (
-        "Answer the question.",
-        "Read the text and give the answer.",
-        "Solve the problem.",
-        "Give the correct answer to each question.",
-        "Look at the examples and continue in the same way.",
-    ),
-    "cue": ("Let's think step by step.", "Read carefully.", "Check the answer before you give it.", "Be brief."),
-    "format": (
-        "Reply with the answer only.",
-        "Answer on one line.",
-        "Give the final answer and nothing else.",
-        "Do not explain.",
-    ),
-}
+#: The settings of the tasks that ship with Fanfold, and under `usual` those of a task that says nothing better.
+SETTINGS = load_toml(Path(__file__).with_name("data") / "tasks.toml")
 
 #: How large a part of a split is: a number of problems, or a share of all of them.
 Size: TypeAlias = int | float
+
+
+def tupled(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists, as TOML has them, as the tuples that `Task` holds."""
+    made: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
+    if "labels" in made:
+        made["labels"] = tuple((str(one), str(other)) for one, other in made["labels"])
+    if "clauses" in made:
+        made["clauses"] = {section: tuple(clauses) for section, clauses in made["clauses"].items()}
+    return made
+
+
+_USUAL = tupled(SETTINGS.pop("usual"))
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ class Task:
     problems: tuple[Problem, ...]
     grader: Grader
     description: str = ""
-    labels: tuple[tuple[str, str], ...] = LABELS
-    clauses: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: CLAUSES)
+    labels: tuple[tuple[str, str], ...] = field(default_factory=lambda: _USUAL["labels"])
+    clauses: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _USUAL["clauses"])
     seeds: tuple[str, ...] = ()
     max_tokens: int = 64
     stop: tuple[str, ...] = ()
