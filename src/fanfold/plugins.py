@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from fanfold.errors import ConfigError, MissingExtra, nearest
+from fanfold.errors import ConfigError, FanfoldError, MissingExtra, nearest
 
 if TYPE_CHECKING:
     import click
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 GROUP = "fanfold.studies"
 
 Settings = TypeVar("Settings")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def find_study(name: str) -> StudyPlugin[Any]:
             f"the study {name!r} of the package {package!r} cannot be imported ({type(error).__name__}: {error}): "
             f"install what it needs, or upgrade {package!r}"
         ) from error
-    plugin: StudyPlugin[Any] | None = loaded if isinstance(loaded, StudyPlugin) else _from_module(loaded)
+    plugin = _from_module(loaded)
     if plugin is None or not dataclasses.is_dataclass(plugin.config) or not callable(plugin.build):
         raise ConfigError(
             f"the study {name!r} of the package {package!r} cannot be used: {entry.value!r} must be a "
@@ -135,7 +137,27 @@ def find_study(name: str) -> StudyPlugin[Any]:
     return plugin
 
 
+def presentation_of(meta: Mapping[str, Any]) -> Presentation:
+    """How the study of a recorded run shows its results; an empty one where that study is not installed."""
+    target = meta.get("target")
+    try:
+        return find_study(target).shown if isinstance(target, str) and target in studies() else Presentation()
+    except FanfoldError:
+        return Presentation()
+
+
+def described(describe: Callable[[T], R] | None, value: T) -> R | None:
+    """What a study makes of a recorded value; None where it has no words for it, or another version wrote the value."""
+    try:
+        return None if describe is None else describe(value)
+    except Exception:
+        return None
+
+
 def _from_module(module: Any) -> StudyPlugin[Any] | None:
+    """The plugin itself, that of a module, or one made of a module as version 0.1 had them."""
+    if isinstance(plugin := getattr(module, "plugin", module), StudyPlugin):
+        return plugin
     config, build = getattr(module, "Config", None), getattr(module, "study", None)
     if config is None or build is None:
         return None

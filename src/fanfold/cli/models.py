@@ -10,6 +10,7 @@ import click
 
 from fanfold.cli.options import assumptions, rehearsal_options, run_flags
 from fanfold.cli.output import (
+    complete_target,
     duration,
     examples,
     first_line,
@@ -130,7 +131,7 @@ def _usage_row(usage: Usage) -> list[str]:
         "fanfold estimate my_study.py --executor batch:openai --sample 20 --json",
     ),
 )
-@click.argument("target_", metavar="TARGET")
+@click.argument("target_", metavar="TARGET", shell_complete=complete_target)
 @click.argument("flags", metavar="[FIELDS]...", nargs=-1, type=click.UNPROCESSED)
 @run_flags(planned=True)
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Trials to rehearse.  [by the study's window]")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from fanfold.redaction import redact
 from fanfold.texts import duration as duration
@@ -72,6 +73,14 @@ def _complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: st
     except Exception:
         return []  # a completion that fails must not disturb the person who types
     return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_target(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of installed studies; where none fits, the shell completes names of files."""
+    from fanfold.plugins import studies
+
+    names = [CompletionItem(name) for name in studies() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
 
 
 def machine_readable(ctx: click.Context | None = None) -> bool:

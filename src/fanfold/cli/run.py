@@ -13,6 +13,7 @@ import click
 from fanfold.cli.options import ShellOptions, assumptions, rehearsal_options, run_flags, shell_options, with_values
 from fanfold.cli.output import (
     colourless,
+    complete_target,
     duration,
     examples,
     ledger_option,
@@ -71,7 +72,7 @@ def _field_help(field: Any) -> str:
         "fanfold run functions --help            (with the study's own fields)",
     ),
 )
-@click.argument("target_", metavar="TARGET")
+@click.argument("target_", metavar="TARGET", shell_complete=complete_target)
 @click.argument("flags", metavar="[FIELDS]...", nargs=-1, type=click.UNPROCESSED)
 @run_flags()
 @click.option("--rehearse", is_flag=True, help="Predict time and cost with simulated models: nothing is sent or kept.")
@@ -211,14 +212,16 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> None:
         figures = {} if done.summary is None else dict(done.summary.figures)
         paid = {"unpriced": money.unpriced, "money": dataclasses.asdict(money)}
         print_json({**head, **counts, **paid, "trace": done.trace, "summary": figures})
-    from fanfold.cli.show import pretty, say_summary
+    from fanfold.cli.show import say_candidate, say_headline, say_summary
 
+    meta = done.ledger.run(done.id).meta
     say(f"{done.id} stopped: {done.reason}")
+    say_headline(meta, done.summary)
     if best is None:
         say("no candidate has a complete result; the failures are in `fanfold show`")
     else:
         say(f"best {number(best.score)}, trial {best.number}")
-        say(pretty(candidate))
+        say_candidate(meta, candidate)
     own = progress.cost > money.cost * (1 + 1e-9)  # what evaluators say themselves; the rest is in the lines of money
     cost = f", cost {number(progress.cost)}" if own else ""
     say(

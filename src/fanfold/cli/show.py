@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +27,7 @@ from fanfold.cli.output import (
 
 if TYPE_CHECKING:
     from fanfold.ledger import RunInfo, RunView, TrialRow
-    from fanfold.summary import Summary
+    from fanfold.summary import Section, Summary
 
 
 @click.command(epilog=examples("fanfold runs", "fanfold runs --ledger runs.db --json"))
@@ -134,9 +136,11 @@ def _say_head(view: RunView) -> None:
     cases = view.progress().cases
     say(f"Searched by {identity.get('strategy')} over {cases} cases{target}, seed {identity.get('seed')}")
     say(", ".join(f"{metric.label} {metric.text}" for metric in metrics(view)))
+    say_headline(info.meta, view.summary())
 
 
 def _say_best(view: RunView) -> None:
+    from fanfold.plugins import described, presentation_of
     from fanfold.types import Failed
 
     best = next(view.trials(order="best", which="complete", count=1, blobs=False), None)
@@ -144,32 +148,60 @@ def _say_best(view: RunView) -> None:
         say("\nNo trial has a complete result yet")
         return
     say(f"\nBest: {number(best.score)}, trial {best.number}")
-    say(pretty(best.candidate))
+    say_candidate(view.info.meta, best.candidate)
     outcomes = view.outcomes(best.number)
     say(f"\nIts cases{f' (the first 20 of {len(outcomes)})' if len(outcomes) > 20 else ''}")
-    rows = [
-        [case, outcome.kind if isinstance(outcome, Failed) else number(outcome.score)]
-        for case, outcome in list(outcomes.items())[:20]
-    ]
-    say(table(["case", "score"], rows, ["score"]))
+    describe, rows = presentation_of(view.info.meta).cell, []
+    for case, outcome in list(outcomes.items())[:20]:
+        if isinstance(outcome, Failed):
+            rows.append([case, outcome.kind, ""])
+            continue
+        section = described(describe, outcome.data)
+        words = "" if section is None else section.text or "; ".join(" ".join(map(str, row)) for row in section.rows)
+        rows.append([case, number(outcome.score), first_line(words, 80)])
+    say(table(["case", "score", ""], rows, ["score"]))
+
+
+def say_headline(meta: Mapping[str, Any], summary: Summary | None) -> None:
+    """The study's own sentence about a run, if it has one."""
+    from fanfold.plugins import described, presentation_of
+
+    if summary is not None and (text := described(presentation_of(meta).headline, summary.figures)):
+        say(text)
+
+
+def say_candidate(meta: Mapping[str, Any], candidate: Any) -> None:
+    """A candidate as its study shows it, else as the value it is."""
+    from fanfold.plugins import described, presentation_of
+
+    section = described(presentation_of(meta).candidate, candidate)
+    if section is None:
+        say(pretty(candidate))
+    else:
+        say(textwrap.indent(section.text, "  "))
+        _say_rows(section)
 
 
 def say_summary(summary: Summary | None) -> None:
     """The sections of a study's conclusion."""
-    from fanfold.summary import cell_text
-
     for section in summary.sections if summary is not None else ():
         say(f"\n{section.title}")
         if section.text:
             say(section.text)
-        if section.rows:
-            rows = [[cell_text(cell) for cell in row] for row in section.rows]
-            numeric = [
-                column
-                for at, column in enumerate(section.columns)
-                if all(row[at] is None or isinstance(row[at], int | float) for row in section.rows)
-            ]
-            say(table(list(section.columns), rows, right=numeric))
+        _say_rows(section)
+
+
+def _say_rows(section: Section) -> None:
+    from fanfold.summary import cell_text
+
+    if section.rows:
+        rows = [[cell_text(cell) for cell in row] for row in section.rows]
+        numeric = [
+            column
+            for at, column in enumerate(section.columns)
+            if all(row[at] is None or isinstance(row[at], int | float) for row in section.rows)
+        ]
+        say(table(list(section.columns), rows, right=numeric))
 
 
 def pretty(candidate: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 from fanfold.errors import ConfigError
 from fanfold.files import replacing
 from fanfold.ledger import Ledger, MatrixSlice, RunView, TrialRow
+from fanfold.plugins import Presentation, described, presentation_of
 from fanfold.redaction import redact
 from fanfold.report.chart import line_chart, score_chart
 from fanfold.report.metrics import metrics
-from fanfold.summary import Summary, cell_text
+from fanfold.summary import Section, cell_text
 from fanfold.texts import number
 
 TOP = 30
@@ -75,7 +77,8 @@ def write_report(ledger: Ledger | str | Path, run_name: str, path: str | Path) -
 def page(view: RunView) -> str:
     """The whole document."""
     info, best = view.info, list(view.trials(order="best", which="complete", count=TOP, blobs=False))
-    name = escape(info.name)
+    name, presented, summary = escape(info.name), presentation_of(info.meta), view.summary()
+    headline = None if summary is None else described(presented.headline, summary.figures)
     parts = [
         "<!doctype html>",
         f'<html lang="en"><head><meta charset="utf-8"><title>{name} · Fanfold</title>',
@@ -84,10 +87,11 @@ def page(view: RunView) -> str:
         f"<style>{_STYLE}</style></head><body>",
         f"<h1>{name}</h1>",
         f"<p>{escape(view.status)}{escape(f': {info.reason}') if info.reason else ''}</p>",
+        *([f"<p>{escape(headline)}</p>"] if headline else []),
         _numbers(view),
         *(f"<p>{escape(line)}</p>" for line in view.costs().lines()),
-        *_best(best),
-        *_summary(view.summary()),
+        *_best(best, presented),
+        *_summary(summary.sections if summary is not None else ()),
         "<h2>Scores in the order of telling</h2>",
         f'<div class="box">{score_chart(view, info.trials)}</div>',
         *_heat(view, best),
@@ -104,18 +108,22 @@ def _numbers(view: RunView) -> str:
     return f'<div class="numbers">{"".join(cells)}</div>'
 
 
-def _best(trials: Sequence[TrialRow]) -> list[str]:
+def _best(trials: Sequence[TrialRow], presented: Presentation) -> list[str]:
     if not trials:
         return ["<h2>Best candidate</h2>", "<p>No trial has finished completely.</p>"]
     head = f"<h2>Best candidate <small>trial {trials[0].number}</small></h2>"
-    return [head, f"<pre>{_pretty(trials[0].candidate)}</pre>"]
+    section = described(presented.candidate, trials[0].candidate)
+    if section is None:
+        return [head, f"<pre>{_pretty(trials[0].candidate)}</pre>"]
+    return [head, *_summary([replace(section, title="")])]
 
 
-def _summary(summary: Summary | None) -> list[str]:
+def _summary(sections: Iterable[Section]) -> list[str]:
     """The sections of a study's conclusion; what is long is folded away."""
     parts = []
-    for section in summary.sections if summary is not None else ():
-        parts.append(f"<h2>{escape(section.title)}</h2>")
+    for section in sections:
+        if section.title:
+            parts.append(f"<h2>{escape(section.title)}</h2>")
         if section.text:
             parts.append(f"<pre>{escape(section.text)}</pre>")
         if chart := line_chart(section.curves, section.across):
