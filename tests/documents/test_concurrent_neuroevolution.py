@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.legacy import neuroevolution
 from fanfold.legacy.neuro_settings import as_dict, as_genome
-from fanfold.legacy.neuroevolution import CONFIG, HybridNeuroevolution, Record
+from fanfold.legacy.neuroevolution import CONFIG, HybridNeuroevolution, generations_of
 from fanfold.studies.neuro import evaluator
 from fanfold.studies.neuro.genome import Conv, NetworkSpace, key, random_genome, valid
 from fanfold.types import Result, Trial
@@ -285,14 +285,14 @@ def test_the_search_ends_at_the_threshold_or_when_the_best_stays_the_same(monkey
         search = evolution(max_generations=5, num_epochs=1)
         search.evolve()
         assert len(search.generation_stats) == 3 and "varied by less" in search.reason
-    record = Record(search.settings)
+    record = generations_of(search.settings)
     for generation in range(3):
         record.tell(Result(Trial(generation, None), 0.9 + 0.001 * generation, {}))
         record.close()
-    assert record.converged is not None
+    assert record.reason is not None
     record.tell(Result(Trial(3, None), 0.95, {}))
     record.close()
-    assert record.converged is None
+    assert record.reason is None
 
 
 def test_results_are_written_on_request() -> None:

@@ -7,38 +7,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fanfold.config import option
+from fanfold.config import Settings, option
 from fanfold.errors import ConfigError
+from fanfold.strategies.generations import Convergence
+from fanfold.studies import neuro
 from fanfold.studies.neuro.genome import Conv, Dense, Genome, NetworkSpace, key, repair
 from fanfold.studies.neuro.strategy import Spread
 
 
 @dataclass(frozen=True)
-class Settings:
+class NotebookSettings(Settings):
     """Every documented key of `CONFIG`, with its documented default."""
 
-    population_size: int = option(10, "networks in a generation")
-    max_generations: int = option(30, "generations at most")
+    population_size: int = option(10, "networks in a generation", least=2)
+    max_generations: int = option(30, "generations at most", least=1)
     fitness_threshold: float = option(99.9, "stop once a network has this accuracy in per cent")
     concurrent_models: int = option(2, "networks trained at a time; 1: one after another")
-    max_concurrent_models: int = option(4, "the most that concurrent_models may be")
-    base_mutation_rate: float = option(0.35, "probability that a gene is changed, at a middling spread of fitness")
-    mutation_rate_min: float = option(0.10, "the least that it is lowered to where networks differ much")
-    mutation_rate_max: float = option(0.80, "the most that it is raised to where they are alike")
+    max_concurrent_models: int = option(4, "the most that concurrent_models may be", least=1)
+    base_mutation_rate: float = option(0.35, "chance that a gene is changed, at a middling spread", least=0, most=1)
+    mutation_rate_min: float = option(0.10, "the least of it, where networks differ much", least=0, most=1)
+    mutation_rate_max: float = option(0.80, "the most of it, where they are alike", least=0, most=1)
     current_mutation_rate: float = option(0.35, "the rate in use; kept up to date by the search")
-    crossover_rate: float = option(0.99, "share of networks with two parents")
-    elite_percentage: float = option(0.2, "share of a generation that is kept, with its fitness")
+    crossover_rate: float = option(0.99, "share of networks with two parents", least=0, most=1)
+    elite_percentage: float = option(0.2, "share of a generation that is kept, with its fitness", least=0, below=1)
     dataset: Literal["MNIST", "CIFAR10", "CUSTOM"] = option("MNIST", "what is read where no loaders are given")
     num_channels: int = option(1, "of the images; the loaders' own count")
     px_h: int = option(28, "height of the images; the loaders' own count")
     px_w: int = option(28, "width of the images; the loaders' own count")
     num_classes: int = option(10, "classes; the loaders' own count")
-    batch_size: int = option(128, "images in a step")
-    test_split: float = option(0.35, "share of a CUSTOM dataset that is kept for the test")
-    num_epochs: int = option(12, "epochs of a network, at most")
+    batch_size: int = option(128, "images in a step", least=2)
+    test_split: float = option(0.35, "share of a CUSTOM dataset that is kept for the test", least=0, below=1)
+    num_epochs: int = option(12, "epochs of a network, at most", least=1)
     learning_rate: float = option(0.01, "not used: every genome has its own")
-    early_stopping_patience: int = option(1000, "steps of an epoch, at most")
-    epoch_patience: int = option(3, "stop training after so many epochs without ...")
+    early_stopping_patience: int = option(1000, "steps of an epoch, at most", least=1)
+    epoch_patience: int = option(3, "stop training after so many epochs without ...", least=1)
     improvement_threshold: float = option(0.2, "... a gain of this many per cent in accuracy")
     min_conv_layers: int = option(1, "convolutions, at least")
     max_conv_layers: int = option(7, "convolutions, at most")
@@ -51,25 +53,12 @@ class Settings:
     dataset_path: str | None = option(None, "where the files of the dataset are")
 
     def __post_init__(self) -> None:
-        least = {"population_size": 2, "max_generations": 1, "max_concurrent_models": 1, "num_epochs": 1}
-        least |= {"batch_size": 2, "early_stopping_patience": 1, "epoch_patience": 1}
-        for name, low in least.items():
-            if getattr(self, name) < low:
-                raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
-        for name in ("base_mutation_rate", "mutation_rate_min", "mutation_rate_max", "crossover_rate"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} must be from 0 to 1, not {getattr(self, name)}")
-        for name in ("elite_percentage", "test_split"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be from 0 to below 1, not {getattr(self, name)}")
-        pairs = [(f"min_{name}", f"max_{name}") for name in ("conv_layers", "fc_layers", "filters", "fc_nodes")]
+        super().__post_init__()
+        pairs = [(f"min_{name}", f"max_{name}") for name in _BOUNDED]
         for least_name, most_name in [*pairs, ("mutation_rate_min", "mutation_rate_max")]:
             low, high = getattr(self, least_name), getattr(self, most_name)
             if low > high:
                 raise ConfigError(f"{least_name}={low} is more than {most_name}={high}")
-
-    def _bounds(self, name: str) -> tuple[int, int]:
-        return getattr(self, f"min_{name}"), getattr(self, f"max_{name}")
 
     @property
     def at_once(self) -> int:
@@ -86,17 +75,45 @@ class Settings:
 
     @property
     def space(self) -> NetworkSpace:
-        return dataclasses.replace(
-            NetworkSpace.original(),
-            conv_layers=self._bounds("conv_layers"),
-            filters=self._bounds("filters"),
-            dense_layers=self._bounds("fc_layers"),
-            nodes=self._bounds("fc_nodes"),
+        bounds = {
+            ours: (getattr(self, f"min_{name}"), getattr(self, f"max_{name}"))
+            for ours, name in zip(("conv_layers", "filters", "dense_layers", "nodes"), _BOUNDED)
+        }
+        return dataclasses.replace(NetworkSpace.original(), **bounds)
+
+    def study(self, until: Convergence, seed: int) -> neuro.NeuroConfig:
+        """The same search in the words of the study."""
+        space = {each.name: getattr(self.space, each.name) for each in dataclasses.fields(NetworkSpace)}
+        return neuro.NeuroConfig(
+            trials=self.population_size * self.max_generations,
+            population=self.population_size,
+            elites=self.elites,
+            crossover_rate=self.crossover_rate,
+            mutation_rate=max(self.base_mutation_rate, 1e-9),
+            adaptive="spread",
+            mutation_range=(self.mutation_rate_min, self.mutation_rate_max),
+            fresh_share=0.0,
+            until=until,
+            inherit=False,
+            target=self.fitness_threshold / 100,
+            epochs=self.num_epochs,
+            rungs=1,
+            epoch_patience=self.epoch_patience,
+            epoch_gain=self.improvement_threshold / 100,
+            batch_size=self.batch_size,
+            max_batches=self.early_stopping_patience,
+            engine="sequential" if self.at_once == 1 else "threads",
+            concurrent=self.at_once,
+            results=None,
+            seed=seed,
+            **space,
         )
 
 
+#: What has a least and a most, in the documented words.
+_BOUNDED = ("conv_layers", "filters", "fc_layers", "fc_nodes")
 #: The settings as the document has them: a dict to change before it is handed over.
-CONFIG: dict[str, Any] = dataclasses.asdict(Settings())
+CONFIG: dict[str, Any] = dataclasses.asdict(NotebookSettings())
 
 
 def as_dict(genome: Genome, fitness: float = 0.0) -> dict[str, Any]:

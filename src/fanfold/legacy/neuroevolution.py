@@ -7,7 +7,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,106 +16,23 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.events import Event, RunStopped, TrialTold
 from fanfold.files import write_files
-from fanfold.legacy.neuro_settings import CONFIG, Settings, as_dict, as_genome
+from fanfold.legacy.neuro_settings import CONFIG, NotebookSettings, as_dict, as_genome
 from fanfold.running import Run
-from fanfold.stop import Never, Target
-from fanfold.strategies import Genetic, Sweep
+from fanfold.stop import Never
+from fanfold.strategies import Sweep
+from fanfold.strategies.generations import Convergence, GenerationRecord, Generations
 from fanfold.studies import neuro
 from fanfold.studies.neuro.data import Data, from_loaders, load
 from fanfold.studies.neuro.export import Classifier, best
-from fanfold.studies.neuro.genome import Individual, NetworkSpace, describe, individual_of, key, random_genome
-from fanfold.studies.neuro.strategy import NeuroBreeder
+from fanfold.studies.neuro.genome import Individual, describe, individual_of, key, random_genome
 from fanfold.study import Study
 from fanfold.types import Result
 
-__all__ = ["CONFIG", "Evolution", "HybridNeuroevolution", "Record"]
+__all__ = ["CONFIG", "HybridNeuroevolution"]
 
 #: The best fitness of so many generations must differ by this many per cent, or the search has converged.
 GENERATIONS, GAIN = 3, 0.5
 DATASETS = {"MNIST": "mnist", "CIFAR10": "cifar10"}
-
-
-@dataclass
-class Record:
-    """What happened, generation by generation, from results in the order of telling."""
-
-    settings: Settings
-    stats: list[dict[str, Any]] = field(default_factory=list)
-    members: list[Result[Any]] = field(default_factory=list)
-    #: What the first network that failed said.
-    failure: str | None = None
-
-    def tell(self, result: Result[Any]) -> None:
-        self.members.append(result)
-        for failed in result.failures.values():
-            self.failure = self.failure or failed.message
-
-    def close(self) -> dict[str, Any]:
-        """The generation is complete: its figures.  The best stay for the next."""
-        fitnesses = [percent(member) for member in self.members]
-        known = sorted((m.number, m.score) for m in self.members if m.score is not None)[
-            -self.settings.population_size :
-        ]
-        self.stats.append(
-            {
-                "generation": len(self.stats),
-                "avg_fitness": statistics.fmean(fitnesses),
-                "max_fitness": max(fitnesses),
-                "min_fitness": min(fitnesses),
-                "std_fitness": statistics.pstdev(fitnesses),
-                "mutation_rate": self.settings.spread.rate(
-                    self.settings.base_mutation_rate, [score for _, score in known]
-                ),
-                "failed": sum(member.score is None for member in self.members),
-            }
-        )
-        ranked = sorted((m for m in self.members if m.complete), key=lambda member: (-percent(member), member.number))
-        self.members = ranked[: self.settings.elites]
-        return self.stats[-1]
-
-    @property
-    def converged(self) -> str | None:
-        last = [each["max_fitness"] for each in self.stats[-GENERATIONS:]]
-        if len(last) == GENERATIONS and max(last) - min(last) < GAIN:
-            return f"the best fitness varied by less than {GAIN} per cent over {GENERATIONS} generations"
-        return None
-
-
-class Evolution(Genetic):
-    """The engine's genetic search with the documented rates, which also ends when the best fitness stays the same."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(
-            breeder=NeuroBreeder(
-                settings.space, settings.crossover_rate, fresh_share=0.0, inherit=False, spread=settings.spread
-            ),
-            population=settings.population_size,
-            elites=settings.elites,
-            tournament=3,
-            mutation_rate=max(settings.base_mutation_rate, 1e-9),
-            adaptive=False,
-            generations=settings.max_generations,
-        )
-        self._record = Record(settings)
-        self._over = False
-
-    def ask(self, n: int) -> list[Any]:
-        before = self.generation
-        candidates = [] if self._over else super().ask(n)
-        # A new generation is bred once all of the last has been told: that one is complete now.
-        if self.generation > before > 0:
-            self._record.close()
-            if self._record.converged is not None:
-                self._over = True
-                return []
-        return candidates
-
-    def tell(self, result: Result[Any]) -> None:
-        super().tell(result)
-        self._record.tell(result)
-
-    def origin(self, candidate: Any) -> Any:
-        return {**(super().origin(candidate) or {}), "generation": self.generation}
 
 
 class HybridNeuroevolution:
@@ -124,7 +40,7 @@ class HybridNeuroevolution:
 
     Networks are chosen by their accuracy on a share `validation` of the training images, and the best is scored once
     on the test loader (`test_accuracy`).  `concurrent_models` networks are trained at a time, which changes how long it
-    takes and nothing else.  With a `ledger` file, `evolve(run="name")` goes on where a run of that name stopped.
+    takes and nothing else.  With a `ledger` file, `evolve(run="name")` continues where a run of that name stopped.
 
     Afterwards there are `best_individual`, `generation_stats`, `fitness_history`, `population` (genomes as dicts),
     `network` (the best network, with `save(folder)`) and `reason`.  `say` is told what is going on, line by line.
@@ -143,7 +59,7 @@ class HybridNeuroevolution:
     ) -> None:
         if not isinstance(config, Mapping):
             raise ConfigError(f"config must be a dict such as CONFIG, not {config!r:.80}")
-        self.settings = from_mapping(Settings, config, "CONFIG")
+        self.settings = from_mapping(NotebookSettings, config, "CONFIG")
         self.say, self.seed, self._ledger = say, seed, ledger
         self.data = _data(self.settings, train_loader, test_loader, validation, seed)
         self.config = {**dataclasses.asdict(self.settings), "concurrent_models": self.settings.at_once}
@@ -180,22 +96,11 @@ class HybridNeuroevolution:
 
     def evolve(self, run: str | None = None) -> dict[str, Any]:
         """Search to the end, and give the best genome."""
-        at_once, began = self.settings.at_once, time.perf_counter()
-        self.say(_mode(at_once))
-        search = dataclasses.replace(
-            self._study(at_once), strategy=Evolution(self.settings), stop=Target(self.settings.fitness_threshold / 100)
-        )
-        done = self._run(search, at_once, run)
+        began = time.perf_counter()
+        done = self._run(self._study(self.settings.at_once), self.settings.at_once, run)
         with done.ledger:
-            record, generation = Record(self.settings), 1
-            for result in done.results():
-                while (result.trial.origin or {}).get("generation", generation) > generation:
-                    record.close()
-                    generation += 1
-                record.tell(result)
-            self.population = [as_dict(individual_of(each.candidate).genome, percent(each)) for each in record.members]
-            record.close()
-            self._conclude(record, done)
+            generations = generations_of(self.settings, done.results())
+            self._conclude(generations, done)
         self.execution_time = time.perf_counter() - began
         assert self.best_individual is not None
         return self.best_individual
@@ -222,74 +127,69 @@ class HybridNeuroevolution:
     def _evaluated(self, at_once: int) -> list[float]:
         if not self.population:
             self.initialize_population()
-        self.say(_mode(at_once))
         candidates = [Individual(as_genome(each, self.settings.space)) for each in self.population]
         sweep = dataclasses.replace(self._study(at_once), strategy=Sweep(candidates), stop=Never(), conclude=None)
-        record = Record(self.settings)
         done = self._run(sweep, at_once, None)
         with done.ledger:
             results = sorted(done.results(), key=lambda result: result.number)
         for genome, result in zip(self.population, results):
-            record.tell(result)
             genome["fitness"] = percent(result)
         leader = max(self.population, key=lambda genome: float(genome["fitness"]))
         if self.best_individual is None or leader["fitness"] > self.best_individual["fitness"]:
             self.best_individual = dict(leader)
-        self.generation_stats.append({**record.close(), "generation": len(self.generation_stats)})
+        (record,) = generations_of(self.settings, results).records
+        self.generation_stats.append({**_stats(self.settings, record), "generation": len(self.generation_stats)})
         return [genome["fitness"] for genome in self.population]
 
     def _study(self, at_once: int) -> Study[Individual]:
-        settings = self.settings
-        space = {each.name: getattr(settings.space, each.name) for each in dataclasses.fields(NetworkSpace)}
-        config = neuro.Config(
-            population=settings.population_size,
-            epochs=settings.num_epochs,
-            rungs=1,
-            epoch_patience=settings.epoch_patience,
-            epoch_gain=settings.improvement_threshold / 100,
-            batch_size=settings.batch_size,
-            max_batches=settings.early_stopping_patience,
-            engine="sequential" if at_once == 1 else "threads",
-            concurrent=at_once,
-            results=None,
-            seed=self.seed,
-            **space,
-        )
-        return neuro.study(config, self.data)
+        settings = dataclasses.replace(self.settings, concurrent_models=at_once)
+        return neuro.study(settings.study(convergence(settings), self.seed), self.data)
 
     def _run(self, study: Study[Any], at_once: int, run: str | None) -> Run[Any]:
+        mode = "sequential, one model after another" if at_once == 1 else f"concurrent, {at_once} models at a time"
+        self.say(f"Evaluation mode: {mode}")
         executor = "inline" if at_once == 1 else f"threads:{at_once}"
         return study.run(executor, ledger=self._ledger, run=run, watch=self._teller())
 
     def _teller(self) -> Callable[[Event], None]:
         """A watcher that says what became of each network, and of each generation when it is complete."""
-        record, generation, over = Record(self.settings), 1, False
+        generations, over = generations_of(self.settings), False
+
+        def close() -> None:
+            generations.close()
+            self.say(_line(_stats(self.settings, generations.records[-1])))
 
         def watch(event: Event) -> None:
-            nonlocal generation, over
+            nonlocal over
             if over:  # what is told after the search is the test
                 return
             if isinstance(event, TrialTold):
-                if (event.result.trial.origin or {}).get("generation", generation) > generation:
-                    generation += 1
-                    self.say(_line(record.close()))
-                record.tell(event.result)
+                if (event.result.trial.origin or {}).get("generation", 1) > len(generations.records) + 1:
+                    close()
+                generations.tell(event.result)
                 self.say(_told(event.result))
             elif isinstance(event, RunStopped):
                 over = True
-                if record.members:
-                    self.say(_line(record.close()))
+                if generations.members:
+                    close()
 
         return watch
 
-    def _conclude(self, record: Record, done: Run[Any]) -> None:
-        self.generation_stats = record.stats
-        self.config["current_mutation_rate"] = record.stats[-1]["mutation_rate"]
+    def _conclude(self, generations: Generations, done: Run[Any]) -> None:
+        records = generations.records
+        self.population = [as_dict(individual_of(each.candidate).genome, percent(each)) for each in records[-1].members]
+        self.generation_stats = [_stats(self.settings, record) for record in records]
+        self.config["current_mutation_rate"] = self.generation_stats[-1]["mutation_rate"]
         self.reason = done.reason
         if max(self.fitness_history) < self.settings.fitness_threshold:
-            self.reason = record.converged or f"{len(record.stats)} generations"
+            self.reason = f"{len(records)} generations"
+            if (generations.reason or "").startswith("stagnation"):
+                self.reason = f"the best fitness varied by less than {GAIN} per cent over {GENERATIONS} generations"
         if done.best is None:
-            raise FanfoldError(f"no network could be trained: {record.failure or done.reason}")
+            failures = [
+                failed.message for record in records for each in record.members for failed in each.failures.values()
+            ]
+            raise FanfoldError(f"no network could be trained: {[*failures, done.reason][0]}")
         self.best_individual = as_dict(individual_of(done.best.candidate).genome, percent(done.best))
         self.network = best(done, self.data)
         figures: Mapping[str, Any] = {} if done.summary is None else done.summary.figures
@@ -298,12 +198,37 @@ class HybridNeuroevolution:
         self.say(f"Best: {self.best_individual['fitness']:.2f} %{tested} (stopped: {self.reason})")
 
 
+def convergence(settings: NotebookSettings) -> Convergence:
+    """The documented end: so many generations, or a best fitness that stays the same."""
+    return Convergence(settings.max_generations, stagnation=GENERATIONS - 1, stagnation_gain=GAIN / 100)
+
+
+def generations_of(settings: NotebookSettings, told: Iterable[Result[Any]] = ()) -> Generations:
+    """What happened, generation by generation, from results in the order of telling."""
+    return Generations.of(told, convergence(settings), settings.elites)
+
+
+def _stats(settings: NotebookSettings, record: GenerationRecord) -> dict[str, Any]:
+    """The documented figures of a generation; a network that could not be trained has the fitness 0."""
+    fitnesses = [percent(member) for member in record.members]
+    latest = [record.merits[number] for number in sorted(record.merits)[-settings.population_size :]]
+    return {
+        "generation": record.number - 1,
+        "avg_fitness": statistics.fmean(fitnesses),
+        "max_fitness": max(fitnesses),
+        "min_fitness": min(fitnesses),
+        "std_fitness": statistics.pstdev(fitnesses),
+        "mutation_rate": settings.spread.rate(settings.base_mutation_rate, latest),
+        "failed": sum(member.score is None for member in record.members),
+    }
+
+
 def percent(result: Result[Any]) -> float:
     """Fitness as the document has it: accuracy in per cent, and 0 for a network that could not be trained."""
     return 0.0 if result.score is None else 100.0 * result.score
 
 
-def _data(settings: Settings, train: Any, test: Any, validation: float, seed: int) -> Data:
+def _data(settings: NotebookSettings, train: Any, test: Any, validation: float, seed: int) -> Data:
     split = derive_seed(seed, "split")
     if train is not None:
         return from_loaders(train, test, validation=validation, seed=split)
@@ -317,7 +242,7 @@ def _data(settings: Settings, train: Any, test: Any, validation: float, seed: in
     return load(DATASETS[settings.dataset], folder=settings.dataset_path, validation=validation, seed=split)
 
 
-def _notes(settings: Settings, data: Data) -> list[str]:
+def _notes(settings: NotebookSettings, data: Data) -> list[str]:
     """What was not taken as it was given."""
     notes = []
     if settings.at_once != settings.concurrent_models:
@@ -338,12 +263,6 @@ def _told(result: Result[Any]) -> str:
     failures = [failure.message for failure in result.failures.values()]
     text = f"failed: {failures[0]}" if failures else f"{percent(result):.2f} %"
     return f"Model {result.number + 1} ({key(genome)[:8]}): {text}  [{describe(genome)}]"
-
-
-def _mode(at_once: int) -> str:
-    if at_once == 1:
-        return "Evaluation mode: sequential, one model after another"
-    return f"Evaluation mode: concurrent, {at_once} models at a time"
 
 
 def _line(stats: Mapping[str, Any]) -> str:

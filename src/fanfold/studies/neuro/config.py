@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from fanfold.config import Settings, option
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, nearest
+from fanfold.strategies.generations import Convergence
 from fanfold.studies.neuro.engines import EngineName
 from fanfold.studies.neuro.genome import ACTIVATIONS, NORMS, OPTIMISERS, NetworkSpace
 from fanfold.studies.neuro.objectives import OBJECTIVES
@@ -38,6 +39,9 @@ class NeuroConfig(Settings):
     adaptive: Literal["success", "spread", "no"] = option(
         "success", "what the mutation rate follows: success; spread: how far apart scores are; no: nothing"
     )
+    mutation_range: tuple[float, float] = option((0.1, 0.8), "least and most of a rate that follows the spread")
+    fresh_share: float = option(0.05, "share of networks that have no parents", least=0, most=1)
+    until: Convergence = field(default_factory=Convergence)
     steady: bool = option(False, "no generations and no waiting: each network is bred from the best so far")
     litter: int = option(
         1, "networks of one shape in a row, with other learning rates: families train faster on a GPU", least=1
@@ -84,9 +88,9 @@ class NeuroConfig(Settings):
     seed: int = option(0, "of the search, the split and every network")
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            if isinstance(value := getattr(self, field.name), list):  # the same config, however it was written
-                object.__setattr__(self, field.name, tuple(value))
+        for each in dataclasses.fields(self):
+            if isinstance(value := getattr(self, each.name), list):  # the same config, however it was written
+                object.__setattr__(self, each.name, tuple(value))
         super().__post_init__()
         for objective in self.objectives:
             if objective not in OBJECTIVES:
@@ -97,7 +101,7 @@ class NeuroConfig(Settings):
 
     @property
     def space(self) -> NetworkSpace:
-        return NetworkSpace(**{field.name: getattr(self, field.name) for field in dataclasses.fields(NetworkSpace)})
+        return NetworkSpace(**{each.name: getattr(self, each.name) for each in dataclasses.fields(NetworkSpace)})
 
     @property
     def kept(self) -> int:

@@ -11,6 +11,7 @@ from fanfold.schedule import Schedule
 from fanfold.schedules import AllCases, Halving, last_rung
 from fanfold.stop import MaxTrials, Plateau, Rule, Target
 from fanfold.strategies import Genetic
+from fanfold.strategies.generations import Convergence, Generations
 from fanfold.studies.neuro.config import NeuroConfig, source, training
 from fanfold.studies.neuro.engines import TrainingEngine, engine
 from fanfold.studies.neuro.genome import Individual, describe
@@ -37,12 +38,16 @@ def study(config: NeuroConfig, data: Data | None = None) -> Study[Individual]:
     # Read now: data that cannot be used are an error before the run, not in every evaluation.
     images = resident(where, "cpu", config.dtype, luck).data
     trainer = Trainer(where, training(config), _engine(config), "latency" in config.objectives, luck)
+    least, most = config.mutation_range
+    spread = Spread(least=least, most=most, members=config.population) if config.adaptive == "spread" else None
+    ranked = merit(config.objectives)
     strategy = Genetic(
         breeder=NeuroBreeder(
             config.space,
             config.crossover_rate,
+            config.fresh_share,
             inherit=config.inherit,
-            spread=Spread(members=config.population) if config.adaptive == "spread" else None,
+            spread=spread,
             litter=config.litter,
         ),
         population=config.population,
@@ -51,7 +56,8 @@ def study(config: NeuroConfig, data: Data | None = None) -> Study[Individual]:
         mutation_rate=config.mutation_rate,
         adaptive=config.adaptive == "success",
         steady=config.steady,
-        merit=merit(config.objectives),
+        merit=ranked,
+        until=None if config.until == Convergence() else Generations(config.until, config.kept, ranked),
     )
     # One seed for all rungs: they are parts of one training.
     luck_of_networks = derive_seed(config.seed, "networks")
