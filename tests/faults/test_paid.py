@@ -328,8 +328,10 @@ def test_what_a_ledger_of_an_older_version_paid_still_counts(tmp_path: Path) -> 
     world, ledger = World(), tmp_path / "l.db"
     do(study(world), "async:2", ledger)
     with contextlib.closing(sqlite3.connect(ledger)) as db, db:
-        for table in ("payment", "owed", "superseded"):
-            db.execute(f"DROP TABLE {table}")
+        for later in ("TABLE payment", "TABLE owed", "TABLE superseded", "TABLE change", "TABLE note"):
+            db.execute(f"DROP {later}")
+        for later in ("INDEX batch_run", "INDEX batch_state"):
+            db.execute(f"DROP {later}")
         db.execute("PRAGMA user_version = 3")
     with Ledger(ledger, readonly=True) as opened:
         paid = Spending.whole(opened, opened.run("a").id)
