@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.encoding import digest
-from fanfold.fingerprints.code import Chain, Code, read_code, under
+from fanfold.fingerprints.code import Chain, read_code, under
+from fanfold.fingerprints.effects import Effects
+from fanfold.fingerprints.inventory import Inventory
 from fanfold.fingerprints.modules import Modules
 from fanfold.fingerprints.objects import (
     BUILT_IN,
@@ -21,7 +23,6 @@ from fanfold.fingerprints.objects import (
     DESCRIPTORS,
     EMPTY,
     GENERATED,
-    MAKING,
     METHODS,
     attributes_of,
     cell_value,
@@ -77,10 +78,10 @@ def fingerprint(value: Any, role: str = "evaluate", *, untouched: bool = False) 
     if isinstance(own, str):
         return Fingerprint(name_of(value), own, {f"{role}.fingerprint": repr(own)}, own=True)
     walk.run(value)
-    leaves = sorted(walk.leaves.items())
+    leaves = sorted(walk.found.leaves.items())
     whole = digest(*(part for path, (full, _) in leaves for part in (path, full))).hex()[:16]
     return Fingerprint(
-        name_of(value), f"{name_of(value)}@{whole}", _parts(walk.leaves), dict(sorted(walk.unknown.items()))
+        name_of(value), f"{name_of(value)}@{whole}", _parts(walk.found.leaves), dict(sorted(walk.found.unknown.items()))
     )
 
 
@@ -101,25 +102,15 @@ class _Walk:
 
     def __init__(self, role: str, root: Any, untouched: bool) -> None:
         self.role = role
-        self.untouched = untouched
-        self.leaves: dict[str, tuple[str, str]] = {}
-        self.unknown: dict[str, str] = {}
-        self.modules = Modules(name_of(root).partition(".")[0] if role == "evaluate" else "")
+        self.found = Inventory()
+        self._effects = Effects(root, untouched, self.found)
+        self._modules = Modules(name_of(root).partition(".")[0] if role == "evaluate" else "")
         self._code: deque[Callable[[], None]] = deque()
         self._state: deque[Callable[[], None]] = deque()
-        self._seen: dict[int, str] = {}
-        self._alive: list[Any] = []  # so that no id is given twice
+        self._globals: set[tuple[int, str]] = set()
         self._steps = 0
         self._most = 1_000_000
         self._read = 0
-        self._mentioned = {"evaluate_block"}
-        if is_a(root, types.MethodType):
-            self._mentioned.add(root.__func__.__name__)
-        #: What code changes: variables by where they live, and what is below objects.
-        self._gone: set[tuple[int, str]] = set()
-        self._globals: set[tuple[int, str]] = set()
-        self._below: dict[int, set[Chain]] = {}
-        self._methods: dict[int, dict[str, tuple[str, Code]]] = {}
 
     def run(self, value: Any) -> None:
         self._state.append(lambda: self.value(self.role, value))
@@ -141,7 +132,7 @@ class _Walk:
             try:
                 found = value.fingerprint
             except Exception as error:
-                self._give_up(f"{path}.fingerprint", None, f"{type(error).__name__}: {error}")
+                self.found.give_up(f"{path}.fingerprint", None, f"{type(error).__name__}: {error}")
                 return {}
         return found if is_a(found, str | Mapping) else None
 
@@ -152,11 +143,11 @@ class _Walk:
         installed package that it is a part of."""
         self._steps += 1
         if self._steps > _STEPS:
-            self._give_up(path, owner, "too much to look at")
+            self.found.give_up(path, owner, "too much to look at")
             return
         kind = type(value)
         if kind is dict and 0 < len(value) <= 64 and set(map(type, value)) == {str}:
-            if not self._met(path, value):
+            if not self.found.met(path, value):
                 for key in sorted(value):
                     self.value(f"{path}.{key}", value[key], (), owner)
             return
@@ -167,23 +158,23 @@ class _Walk:
         except Exception:  # not plain, or too odd to be
             text = ""
         if text:
-            self._leaf(path, *kept(path.rpartition(".")[2], value, text))
-        elif not self._met(path, value):
+            self.found.leaf(path, *kept(path.rpartition(".")[2], value, text))
+        elif not self.found.met(path, value):
             try:
                 self._object(path, value, frozenset(changes), owner)
             except Exception as error:  # whatever an odd object does: it cannot be written down
-                self._give_up(path, owner, f"{qualified(kind)}, {type(error).__name__}")
+                self.found.give_up(path, owner, f"{qualified(kind)}, {type(error).__name__}")
 
     def _object(self, path: str, value: Any, changes: frozenset[Chain], owner: str | None) -> None:
         own = self.own_word(path, value)
         kind = type(value)
         if isinstance(own, str):
-            self._leaf(path, *kept("", own, repr(own)))
+            self.found.leaf(path, *kept("", own, repr(own)))
         elif own is not None:
-            self._leaf(path, name_of(value))
+            self.found.leaf(path, name_of(value))
             self.value(path, dict(own), (), owner)
         elif kind is Unknown:
-            self._give_up(path, owner, value.what)
+            self.found.give_up(path, owner, value.what)
         elif issubclass(kind, types.ModuleType):
             self._module(path, value)
         elif kind is types.FunctionType:
@@ -192,20 +183,20 @@ class _Walk:
             self.value(f"{path}.{value.__func__.__name__}", value.__func__, (), owner)
             self.value(path, value.__self__, changes, owner)
         elif kind in BUILT_IN:
-            self._leaf(path, value.__qualname__)
+            self.found.leaf(path, value.__qualname__)
             bound = getattr(value, "__self__", None)
             if bound is not None and not is_a(bound, types.ModuleType):
                 self.value(f"{path}.__self__", bound, (), owner)
         elif issubclass(kind, functools.partial):
             self._partial(path, value, owner)
         elif issubclass(kind, type):
-            self._leaf(path, qualified(value))
+            self.found.leaf(path, qualified(value))
             self._class(value)
         elif kind in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
-            self._leaf(path, qualified(kind))
+            self.found.leaf(path, qualified(kind))
             self._content(path, list(value.__reduce__()[1]), owner)
         elif name := known_by_name(value):
-            self._leaf(path, name)
+            self.found.leaf(path, name)
         else:
             self._instance(path, value, changes, owner)
 
@@ -221,20 +212,20 @@ class _Walk:
         kind, attributes = type(value), attributes_of(value)
         ours = self._class(kind)
         if not ours and (name := self._importable(value)):
-            self._leaf(path, name)
+            self.found.leaf(path, name)
             return
         if not ours and "__wrapped__" in attributes:  # what a decorator of an installed package made of a function
-            self._leaf(path, qualified(kind))
+            self.found.leaf(path, qualified(kind))
             self.value(f"{path}.__wrapped__", attributes["__wrapped__"], (), owner)
             return
         content = next((read(value) for base, read in CONTAINERS if issubclass(kind, base)), None)
         seen_into = ours or content is not None or kind.__module__.startswith("fanfold.")
         inside = owner if seen_into or owner is not None else path
         if content is None and is_opaque(kind):
-            self._give_up(path, inside, qualified(kind))
+            self.found.give_up(path, inside, qualified(kind))
             return
         if kind not in (dict, list, tuple, set, frozenset, deque):
-            self._leaf(path, qualified(kind))
+            self.found.leaf(path, qualified(kind))
         if content is not None:
             self._content(path, content, inside)
         if attributes:
@@ -249,45 +240,26 @@ class _Walk:
             for key, item in content.items():
                 self.value(f"{path}.{key if type(key) is str else self._alone(path, key)}", item, (), owner)
         elif isinstance(content, set):
-            self._leaf(f"{path} members", " ".join(sorted(self._alone(path, item) for item in content)))
+            self.found.leaf(f"{path} members", " ".join(sorted(self._alone(path, item) for item in content)))
         else:
             self.value(f"{path} itself", content, (), owner)
 
     def _alone(self, path: str, value: Any) -> str:
         """A hash of one value that has no place of its own: a key of a dict, a member of a set."""
-        found = fingerprint(value, path, untouched=self.untouched)
-        self.unknown |= found.unknown
+        found = fingerprint(value, path, untouched=self._effects.untouched)
+        self.found.unknown |= found.unknown
         return hashed(found.text)
 
     def _attributes(
         self, path: str, value: Any, attributes: Mapping[str, Any], changes: frozenset[Chain], owner: str | None
     ) -> None:
         kind = type(value)
-        changed = changes | self._below.get(id(value), set()) | self._changed_by_methods(kind)
+        changed = changes | self._effects.below(value) | self._effects.by_methods(kind)
         for name in sorted(attributes):
             plain_name = unmangled(name, kind)
             if (plain_name,) in changed or isinstance(class_attribute(kind, name), functools.cached_property):
                 continue
             self.value(f"{path}.{name}", attributes[name], under(changed, plain_name), owner)
-
-    def _changed_by_methods(self, kind: type) -> set[Chain]:
-        """What the methods that an evaluation may call assign to the object."""
-        if self.untouched:
-            return set()
-        methods: dict[str, tuple[str, Code]] = {}
-        for cls in reversed(type.__getattribute__(kind, "__mro__")):
-            methods |= self._methods.get(id(cls), {})
-        waiting = [name for name in methods if name[:2] == name[-2:] == "__" or name in self._mentioned]
-        called: set[str] = set()
-        while waiting:
-            name = waiting.pop()
-            if name in called or name in MAKING:
-                continue
-            called.add(name)
-            waiting += methods.keys() & methods[name][1].mentions
-        return {chain[1:] for name in called for chain in methods[name][1].changes if chain[0] == methods[name][0]} - {
-            ()
-        }
 
     # -- code --------------------------------------------------------------------------------------------------------
 
@@ -295,10 +267,10 @@ class _Walk:
         wrapped = function.__dict__.get("__wrapped__")
         if wrapped is not None:
             self.value(f"{path}.__wrapped__", wrapped, (), owner)
-        if self.modules.holds_code(function):
+        if self._modules.holds_code(function):
             self._code.append(lambda: self._own_function(path, function, owner, cls))
             return
-        self._leaf(path, f"{function.__globals__.get('__name__')}.{function.__code__.co_qualname}")
+        self.found.leaf(path, f"{function.__globals__.get('__name__')}.{function.__code__.co_qualname}")
         cells = zip(function.__code__.co_freevars, function.__closure__ or ())
         if isinstance(registry := function.__dict__.get("registry"), types.MappingProxyType):  # singledispatch
             self._content(f"{path}.registry", dict(registry), owner)
@@ -309,15 +281,11 @@ class _Walk:
     def _own_function(self, path: str, function: types.FunctionType, owner: str | None, cls: type | None) -> None:
         self._read += 1
         if self._read > _FUNCTIONS:
-            self._give_up(self.role, None, "too much code to look at")
+            self.found.give_up(self.role, None, "too much code to look at")
             return
         code, names = read_code(function.__code__), function.__code__.co_varnames
-        self._leaf(f"{CODE}{function.__module__}.{function.__qualname__}", hashed(code.text))
-        if cls is not None:
-            self._methods.setdefault(id(cls), {})[function.__name__] = (names[0] if names else "", code)
-        if function.__name__ not in MAKING:
-            self._mentioned |= code.mentions
-            self._note_changes(function, code)
+        self.found.leaf(f"{CODE}{function.__module__}.{function.__qualname__}", hashed(code.text))
+        self._effects.read(function, code, cls)
         for chain in sorted(code.reads):
             self._reached(function.__globals__, chain)
         for level, name, wanted in sorted(code.imports):
@@ -332,30 +300,6 @@ class _Walk:
         for name in sorted(given):
             self._later(f"{path}.{name}", given[name], (id(function), name), under(code.changes, name), owner)
 
-    def _note_changes(self, function: types.FunctionType, code: Code) -> None:
-        if self.untouched:
-            return
-        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
-        names = function.__code__.co_varnames
-        for name, *rest in code.changes:
-            if name in names:  # an argument: a default that is kept and changed is a cache
-                self._gone |= set() if rest else {(id(function), name)}
-            elif name in cells:
-                self._note(id(cells[name]), "", cell_value(cells[name]), tuple(rest))
-            elif name in function.__globals__:
-                self._note(id(function.__globals__), name, function.__globals__[name], tuple(rest))
-
-    def _note(self, place: int, name: str, value: Any, rest: Chain) -> None:
-        if not rest:
-            self._gone.add((place, name))
-        elif is_a(value, types.FunctionType):
-            self._gone |= {(id(value), f"__dict__.{rest[0]}")} if len(rest) == 1 else set()
-        elif is_a(value, types.ModuleType):
-            self._note(id(vars(value)), rest[0], vars(value).get(rest[0]), rest[1:])
-        else:
-            self._alive.append(value)
-            self._below.setdefault(id(value), set()).add(rest)
-
     def _cell(self, path: str, cell: types.CellType, changes: frozenset[Chain], owner: str | None) -> None:
         if cell is not EMPTY and cell_value(cell) is not EMPTY:
             self._later(path, cell_value(cell), (id(cell), ""), changes, owner)
@@ -366,7 +310,7 @@ class _Walk:
         if name not in names:
             return  # a name of Python itself, or one that is not there yet
         value, module = names[name], names.get("__name__")
-        if is_a(value, types.ModuleType) and rest and self.modules.holds(value.__name__, vars(value)):
+        if is_a(value, types.ModuleType) and rest and self._modules.holds(value.__name__, vars(value)):
             self._reached(vars(value), tuple(rest))
             return
         place = id(names), name
@@ -383,29 +327,27 @@ class _Walk:
             return
 
         def count() -> None:
-            if place not in self._gone:
-                self.value(path, value, changes | self._below.get(id(value), set()), owner)
+            if not self._effects.changes(place):
+                self.value(path, value, changes | self._effects.below(value), owner)
 
         self._state.append(count)
 
     def _module(self, path: str, module: types.ModuleType) -> None:
         """A module that is held as a value: its name, and all of its source if it is the project's own."""
-        self._leaf(path, module.__name__)
+        self.found.leaf(path, module.__name__)
         self._imported("", 0, module.__name__, ())
 
     def _imported(self, package: str, level: int, name: str, wanted: Chain) -> None:
-        for found, text in self.modules.sources(package, level, name, wanted):
-            self._leaf(f"{CODE}{found}", hashed(text))
+        for found, text in self._modules.sources(package, level, name, wanted):
+            self.found.leaf(f"{CODE}{found}", hashed(text))
 
     def _class(self, cls: type) -> bool:
         """Count the code of a class and of its bases; whether it is one of the project's own."""
         bases = type.__getattribute__(cls, "__mro__")
-        ours = [base for base in bases if self.modules.holds(base.__dict__.get("__module__"), None)]
+        ours = [base for base in bases if self._modules.holds(base.__dict__.get("__module__"), None)]
         for base in ours:
-            if id(base) not in self._methods:
-                self._methods[id(base)] = {}
-                self._alive.append(base)
-                self._leaf(f"{CODE}class {qualified(base)}", " ".join(map(qualified, base.__bases__)))
+            if self._effects.meets(base):
+                self.found.leaf(f"{CODE}class {qualified(base)}", " ".join(map(qualified, base.__bases__)))
                 self._members(base)
         return bool(ours)
 
@@ -422,7 +364,7 @@ class _Walk:
             self._state.append(functools.partial(self._class_value, path, cls, name, member))
 
     def _class_value(self, path: str, cls: type, name: str, value: Any) -> None:
-        changed = self._below.get(id(cls), set()) | self._changed_by_methods(cls)
+        changed = self._effects.below(cls) | self._effects.by_methods(cls)
         if (unmangled(name, cls),) not in changed:
             self.value(path, value, under(changed, name))
 
@@ -431,30 +373,6 @@ class _Walk:
         if inspect.getattr_static(value, "__name__", None) is None:
             return ""
         module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
-        if not isinstance(module, str) or not isinstance(name, str) or self.modules.holds(module, None):
+        if not isinstance(module, str) or not isinstance(name, str) or self._modules.holds(module, None):
             return ""
         return f"{module}.{name}" if vars(sys.modules.get(module, types)).get(name) is value else ""
-
-    # -- keeping -----------------------------------------------------------------------------------------------------
-
-    def _leaf(self, path: str, full: str, shown: str | None = None) -> None:
-        """Keep what is at a path; with a number where something else is there: two lambdas, two functions of a name."""
-        number, first = 2, path
-        while path in self.leaves and self.leaves[path][0] != full:
-            path, number = f"{first} ({number})", number + 1
-        self.leaves[path] = full, shown if shown is not None else full if len(full) <= 60 else f"#{hashed(full)[:12]}"
-
-    def _met(self, path: str, value: Any) -> bool:
-        """Whether this very object was counted before; then its first path stands for it."""
-        before = self._seen.setdefault(id(value), path)
-        if before is path:
-            self._alive.append(value)
-            return False
-        if before != path:
-            self._leaf(path, f"the same as {before}")
-        return True
-
-    def _give_up(self, path: str, owner: str | None, what: str) -> None:
-        where = owner or path
-        self.unknown.setdefault(where, what)
-        self._leaf(where, f"unknown: {what}")

@@ -8,16 +8,16 @@ from collections import OrderedDict
 from types import TracebackType
 
 from fanfold.errors import FanfoldError
-from fanfold.limits.found import FoundRate
-from fanfold.limits.pace import Meter, Pace
+from fanfold.limits.inferred_rate import InferredRate
+from fanfold.limits.pace import Pace, RateMeter
 from fanfold.limits.paces import Cost, Paces
 from fanfold.limits.values import Limits, Quota
 from fanfold.limits.window import FIRST, Window
 
 #: The longest a server can make everybody wait, whatever it says.
 LONGEST_GATE = 300.0
-#: Seconds of a found rate that may go at once: enough to make up for a late timer, as nothing is known of the server.
-FOUND_BURST = 0.1
+#: Seconds of an inferred rate that may go at once: enough to make up for a late timer.
+INFERRED_BURST = 0.1
 
 
 class Permit:
@@ -100,13 +100,12 @@ class Limiter:
         self._paces = Paces(limits)
         cap = math.inf if limits.in_flight is None else float(limits.in_flight)
         self._window = Window(FIRST if limits.adaptive and not self._paces else cap, cap)
-        self._admitted = Meter()
-        self._found = FoundRate(self._admitted)
-        #: Keeps the found rate; None while nothing is refused.
-        self._found_pace: Pace | None = None
+        self._inferred = InferredRate(RateMeter())
+        #: Keeps the inferred rate; None while nothing is refused.
+        self._inferred_pace: Pace | None = None
         self._gate = -math.inf
-        self._line: OrderedDict[int, tuple[asyncio.Future[Permit], int, int]] = OrderedDict()
-        self._tickets = 0
+        #: Who waits, in the order of arrival, for a call of how many tokens.
+        self._line: OrderedDict[asyncio.Future[Permit], tuple[int, int]] = OrderedDict()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._last_seen = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -120,15 +119,13 @@ class Limiter:
             return permit
         loop, now = asyncio.get_running_loop(), self._now()
         future: asyncio.Future[Permit] = loop.create_future()
-        self._tickets += 1
-        ticket = self._tickets
-        self._line[ticket] = (future, input_tokens, output_tokens)
+        self._line[future] = (input_tokens, output_tokens)
         if len(self._line) == 1:
             self._admit(now)
         try:
             return await future
         except asyncio.CancelledError:
-            if self._line.pop(ticket, None) is None and not future.cancelled():
+            if self._line.pop(future, None) is None and not future.cancelled():
                 future.result().release()
             self._admit(self._now())
             raise
@@ -161,18 +158,18 @@ class Limiter:
     @property
     def rate(self) -> float | None:
         """Requests per second that are allowed now, as far as known."""
-        rate = min(self._paces.requests, self._found.rate(self._last_seen))
+        rate = min(self._paces.requests, self._inferred.rate(self._last_seen))
         return rate if rate < math.inf else None
 
     @property
     def utilisation(self) -> float | None:
         """The share of the tightest known limit that was used over the last minute; None when none is known."""
         paces = self._paces.all
-        if self._found_pace is not None:
-            paces.append(self._found_pace)
+        if self._inferred_pace is not None:
+            paces.append(self._inferred_pace)
         shares = []
         for pace in paces:
-            units, seconds = pace.meter.recent(Meter.HORIZON, self._last_seen)
+            units, seconds = pace.meter.recent(RateMeter.HORIZON, self._last_seen)
             shares.append(units / (max(seconds, 1.0) * pace.rate))
         return max(shares, default=None)
 
@@ -191,22 +188,22 @@ class Limiter:
         ready = max(self._gate, self._window.ready_at(self.in_flight))
         if cost is not None:
             ready = max(ready, self._paces.ready_at(cost, now))
-        if self._found_pace is not None:
-            rate = self._found.rate(now)
+        if self._inferred_pace is not None:
+            rate = self._inferred.rate(now)
             if rate == math.inf:
-                self._found_pace = None
+                self._inferred_pace = None
             else:
-                self._found_pace.rise(rate, now)
+                self._inferred_pace.rise(rate, now)
                 # It rises while the caller waits, so look again soon.
-                ready = max(ready, min(self._found_pace.ready_at(1.0, now), now + 1.0))
+                ready = max(ready, min(self._inferred_pace.ready_at(1.0, now), now + 1.0))
         return ready
 
     def _grant(self, input_tokens: int, output_tokens: int, cost: Cost | None, now: float) -> Permit:
         if cost is not None:
             self._paces.take(cost, now)
-        if self._found_pace is not None:
-            self._found_pace.take(1.0, now)
-        self._admitted.add(1.0, now)
+        if self._inferred_pace is not None:
+            self._inferred_pace.take(1.0, now)
+        self._inferred.admitted.add(1.0, now)
         self._window.take(now)
         self.in_flight += 1
         self.granted += 1
@@ -218,7 +215,7 @@ class Limiter:
             self._timer.cancel()
             self._timer = None
         while self._line:
-            future, input_tokens, output_tokens = next(iter(self._line.values()))
+            future, (input_tokens, output_tokens) = next(iter(self._line.items()))
             if not future.done():
                 cost = self._paces.cost(input_tokens, output_tokens) if self._paces else None
                 ready = self._free_at(cost, now)
@@ -254,20 +251,20 @@ class Limiter:
 
     def _was_refused(self, permit: Permit, retry_after: float | None, now: float) -> None:
         self.refused += 1
-        self._admitted.add(-1.0, now)
+        self._inferred.admitted.add(-1.0, now)
         wait = None if retry_after is None else _bounded(retry_after)
         if not self.limits.adaptive:
             self._close_gate(wait or 0.0, now)
             return
-        if self._found.is_news(permit.number):
+        if self._inferred.is_news(permit.number):
             self._paces.calm()
         known = self._paces.requests
-        pause = self._found.refused(permit.number, self.granted, permit.sent_at, now, retry_after=wait, known=known)
+        pause = self._inferred.refused(permit.number, self.granted, permit.sent_at, now, retry_after=wait, known=known)
         self._close_gate(pause, now)
-        if self._found_pace is None:
-            self._found_pace = Pace(self._found.rate(now), min(self.limits.burst, FOUND_BURST))
-        self._found_pace.rate = self._found.rate(now)
-        self._found_pace.leave(0.0, self._gate)
+        if self._inferred_pace is None:
+            self._inferred_pace = Pace(self._inferred.rate(now), min(self.limits.burst, INFERRED_BURST))
+        self._inferred_pace.rate = self._inferred.rate(now)
+        self._inferred_pace.leave(0.0, self._gate)
 
     def _close_gate(self, seconds: float, now: float) -> None:
         self._gate = max(self._gate, now + seconds)
@@ -284,10 +281,10 @@ class Limiter:
             self._last_seen += change
             self._gate += change
             self._paces.shift(change)
-            self._admitted.shift(change)
-            self._found.shift(change)
+            self._inferred.admitted.shift(change)
+            self._inferred.shift(change)
             self._window.shift(change)
-            self._found_pace = None
+            self._inferred_pace = None
         self._loop = loop
 
 

@@ -6,7 +6,7 @@ import math
 from collections import deque
 
 
-class Meter:
+class RateMeter:
     """Counts units over time and tells how many came in the last seconds, to a quarter of a second."""
 
     __slots__ = ("_marks", "total")
@@ -55,7 +55,7 @@ class Pace:
         self.rate = rate
         self.burst = burst
         self.spent_until = spent_until
-        self.meter = Meter()
+        self.meter = RateMeter()
         self.full = rate
         self._slowed_until = -math.inf
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from fanfold.limits.pace import Meter
+from fanfold.limits.pace import RateMeter
 
 #: The rate rises by this share per second at first, after a guess and after an estimate; the rise doubles every
 #: `patience` seconds without a refusal, up to the steepest.
@@ -49,7 +49,7 @@ class _Episode:
         return max(CAUTION * max(between, units / (seconds + 1.0)), 0.5 * self.last_rate, LEAST_RATE)
 
 
-class FoundRate:
+class InferredRate:
     """The rate to keep after refusals, and how long to stay quiet after each.
 
     Between two refusals the server was out of allowance at both ends, so what it let through in between, divided by
@@ -60,10 +60,10 @@ class FoundRate:
     Refusals of calls that left before the first one was heard belong to the same episode and change nothing.
     """
 
-    __slots__ = ("_admitted", "_episode", "_last_call", "_opened_at", "_patience", "_refusals", "_streak")
+    __slots__ = ("_episode", "_last_call", "_opened_at", "_patience", "_refusals", "_streak", "admitted")
 
-    def __init__(self, admitted: Meter) -> None:
-        self._admitted = admitted
+    def __init__(self, admitted: RateMeter) -> None:
+        self.admitted = admitted
         self._episode: _Episode | None = None
         self._patience = LEAST_PATIENCE
         self._opened_at = -math.inf
@@ -115,7 +115,7 @@ class FoundRate:
         last = self._episode if self.rate(now) < math.inf else None
         # All calls up to this one were admitted, but for the refusals that were heard before.
         admitted = call - self._refusals
-        start, before = self._admitted.at(sent_at - LOOK_BACK)
+        start, before = self.admitted.at(sent_at - LOOK_BACK)
         recent = (admitted - before, sent_at - start)
         since = (last.at, last.admitted) if last is not None and sent_at - last.at >= LOOK_BACK else None
         believed = max(BELIEVED, 10 * recent[0] / max(recent[1], 1.0))
