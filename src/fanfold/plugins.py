@@ -27,18 +27,6 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class World(Generic[Settings]):
-    """What a study meets in a rehearsal instead of the real world.
-
-    `config` is the study's config with everything left out that would be kept, such as a folder for results.  `answer`
-    is what simulated models reply; without it they reply with made-up words.
-    """
-
-    config: Settings
-    answer: AnswerFunction | None = None
-
-
-@dataclass(frozen=True)
 class Presentation:
     """How a study's results look to people, as data: shell, report and web app draw the same sections.
 
@@ -68,7 +56,7 @@ class Shell(Protocol):
         """Print the result for programs."""
 
     def estimate(self, config: Any, sample: int) -> Estimate:
-        """Rehearse `sample` trials of the study in its planted world; nothing is sent or kept."""
+        """Rehearse `sample` trials of the study; nothing is sent or kept."""
 
     def run(self, config: Any) -> None:
         """Run the study as `fanfold run` would, with the run options of this command line."""
@@ -89,7 +77,8 @@ class StudyPlugin(Generic[Settings]):
     `config` is a frozen dataclass: its fields are the study's flags and TOML keys.  `build` makes the study.
     `run_options` are defaults for options of `fanfold run` that follow from the config.  `commands` builds the study's
     own commands, and `calibrate` measures what this machine is good for.  `packages` are modules that the study needs
-    and that the extra of its name installs.  `world` is where the study is rehearsed.
+    and that the extra of its name installs.  `world` is what
+    simulated models reply in a rehearsal (a function, or its name as module:function); without it, made-up words.
     """
 
     config: type[Settings]
@@ -98,7 +87,7 @@ class StudyPlugin(Generic[Settings]):
     commands: Callable[[], Sequence[StudyCommand]] = tuple
     calibrate: Callable[[Settings], Iterable[Section]] | None = None
     packages: tuple[str, ...] = ()
-    world: Callable[[Settings], World[Settings]] = World
+    world: AnswerFunction | str | None = None
     shown: Presentation = Presentation()
 
 

@@ -25,8 +25,8 @@ from fanfold.models.http1 import Response
 from fanfold.models.model import OUTPUT_GUESS, Model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.schedules import AllCases
-from fanfold.simulator.answers import CHARACTERS_PER_TOKEN
-from fanfold.simulator.config import Answer, Latency, SimulatorConfig
+from fanfold.simulator.answers import CHARACTERS_PER_TOKEN, named
+from fanfold.simulator.config import Answer, AnswerFunction, Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator
 from fanfold.simulator.limits import AccountLimits
 from fanfold.stop import MaxTrials
@@ -164,10 +164,12 @@ def as_written(model: str, own: int, most: int | None) -> int:
 class Stage:
     """Stands in for the providers during a rehearsal: one simulator for each model that is asked."""
 
-    def __init__(self, assumptions: Assumptions, length: Length = as_written) -> None:
+    def __init__(
+        self, assumptions: Assumptions, length: Length = as_written, answer: AnswerFunction | None = None
+    ) -> None:
         self.cast: dict[str, tuple[Model, Simulator]] = {}
         self._assumptions = assumptions
-        self._length = length
+        self._length, self._answer = length, answer
 
     def connect(self, model: Model) -> SimulatedTransport:
         """A line to the simulator that plays this model."""
@@ -179,7 +181,7 @@ class Stage:
                 latency=given.latency,
                 turnaround=given.turnaround,
                 epoch=EPOCH,
-                answer=_Script(model.id, given.reply_tokens, self._length),
+                answer=_Script(model.id, given.reply_tokens, self._length, self._answer),
             )
             dialect = model.provider.dialect()
             if dialect is None:
@@ -192,9 +194,11 @@ class Stage:
 
 
 @contextlib.contextmanager
-def rehearsing(assumptions: Assumptions | None = None, length: Length = as_written) -> Iterator[Stage]:
+def rehearsing(
+    assumptions: Assumptions | None = None, length: Length = as_written, answer: AnswerFunction | str | None = None
+) -> Iterator[Stage]:
     """In this block nothing reaches a provider, and models need no key."""
-    stage = Stage(assumptions or Assumptions(), length)
+    stage = Stage(assumptions or Assumptions(), length, named(answer) if isinstance(answer, str) else answer)
     with within(rehearsal=stage.connect):
         yield stage
 
@@ -205,19 +209,21 @@ def rehearse(
     assumptions: Assumptions | None = None,
     *,
     length: Length = as_written,
+    answer: AnswerFunction | str | None = None,
     **how: Any,
 ) -> Forecast:
     """Run a study in virtual time against simulated providers; nothing is sent, paid or kept.
 
-    `how` are further arguments of `Study.run_async`.  The evaluator must be a coroutine function.
+    `answer` says what models reply (made-up words without it; their length is assumed either way); `how` are further
+    arguments of `Study.run_async`.  The evaluator must be a coroutine function.  An evaluator or a conclusion that
+    writes files has a method `rehearsed()` that gives one that does not.
     """
     if not executors.is_coroutine_function(study.evaluate):
         raise ConfigError(
             f"{name_of(study.evaluate)} cannot be rehearsed: it is a plain function, and on a virtual clock only what "
             "awaits takes time; make it `async def` and await model.generate(...)"
         )
-    # A copy: what an evaluator makes in a rehearsal and keeps (a model without a key) must not be there in a real run.
-    study = dataclasses.replace(study, evaluate=copy.copy(study.evaluate))
+    study = dataclasses.replace(study, evaluate=_rehearsed(study.evaluate), conclude=_rehearsed(study.conclude))
     place = executors.make(executor, study.evaluate)
     if not isinstance(place, executors.Inline | executors.Async | BatchExecutor):
         raise ConfigError(
@@ -225,7 +231,7 @@ def rehearse(
         )
 
     async def run() -> Forecast:
-        with _seeded(study.seed), rehearsing(assumptions, length) as stage:
+        with _seeded(study.seed), rehearsing(assumptions, length, answer) as stage:
             done = await study.run_async(place, **how)
             try:
                 progress = done.progress
@@ -303,6 +309,12 @@ def _ordered(bound: Bound, middle: Bound, pick: Callable[..., Any]) -> Bound:
     return Bound(**values, cost=cost)
 
 
+def _rehearsed(part: Any) -> Any:
+    """A part of a study that keeps nothing: its own, or a copy (a model made without a key stays there)."""
+    own = getattr(part, "rehearsed", None)
+    return copy.copy(part) if own is None else own()
+
+
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """In this block the jitter of retries and polls is the same each time."""
@@ -357,13 +369,15 @@ def _usage(model: Model, simulator: Simulator, seconds: float) -> Usage:
 class _Script:
     """Makes up replies: the same words for the same request, whatever length they are counted as."""
 
-    def __init__(self, model: str, middle: int, length: Length) -> None:
-        self._model, self._middle, self._length = model, middle, length
+    def __init__(self, model: str, middle: int, length: Length, answer: AnswerFunction | None) -> None:
+        self._model, self._middle, self._length, self._answer = model, middle, length, answer
 
     def __call__(self, name: str, messages: Any, body: Mapping[str, Any], rng: random.Random) -> Answer:
         most = body.get("max_completion_tokens") or body.get("max_tokens")
         drawn = max(1, round(self._middle * math.exp(SPREAD * rng.gauss(0.0, 1.0))))
         own = min(drawn, most or LONGEST)
+        if self._answer is not None and isinstance(said := self._answer(name, messages, body, rng), str):
+            return Answer(said, output_tokens=self._length(self._model, own, most))
         text = " ".join(rng.choices(_WORDS, k=own))
         if isinstance(body.get("response_format"), Mapping):
             text = f'{{"answer": "{text[: max(0, drawn * CHARACTERS_PER_TOKEN - 14)]}"}}'

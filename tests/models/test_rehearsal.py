@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -238,3 +238,45 @@ def test_low_is_never_above_expected_nor_expected_above_high(
     found = estimate(study, "async", Assumptions(reply_tokens=middle, requests=rate), sample)
     for name in ("seconds", "calls", "input_tokens", "output_tokens", "cost"):
         assert getattr(found.low, name) <= getattr(found.expected, name) <= getattr(found.high, name)
+
+
+def test_models_say_what_the_world_of_the_rehearsal_says_at_the_length_that_is_assumed() -> None:
+    heard: list[str] = []
+    asked = keyless("openai/gpt-6-luna")
+
+    async def listen(candidate: int, case: Case) -> float:
+        heard.append((await asked.generate(f"What is {candidate}?", max_tokens=50)).text)
+        return 0.0
+
+    def world(model: str, messages: Any, params: Any, rng: random.Random) -> str:
+        return f"I know: {messages[-1]['content']}"
+
+    forecast = rehearse(Study(Sweep([1, 2]), listen), "async", STEADY, answer=world)
+    assert sorted(heard) == ["I know: What is 1?", "I know: What is 2?"]
+    assert (
+        forecast.usage[0].output_tokens
+        == rehearse(Study(Sweep([1, 2]), listen), "async", STEADY).usage[0].output_tokens
+    )
+
+
+@dataclass(frozen=True)
+class Filing:
+    """Writes a file for every evaluation, but not in a rehearsal."""
+
+    folder: Path | None
+    model: Model
+
+    def rehearsed(self) -> Filing:
+        return replace(self, folder=None)
+
+    async def __call__(self, candidate: int, case: Case) -> float:
+        await self.model.generate(str(candidate))
+        if self.folder is not None:
+            (self.folder / str(candidate)).touch()
+        return 0.0
+
+
+def test_what_would_write_files_gives_a_part_for_rehearsals_that_does_not(tmp_path: Path) -> None:
+    filing = Filing(tmp_path, keyless("openai/gpt-6-luna"))
+    assert rehearse(Study(Sweep([1, 2]), filing), "async", STEADY).evaluations == 2
+    assert list(tmp_path.iterdir()) == []

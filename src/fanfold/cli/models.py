@@ -88,9 +88,9 @@ def rehearsed(
     from fanfold.rehearsal import rehearse
 
     given = _assumptions(assumed)
-    study, executor = _unkeyed(ctx, target, flags, values)
+    study, executor, world = _unkeyed(ctx, target, flags, values)
     cache = "off" if values["cache"] == "off" else "on"  # there is no ledger to refresh or to replay
-    forecast = rehearse(study, executor, given, reuse=values["reuse"] or "run", cache=cache)
+    forecast = rehearse(study, executor, given, answer=world, reuse=values["reuse"] or "run", cache=cache)
     if machine_readable():
         print_json(
             {"study": study.name, **dataclasses.asdict(forecast), "calls": forecast.calls, "cost": forecast.cost}
@@ -147,7 +147,7 @@ def estimate(ctx: click.Context, /, target_: str, flags: tuple[str, ...], sample
     from fanfold.rehearsal import estimate as judged
 
     given = _assumptions(assumptions(values))
-    study, executor = _unkeyed(ctx, target_, flags, values)
+    study, executor, _ = _unkeyed(ctx, target_, flags, values)
     found = judged(study, executor, given, sample)
     if machine_readable():
         print_json({"study": study.name, "stop": repr(study.stop), **dataclasses.asdict(found)})
@@ -176,14 +176,14 @@ def _assumptions(given: Mapping[str, Any]) -> Assumptions:
 
 def _unkeyed(
     ctx: click.Context, target: str, flags: Sequence[str], values: Mapping[str, Any]
-) -> tuple[Study[Any], Executor]:
-    """The study that is named, with its stopping rules, loaded so that its models need no keys; and its executor."""
+) -> tuple[Study[Any], Executor, Any]:
+    """The study that is named, with its stopping rules, loaded so that its models need no keys; executor and world."""
     from fanfold.rehearsal import rehearsing
 
     with rehearsing():
         loaded, options = loaded_target(ctx, target, flags, values)
     study = dataclasses.replace(loaded.study, stop=options.limit(loaded.study.stop))
-    return study, options.place(study.evaluate)
+    return study, options.place(study.evaluate), loaded.world
 
 
 # -- what a run asked ------------------------------------------------------------------------------------------------

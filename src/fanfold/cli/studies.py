@@ -82,9 +82,8 @@ class StudyShell:
         from fanfold.rehearsal import estimate, rehearsing
 
         plugin = find_study(self.study)
-        world = plugin.world(config)
         with rehearsing():
-            study = plugin.build(world.config)
+            study = plugin.build(config)
             return estimate(study, self._options(config).place(study.evaluate), sample=sample)
 
     def run(self, config: Any) -> None:

@@ -28,6 +28,8 @@ class Loaded:
     target: str
     fields: Mapping[str, Any]
     options: Mapping[str, Any]
+    #: What simulated models reply in a rehearsal of it.
+    world: Any = None
 
 
 def load(target: str, flags: Sequence[str], seed: int | None, known: Sequence[str]) -> Loaded:
@@ -105,7 +107,7 @@ def _from_name(
     if seed is not None and not own_seed:
         study = dataclasses.replace(study, seed=seed)
     defaults = {} if plugin.run_options is None else plugin.run_options(config)
-    return Loaded(study, name, dataclasses.asdict(config), {**defaults, **options})
+    return Loaded(study, name, dataclasses.asdict(config), {**defaults, **options}, plugin.world)
 
 
 def _check_addresses(filed: dict[str, str], flags: Mapping[str, Any], where: str) -> None:

@@ -1,7 +1,7 @@
 """Actor-critic prompt optimisation: a population of prompts answers queries, one response is shown, and feedback on it
 teaches a critic what is liked, an actor what to show, and the population what to become."""
 
-from fanfold.plugins import StudyPlugin, World
+from fanfold.plugins import StudyPlugin
 from fanfold.studies.critic.config import ActorCriticParams, CriticConfig, EvolutionaryParams, RewardWeights
 from fanfold.studies.critic.evaluator import Generate, Show, Shown, Step
 from fanfold.studies.critic.feedback import Feedback, FeedbackSource, aggregate, read
@@ -30,10 +30,6 @@ __all__ = [
 ]
 
 
-def _world(config: CriticConfig) -> World[CriticConfig]:
-    from fanfold.studies.critic.simulated import respond
-
-    return World(config, respond)
-
-
-plugin = StudyPlugin(CriticConfig, study, run_options, packages=("numpy",), world=_world, shown=shown)
+plugin = StudyPlugin(
+    CriticConfig, study, run_options, packages=("numpy",), world="fanfold.studies.critic.simulated:respond", shown=shown
+)

@@ -4,9 +4,7 @@ A candidate is a genome (and a parent's weights where it inherits them), cases a
 cell is the network trained up to a rung.
 """
 
-from dataclasses import replace
-
-from fanfold.plugins import StudyPlugin, World
+from fanfold.plugins import StudyPlugin
 from fanfold.studies.neuro.config import NeuroConfig
 from fanfold.studies.neuro.genome import Conv, Dense, Genome, Individual, NetworkSpace, Shape
 from fanfold.studies.neuro.study import calibrate, run_options, study
@@ -22,5 +20,4 @@ plugin = StudyPlugin(
     run_options,
     calibrate=calibrate,
     packages=("numpy", "torch"),
-    world=lambda config: World(replace(config, results=None)),
 )

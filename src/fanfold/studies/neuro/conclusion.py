@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from fanfold.context import here
 from fanfold.running import Go, Run
 from fanfold.stats import Interval, rate, spearman
 from fanfold.strategies import Sweep
@@ -67,7 +66,7 @@ class NeuroConclusion:
             self._curves(results),
             self._ways(results),
         ]
-        if self.config.results is not None and here().rehearsal is None:
+        if self.config.results is not None:
             saved = classifier(winner, self.data).save(Path(self.config.results) / run.id)
             figures["folder"] = str(saved.folder)
             sections.append(Section("Files", "\n".join([f"{saved.folder}: {', '.join(saved.files)}", *saved.notes])))

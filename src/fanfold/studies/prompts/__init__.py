@@ -5,7 +5,7 @@ one model call and a graded answer.  Racing gives hopeless prompts few problems;
 chosen on validation problems and scored once on held-out ones.
 """
 
-from fanfold.plugins import StudyPlugin, World
+from fanfold.plugins import StudyPlugin
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.genome import Genome
 from fanfold.studies.prompts.shown import shown
@@ -15,10 +15,4 @@ from fanfold.studies.prompts.tasks import Problem, Task
 __all__ = ["Genome", "Problem", "PromptsConfig", "Task", "plugin", "run_options", "study"]
 
 
-def _world(config: PromptsConfig) -> World[PromptsConfig]:
-    from fanfold.studies.prompts.simulated import solver
-
-    return World(config, solver)
-
-
-plugin = StudyPlugin(PromptsConfig, study, run_options, world=_world, shown=shown)
+plugin = StudyPlugin(PromptsConfig, study, run_options, world="fanfold.studies.prompts.simulated:solver", shown=shown)

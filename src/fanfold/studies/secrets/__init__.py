@@ -4,13 +4,10 @@ A candidate is a pairing of agents and a game, a case is a scenario (secrets, na
 game.  With no key set it runs on the embedded local model.
 """
 
-from dataclasses import replace
-
-from fanfold.plugins import StudyPlugin, World
+from fanfold.plugins import StudyPlugin
 from fanfold.studies.secrets.commands import commands
 from fanfold.studies.secrets.config import SecretsConfig
 from fanfold.studies.secrets.game import AgentSpec, Game, Scoring
-from fanfold.studies.secrets.simulated import player
 from fanfold.studies.secrets.study import games, run_options, study
 
 Config = SecretsConfig
@@ -22,5 +19,5 @@ plugin = StudyPlugin(
     study,
     run_options,
     commands=commands,
-    world=lambda config: World(replace(config, results=None), player),
+    world="fanfold.studies.secrets.simulated:player",
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from fanfold.context import here
 from fanfold.ledger import RunView
 from fanfold.running import Go, Run
 from fanfold.studies.secrets.job_files import FILES, printable, write_job
@@ -19,13 +18,17 @@ from fanfold.summary import Section, Summary
 
 @dataclass(frozen=True)
 class SecretsConclusion:
-    """Reads the run's ledger, writes the job's folder (unless it is a rehearsal), and gives the summary."""
+    """Reads the run's ledger, writes the job's folder, and gives the summary."""
 
     pairings: int
     results: str | None = None
     seed: int = 0
     remarks: tuple[str, ...] = ()
     cut_off: str = "apart"
+
+    def rehearsed(self) -> SecretsConclusion:
+        """The same without a folder: a rehearsal keeps nothing."""
+        return replace(self, results=None)
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         records = read(run.view, self.pairings, self.cut_off)
@@ -34,7 +37,7 @@ class SecretsConclusion:
         figures = dict(found.figures)
         if self.remarks:
             sections.insert(0, Section("Models", "\n".join(self.remarks)))
-        if self.results is not None and here().rehearsal is None:
+        if self.results is not None:
             played = records.clean + sum(records.apart.values())
             # Decided before anything is written, so that the files say how the job ended.
             status = "completed" if played == records.planned else "stopped"

@@ -6,12 +6,11 @@ import asyncio
 import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fanfold.calls import Reply
-from fanfold.context import here
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.models import Model, model
@@ -46,6 +45,10 @@ class GameEvaluator:
     @property
     def fingerprint(self) -> str:
         return f"fanfold.secrets/1{encode([self.base_url, self.judge, self.either])}"
+
+    def rehearsed(self) -> GameEvaluator:
+        """The same without a folder: a rehearsal keeps nothing."""
+        return replace(self, results=None)
 
     async def __call__(self, game: Game, case: Case) -> Ok:
         self._ready  # noqa: B018 - looked at for what it does the first time
@@ -91,7 +94,7 @@ class GameEvaluator:
 
     @functools.cached_property
     def _ready(self) -> bool:
-        if self.results is not None and here().rehearsal is None:
+        if self.results is not None:
             writable(self.results)
         return True
 

@@ -5,13 +5,12 @@ policy: a candidate is a version of it with a block of episodes to play, a cell 
 """
 
 import os
-from dataclasses import replace
 
 # Before numpy is loaded: the networks are so small that a second thread costs more than it brings, and with one, sums
 # have the same order on every machine.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from fanfold.plugins import StudyPlugin, World
+from fanfold.plugins import StudyPlugin
 from fanfold.studies.workflow.commands import commands
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.ppo import Ppo
@@ -27,5 +26,4 @@ plugin = StudyPlugin(
     run_options,
     commands=commands,
     packages=("numpy", "numba", "gymnasium"),
-    world=lambda config: World(replace(config, results=None)),
 )

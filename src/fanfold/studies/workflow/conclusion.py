@@ -145,7 +145,7 @@ class SearchConclusion:
             endings(told),
             family(told),
         ]
-        if self.results is not None and here().rehearsal is None:
+        if self.results is not None:
             place = write(Path(self.results) / run.id, self._files(told))
             tensorboard.write(place, curves(told, self.threshold))
             figures["folder"] = str(place)

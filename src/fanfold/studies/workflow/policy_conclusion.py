@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from fanfold import stats
-from fanfold.context import here
 from fanfold.errors import ConfigError
 from fanfold.files import write_files
 from fanfold.running import Go, Run
@@ -162,7 +161,7 @@ class PolicyConclusion:
             found = judged((await go("fresh", self._fresh(best.candidate))).results())
             figures |= found | {"policy": best.name}
             sections.insert(0, final(figures, policies))
-            if self.results is not None and here().rehearsal is None:
+            if self.results is not None:
                 place = self._write(Path(self.results) / run.id, best.candidate, updates, figures)
                 figures["folder"] = str(place)
                 sections.append(
