@@ -43,8 +43,11 @@ ACCEPTED = Path(__file__).with_name("mutants_accepted.toml")
 MODULES = (
     "search_loop",
     "dispatcher",
+    "outbox",
+    "work",
     "attempt",
     "calls",
+    "replies",
     "flights",
     "ledger/journal",
     "ledger/commits",

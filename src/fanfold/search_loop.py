@@ -190,10 +190,6 @@ class SearchLoop(Generic[C]):
             self.stopped = reason
 
     @property
-    def replaying(self) -> bool:
-        return bool(self._script)
-
-    @property
     def progress(self) -> Progress:
         return self.tally.progress(len(self.rules.cases), self.rules.clock())
 

@@ -22,14 +22,14 @@ Keyed: TypeAlias = "tuple[bytes, Cell[Any]]"
 class WorkLimits:
     """What bounds the evaluations of a run, and where finished results may be taken from."""
 
-    timeout: float | None = None
-    retries: int = 0
+    timeout: float | None
+    retries: int
     #: Seconds in which a call that was told to end may do so before it is abandoned.
-    grace: float = 5.0
+    grace: float
     #: `run`: equal cells of this run are evaluated once; `ledger`: of any run in the file; `never`: each time again.
-    reuse: str = "run"
+    reuse: str
     #: How many evaluations in a row may fail in the same way; None: any number.
-    max_failures: int | None = None
+    max_failures: int | None
 
 
 class Tried(NamedTuple):

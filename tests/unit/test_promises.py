@@ -6,7 +6,9 @@ Each of these has been seen to fail on the fault it guards against (`make mutant
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -314,3 +316,41 @@ def test_a_strategy_that_gives_too_many_or_none_is_named() -> None:
         Study(TooMany([1]), plain, window=4).run()
     with pytest.raises(ConfigError, match="gave no candidate at all"):
         Study(Silent(), plain).run()
+
+
+class Answering(Strategy[Any]):
+    """Answers an ask with anything."""
+
+    window = 2
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def ask(self, n: int) -> Any:
+        return self.answer
+
+    def tell(self, result: Result[Any]) -> None: ...
+
+
+@pytest.mark.parametrize("answer", [None, 3, "ab", b"ab", {1, 2}, {"a": 1}], ids=repr)
+def test_an_answer_that_is_no_list_of_candidates_is_refused_by_name(answer: Any) -> None:
+    with pytest.raises(ConfigError, match=r"Answering\.ask\(2\) gave .* it must give a list of candidates"):
+        Study(Answering(answer), plain, window=2, stop=MaxTrials(4)).run()
+
+
+@pytest.mark.parametrize("answer", [(1, 2), range(1, 3)], ids=repr)
+def test_any_other_sequence_of_candidates_is_as_good_as_a_list(answer: Any) -> None:
+    run = Study(Answering(answer), plain, window=2, stop=MaxTrials(2)).run()
+    assert [result.candidate for result in of(run)] == [1, 2]
+
+
+@pytest.mark.parametrize(("column", "value"), [("score", "'high'"), ("dropped", "x'07'")])
+def test_a_told_row_that_another_program_spoilt_is_written_again(column: str, value: str, tmp_path: Path) -> None:
+    study, ledger = Study(Sweep([1, 2, 3]), plain), tmp_path / "a.db"
+    study.run(ledger=ledger, run="a")
+    with contextlib.closing(sqlite3.connect(ledger)) as db, db:
+        before = db.execute("SELECT number, score, dropped FROM trial ORDER BY number").fetchall()
+        db.execute(f"UPDATE trial SET {column} = {value} WHERE number = 1")
+    study.run(ledger=ledger, run="a")
+    with contextlib.closing(sqlite3.connect(ledger)) as db, db:
+        assert db.execute("SELECT number, score, dropped FROM trial ORDER BY number").fetchall() == before

@@ -5,6 +5,7 @@ Each of these has been seen to fail on the fault it guards against (`make mutant
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from fanfold.calls import Call, CallBroker, Reply
 from fanfold.context import enter, leave
 from fanfold.events import Event, Notice
 from fanfold.limits import Limits
+from fanfold.models.batch import executor
 from fanfold.models.batch.executor import THREADS, BatchExecutor
 from fanfold.models.http import Response
 from fanfold.models.model import Model
@@ -176,3 +178,13 @@ def test_the_calls_of_a_batch_that_is_gone_go_out_plainly(style: str) -> None:
     assert run.progress.failures == 0
     assert world.paid[1] == 3
     assert any("gives no results" in text for text in told)
+
+
+def test_plain_functions_take_turns_where_there_are_more_of_them_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "THREADS", 2)
+
+    async def main() -> Any:
+        study = Study(Sweep(range(6)), lambda candidate, case: float(candidate), window=6)
+        return await asyncio.wait_for(study.run_async(BatchExecutor()), 20)
+
+    assert asyncio.run(main()).progress.evaluations == 6
