@@ -1,4 +1,4 @@
-"""Measures the engine: overhead, slot utilisation, replay, memory, and other libraries on the same work.
+"""Measures the engine: overhead, slot utilisation, replay, memory, queries, and other libraries on the same work.
 
 python benchmarks/engine.py --quick
 python benchmarks/engine.py --only overhead,replay --json overhead.json
@@ -19,6 +19,7 @@ import overhead
 import peers
 import replay
 import utilisation
+import view
 from measure import FULL, QUICK, Sizes, Table, machine
 
 from fanfold.errors import nearest
@@ -28,6 +29,7 @@ SECTIONS: dict[str, Callable[[Sizes], Iterator[Table]]] = {
     "utilisation": utilisation.measure,
     "replay": replay.measure,
     "memory": memory.measure,
+    "view": view.measure,
     "peers": peers.measure,
 }
 RESULTS = Path(__file__).parent / "results" / "engine.json"

@@ -98,6 +98,12 @@ def test_the_speed_of_a_peer_is_a_ratio_above_one() -> None:
     assert [round_["time over ideal"] > 1 for round_ in answer["rounds"]] == [True, True]
 
 
+def test_the_queries_of_a_small_run_are_timed_beside_a_large_one() -> None:
+    (table,) = tables_of("view")
+    assert set(medians(table, "ms")) == set(module("view").QUERIES)
+    assert all(milliseconds > 0 for milliseconds in medians(table, "ms").values())
+
+
 def test_a_peer_that_is_missing_is_skipped_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     peers = module("peers")
     monkeypatch.setattr(peers, "CONTENDERS", {"nobody": ("no_such_package", None)})
