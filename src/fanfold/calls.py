@@ -16,6 +16,7 @@ import msgspec
 
 from fanfold.context import Meter, copied, enter, here, within
 from fanfold.errors import CallFailed, NoWayHome
+from fanfold.events import Event, Notice
 from fanfold.executors.base import home
 from fanfold.flights import Call, Flight, Reply, Send, Sent, Waiting, counted, waiting
 from fanfold.ledger import Commits, Ledger, Metrics, RunView, Spending
@@ -42,7 +43,7 @@ class CallBroker:
         cache: CacheMode = "on",
         budget: Budget | None = None,
         halt: Callable[[CallFailed], None] | None = None,
-        notice: Callable[[str], None] = lambda text: None,
+        emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.thread = threading.get_ident()
@@ -51,8 +52,8 @@ class CallBroker:
         self.closers: list[Callable[[], Awaitable[None]]] = []
         self.replies = Replies(ledger, commits, run, cache)
         self.halt = halt
-        #: Told, in words, what happens to calls on their way.
-        self.notice = notice
+        #: Told what happens to calls on their way.
+        self.emit = emit
         self._observe = observer()
         self._flights: dict[bytes, Flight] = {}
         #: The calls that may be charged: on their way to a provider, or not yet written down.
@@ -158,7 +159,7 @@ class CallBroker:
                 self.budget.settle(reserved, cost)
             self.metrics.add(sent.tries, cost is not None)
             if cost is None and self.metrics.unpriced == 1:
-                self.notice(f"the price of {call.model} is not known: its calls are no part of the cost shown")
+                self.emit(Notice(f"the price of {call.model} is not known: the cost shown leaves its calls out"))
             await self.replies.keep(key, call, sent, started)
             return sent.reply
         except CallFailed as error:

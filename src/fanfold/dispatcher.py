@@ -257,5 +257,7 @@ class Dispatcher:
         return f"waiting for {wait.what} since {now - wait.since:.0f} s{then}"
 
     def _emit(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            self.journal.note(event.message)
         if self._watch is not None:
             self._watch(event)

@@ -78,12 +78,45 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class WaveSent:
+    """Model calls leave together, in the provider batch `tag`; waves are numbered by this process."""
+
+    number: int
+    model: str
+    requests: int
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaveAnswered:
+    """The answers to a wave are here, `seconds` after it left."""
+
+    number: int
+    model: str
+    requests: int
+    tag: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchChanged:
+    """A provider batch has come to another state: intent, submitted, done or abandoned."""
+
+    tag: str
+    model: str
+    state: str
+    requests: int
+
+
+@dataclass(frozen=True, slots=True)
 class RunStopped:
     reason: str
     progress: Progress
 
 
-Event: TypeAlias = RunStarted | EvaluationFinished | TrialTold | Ticked | Notice | RunStopped
+Event: TypeAlias = (
+    RunStarted | EvaluationFinished | TrialTold | Ticked | Notice | WaveSent | WaveAnswered | BatchChanged | RunStopped
+)
 Watcher: TypeAlias = Callable[[Event], None]
 
 

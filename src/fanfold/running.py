@@ -17,7 +17,7 @@ from fanfold.calls import CallBroker, Metrics, at_work, counted, open_requests
 from fanfold.dispatcher import Dispatcher
 from fanfold.encoding import derive_seed, encode, words
 from fanfold.errors import ConfigError, OnlyFailures, ReplayDivergence
-from fanfold.events import Notice, Progress, RunStarted, RunStopped, shielded
+from fanfold.events import Event, Notice, Progress, RunStarted, RunStopped, shielded
 from fanfold.garbage import rare_collections
 from fanfold.identity import REMEDY, Identity
 from fanfold.ledger import (
@@ -105,6 +105,7 @@ class Start:
         self.watch = shielded(options.watch)
         self.stop: Stop | None = None
         self._wakeup = Wakeup()
+        self._journal: RunJournal | None = None
         #: The fingerprint that finished evaluations are kept under, and what there is to say about the study.
         self._evaluator = ""
         self._remarks: list[str] = []
@@ -142,7 +143,7 @@ class Start:
     async def _locked(self, ledger: Ledger) -> Run[Any]:
         commits = Commits(ledger)
         new = ledger.find(self.name) is None
-        journal = RunJournal(ledger, self._find_or_create(ledger), commits)
+        journal = self._journal = RunJournal(ledger, self._find_or_create(ledger), commits)
         started = asyncio.get_running_loop().time()
 
         def clock() -> float:
@@ -254,7 +255,7 @@ class Start:
             cache=self.options.cache,
             budget=budget,
             halt=self._wakeup.halt,
-            notice=lambda text: self._emit(Notice(text)),
+            emit=self._emit,
         )
         grace = self.options.grace
         try:
@@ -353,7 +354,9 @@ class Start:
                 Notice(f"{window} keeps at most {busy} of the {slots} slots busy: give the study a larger window")
             )
 
-    def _emit(self, event: Any) -> None:
+    def _emit(self, event: Event) -> None:
+        if isinstance(event, Notice) and self._journal is not None:
+            self._journal.note(event.message)
         if self.watch is not None:
             self.watch(event)
 

@@ -132,10 +132,11 @@ def test_what_arrives_at_a_terminal_is_only_shown(hostile: Path, arguments: tupl
 def test_a_live_run_shows_hostile_candidates_and_errors_without_obeying_them(tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(
         "import asyncio\n"
-        "from fanfold import Case, Study\nfrom fanfold.context import here\nfrom fanfold.strategies import Sweep\n"
+        "from fanfold import Case, Study\nfrom fanfold.context import here\n"
+        "from fanfold.events import Notice\nfrom fanfold.strategies import Sweep\n"
         f"ORDERS = {ORDERS!r}\n"
         "async def evaluate(candidate, case):\n"
-        "    here().broker.notice(ORDERS)\n"
+        "    here().broker.emit(Notice(ORDERS))\n"
         "    await asyncio.sleep(0.7)\n"  # longer than the display waits before it draws again
         "    if candidate['n'] == 1: raise ValueError(ORDERS)\n"
         "    return 1.0\n"

@@ -14,8 +14,9 @@ import pytest
 
 from fanfold import Case, Study, Sweep
 from fanfold.calls import Call, CallBroker, Reply
+from fanfold.cli.progress import told
 from fanfold.context import enter, leave
-from fanfold.events import Event, Notice
+from fanfold.events import BatchChanged, Event, Notice, WaveAnswered, WaveSent
 from fanfold.limits import Limits
 from fanfold.models.batch import executor
 from fanfold.models.batch.executor import THREADS, BatchExecutor
@@ -40,6 +41,7 @@ class World:
         wire, path = (OpenAI(), "/v1") if style == "openai" else (Anthropic(), "")
         name = "gpt-6-luna" if style == "openai" else "claude-haiku-5-5"
         carried = transport(self.simulator)
+        self.events: list[Event] = []
         self.model = Model(
             name,
             wire,
@@ -60,8 +62,8 @@ class World:
         return talk
 
     def run(self, candidates: int, turns: int = 1, **options: Any) -> tuple[Any, list[str]]:
-        """The run, and what its user was told."""
-        events: list[Event] = []
+        """The run, and the sentences for its user."""
+        events = self.events = []
         study = Study(Sweep(range(candidates)), self.evaluate(turns), window=candidates)
         run = run_virtual(study.run_async(BatchExecutor(**options), watch=events.append))
         return run, [event.message for event in events if isinstance(event, Notice)]
@@ -86,13 +88,24 @@ def test_more_conversations_than_there_are_threads_travel_in_one_wave() -> None:
 @STYLES
 def test_the_user_is_told_of_every_wave_that_leaves_and_comes_back(style: str) -> None:
     world = World(style)
-    _, told = world.run(3, turns=2)
-    assert [text.partition(" seconds")[0].partition(" in ")[0] for text in told if "ave" in text] == [
-        f"Processing wave 1 with 3 requests for {world.model.id}",
-        "Wave 1 completed",
-        f"Processing wave 2 with 3 requests for {world.model.id}",
-        "Wave 2 completed",
-    ]
+    run, _ = world.run(3, turns=2)
+    waves = [event for event in world.events if isinstance(event, WaveSent | WaveAnswered)]
+    kinds = [(type(event), event.number, event.requests, event.model) for event in waves]
+    assert kinds == [(kind, wave, 3, world.model.id) for wave in (1, 2) for kind in (WaveSent, WaveAnswered)]
+    assert all(event.seconds > 0 for event in waves if isinstance(event, WaveAnswered))
+    assert [event.tag for event in waves[::2]] == [wave.tag for wave in run.view.waves()]
+    assert [(wave.requests, wave.answered, wave.state) for wave in run.view.waves()] == [(3, 3, "done")] * 2
+    states = [event.state for event in world.events if isinstance(event, BatchChanged)]
+    assert states == ["intent", "submitted", "done"] * 2
+
+
+@STYLES
+def test_the_shell_says_when_a_wave_leaves_and_when_it_is_back(style: str) -> None:
+    world = World(style)
+    world.run(3, turns=2)
+    lines = [line for event in world.events if (line := told(event)) is not None]
+    assert lines[0] == f"wave 1: 3 requests to {world.model.id}" and lines[1].startswith("wave 1: answered after ")
+    assert len(lines) == 4
 
 
 @STYLES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import sqlite3
@@ -31,8 +32,10 @@ from fanfold import (
     Space,
     Study,
     Sweep,
+    redaction,
 )
 from fanfold.errors import MissingExtra
+from fanfold.events import Notice
 
 CASES = 4
 
@@ -369,3 +372,41 @@ def test_without_a_library_a_frame_names_the_command_that_installs_one(
 
 def test_a_view_is_a_public_name() -> None:
     assert importlib.import_module("fanfold").RunView is RunView
+
+
+# -- notes -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_user_is_told_is_kept_with_or_without_a_watcher(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    def watch(event: Any) -> None:
+        if isinstance(event, Notice):
+            heard.append(event.message)
+
+    for name, watcher in (("watched", watch), ("alone", None)):
+        done = replace(study(6), window=1).run("threads:8", ledger=tmp_path / "runs.db", run=name, watch=watcher)
+        with done.ledger:
+            notes = done.view.notes()
+            assert [note.text for note in notes] == heard != []
+            assert "8 slots" in notes[0].text and notes[0].at > 0
+            assert done.view.changes(0).notes == tuple(notes)
+            assert done.view.changes(done.view.mark).notes == ()
+
+
+def test_no_key_is_kept_in_a_note(tmp_path: Path) -> None:
+    from fanfold.ledger import Commits, Ledger, RunJournal
+
+    redaction.know("sk-canary-0123456789abcdef")
+    study(1).run(ledger=tmp_path / "runs.db", run="it").ledger.close()
+
+    async def note() -> None:
+        with Ledger(tmp_path / "runs.db") as ledger:
+            commits = Commits(ledger)
+            RunJournal(ledger, 1, commits).note("refused: sk-canary-0123456789abcdef")
+            await commits.flush()
+            commits.close()
+
+    asyncio.run(note())
+    with RunView.open(tmp_path / "runs.db") as view:
+        assert [note.text for note in view.notes()] == ["refused: ***"]

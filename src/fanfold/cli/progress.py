@@ -21,6 +21,8 @@ from fanfold.events import (
     Ticked,
     TrialTold,
     Watcher,
+    WaveAnswered,
+    WaveSent,
 )
 from fanfold.stop import Either, MaxTime, Never, Rule
 from fanfold.texts import printable
@@ -172,6 +174,17 @@ def _time_limit(rule: Rule) -> float | None:
     return min((each.seconds for each in rules if isinstance(each, MaxTime)), default=None)
 
 
+def told(event: Event) -> str | None:
+    """The line that an event is worth by itself."""
+    if isinstance(event, Notice):
+        return f"note: {event.message}"
+    if isinstance(event, WaveSent):
+        return f"wave {event.number}: {event.requests} requests to {event.model}"
+    if isinstance(event, WaveAnswered):
+        return f"wave {event.number}: answered after {duration(event.seconds)}"
+    return None
+
+
 class Lines:
     """A line at the start, at most one every ten seconds, and one at the end."""
 
@@ -186,8 +199,8 @@ class Lines:
             self._next = state.clock() + SPAN
             going = "replaying and continuing" if event.resumed else "running"
             self._print(f"{going} {event.run_id} on {event.executor}, ledger {event.ledger or 'none'}")
-        elif isinstance(event, Notice):
-            self._print(f"note: {event.message}")
+        elif (line := told(event)) is not None:
+            self._print(line)
         elif isinstance(event, RunStopped) or (isinstance(event, Ticked) and state.clock() >= self._next):
             self._next = state.clock() + SPAN
             waiting = f", {state.waiting}" if state.waiting and not state.over else ""
@@ -219,8 +232,8 @@ class Live:
         self.state.take(event)
         if isinstance(event, RunStarted):
             self._display.start()
-        elif isinstance(event, Notice):
-            self._display.console.print(f"note: {printable(event.message)}", **_PLAIN)
+        elif (line := told(event)) is not None:
+            self._display.console.print(printable(line), **_PLAIN)
         if isinstance(event, RunStarted | Ticked | RunStopped):
             self._display.update(self._block(), refresh=True)
 

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -22,7 +21,7 @@ import pytest
 from fanfold import Ledger, Run
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
-from fanfold.events import Notice, TrialTold
+from fanfold.events import Event, TrialTold, WaveAnswered, WaveSent
 from fanfold.limits import Limits
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.model import Model
@@ -144,15 +143,13 @@ def test_the_batch_size_limits_a_batch_and_changes_no_conversation() -> None:
 
 
 def test_every_wave_is_told_with_its_size_and_time_when_it_leaves_and_when_it_is_back() -> None:
-    said: list[str] = []
+    events: list[Event] = []
     world = World(config(models=MODELS[:1]))
-    world.run("batch", watch=lambda event: said.append(event.message) if isinstance(event, Notice) else None)
-    left = [int(found[1]) for line in said if (found := re.match(r"Processing wave \d+ with (\d+) requests", line))]
-    back = [
-        line for line in said if re.match(r"Wave \d+ completed in [\d.]+ seconds, avg [\d.]+ sec per message", line)
-    ]
+    world.run("batch", watch=events.append)
+    left = [event.requests for event in events if isinstance(event, WaveSent)]
+    back = [event.seconds for event in events if isinstance(event, WaveAnswered)]
     assert left == world.waves
-    assert len(back) == len(left)
+    assert len(back) == len(left) and min(back) > 0
 
 
 @pytest.mark.parametrize("kind", ["batch_failed", "batch_expired", "batch_missing"])

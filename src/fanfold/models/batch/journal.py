@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.calls import Call, CallBroker, Reply, Sent
+from fanfold.events import BatchChanged
 from fanfold.ledger import Insert, all_answered, batch_items, live_batches, remote_batches, replies_kept
 from fanfold.models.batch.protocol import LineOutcome
 from fanfold.models.model import Model
@@ -78,6 +79,7 @@ class BatchJournal:
 
     def __init__(self, broker: CallBroker) -> None:
         self._ledger, self._commits, self._run = broker.replies.ledger, broker.replies.commits, broker.replies.run
+        self._emit = broker.emit
 
     def open_places(self) -> dict[bytes, list[tuple[Batch, str]]]:
         """Where the calls of batches under way are: this run's, and those that other runs have submitted."""
@@ -122,6 +124,7 @@ class BatchJournal:
         batch.note = why or batch.note
         if self._commits is not None and batch.run == self._run:
             await self._commits.safe(Insert.BATCH, batch.row())
+        self._emit(BatchChanged(batch.tag, batch.model_id, state, batch.requests))
 
     async def all_safe(self, batch: Batch) -> bool:
         """Whether the batch is ours, and every reply that it brought is in the ledger by now."""

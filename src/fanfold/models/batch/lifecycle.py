@@ -16,6 +16,7 @@ import msgspec
 from fanfold.attempt import attempt
 from fanfold.calls import CallBroker, Reply, Sent
 from fanfold.errors import CallFailed
+from fanfold.events import WaveAnswered, WaveSent
 from fanfold.models.batch.journal import Batch, BatchJournal, Parked
 from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch, refused
 from fanfold.models.batch.recovery import BatchSearch, BatchTerms, cancel
@@ -111,7 +112,7 @@ class BatchLifecycle:
         self._tags.add(tag)
         self._waves += 1
         batch.wave = self._waves
-        self.broker.notice(f"Processing wave {batch.wave} with {len(wave)} requests for {first.model.id}")
+        self.broker.emit(WaveSent(batch.wave, first.model.id, len(wave), tag))
         self._start(batch, functools.partial(self._carry, batch, protocol_of(first.model)))
 
     async def leave(self) -> None:
@@ -222,8 +223,7 @@ class BatchLifecycle:
         batch.lines = lines
         if batch.wave:
             took = self._now() - batch.created
-            each = f"avg {took / max(1, batch.requests):.2f} sec per message"
-            self.broker.notice(f"Wave {batch.wave} completed in {took:.2f} seconds, {each}")
+            self.broker.emit(WaveAnswered(batch.wave, batch.model_id, batch.requests, batch.tag, took))
         self._deliver(batch, lines)
         self._later(self._finish(batch))
 
