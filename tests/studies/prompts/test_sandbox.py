@@ -22,8 +22,8 @@ from fanfold.errors import ConfigError
 from fanfold.studies.prompts import Problem, PromptsConfig, study
 from fanfold.studies.prompts.tasks import sandbox
 from fanfold.studies.prompts.tasks.grading import CodeTests
-from fanfold.studies.prompts.tasks.inside import ARCHITECTURES, REFUSED
-from fanfold.studies.prompts.tasks.sandbox import NEEDED, CodeBounds, Ran, run
+from fanfold.studies.prompts.tasks.inside import ARCHITECTURES
+from fanfold.studies.prompts.tasks.sandbox import NEEDED, REFUSED, CodeBounds, Ran, run
 
 QUICK = CodeBounds(seconds=20.0, cpu=1, memory=256)
 
@@ -196,7 +196,7 @@ def test_a_plain_user_has_the_same_guards(tmp_path: Path) -> None:
         job = {"code": attempts(), "tests": ["tried", IDENTITY], "cpu": 5, "memory": 512_000_000, "file": 1_000_000}
         done = subprocess.run(
             [python, "-s", "-S", str(inside)],
-            input=json.dumps({**job, "needs": list(NEEDED)}),
+            input=json.dumps({**job, "needs": list(NEEDED), "refused": list(REFUSED.values())}),
             cwd=work,
             user=12345,
             group=12345,

@@ -13,21 +13,21 @@ import math
 import re
 import zlib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from fanfold.config import load_toml
 from fanfold.studies.critic.genome import Prompt
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
 
-def _lexicon(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_COMMON = _lexicon(
-    "a an and are as at be been but by can could did do does for from had has have how i if in into is it its me my no "
-    "not of on one or our should so some than that the their them then there these they this to us was we were what "
-    "when where which who why will with would you your"
+_DATA = load_toml(Path(__file__).with_name("features.toml"))
+_COMMON, _WARM, _UNSURE, _FORMAL, _YOU, _REASON = (
+    frozenset(_DATA[name].split()) for name in ("common", "warm", "unsure", "formal", "you", "reason")
 )
+#: What kind of question a query is, by words that people use for it.
+_CUES = {name: re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE) for name, pattern in _DATA["cues"].items()}
+CUES = (*_CUES, "question")
 
 
 def words(text: str) -> list[str]:
@@ -52,13 +52,6 @@ def _share(found: Sequence[str], known: frozenset[str]) -> float:
 
 def _any(text: str, pattern: str) -> float:
     return float(re.search(pattern, text) is not None)
-
-
-_WARM = _lexicon("glad happy sorry hope welcome great good luck enjoy worry friend love nice thanks wonderful")
-_UNSURE = _lexicon("perhaps maybe might may possibly probably likely seems unsure depends usually roughly")
-_FORMAL = _lexicon("therefore however regarding accordingly respectively furthermore hence thus shall namely")
-_YOU = _lexicon("you your yours yourself you're you'll")
-_REASON = _lexicon("because since reason why so therefore cause due")
 
 
 #: Names of the shape features; the first `CROSSED` of them are multiplied with the cues of the query.
@@ -115,45 +108,12 @@ def _is_json(text: str) -> float:
     return 1.0
 
 
-#: What kind of question a query is, by words that people use for it.
-_CUES: tuple[tuple[str, str], ...] = (
-    (
-        "how to",
-        r"how (do|can|to|should|would|could)|steps?|instructions?|guide|tutorial|walk me through|set(ting)? up|"
-        r"get(ting)? started|start(ing)? with|install|build|repair|fix|prepare|first|next|then|procedure|recipe",
-    ),
-    (
-        "fact",
-        r"what (is|are|was|were|does)|who|whom|when|where|which|how (many|much|long|far|old|often|big)|"
-        r"is (it|there|a|an|the)|are there|does|did|since when|define|definition|tell me|true that",
-    ),
-    ("why", r"why|explain|reasons?|causes?|how come|meaning|means?|understand|purpose"),
-    (
-        "compare",
-        r"versus|vs|compare[ds]?|comparison|differences?|better|worse|or|choose|choice|between|against|instead|"
-        r"prefer|rather|pros|cons|advantages?|alternatives?|either|on the other|one side|decide",
-    ),
-    (
-        "write",
-        r"write|compose|poem|rhyme|story|tale|letter|draft|invent|imagine|slogan|speech|essay|lyrics|song|joke|"
-        r"greeting|card|caption|title|lines|dialogue|toast|headline",
-    ),
-    ("list", r"list|ideas?|suggest(ions?)?|recommend|name (some|a few|three|five|ten)|examples? of|tips|options"),
-    ("code", r"code|coding|function|python|javascript|sql|regex|bug|script|compile[rs]?|error|exception|api|algorithm"),
-    (
-        "feel",
-        r"feel(s|ing)?|felt|afraid|worr(y|ied|ies)|sad|angry|nervous|lonely|alone|stress(ed)?|scared|ashamed|"
-        r"embarrass(ed|ing)?|stupid|hate|hurt|upset|went wrong|fail(ed|ing|s)?|sorry|cry|crying|lost|broke|anxious",
-    ),
-    ("personal", r"i|i'm|i've|my|me|mine|we|our|us"),
-)
-_PATTERNS = tuple(re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE) for _, pattern in _CUES)
-CUES = (*(name for name, _ in _CUES), "question")
-
-
 def cues(query: str) -> list[float]:
     """What kind of question a query is, as far as its words show it; it may be of several kinds, or of none."""
-    return [*(float(pattern.search(query) is not None) for pattern in _PATTERNS), float(query.rstrip().endswith("?"))]
+    return [
+        *(float(pattern.search(query) is not None) for pattern in _CUES.values()),
+        float(query.rstrip().endswith("?")),
+    ]
 
 
 def _buckets(items: Iterable[str], many: int, salt: str) -> list[float]:

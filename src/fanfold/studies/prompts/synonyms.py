@@ -7,30 +7,12 @@ from pathlib import Path
 
 from fanfold.config import load_toml
 
-VERBS, NOUNS, ADJECTIVES, OTHERS = load_toml(Path(__file__).with_name("synonyms.toml")).values()
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-#: What may be put before a verb to make it more careful or more exact, one at a time.
-MODIFIERS = ("carefully", "briefly", "clearly", "exactly", "first", "always", "simply", "directly", "please")
-#: What a sentence can do without.
-FILLERS = _words("""
-please kindly very really quite just simply basically actually also carefully closely always clearly now
-the a an that so then well
-""")
-#: What a sentence must not lose, or it says the opposite.
-KEPT = _words("not no never none nor neither don't do cannot can't without unless except only if either or")
-
-#: After one of these stands a verb; at the start of a clause too.
-_BEFORE_VERBS = _words("""
-to us and then please kindly must should will can always never first not don't let's now also just simply only
-carefully closely briefly clearly directly exactly
-""")
-#: After one of these a noun of the table is as likely a verb: "you answer", "that answers".
-_DOUBTFUL = _words("you i we they he she it who that which")
+_DATA = load_toml(Path(__file__).with_name("synonyms.toml"))
+VERBS, NOUNS, ADJECTIVES, OTHERS = (_DATA[kind] for kind in ("verbs", "nouns", "adjectives", "others"))
+MODIFIERS = tuple(_DATA["modifiers"].split())
+FILLERS, KEPT, _BEFORE_VERBS, _DOUBTFUL = (
+    frozenset(_DATA[kind].split()) for kind in ("fillers", "kept", "before_verbs", "doubtful")
+)
 #: What takes "a" although it begins with a vowel, and "an" although it does not, by their first letters.
 _A = ("one", "uni", "use", "usu", "eu")
 _AN = ("hour", "honest", "honour", "heir")

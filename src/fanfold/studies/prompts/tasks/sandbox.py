@@ -12,11 +12,12 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fanfold.config import load_toml
 from fanfold.errors import ConfigError
 
 _INSIDE = Path(__file__).with_name("inside.py")
@@ -26,6 +27,8 @@ _FLAGS = ("-s", "-S", "-P", "-B", "-X", "utf8")
 _FILE = 1_000_000
 #: Who code runs as where root starts it.
 _NOBODY = 65534
+#: System calls that code in a test has no business with: their numbers on x86-64 and 64-bit ARM (-1: not there).
+REFUSED: Mapping[str, tuple[int, int]] = load_toml(Path(__file__).with_name("data") / "syscalls.toml")
 #: What must hold before code that a model wrote is run.  A network of its own is not among them: without sockets, which
 #: `calls` refuses, there is none either way.
 NEEDED = frozenset({"limits", "files", "user", "calls"})
@@ -147,6 +150,7 @@ class _Box:
                         "memory": self.bounds.memory * 1_000_000,
                         "file": _FILE,
                         "needs": self.needs,
+                        "refused": list(REFUSED.values()),
                     }
                 )
             )
