@@ -40,3 +40,18 @@ def test_sql_lives_in_the_ledger_alone() -> None:
 
 def test_nothing_imports_legacy() -> None:
     assert list(places(r"^\s*(from|import) fanfold\.legacy", outside=("legacy/",))) == []
+
+
+#: Where a provider may be named: its own module, prices, its dialect in the simulator; and names in the documents.
+PROVIDERS = ("models/providers/", "simulator/openai", "simulator/anthropic", "legacy/")
+
+
+def test_a_provider_is_named_only_in_its_own_modules() -> None:
+    # "OpenAI-compatible" is the common name of a protocol.
+    named = r"openai(?!-compatible)|anthropic|claude|\bgpt-?\d"
+    assert list(places(named, outside=PROVIDERS, flags=re.IGNORECASE)) == []
+
+
+def test_nobody_asks_whether_a_model_is_local_or_simulated_by_its_name() -> None:
+    asked = r"""["'](local|simulated)/["']"""
+    assert list(places(asked, outside=PROVIDERS)) == []

@@ -39,7 +39,7 @@ Exit codes:
 Examples:
   fanfold run functions --dimensions 10 --executor processes
   fanfold run my_study.py --max-time 15m
-  fanfold estimate prompts --model openai/gpt-6-luna
+  fanfold estimate prompts --model PROVIDER/MODEL
   fanfold resume last
   fanfold show last
 """

@@ -50,7 +50,7 @@ class Check:
 @click.pass_context
 def doctor(ctx: click.Context, ledger: str) -> None:
     """Say what this machine offers and what is missing."""
-    checks = [*_machine(), *_sqlite(), *_packages(), *_executors(), _sandbox(), _folder(ledger)]
+    checks = [*_machine(), *_sqlite(), *_packages(), *_executors(), *_providers(), _sandbox(), _folder(ledger)]
     healthy = all(check.ok or not check.required for check in checks)
     if machine_readable():
         print_json({"ok": healthy, "checks": [asdict(check) for check in checks]})
@@ -115,6 +115,26 @@ def _executors() -> Iterator[Check]:
             yield Check(f"executor {entry.name}", True, entry.package, ", ".join(entry.spellings()))
         except Exception as error:
             yield Check(f"executor {entry.name}", False, entry.package, f"cannot be imported: {error}")
+
+
+def _providers() -> Iterator[Check]:
+    """Each installed provider: whether it can be used, and where its key is expected."""
+    from fanfold.errors import ConfigError
+    from fanfold.models.providers import find_provider, package_of, provider_names, setting
+
+    for name in provider_names():
+        try:
+            provider = find_provider(name)
+        except ConfigError as error:
+            yield Check(f"provider {name}", False, package_of(name), str(error))
+            continue
+        if not provider.key_variable:
+            yield Check(f"provider {name}", True, package_of(name), "needs no key")
+            continue
+        there = setting(provider.key_variable)[0] is not None
+        notes = [f"{provider.key_variable} is {'set' if there else 'not set'}"]
+        notes += [f"executor batch:{name}"] if provider.batches and not provider.anywhere else []
+        yield Check(f"provider {name}", True, package_of(name), "; ".join(notes))
 
 
 def _sandbox() -> Check:

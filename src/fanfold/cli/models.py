@@ -127,8 +127,8 @@ def _usage_row(usage: Usage) -> list[str]:
     short_help="Say what a run would cost and how long it would take.",
     context_settings={"ignore_unknown_options": True},
     epilog=examples(
-        "fanfold estimate prompts --model openai/gpt-6-luna",
-        "fanfold estimate my_study.py --executor batch:openai --sample 20 --json",
+        "fanfold estimate prompts --model PROVIDER/MODEL",
+        "fanfold estimate my_study.py --executor batch:auto --sample 20 --json",
     ),
 )
 @click.argument("target_", metavar="TARGET", shell_complete=complete_target)

@@ -68,7 +68,7 @@ def _field_help(field: Any) -> str:
         "fanfold run functions --dimensions 10 --function ackley",
         "fanfold run my_study.py --executor processes:8 --max-time 15m",
         "fanfold run search.toml --run first-try --report first-try.html",
-        "fanfold run prompts --model openai/gpt-6-luna --rehearse --rpm 500",
+        "fanfold run prompts --model PROVIDER/MODEL --rehearse --rpm 500",
         "fanfold run functions --help            (with the study's own fields)",
     ),
 )

@@ -16,7 +16,6 @@ from fanfold.legacy.secret_waves import JobLog
 from fanfold.running import Go, Run
 from fanfold.studies import secrets as game
 from fanfold.studies.secrets import Config
-from fanfold.studies.secrets.config import Service
 from fanfold.study import Study
 from fanfold.summary import Summary
 from fanfold.sync import run_sync
@@ -33,7 +32,7 @@ class BatchService:
     """
 
     #: The documented word for this service.
-    batch_service: ClassVar[Service] = "default"
+    batch_service: ClassVar[str] = "default"
 
     def __init__(
         self,
@@ -189,7 +188,7 @@ class AnthropicBatchService(BatchService):
 class ConversationBatchService(BatchService):
     """Waves by turn, in the batches of whichever provider a model has; models without batches are asked in realtime."""
 
-    batch_service: ClassVar[Service] = "auto"
+    batch_service: ClassVar[str] = "auto"
 
 
 class OpenAIConversationBatchService(ConversationBatchService):

@@ -1,4 +1,4 @@
-"""Named model endpoints: `model("openai/...")`, `model("local/smollm2")`, any OpenAI-compatible server."""
+"""Named model endpoints: `model("PROVIDER/NAME")`, `model("local/smollm2")`, any OpenAI-compatible server."""
 
 from fanfold.calls import Reply
 from fanfold.models.model import Model

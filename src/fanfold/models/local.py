@@ -112,7 +112,7 @@ class LocalModel:
         seed: int = 0,
         **options: Any,
     ) -> dict[str, Any]:
-        """Continue a text; the reply has the shape of OpenAI's /v1/completions.
+        """Continue a text; the reply has the shape of /v1/completions.
 
         `options` are further ones of llama.cpp's server (`top_k`, `min_p`, `grammar`, ...).  Raises CallFailed.
         """
@@ -130,7 +130,7 @@ class LocalModel:
         seed: int = 0,
         **options: Any,
     ) -> dict[str, Any]:
-        """Answer a dialogue in the model's own chat format; the reply has the shape of OpenAI's chat completions."""
+        """Answer a dialogue in the model's own chat format; the reply has the shape of /v1/chat/completions."""
         sampling = _sampling(max_tokens, temperature, top_p, stop, seed)
         return await self._ask(True, {**options, **sampling, "messages": [dict(message) for message in messages]})
 
@@ -157,7 +157,7 @@ class LocalModel:
 
 
 class LocalTransport(Transport):
-    """Carries requests in OpenAI's protocol to a `LocalModel`, as `Model` sends them to any other server."""
+    """Carries requests to a `LocalModel`, as `Model` sends them to any OpenAI-compatible server."""
 
     def __init__(self, model: LocalModel) -> None:
         self.model = model

@@ -50,7 +50,7 @@ class ModelLine:
 
 @dataclass(frozen=True)
 class Model:
-    """A model one can ask.  Make one with `model("openai/...")`; it may be shared by everything in the process."""
+    """A model one can ask.  Make one with `model("PROVIDER/NAME")`; it may be shared by everything in the process."""
 
     name: str
     provider: Provider

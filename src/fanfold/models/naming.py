@@ -87,6 +87,6 @@ def may_ask(fields: Mapping[str, str], source: str | None) -> None:
         if "://" not in url:
             continue
         own = {provider.default_url for provider in providers().values()}
-        for variable in dict.fromkeys(provider.key_variable for provider in providers().values()):
+        for variable in {provider.key_variable for provider in providers().values()} - {""}:
             if setting(variable)[0] is not None:
                 check_recipient(url, tuple(own), variable, None if source is None else f"{source}: {name}")

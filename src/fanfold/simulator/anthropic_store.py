@@ -9,10 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fanfold.encoding import digest, encode
-from fanfold.simulator.dialect import Dialect
-from fanfold.simulator.jobs import LineResult, SimulatedBatch, disturb, make_lines
-from fanfold.simulator.state import SimulatorState
+from fanfold.simulator.jobs import BatchStore, LineResult, SimulatedBatch
 from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, read_json, reply
 
 MAX_REQUESTS = 100_000
@@ -21,37 +18,19 @@ MESSAGES = "/v1/messages"
 BATCHES = f"{MESSAGES}/batches"
 
 
-class AnthropicStore:
-    """All message batches of all keys; each key sees its own."""
-
-    def __init__(self, state: SimulatorState, dialect: Dialect) -> None:
-        self._state = state
-        self._dialect = dialect
-        self._jobs: dict[str, SimulatedBatch] = {}
-        self._results: dict[str, bytes] = {}
+class AnthropicStore(BatchStore):
+    """Message batches: they carry no tag, and show no progress until they have ended."""
 
     def create(self, request: Request, owner: str) -> SimulatedResponse:
         if len(request.body) > MAX_BYTES:
             raise ApiError(413, f"Request exceeds the maximum size of {MAX_BYTES:,} bytes.")
         requests = _read_requests(read_json(request.body))
         tag = requests[0][0].rpartition("-")[0] or requests[0][0]
-        id = f"msgbatch_{self._state.serial()}"
-        job = SimulatedBatch(self._state, self._dialect, MESSAGES, owner, id, tag)
-        tokens: dict[str, int] = {}
-        for _, params in requests:
-            model = str(params.get("model"))
-            tokens[model] = tokens.get(model, 0) + self._tokens(params)
-        for model, count in tokens.items():
-            job.enqueue(model, count)
-        job.lines = make_lines(requests)
-        job.status = "in_progress"  # there is no validation to wait for
-        job.register(len(requests), digest(*(encode(list(item)) for item in requests)).hex())
-        self._jobs[id] = job
-        self._state.start(job.run(lambda: True, self._deliver))
+        job = self.start(f"msgbatch_{self.state.serial()}", MESSAGES, owner, tag, requests)
         return reply(self._view(job, request))
 
     def get(self, request: Request, id: str, owner: str) -> SimulatedResponse:
-        job = self._job(id, owner)
+        job = self.find(id, owner)
         return reply(self._view(job, request), headers=None if job.ended else {"retry-after": "10"})
 
     def list_batches(self, request: Request, owner: str) -> SimulatedResponse:
@@ -61,8 +40,7 @@ class AnthropicStore:
             raise ApiError(400, "limit: Input should be a valid integer between 1 and 1000")
         if "after_id" in query and "before_id" in query:
             raise ApiError(400, "after_id and before_id cannot be used together")
-        jobs = [job for job in reversed(self._jobs.values()) if job.owner == owner]
-        page, more = _page(jobs, query, int(limit))
+        page, more = _page(self.newest(owner), query, int(limit))
         return reply(
             {
                 "data": [self._view(job, request) for job in page],
@@ -73,46 +51,30 @@ class AnthropicStore:
         )
 
     def cancel(self, request: Request, id: str, owner: str) -> SimulatedResponse:
-        job = self._job(id, owner)
+        job = self.find(id, owner)
         if job.ended:
             raise ApiError(409, f"Batch {id} has already ended and cannot be canceled.")
         job.cancel()
         return reply(self._view(job, request))
 
     def delete(self, id: str, owner: str) -> SimulatedResponse:
-        if not self._job(id, owner).ended:
+        if not self.find(id, owner).ended:
             raise ApiError(400, f"Batch {id} cannot be deleted while it is being processed: cancel it first.")
-        del self._jobs[id]
-        self._results.pop(id, None)
+        self.remove(id)
         return reply({"id": id, "type": "message_batch_deleted"})
 
     def results(self, id: str, owner: str) -> SimulatedResponse:
-        if not self._job(id, owner).ended:
+        job = self.find(id, owner)
+        if not job.ended:
             raise ApiError(404, f"Batch {id} has no results yet: its processing has not ended.")
-        return SimulatedResponse(200, {"content-type": "application/x-jsonl"}, self._results[id])
-
-    def _deliver(self, job: SimulatedBatch) -> None:
-        rng = self._state.stream("results", job.tag, str(len(job.results)))
-        items = disturb([(line.custom_id, line) for line in job.results], job.faults, rng)
-        lines = [msgspec.json.encode({"custom_id": id, "result": self._result(line)}) for id, line in items]
-        self._results[job.id] = b"".join(line + b"\n" for line in lines)
+        lines = [{"custom_id": id, "result": self._result(line)} for id, line in self.results_of(job)]
+        body = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        return SimulatedResponse(200, {"content-type": "application/x-jsonl"}, body)
 
     def _result(self, line: LineResult) -> Json:
         if line.error is not None:
-            return {"type": "errored", "error": self._dialect.failure(line.error, self._state.serial()).json()}
+            return {"type": "errored", "error": self.dialect.failure(line.error, self.state.serial()).json()}
         return {"type": line.kind, "message": line.body} if line.body is not None else {"type": line.kind}
-
-    def _tokens(self, params: Json) -> int:
-        try:
-            return self._dialect.read(MESSAGES, params).input_tokens
-        except (ApiError, KeyError):
-            return 0  # it will be errored when its turn comes
-
-    def _job(self, id: str, owner: str) -> SimulatedBatch:
-        job = self._jobs.get(id)
-        if job is None or job.owner != owner:
-            raise ApiError(404, f"Batch {id} not found.")
-        return job
 
     def _view(self, job: SimulatedBatch, request: Request) -> Json:
         status = "ended" if job.ended else "canceling" if job.status == "cancelling" else "in_progress"
@@ -139,7 +101,7 @@ class AnthropicStore:
         }
 
     def _time(self, at: float | None) -> str | None:
-        return None if at is None else rfc3339(self._state.wall(at))
+        return None if at is None else rfc3339(self.state.wall(at))
 
 
 def _read_requests(body: Json) -> list[tuple[str, Json]]:

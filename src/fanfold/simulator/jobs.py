@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fanfold.encoding import digest, encode
 from fanfold.simulator.billing import CreatedBatch
 from fanfold.simulator.dialect import Dialect
 from fanfold.simulator.faults import BATCH, Fault
@@ -201,6 +202,59 @@ class SimulatedBatch:
     def _turn(self, status: Status) -> None:
         self.status = status
         self.times[status] = self._state.now()
+
+
+class BatchStore:
+    """The batches of one dialect; each key sees its own."""
+
+    def __init__(self, state: SimulatorState, dialect: Dialect) -> None:
+        self.state, self.dialect = state, dialect
+        self._batches: dict[str, SimulatedBatch] = {}
+        self._results: dict[str, list[tuple[str, LineResult]]] = {}
+
+    def start(self, id: str, endpoint: str, owner: str, tag: str, requests: list[tuple[str, Json]]) -> SimulatedBatch:
+        """A new batch of (custom_id, body), under way at once; an ApiError where too many tokens are enqueued."""
+        batch = SimulatedBatch(self.state, self.dialect, endpoint, owner, id, tag)
+        tokens: Counter[str] = Counter()
+        for _, body in requests:
+            tokens[str(body.get("model"))] += self.tokens(endpoint, body)
+        for model, count in tokens.items():
+            batch.enqueue(model, count)
+        batch.lines = make_lines(requests)
+        batch.status = "in_progress"  # there is no validation to wait for
+        batch.register(len(requests), digest(*(encode(list(item)) for item in requests)).hex())
+        self._batches[id] = batch
+        self.state.start(batch.run(lambda: True, self._deliver))
+        return batch
+
+    def find(self, id: str, owner: str) -> SimulatedBatch:
+        batch = self._batches.get(id)
+        if batch is None or batch.owner != owner:
+            raise ApiError(404, f"Batch {id} not found.")
+        return batch
+
+    def newest(self, owner: str) -> list[SimulatedBatch]:
+        """All batches of an owner, newest first."""
+        return [batch for batch in reversed(self._batches.values()) if batch.owner == owner]
+
+    def remove(self, id: str) -> None:
+        del self._batches[id]
+        self._results.pop(id, None)
+
+    def results_of(self, batch: SimulatedBatch) -> list[tuple[str, LineResult]]:
+        """The results of an ended batch by custom_id, in the disorder that its faults ask for."""
+        return self._results[batch.id]
+
+    def tokens(self, endpoint: str, body: Json) -> int:
+        """Input tokens of a request; 0 for one that will be refused when its turn comes."""
+        try:
+            return self.dialect.read(endpoint, body).input_tokens
+        except (ApiError, KeyError):
+            return 0
+
+    def _deliver(self, batch: SimulatedBatch) -> None:
+        rng = self.state.stream("results", batch.tag, str(len(batch.results)))
+        self._results[batch.id] = disturb([(line.custom_id, line) for line in batch.results], batch.faults, rng)
 
 
 def disturb(items: list[tuple[str, Any]], faults: Mapping[str, Fault], rng: random.Random) -> list[tuple[str, Any]]:

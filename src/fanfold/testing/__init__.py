@@ -2,6 +2,7 @@
 
 from fanfold.testing.clock import VirtualLoop, run_virtual
 from fanfold.testing.executors import ExecutorConformance, Fault, FaultyExecutor, seeded_faults
+from fanfold.testing.providers import ProviderConformance
 from fanfold.testing.schedules import ScheduleConformance
 from fanfold.testing.strategies import StrategyConformance
 
@@ -9,6 +10,7 @@ __all__ = [
     "ExecutorConformance",
     "Fault",
     "FaultyExecutor",
+    "ProviderConformance",
     "ScheduleConformance",
     "StrategyConformance",
     "VirtualLoop",

@@ -123,7 +123,7 @@ class BatchExecutor(Executor):
 
     async def _seated(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         assert self._waves is not None, "use the executor in an `async with` block"
-        seat = Seat(self._waves, self._takes)
+        seat = Seat(self._waves, self.takes)
         before = enter(route=seat)
         self._waves.enter(seat)
         try:
@@ -132,7 +132,8 @@ class BatchExecutor(Executor):
             self._waves.exit(seat)
             leave(before)
 
-    def _takes(self, model: Model) -> bool:
+    def takes(self, model: Model) -> bool:
+        """Whether a model's calls travel in batches."""
         if model.provider.batches is None:
             return False
         if self._provider is None:

@@ -25,7 +25,7 @@ from fanfold.models.retry import if_refused
 
 #: A provider ends every batch within a day; one that has not ended long after that never will.
 LONGEST = 25 * 3600.0
-#: How long a cancelled batch may take to end (OpenAI: up to ten minutes).
+#: How long a cancelled batch may take to end (some take up to ten minutes).
 CANCELLING = 1800.0
 #: How long leaving waits for a creation under way, so that it is not left in doubt.
 CREATING = 2.0

@@ -20,6 +20,7 @@ __all__ = [
     "find_provider",
     "free_model",
     "maker_of",
+    "package_of",
     "provider_names",
     "providers",
     "setting",
@@ -94,12 +95,18 @@ def maker_of(model: str) -> str | None:
 
 def free_model() -> str:
     """The name of a model that needs neither a key nor a network."""
-    return next(f"{name}/{provider.example}" for name, provider in providers().items() if not provider.remote)
+    return next(f"{name}/{provider.examples[0]}" for name, provider in providers().items() if not provider.remote)
 
 
 def any_server() -> Provider:
     """The provider that stands for any server at a `base_url`."""
     return next(provider for provider in providers().values() if provider.anywhere)
+
+
+def package_of(name: str) -> str:
+    """The package that brings a provider, and its version."""
+    entry = _entries()[name]
+    return _package(entry) if entry.dist is None else f"{_package(entry)} {entry.dist.version}"
 
 
 def _package(entry: EntryPoint) -> str:

@@ -126,7 +126,7 @@ class Anthropic(Provider):
 
     batches = AnthropicBatches
     family = r"claude-"
-    example = "claude-haiku-5-5"
+    examples = ("claude-haiku-5-5", "claude-sonnet-5-5")
 
     def dialect(self) -> type[Dialect]:
         from fanfold.simulator.anthropic import AnthropicDialect

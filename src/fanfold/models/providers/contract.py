@@ -66,7 +66,7 @@ class Provider(ABC):
     #: What ids of its models begin with, in ledgers too, so it never changes; usually the entry point's name.
     name: ClassVar[str]
     default_url: ClassVar[str]
-    #: The environment variables of its key and of another address.
+    #: The environment variables of its key ("": it needs none) and of another address.
     key_variable: ClassVar[str]
     url_variable: ClassVar[str]
     #: Sampling parameters that its models take, and their names in its protocol.
@@ -77,8 +77,8 @@ class Provider(ABC):
     batches: ClassVar[type[BatchProtocol] | None] = None
     #: How the names of its models begin, as a regular expression; "": they follow no pattern.
     family: ClassVar[str] = ""
-    #: The model to name in examples and where its user names none.
-    example: ClassVar[str] = ""
+    #: Models to name in examples, and to ask where the user names none.
+    examples: ClassVar[Sequence[str]] = ()
     #: Whether it stands for any server that speaks its protocol: `base_url` alone chooses it, and its batches, which
     #: such a server may lack, are used only on demand.
     anywhere: ClassVar[bool] = False

@@ -21,7 +21,8 @@ class Local(Compatible):
     batches = None
     anywhere = False
     remote = False
-    example = "smollm2"
+    key_variable = ""
+    examples = ("smollm2",)
     options = ("slots", "context", "threads", "deterministic")
 
     def endpoint(self, model: str, base_url: str | None, key: str | None, options: Mapping[str, Any]) -> Endpoint:

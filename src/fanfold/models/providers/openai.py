@@ -162,7 +162,7 @@ class OpenAI(Provider):
 
     batches: ClassVar[type[BatchProtocol] | None] = OpenAIBatches
     family = r"gpt-|o\d"
-    example = "gpt-6-luna"
+    examples: ClassVar[Sequence[str]] = ("gpt-6-luna", "gpt-4o-mini")
 
     def dialect(self) -> type[Dialect]:
         from fanfold.simulator.openai import OpenAIDialect

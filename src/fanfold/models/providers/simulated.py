@@ -18,7 +18,8 @@ class Simulated(OpenAI):
 
     batches = None
     family = ""
-    example = "model"
+    key_variable = ""
+    examples = ("model",)
     options = tuple(field.name for field in dataclasses.fields(SimulatorConfig))
 
     def endpoint(self, model: str, base_url: str | None, key: str | None, options: Mapping[str, Any]) -> Endpoint:

@@ -135,9 +135,7 @@ class CriticEvaluator:
 
 def answering(name: str, base_url: str | None = None) -> Model:
     """The model of a name; a simulated one writes as `simulated.respond` does."""
-    if name.startswith("simulated/"):
-        return model(name, answer="fanfold.studies.critic.simulated:respond")
-    return model(name, base_url=base_url)
+    return model(name, base_url=base_url, hints={"answer": "fanfold.studies.critic.simulated:respond"})
 
 
 def response_of(data: Any) -> tuple[str, int] | None:

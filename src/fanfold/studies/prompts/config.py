@@ -93,6 +93,8 @@ class PromptsConfig(Settings):
         """How many calls are made at once."""
         if self.concurrent is not None:
             return self.concurrent
-        if all(name.startswith("local/") for name in self.model):
+        from fanfold.models.naming import runs_here
+
+        if all(map(runs_here, self.model)):
             return 4  # the local model answers a few at a time
         return PRESETS[self.preset].in_flight or 256

@@ -73,8 +73,7 @@ class PromptsEvaluator:
     def _made(self, name: str) -> Model:
         if self.make is not None:
             return self.make(name)
-        simulated: dict[str, Any] = {"answer": SOLVER} if name.startswith("simulated/") else {}
-        return model(name, base_url=self.base_url, limits=self.limits, **simulated)
+        return model(name, base_url=self.base_url, limits=self.limits, hints={"answer": SOLVER})
 
     async def __call__(self, candidate: Candidate, case: Case) -> Ok:
         writer = None if self.writer is None else self.asked(self.writer)

@@ -16,18 +16,12 @@ if TYPE_CHECKING:
     from fanfold.studies.secrets.config import SecretsConfig
 
 _MODES = ["standard", "retained", "diversity", "targeted"]
-_SERVICES = ["default", "openai", "anthropic", "openai-conversation", "anthropic-conversation", "auto"]
-#: Who is compared where nobody is named: those of the service, or all for which there is a key.
-_MODELS = {
-    "openai": ("openai/gpt-6-luna", "openai/gpt-4o-mini"),
-    "anthropic": ("anthropic/claude-haiku-5-5", "anthropic/claude-sonnet-5-5"),
-}
 #: Games that are rehearsed for the estimate.
 _SAMPLE = 12
 _EXAMPLES = """\b
 Examples:
-  fanfold secrets compare --models openai/gpt-6-luna,anthropic/claude-haiku-5-5 --interactions 50
-  fanfold secrets compare --models gpt4o_mini,claude_sonnet --batch-service auto --max-cost 5
+  fanfold secrets compare --models ONE/MODEL,ANOTHER/MODEL --interactions 50
+  fanfold secrets compare --models ONE/MODEL,ANOTHER/MODEL --batch-service auto --max-cost 5
   fanfold secrets compare --models local/smollm2 --style regular,aggressive --interactions 4 --messages 2
   fanfold secrets compare --plan                 (cost, time and power only)
 """
@@ -40,7 +34,12 @@ Examples:
 @click.option("--interactions", type=int, default=100, show_default=True, metavar="N", help="Games per pair.")
 @click.option("--messages", type=int, default=5, show_default=True, metavar="N", help="Messages per agent and game.")
 @click.option(
-    "--batch-service", type=click.Choice(_SERVICES), default="auto", show_default=True, help="Realtime or batch."
+    "--batch-service",
+    default="auto",
+    show_default=True,
+    metavar="S",
+    shell_complete=lambda *given: _services(given[-1]),
+    help="default (realtime), a provider's batches by its name, or auto.",
 )
 @click.option("--batch-size", type=int, default=50, show_default=True, metavar="N", help="Most requests in a batch.")
 @click.option("--max-concurrent", type=int, default=10, show_default=True, metavar="N", help="Games at once, realtime.")
@@ -74,7 +73,7 @@ def _config(values: dict[str, Any]) -> SecretsConfig:
 
     styles = _listed(values["style"])
     models = _listed(values["models"]) or _available(values["batch_service"])
-    if models == ("local/smollm2",) and styles == ("regular",):
+    if len(models) == 1 and styles == ("regular",):
         styles = ("regular", "aggressive")  # with one model there is nothing else to compare
     return SecretsConfig(
         models=models,
@@ -92,21 +91,29 @@ def _config(values: dict[str, Any]) -> SecretsConfig:
     )
 
 
-def _available(service: str) -> tuple[str, ...]:
-    """The models to compare where none are named."""
-    from fanfold.models import model
+def _services(start: str) -> list[str]:
+    from fanfold.studies.secrets.config import services
 
+    return [service for service in services() if service.startswith(start)]
+
+
+def _available(service: str) -> tuple[str, ...]:
+    """The models to compare where none are named: those of the service, or all for which there is a key."""
+    from fanfold.models import model
+    from fanfold.models.providers import batching, find_provider, free_model
+
+    own = {name: [f"{name}/{model}" for model in find_provider(name).examples] for name in batching()}
     provider = service.removesuffix("-conversation")
-    if provider in _MODELS:
-        return _MODELS[provider]
-    found = []
-    for name in (name for names in _MODELS.values() for name in names):
+    if provider in own:
+        return tuple(own[provider])
+    keyed = []
+    for name in (name for names in own.values() for name in names):
         try:
             model(name)
         except ConfigError:
             continue  # there is no key
-        found.append(name)
-    return tuple(found) or ("local/smollm2",)
+        keyed.append(name)
+    return tuple(keyed) or (free_model(),)
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

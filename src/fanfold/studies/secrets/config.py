@@ -9,19 +9,23 @@ from typing import Literal
 from fanfold.addresses import check_address
 from fanfold.config import Settings, option
 from fanfold.errors import ConfigError, nearest
+from fanfold.models.providers import batching
 from fanfold.studies.secrets.game import CONTEXT, STYLES, Memory, Mode, Scoring
 from fanfold.studies.secrets.model_names import resolved
 
 DEFAULT_MODEL = "local/smollm2"
 
-Service = Literal["default", "openai", "anthropic", "openai-conversation", "anthropic-conversation", "auto"]
+
+def services() -> list[str]:
+    """How conversations can travel: in realtime, or in the batches of a provider, named by its prefix."""
+    return ["default", *batching(), *(f"{name}-conversation" for name in batching()), "auto"]
 
 
 @dataclass(frozen=True)
 class SecretsConfig(Settings):
     """Who plays, by which rules, how many conversations, and how they travel."""
 
-    agent_type: str | None = option(None, "a documented name such as gpt4o_mini, for all agents")
+    agent_type: str | None = option(None, "a name of the documents, for all agents")
     models: tuple[str, ...] = option((), "a model (provider/name) per agent, else local/smollm2")
     pairings: Literal["one", "all"] = option(
         "one", "all: every ordered pair of models (and styles), self-play included"
@@ -29,9 +33,7 @@ class SecretsConfig(Settings):
     game_mode: Mode = option("standard", "how points are given")
     num_interactions: int = option(100, "games per pairing", least=1)
     messages_per_interaction: int = option(5, "messages each agent sends in a conversation", least=1)
-    batch_service: Service = option(
-        "default", "realtime, or provider batches at half price; auto: by the models' provider"
-    )
+    batch_service: str = option("default", "realtime, or a provider's batches at half price; auto: the models' own")
     batch_size: int | None = option(None, "the most requests in a provider batch; none: its own", least=1)
     max_concurrent: int = option(10, "conversations at once in realtime", least=1)
     agents: int = option(2, "agents in a game", least=2)
@@ -58,6 +60,10 @@ class SecretsConfig(Settings):
     seed: int = option(0, "of secrets, names, pairs and conversations")
 
     def __post_init__(self) -> None:
+        if self.batch_service not in services():
+            raise ConfigError(
+                f"there is no batch_service {self.batch_service!r}{nearest(self.batch_service, services())}"
+            )
         super().__post_init__()
         check_address(self.base_url or "")
         if self.agent_type is not None and self.models:

@@ -101,12 +101,9 @@ class GameEvaluator:
 
 def named(name: str, base_url: str | None, game: Game) -> Model:
     """The model of that name, made for this game: a simulated one plays it, a local one has room for all messages."""
-    if name.startswith("simulated/"):
-        return model(name, answer=PLAYER)
-    if name.startswith("local/"):
-        longest = PROMPT_TOKENS + 2 * game.messages * (game.max_tokens or 256)
-        return model(name, context=min(8192, max(2048, longest)))
-    return model(name, base_url=base_url)
+    longest = PROMPT_TOKENS + 2 * game.messages * (game.max_tokens or 256)
+    hints = {"answer": PLAYER, "context": min(8192, max(2048, longest))}
+    return model(name, base_url=base_url, hints=hints)
 
 
 def writable(folder: str) -> Path:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 from fanfold.errors import ConfigError, nearest
-
-#: When the tables below were last checked.
-AS_OF = "2026-11-15"
+from fanfold.models.providers import find_provider, maker_of, provider_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,31 +20,14 @@ class AgentType:
     now: str
 
 
-AGENT_TYPES = {
-    "claude_opus": AgentType("claude-3-opus-20240229", "2026-01-05", "anthropic/claude-opus-5-5"),
-    "claude_sonnet": AgentType("claude-3-5-sonnet-20241022", "2025-10-28", "anthropic/claude-sonnet-5-5"),
-    "claude_haiku": AgentType("claude-3-haiku-20240307", "2026", "anthropic/claude-haiku-5-5"),
-    "gpt35": AgentType("gpt-3.5-turbo", "2026-10-23", "openai/gpt-6-luna"),
-    "gpt4o_mini": AgentType("gpt-4o-mini", "2027-01-14", "openai/gpt-4o-mini"),
-    "gpt4o": AgentType("gpt-4o", "2027-01-14", "openai/gpt-4o"),
-    "gpt4_turbo": AgentType("gpt-4-turbo", "2026-10-23", "openai/gpt-6-sol"),
-}
+_DATA = tomllib.loads(Path(__file__).with_name("models.toml").read_text())
+#: When the tables were last checked.
+AS_OF: str = _DATA["as_of"]
+AGENT_TYPES = {name: AgentType(*fields) for name, fields in _DATA["agent_types"].items()}
 #: Other ways in which the same documents write them.
-SPELLINGS = {"gpt-3.5": "gpt35", "gpt3.5": "gpt35", "gpt-4o-mini": "gpt4o_mini", "gpt-4o": "gpt4o"}
-
-#: Models that are gone: how their names begin, since when, and the nearest model of today.
-RETIRED = (
-    ("gpt-3.5-turbo", "2026-10-23", "openai/gpt-6-luna"),
-    ("gpt-4-turbo", "2026-10-23", "openai/gpt-6-sol"),
-    ("gpt-4-0613", "2026-10-23", "openai/gpt-6-sol"),
-    ("gpt-4-1106-preview", "2026-10-23", "openai/gpt-6-sol"),
-    ("claude-3-opus", "2026-01-05", "anthropic/claude-opus-5-5"),
-    ("claude-3-5-sonnet", "2025-10-28", "anthropic/claude-sonnet-5-5"),
-    ("claude-3-sonnet", "2025-07-21", "anthropic/claude-sonnet-5-5"),
-    ("claude-3-haiku", "2026", "anthropic/claude-haiku-5-5"),
-    ("claude-2", "2025-07-21", "anthropic/claude-sonnet-5-5"),
-)
-PROVIDERS = ("openai", "anthropic", "local", "simulated")
+SPELLINGS: dict[str, str] = _DATA["spellings"]
+#: Models that are gone, by how their names begin: since when, and the nearest model of today.
+RETIRED: dict[str, tuple[str, str]] = _DATA["retired"]
 
 
 def resolved(name: str, elsewhere: bool = False) -> str:
@@ -57,19 +40,19 @@ def resolved(name: str, elsewhere: bool = False) -> str:
     kind = AGENT_TYPES.get(SPELLINGS.get(name, name))
     if kind is not None:
         return kind.now
-    provider, slash, rest = name.partition("/")
-    if elsewhere or (slash and provider in ("local", "simulated")):
+    prefix, slash, rest = name.partition("/")
+    bare = rest if slash else name
+    known = bool(slash) and prefix in provider_names()
+    if elsewhere or (known and not find_provider(prefix).family):
         return name
-    if (slash and provider in PROVIDERS) or re.match(r"(gpt-|claude-|o\d)", name):
-        bare = rest if slash else name
-        for beginning, since, now in RETIRED:
-            if re.match(rf"{re.escape(beginning)}(?:$|[-.@\d])", bare):
-                raise ConfigError(f"{name} was retired by its provider ({since}): use {now}")
-        if slash:
-            return name
-        return f"{'anthropic' if bare.startswith('claude') else 'openai'}/{bare}"
-    known = [*AGENT_TYPES, *SPELLINGS] if not slash else [f"{each}/..." for each in PROVIDERS]
-    raise ConfigError(f"there is no agent type or model {name!r}{nearest(name, known)} (or write provider/name)")
+    maker = prefix if known else None if slash else maker_of(bare)
+    if maker is None:
+        names = [f"{prefix}/..." for prefix in provider_names()] if slash else [*AGENT_TYPES, *SPELLINGS]
+        raise ConfigError(f"there is no agent type or model {name!r}{nearest(name, names)} (or write provider/name)")
+    for beginning, (since, now) in RETIRED.items():
+        if re.match(rf"{re.escape(beginning)}(?:$|[-.@\d])", bare):
+            raise ConfigError(f"{name} was retired by its provider ({since}): use {now}")
+    return f"{maker}/{bare}"
 
 
 def remarks(given: tuple[str, ...]) -> list[str]:

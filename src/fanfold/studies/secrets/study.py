@@ -11,6 +11,7 @@ from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.identity import formerly
+from fanfold.models.naming import runs_here
 from fanfold.stop import MaxTrials
 from fanfold.strategies import Sweep
 from fanfold.studies.secrets.conclusion import SecretsConclusion
@@ -96,7 +97,7 @@ def run_options(config: SecretsConfig) -> dict[str, Any]:
     """Run options that follow from the config: which executor."""
     service = config.batch_service.removesuffix("-conversation")
     if service == "auto":
-        remote = any(not name.startswith("local/") for name in config.players)
+        remote = not all(map(runs_here, config.players))
         service = "auto" if remote and config.base_url is None else "default"
     if service == "default":
         return {"executor": f"async:{config.max_concurrent}"}
