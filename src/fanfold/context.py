@@ -64,7 +64,8 @@ def within(**changes: Any) -> Iterator[None]:
 
 
 def copied(**changes: Any) -> contextvars.Context:
-    """A copy of everything that is ambient here, with these changes: the context of a new task."""
+    """A copy of everything ambient, with these changes: the context of a new task."""
     context = contextvars.copy_context()
-    context.run(enter, **changes)
+    if changes:
+        context.run(enter, **changes)
     return context

@@ -85,8 +85,8 @@ def number(text: str | None) -> float | None:
 
 def tokens(usage: Any, name: str) -> int | None:
     """A count of a reply's usage; None where the provider does not say it."""
-    value = usage.get(name) if isinstance(usage, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    value = usage.get(name) if type(usage) is dict else None
+    return value if type(value) is int and value >= 0 else None
 
 
 def estimated(text: str) -> int:
