@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from fanfold import executors
 from fanfold.calls import CallBroker, Metrics, at_work, counted, open_requests
 from fanfold.dispatcher import Dispatcher
-from fanfold.encoding import derive_seed, encode, words
+from fanfold.encoding import encode, words
 from fanfold.errors import ConfigError, OnlyFailures, ReplayDivergence
 from fanfold.events import Event, Notice, Progress, RunStarted, RunStopped, shielded
 from fanfold.garbage import rare_collections
@@ -35,13 +34,12 @@ from fanfold.ledger import (
 )
 from fanfold.money import Budget
 from fanfold.refill import Refill, RefillJournal, kinds_of
+from fanfold.resuming import search_of
 from fanfold.run_options import RunOptions
-from fanfold.search_loop import Rules, SearchLoop, makes_snapshots
+from fanfold.search_loop import SearchLoop
 from fanfold.stop import MaxCost, limited
-from fanfold.strategy import Strategy, revived
 from fanfold.summary import Summary
-from fanfold.tally import Tally
-from fanfold.types import C, Outcome, Result, Trial
+from fanfold.types import C, Result, Trial
 from fanfold.wakeup import Wakeup
 from fanfold.work import Work, WorkLimits
 
@@ -176,7 +174,7 @@ class Start:
 
     async def _searched(self, journal: RunJournal, clock: Callable[[], float]) -> tuple[SearchLoop[Any], str]:
         """Failed evaluations again where that is wanted, then the search; gives what was done last and why it ended."""
-        search, reopened = self._search_loop(journal, clock)
+        search, reopened = search_of(self.study, self.rule, journal, clock, self.watch)
         self._announce(journal)
         journal.status("running", None, journal.elapsed)
         if self.options.retry_failed:
@@ -189,7 +187,7 @@ class Start:
                 if refill.stopped is not None:
                     return refill, reason
                 journal = RunJournal(journal.ledger, journal.run, journal.commits)
-                search, reopened = self._search_loop(journal, clock)
+                search, reopened = search_of(self.study, self.rule, journal, clock, self.watch)
         return search, await self._driven(search, journal, reopened)
 
     async def _driven(self, search: SearchLoop[Any], journal: RunJournal, reopened: Sequence[Trial[Any]] = ()) -> str:
@@ -283,14 +281,14 @@ class Start:
         return run
 
     def _check(self, identity: Identity, recorded: Any) -> None:
-        """Refuse to go on with another study than the recorded one."""
+        """Refuse to continue with another study than the recorded one."""
         changes = identity.changes(recorded)
         refused = dict(changes.refused)
         if self.options.accept_changes and refused.keys() == {"evaluate"}:
             refused = {}
         if refused:
             raise ReplayDivergence(
-                f"run {self.name!r} cannot go on, its study has changed: {'; '.join(refused.values())}. Undo the "
+                f"run {self.name!r} cannot continue, its study has changed: {'; '.join(refused.values())}. Undo the "
                 "change, or give the new study a new run name; where only the evaluator changed and its old results "
                 "still count, accept that (accept_changes=True, --accept-changes)"
             )
@@ -302,36 +300,6 @@ class Start:
             )
             if self.options.reuse == "run":  # equal cells of this run are found under what it was called then
                 self._evaluator = recorded["evaluate"]
-
-    def _search_loop(self, journal: RunJournal, clock: Callable[[], float]) -> tuple[SearchLoop[Any], list[Trial[Any]]]:
-        """A fresh search, or one that takes over from the last snapshot of a strategy that makes them."""
-        study = self.study
-        strategy, schedule = copy.deepcopy(study.strategy), copy.deepcopy(study.schedule)
-        strategy.begin(derive_seed(study.seed, "strategy"))
-        schedule.begin(derive_seed(study.seed, "schedule"))
-        rules = Rules(
-            study.seeded_cases,
-            study.effective_window,
-            study.in_order,
-            copy.deepcopy(self.rule),
-            study.aggregate,
-            study.failed_score,
-            clock,
-        )
-        snapshot = journal.last_snapshot() if makes_snapshots(strategy, schedule) else None
-        if snapshot is None:
-            tally = Tally(reused=journal.reused)
-            known = (journal.script(), journal.recorded, tally)
-            return SearchLoop(strategy, schedule, rules, journal, *known, self.watch), []
-        told, asked, state = snapshot
-        strategy.load(state)  # type: ignore[attr-defined]
-        reopened = [
-            Trial(number, revived(strategy, journal.ledger.value(text)), origin)
-            for number, text, origin in journal.open_rows(told, asked)
-        ]
-        tally = _tally(strategy, journal, rules, told, asked)
-        known = (journal.script(told), journal.recorded, tally)
-        return SearchLoop(strategy, schedule, rules, journal, *known, self.watch), reopened
 
     def _announce(self, journal: RunJournal) -> None:
         study, slots = self.study, self.executor.slots
@@ -382,25 +350,3 @@ def _paid_before(ledger: Ledger, whole: str, name: str) -> float:
     runs = [run for run in belonging(ledger, ledger.run(whole).id) if known is None or run < known]
     paid = Spending.of(ledger, *runs)
     return math.inf if paid.unpriced else paid.cost
-
-
-def _tally(strategy: Strategy[Any], journal: RunJournal, rules: Rules, told: int, asked: int) -> Tally:
-    """The counts as they were after `told` tells, and the stopping rules as they had become."""
-    tally = Tally(asked=asked, reused=journal.reused)
-    for number, text, score, dropped in journal.told_rows(told):
-        trial = Trial(number, revived(strategy, journal.ledger.value(text)))
-        result = Result(trial, score, _by_case(rules, journal.recall(number)), dropped)
-        for outcome in result.outcomes.values():
-            tally.count(outcome)
-        current = None
-        if now := journal.current(number):
-            own = score if dropped is not None else rules.score(now.values())
-            current = Result(trial, own, _by_case(rules, now), dropped)
-            journal.amended(current)
-        tally.tell(result, text, current)
-        rules.stop.check(tally.progress(len(rules.cases), 0.0))
-    return tally
-
-
-def _by_case(rules: Rules, outcomes: Mapping[int, Outcome]) -> dict[str, Outcome]:
-    return {rules.cases[position].id: outcome for position, outcome in outcomes.items()}

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from fanfold.errors import ConfigError
 from fanfold.stop import MaxTrials
-from fanfold.strategies import gp_ucb
-from fanfold.strategies.gp_ucb import GpUcb, Observation, fit, fitted_with, measured, posterior
+from fanfold.strategies import gaussian_process
+from fanfold.strategies.gaussian_process import fit, fitted_with, posterior
+from fanfold.strategies.gp_ucb import GpUcb, Observation, measured
 from fanfold.strategy import Strategy
 from fanfold.studies.workflow.orders import DECAYS, distances, mallows, orders
 from fanfold.study import Study
@@ -140,7 +141,7 @@ def dense(kernel: np.ndarray, y: np.ndarray, v: np.ndarray, a: float, s: float) 
     likelihood = -0.5 * apart @ np.linalg.solve(inner, apart) - 0.5 * np.linalg.slogdet(inner)[1]
     priors = [
         0.5 * (math.log(value / middle) / spread) ** 2
-        for value, (middle, spread) in ((a, gp_ucb.AMPLITUDE_PRIOR), (s, gp_ucb.NOISE_PRIOR))
+        for value, (middle, spread) in ((a, gaussian_process.AMPLITUDE_PRIOR), (s, gaussian_process.NOISE_PRIOR))
     ]
     return float(likelihood - sum(priors))
 
@@ -149,9 +150,9 @@ def test_the_evidence_is_the_restricted_likelihood_computed_the_slow_way() -> No
     rng = np.random.default_rng(0)
     where = rng.permutation(120)[:15]
     kernel, y, v = mallows(ORDERS, 0.4)[np.ix_(where, where)], rng.normal(size=15), rng.uniform(0, 0.5, 15)
-    settings_ = [(a, s) for a in gp_ucb.AMPLITUDES for s in gp_ucb.NOISES]
+    settings_ = [(a, s) for a in gaussian_process.AMPLITUDES for s in gaussian_process.NOISES]
     amplitudes, noises = (np.array(each) for each in zip(*settings_))
-    found, means = gp_ucb._evidence(kernel, y, v, amplitudes, noises)
+    found, means = gaussian_process._evidence(kernel, y, v, amplitudes, noises)
     slow = np.array([dense(kernel, y, v, a, s) for a, s in settings_])
     assert np.allclose(found - found[0], slow - slow[0], atol=1e-7)
     inverse = np.linalg.inv(amplitudes[7] * kernel + np.diag(v + noises[7]))
@@ -220,7 +221,7 @@ def test_a_long_search_does_not_fit_with_every_observation(monkeypatch: pytest.M
         sizes.append(len(seen))
         return fit(kernels, seen, values, variances)
 
-    monkeypatch.setattr(gp_ucb, "fit", counted)
+    monkeypatch.setattr(gaussian_process, "fit", counted)
     picks(GpUcb(ORDERS, KERNEL, [0.3]), planted(0), 0, 50)
     assert sizes == [*range(1, 25), 27, 30, 33, 37, 41, 46]
 
@@ -477,8 +478,8 @@ def test_a_kernel_that_is_singular_is_no_trouble() -> None:
 
 def test_orders_that_tie_are_taken_in_the_turn_of_the_seed_not_as_rounding_falls() -> None:
     values = np.array([1.0, 2.0, 2.0 - 1e-13, 2.0 + 1e-13, 0.0])
-    assert gp_ucb.first_of_best(values, [0, 2, 3, 1, 4]) == 2
-    assert gp_ucb.first_of_best(values, [4, 3, 2, 1, 0]) == 3
+    assert gaussian_process.first_of_best(values, [0, 2, 3, 1, 4]) == 2
+    assert gaussian_process.first_of_best(values, [4, 3, 2, 1, 0]) == 3
 
 
 @pytest.mark.parametrize(

@@ -115,9 +115,7 @@ class Genetic(Strategy[Any]):
         self._until = until
         self._rate = _MutationRate(mutation_rate, adaptive)
         self._members: list[_Member] = []
-        self._queue: deque[_Child] = deque()
-        self._open: dict[str, deque[_Child]] = {}
-        self._asked = 0
+        self._children = _Children()
         self._generation = 0
         self.window = max(2, population // 2) if steady else population
 
@@ -134,22 +132,20 @@ class Genetic(Strategy[Any]):
     def ask(self, n: int) -> list[Any]:
         candidates: list[Any] = []
         while len(candidates) < n:
-            if not self._queue and not self._breed():
+            if not self._children.queue and not self._breed():
                 break
-            child = self._queue.popleft()
-            self._open.setdefault(child.key, deque()).append(child)
-            candidates.append(child.bred.candidate)
+            candidates.append(self._children.ask().bred.candidate)
         return candidates
 
     def origin(self, candidate: Any) -> Any:
-        waiting = self._open.get(encode(candidate, "an asked candidate"))
+        waiting = self._children.open.get(encode(candidate, "an asked candidate"))
         if not waiting:
             return None
         born = {} if self._until is None else {"generation": self._generation}
         return {**waiting[-1].bred.origin, **born}
 
     def tell(self, result: Result[Any]) -> None:
-        child = self._take(result.candidate)
+        child = self._children.take(result.candidate)
         # Our own candidate, not the result's: one read back from a ledger may have lost its type.
         trial = dataclasses.replace(result.trial, candidate=child.bred.candidate, origin=child.bred.origin)
         result = dataclasses.replace(result, trial=trial)
@@ -171,7 +167,7 @@ class Genetic(Strategy[Any]):
         """Put what can be asked next into the queue; False when the next candidate must wait or the search is over."""
         if self._steady:
             return self._breed_one()
-        if self._open or self._generation == self._generations:
+        if self._children.open or self._generation == self._generations:
             return False
         if self._until is not None and self._generation > 0 and (self._until.reason or self._until.close()):
             return False
@@ -183,23 +179,24 @@ class Genetic(Strategy[Any]):
             self._rate.adapt(scores([member.result for member in parents]))
         taken = {member.key for member in self._members}
         for _ in range(self._population - len(elites)):
-            self._queue.append(self._child(bool(parents), taken))
-            taken.add(self._queue[-1].key)
+            self._children.queue.append(self._child(bool(parents), taken))
+            taken.add(self._children.queue[-1].key)
         self._members = elites
         self._generation += 1
         return True
 
     def _breed_one(self) -> bool:
-        if self._generations is not None and self._asked == self._generations * self._population:
+        children = self._children
+        if self._generations is not None and children.born == self._generations * self._population:
             return False
-        parents = bool(self._members) and self._asked >= self._population
-        self._queue.append(self._child(parents, {member.key for member in self._members} | self._open.keys()))
-        self._generation = -(-self._asked // self._population)
+        parents = bool(self._members) and children.born >= self._population
+        children.queue.append(self._child(parents, {member.key for member in self._members} | children.open.keys()))
+        self._generation = -(-children.born // self._population)
         return True
 
     def _child(self, parents: bool, taken: set[str]) -> _Child:
-        born = self._asked
-        self._asked += 1
+        born = self._children.born
+        self._children.born += 1
         if born < len(self._seeds):
             return _Child(encode(self._seeds[born], "a seed of Genetic"), Bred(self._seeds[born], by="seed"), born)
         if parents:
@@ -214,15 +211,6 @@ class Genetic(Strategy[Any]):
             bred = self._breeder.again(bred, self.rng, self.rate)
             key = encode(bred.candidate, "a candidate of Genetic")
         return _Child(key, bred, born)
-
-    def _take(self, candidate: Any) -> _Child:
-        waiting = self._open.get(encode(candidate, "a told candidate"))
-        if not waiting:
-            raise ConfigError(f"Genetic was told {candidate!r}, which is not open: was it changed after the ask?")
-        child = waiting.popleft()
-        if not waiting:
-            del self._open[child.key]
-        return child
 
     def _fittest(self) -> list[_Member]:
         """The pool of the steady state: the elites, then the best of the others, each candidate once."""
@@ -264,6 +252,29 @@ class _Child:
     def bar(self) -> float | None:
         """The score of its better parent; None for a sample."""
         return max(scores(self.bred.parents), default=None)
+
+
+class _Children:
+    """How many were born; those that wait to be asked, and those asked that wait to be told."""
+
+    def __init__(self) -> None:
+        self.born = 0
+        self.queue: deque[_Child] = deque()
+        self.open: dict[str, deque[_Child]] = {}
+
+    def ask(self) -> _Child:
+        child = self.queue.popleft()
+        self.open.setdefault(child.key, deque()).append(child)
+        return child
+
+    def take(self, candidate: Any) -> _Child:
+        waiting = self.open.get(encode(candidate, "a told candidate"))
+        if not waiting:
+            raise ConfigError(f"Genetic was told {candidate!r}, which is not open: was it changed after the ask?")
+        child = waiting.popleft()
+        if not waiting:
+            del self.open[child.key]
+        return child
 
 
 @dataclass(frozen=True, slots=True)
