@@ -149,7 +149,7 @@ def virtually(case: Case, sizes: Sizes, seed: int) -> dict[str, float]:
 
 
 async def drive(asked: Model, calls: int, seed: int, clock: Callable[[], float]) -> tuple[float, dict[str, float]]:
-    """Make the calls, many at a time; gives when the first was made, and what came of them."""
+    """Make the calls, many at a time; gives when the first was made, and their results."""
     broker = CallBroker(cache="off")
     enter(broker=broker)
     rng = random.Random(seed)

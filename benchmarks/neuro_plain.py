@@ -132,7 +132,7 @@ def train(
     stream: Any = None,
     keep: Callable[[Genome, list[float], nn.Module], None] | None = None,
 ) -> list[float]:
-    """Train one network; its validation accuracy after every epoch.  `keep` is given what became of it."""
+    """Train one network; its validation accuracy after every epoch.  `keep` receives the result."""
     with nullcontext() if stream is None else torch.cuda.stream(stream):
         network = module(genome, plain.shape).to(plain.device)
         optimiser = OPTIMISERS[genome.optimiser](network.parameters(), lr=genome.learning_rate)

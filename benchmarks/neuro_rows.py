@@ -199,7 +199,7 @@ def usable(bench: Bench) -> bool:
 
 
 class Rows:
-    """The lines of one table; a line that fails says so, and the others go on."""
+    """The lines of one table; a line that fails says so, and the others continue."""
 
     def __init__(self, bench: Bench, title: str) -> None:
         self.bench, self.title, self.lines = bench, title, []

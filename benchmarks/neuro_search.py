@@ -2,7 +2,7 @@
 
 The document's way: a population of 10, trained in 4 threads with plain PyTorch for up to 12 epochs with a patience of
 3, the elite trained again in every generation.  Ours: architectures in several variants each, all of a rung in one
-graph, a third of them going on to the next rung, children that inherit weights, and nothing trained twice.  A
+graph, a third of them continuing to the next rung, children that inherit weights, and nothing trained twice.  A
 network's score is its best validation accuracy of all epochs.
 """
 
@@ -43,7 +43,7 @@ class Reached:
     trained: int
 
     def until(self, target: float) -> float:
-        """Seconds until the target; for ever, if it was not reached."""
+        """Seconds until the target; infinity if it was not reached."""
         return next((second for second, best in zip(self.seconds, self.best) if best >= target), float("inf"))
 
 

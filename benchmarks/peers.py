@@ -184,7 +184,7 @@ def _death(name: str, answer: dict[str, Any]) -> Line:
 def in_subprocess(name: str, evaluations: int, iterations: int, rounds: int) -> dict[str, Any]:
     """Some timed rounds of a contender, or with none, one in which a worker is killed.
 
-    Whatever happens to its process, there is an answer that says what came of it.
+    Whatever happens to its process, there is an answer that says how it ended.
     """
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         job = Job(evaluations, iterations, folder, kills=rounds == 0)
@@ -211,7 +211,7 @@ def _answer(folder: Path, code: int | None) -> dict[str, Any]:
 
 
 def main(name: str, job: Job, rounds: int) -> None:
-    """Run one contender here and write what came of it into the job's folder."""
+    """Run one contender here and write the result into the job's folder."""
     got: list[float] = []
     times: list[dict[str, float]] = []
     start, error = 0.0, ""

@@ -4,8 +4,8 @@ python benchmarks/workflow_search.py --quick
 python benchmarks/workflow_search.py --json workflow_search.json --strict
 
 What is compared is the best compliant workflow of a run: the mean return of its policy on fresh episodes that no choice
-was made by.  All contenders train alike, inherit alike and stop alike; what differs is who chooses.  The search as it
-stands spends its last quarter on its best workflow; without that finale, only the choice differs from chance.  Without
+was made by.  All contenders train alike, inherit alike and stop alike; what differs is who chooses.  By default the
+search spends its last quarter on its best workflow; without that finale, only the choice differs from chance.  Without
 inheritance the same is asked again, because there nothing is learnt twice.  The full sizes also train all 120
 workflows once, with as many episodes for each: what the best of them is worth is the truth that regret is about.
 """
@@ -51,7 +51,7 @@ TINY = Sizes(2, 200, 100, 16, alone=False, everything=False)
 
 @dataclass(frozen=True)
 class Seen:
-    """What came of a run."""
+    """The result of a run."""
 
     value: float
     compliance: float
@@ -60,7 +60,7 @@ class Seen:
 
 
 def run(sizes: Sizes, red: str, seed: int, **changes: Any) -> Seen:
-    """One run, and what came of it."""
+    """One run, and its result."""
     config = Config(
         red_agent=red,
         seed=seed,

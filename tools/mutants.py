@@ -120,7 +120,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a mutant: `killed` by a test, `hung`, `broken` (no test could start), or `survived`."""
+    """The fate of a mutant: `killed` by a test, `hung`, `broken` (no test could start), or `survived`."""
 
     mutant: Mutant
     outcome: str
@@ -355,7 +355,7 @@ def check_killers(copy: Copy, verdicts: Sequence[Verdict]) -> list[str]:
     return failed if failed or code == 0 else [f"the check itself ended with exit code {code}: {output[-500:]}"]
 
 
-# -- what came of it -------------------------------------------------------------------------------------------------
+# -- results ---------------------------------------------------------------------------------------------------------
 
 
 def accepted() -> dict[tuple[str, ...], str]:
