@@ -44,7 +44,7 @@ lint: $(VENV)/.dev
 	$(BIN)/python tools/shape.py
 
 check: lint
-	$(BIN)/python -m pytest -m "not slow" -x -n 2
+	$(BIN)/python -m pytest -m "not slow" -x -n 2 --durations=10 --durations-min=1
 
 # Three at a time on two cores: many tests wait for processes and clocks.
 test: $(VENV)/.dev

@@ -38,6 +38,7 @@ def medians(table: Any, column: str) -> dict[str, float]:
     return {line.name: line.values[column].median for line in table.lines if column in line.values}
 
 
+@pytest.mark.slow
 def test_the_overhead_of_every_executor_is_measured_with_both_ledgers() -> None:
     (table,) = tables_of("overhead")
     wall, cpu = medians(table, "wall ms"), medians(table, "parent CPU ms")
@@ -45,6 +46,7 @@ def test_the_overhead_of_every_executor_is_measured_with_both_ledgers() -> None:
     assert all(value > 0 for value in [*wall.values(), *cpu.values()])
 
 
+@pytest.mark.slow
 def test_no_contender_is_busier_than_the_ideal() -> None:
     utilisation = module("utilisation")
     *asleep, busy = tables_of("utilisation")
@@ -54,11 +56,13 @@ def test_no_contender_is_busier_than_the_ideal() -> None:
         assert all(0 < value <= 1 + 1e-9 for value in medians(table, "utilisation").values())
 
 
+@pytest.mark.slow
 def test_every_target_of_the_utilisation_names_a_contender_and_a_shape() -> None:
     utilisation = module("utilisation")
     assert all(name in utilisation.SLEEPERS and shape in utilisation.SHAPES for name, shape in utilisation.TARGETS)
 
 
+@pytest.mark.slow
 def test_every_contender_gets_the_same_durations_with_the_mean_that_was_asked_for() -> None:
     utilisation = module("utilisation")
     for shape in utilisation.SHAPES:
@@ -67,6 +71,7 @@ def test_every_contender_gets_the_same_durations_with_the_mean_that_was_asked_fo
         assert 0.02 < sum(durations) / 500 <= 0.04 * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.001, 10), min_size=1, max_size=50), st.integers(1, 16))
 def test_the_ideal_is_a_bound_that_one_slot_reaches(durations: list[float], slots: int) -> None:
     ideal, greedy = module("utilisation").ideal, module("utilisation").greedy
@@ -74,16 +79,19 @@ def test_the_ideal_is_a_bound_that_one_slot_reaches(durations: list[float], slot
     assert math.isclose(ideal(durations, 1), greedy(durations, 1))
 
 
+@pytest.mark.slow
 def test_a_replay_is_timed_until_the_first_new_evaluation() -> None:
     (table,) = tables_of("replay")
     assert all(value > 0 for value in medians(table, "replay s").values())
 
 
+@pytest.mark.slow
 def test_memory_is_read_from_a_process_of_its_own() -> None:
     (table,) = tables_of("memory")
     assert 1 < medians(table, "at 10 % MB")["Random on async:64"] < 1_000
 
 
+@pytest.mark.slow
 def test_fanfold_loses_nothing_when_a_worker_is_killed_and_a_standard_pool_breaks() -> None:
     peers = module("peers")
     names = ["Fanfold processes:2, file ledger", "ProcessPoolExecutor(2)"]
@@ -92,18 +100,21 @@ def test_fanfold_loses_nothing_when_a_worker_is_killed_and_a_standard_pool_break
     assert pool["got"] < 8 and pool["error"] == "BrokenProcessPool"
 
 
+@pytest.mark.slow
 def test_the_speed_of_a_peer_is_a_ratio_above_one() -> None:
     answer = module("peers").in_subprocess("Fanfold processes:2, file ledger", 8, 1_000, rounds=2)
     assert answer["error"] == ""
     assert [round_["time over ideal"] > 1 for round_ in answer["rounds"]] == [True, True]
 
 
+@pytest.mark.slow
 def test_the_queries_of_a_small_run_are_timed_beside_a_large_one() -> None:
     (table,) = tables_of("view")
     assert set(medians(table, "ms")) == set(module("view").QUERIES)
     assert all(milliseconds > 0 for milliseconds in medians(table, "ms").values())
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_missing_is_skipped_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     peers = module("peers")
     monkeypatch.setattr(peers, "CONTENDERS", {"nobody": ("no_such_package", None)})
@@ -111,6 +122,7 @@ def test_a_peer_that_is_missing_is_skipped_with_the_way_to_install_it(monkeypatc
     assert "pip install 'fanfold[bench]'" in str(speed) and not death.lines
 
 
+@pytest.mark.slow
 def test_a_missed_target_is_printed_and_fails_only_a_strict_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,6 +140,7 @@ def test_a_missed_target_is_printed_and_fails_only_a_strict_run(
     assert saved["machine"]["cores"] >= 1
 
 
+@pytest.mark.slow
 def test_a_section_that_does_not_exist_is_refused_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         module("engine").main(["--only", "memroy"])

@@ -53,6 +53,7 @@ def rounded(played: Any) -> dict[int, list[tuple[str, float]]]:
     return {key: [(name, round(seconds, 6)) for name, seconds in talk] for key, talk in played.took.items()}
 
 
+@pytest.mark.slow
 def test_in_every_setting_every_way_does_the_same_work_and_none_beats_the_bound() -> None:
     for setting in bench().SETTINGS:
         capped = dataclasses.replace(setting, slots=setting.slots and 3, in_flight=setting.in_flight and 2)
@@ -63,6 +64,7 @@ def test_in_every_setting_every_way_does_the_same_work_and_none_beats_the_bound(
         assert played["sequential"].seconds > played["barrier-free"].seconds, setting.name
 
 
+@pytest.mark.slow
 def test_with_two_providers_each_agent_has_its_own_and_openers_take_turns_or_do_not() -> None:
     for staggered, openers in ((True, {FEW, MORE}), (False, {FEW})):
         setting = dataclasses.replace(free(), providers=2, staggered=staggered)
@@ -72,11 +74,13 @@ def test_with_two_providers_each_agent_has_its_own_and_openers_take_turns_or_do_
         assert len(talks) == 6
 
 
+@pytest.mark.slow
 def test_without_limits_a_barrier_free_run_ends_with_its_longest_conversation() -> None:
     played = bench().virtually(free(), tiny(20), 3, "barrier-free")
     assert played.seconds == pytest.approx(max(sum(seconds for _, seconds in talk) for talk in played.took.values()))
 
 
+@pytest.mark.slow
 def test_waves_take_the_slowest_call_of_every_turn_and_a_sequence_takes_them_all() -> None:
     waves, sequence = (bench().virtually(free(), tiny(), 4, way) for way in ("waves", "sequential"))
     turns = list(zip(*([seconds for _, seconds in talk] for talk in waves.took.values()), strict=True))
@@ -84,6 +88,7 @@ def test_waves_take_the_slowest_call_of_every_turn_and_a_sequence_takes_them_all
     assert sequence.seconds == pytest.approx(sum(map(sum, turns)))
 
 
+@pytest.mark.slow
 def test_a_conversation_that_ends_early_does_not_hold_up_the_waves() -> None:
     async def work() -> float:
         turns = bench().Turns(3, most=3)
@@ -100,6 +105,7 @@ def test_a_conversation_that_ends_early_does_not_hold_up_the_waves() -> None:
     assert run_virtual(work()) == 5.0
 
 
+@pytest.mark.slow
 def test_a_wave_has_no_more_calls_at_once_than_it_may() -> None:
     async def work() -> float:
         turns = bench().Turns(6, most=2)
@@ -117,6 +123,7 @@ def test_a_wave_has_no_more_calls_at_once_than_it_may() -> None:
 calls = st.lists(st.tuples(st.sampled_from([FEW, MORE]), st.floats(0.1, 9)), min_size=1, max_size=8)
 
 
+@pytest.mark.slow
 @given(st.lists(calls, min_size=1, max_size=8), st.integers(1, 5), st.floats(0.1, 9))
 def test_the_bound_is_the_tightest_of_its_parts(talks: list[Any], cap: int, rate: float) -> None:
     took = dict(enumerate(talks))
@@ -135,6 +142,7 @@ def test_the_bound_is_the_tightest_of_its_parts(talks: list[Any], cap: int, rate
     assert bound(slots=cap, rate=rate) == max(bound(slots=cap), bound(rate=rate))
 
 
+@pytest.mark.slow
 def test_a_setting_that_is_ten_times_as_fast_is_the_same_in_a_tenth_of_the_time() -> None:
     setting = bench().Setting("paced", rate=0.5, knows="told", in_flight=3)
     quick = dataclasses.replace(setting, speed=10.0)
@@ -145,6 +153,7 @@ def test_a_setting_that_is_ten_times_as_fast_is_the_same_in_a_tenth_of_the_time(
     assert (scaled.rpm, scaled.burst_seconds) == (usual.rpm * 10, usual.burst_seconds / 10)
 
 
+@pytest.mark.slow
 def test_a_failed_conversation_is_an_error_and_not_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     def player(*given: Any) -> str:
         raise ValueError("nothing to say")
@@ -155,6 +164,7 @@ def test_a_failed_conversation_is_an_error_and_not_a_measurement(monkeypatch: py
         bench().virtually(setting, tiny(1), 0, "barrier-free")
 
 
+@pytest.mark.slow
 def test_a_conversation_that_is_played_twice_is_an_error_and_not_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = free().cases(tiny(2), 0)
     monkeypatch.setattr(bench().Setting, "cases", lambda self, sizes, seed: [cases[0], cases[0]])
@@ -163,6 +173,7 @@ def test_a_conversation_that_is_played_twice_is_an_error_and_not_a_measurement(m
             bench().virtually(setting, tiny(2), 0, "sequential")
 
 
+@pytest.mark.slow
 def test_every_setting_has_a_line_with_all_ways_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench(), "SETTINGS", bench().SETTINGS[:1])
     (table,) = bench().measure(tiny(3), ["makespan"])
@@ -172,12 +183,14 @@ def test_every_setting_has_a_line_with_all_ways_beside_each_other(monkeypatch: p
     assert medians["sequential"] > medians["waves"] >= medians["barrier-free"] == medians["worst seed"]
 
 
+@pytest.mark.slow
 def test_in_real_time_nothing_is_faster_than_the_virtual_clock_says() -> None:
     got = bench().really(0, tiny(3), 0)
     assert got["virtual s"] > 0.1
     assert got["real / virtual"] > 0.98  # a timer may be a millisecond early
 
 
+@pytest.mark.slow
 def test_the_same_conversations_cost_exactly_half_in_provider_batches() -> None:
     (table,) = bench().measure(tiny(), ["price"])
     equal, uneven = ({column: value.median for column, value in line.values.items()} for line in table.lines)
@@ -187,6 +200,7 @@ def test_the_same_conversations_cost_exactly_half_in_provider_batches() -> None:
     assert not any(line.missed for line in table.lines)
 
 
+@pytest.mark.slow
 def test_a_batch_that_costs_more_than_half_misses_its_target(monkeypatch: pytest.MonkeyPatch) -> None:
     dear = dataclasses.replace(pricing.TABLE["claude-haiku-4-5"], batch=0.5000001)
     monkeypatch.setitem(pricing.TABLE, "claude-haiku-4-5", dear)
@@ -194,6 +208,7 @@ def test_a_batch_that_costs_more_than_half_misses_its_target(monkeypatch: pytest
     assert table.lines[0].missed and table.lines[0].values["not at half"].median == 12
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_a_process_of_its_own_in_which_every_call_was_charged_once() -> None:
     command = [sys.executable, "-m", "fanfold.simulator", "--port", "0", "--answer", bench().PLAYER]
     with bench().server(command) as url:
@@ -202,6 +217,7 @@ def test_memory_is_that_of_a_process_of_its_own_in_which_every_call_was_charged_
     assert 10 < got["after MB"] <= got["peak MB"] * 1.01 < 1_000
 
 
+@pytest.mark.slow
 def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it() -> None:
     much = bytearray(b"x") * 300_000_000
     ask = [sys.executable, "-c", "import conversations; print(conversations.peak())"]
@@ -209,6 +225,7 @@ def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it() -> None:
     assert 10_000_000 < int(answer) < len(much)
 
 
+@pytest.mark.slow
 def test_growth_beyond_the_target_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {4: {"peak MB": 50.0, "after MB": 40.0}, 8: {"peak MB": 76.0, "after MB": 40.0}}
     monkeypatch.setattr(bench(), "server", lambda command: contextlib.nullcontext("http://nowhere"))
@@ -220,6 +237,7 @@ def test_growth_beyond_the_target_is_missed(monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
+@pytest.mark.slow
 def test_only_the_sections_that_were_asked_for_are_measured_and_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -232,6 +250,7 @@ def test_only_the_sections_that_were_asked_for_are_measured_and_saved(
     assert "every target met" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_section_that_does_not_exist_is_refused_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         bench().main(["--only", "prise"])

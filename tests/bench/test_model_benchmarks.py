@@ -37,6 +37,7 @@ def url(on_the_path: None) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fanfold-durable", "fanfold-forgetful", "fanfold-study", "openai"])
 def test_every_contender_answers_every_call_once_and_no_faster_than_the_latency_allows(url: str, name: str) -> None:
     values = module("models").one(name, url, 60, 20)
@@ -46,6 +47,7 @@ def test_every_contender_answers_every_call_once_and_no_faster_than_the_latency_
     assert values["CPU ms/call"] * values["calls/CPU-s"] == pytest.approx(1000)
 
 
+@pytest.mark.slow
 def test_calls_that_were_charged_twice_are_an_error_and_not_a_measurement(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +57,7 @@ def test_calls_that_were_charged_twice_are_an_error_and_not_a_measurement(
         models.one("fanfold-forgetful", url, 20, 20)
 
 
+@pytest.mark.slow
 def test_a_peer_that_fails_is_noted_with_its_last_words(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     models = module("models")
     monkeypatch.setattr(models, "python_of", lambda name: sys.executable)
@@ -63,6 +66,7 @@ def test_a_peer_that_fails_is_noted_with_its_last_words(url: str, monkeypatch: p
     assert not found.samples and "invalid choice: 'no-such-library'" in found.note
 
 
+@pytest.mark.slow
 def test_a_peer_without_its_environment_is_skipped_with_the_way_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +77,7 @@ def test_a_peer_without_its_environment_is_skipped_with_the_way_to_install_it(
     assert not found.samples and "make bench-peers" in found.note
 
 
+@pytest.mark.slow
 def test_no_key_of_the_user_reaches_a_contender(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a-real-one")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://example.com")
@@ -89,6 +94,7 @@ def made_up(calls_per_cpu_second: dict[str, float]) -> dict[tuple[str, int], Any
     }
 
 
+@pytest.mark.slow
 def test_targets_are_met_and_missed_by_what_was_found() -> None:
     models = module("models")
     names = [*models.OURS, *models.THEIRS]
@@ -105,6 +111,7 @@ def test_targets_are_met_and_missed_by_what_was_found() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_missing_has_no_ratio_and_no_target() -> None:
     models = module("models")
     speeds = {**dict.fromkeys(models.THEIRS, 0.0), **dict.fromkeys(models.OURS, 4000.0)}
@@ -113,6 +120,7 @@ def test_a_peer_that_is_missing_has_no_ratio_and_no_target() -> None:
     assert all(not line.values for line in models._ratios(made_up(speeds), [100]).lines)
 
 
+@pytest.mark.slow
 def test_what_is_published_is_saved_and_a_missed_target_fails_only_a_strict_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +133,7 @@ def test_what_is_published_is_saved_and_a_missed_target_fails_only_a_strict_run(
     assert json.loads(file.read_text())["tables"][0]["lines"][0]["met"] is False
 
 
+@pytest.mark.slow
 @given(st.floats(0.1, 1.0), st.integers(0, 1), st.integers(300, 2000))
 def test_utilisation_is_the_share_of_the_allowed_rate_that_was_admitted(share: float, rate: int, calls: int) -> None:
     limits = module("limits")
@@ -135,6 +144,7 @@ def test_utilisation_is_the_share_of_the_allowed_rate_that_was_admitted(share: f
     assert limits.utilisation(case, 1000.0, admitted) == pytest.approx(share, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_burst_before_the_first_second_is_over_does_not_count() -> None:
     limits = module("limits")
     case = limits.Case(1200, None, "told", False)
@@ -142,6 +152,7 @@ def test_a_burst_before_the_first_second_is_over_does_not_count() -> None:
     assert limits.utilisation(case, 0.0, [(0.5, 100)] * 50 + [(2.0, 100)] * 10) == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["told", "headers", "adaptive"])
 @pytest.mark.parametrize("counts", [False, True])
 def test_on_the_virtual_clock_every_case_ends_with_nothing_failed(mode: str, counts: bool) -> None:
@@ -154,6 +165,7 @@ def test_on_the_virtual_clock_every_case_ends_with_nothing_failed(mode: str, cou
     assert got["makespan s"] >= 100 / 20 - 1  # the server allows 20 a second after a burst of 20
 
 
+@pytest.mark.slow
 def test_the_limit_is_enforced_on_a_client_that_is_told_ten_times_too_much() -> None:
     limits = module("limits")
 

@@ -24,6 +24,7 @@ def test_a_calibration_is_shown_and_given_as_json(monkeypatch: pytest.MonkeyPatc
     assert json.loads(given.stdout)[0]["rows"] == [["threads", 2.5]]
 
 
+@pytest.mark.slow
 def test_a_study_without_a_calibration_is_refused_with_those_that_have_one() -> None:
     refused = CliRunner().invoke(cli, ["functions", "calibrate"])
     assert refused.exit_code == 2 and "try neuro" in refused.output

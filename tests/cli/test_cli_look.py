@@ -77,6 +77,7 @@ def test_trials_are_exported_as_csv_with_a_column_for_each_key(fanfold: Fanfold,
     assert not list(folder.glob("*.part"))
 
 
+@pytest.mark.slow
 def test_trials_are_exported_as_parquet_with_fitting_types(fanfold: Fanfold, as_json: Json, mixed: None) -> None:
     from pyarrow import parquet
 

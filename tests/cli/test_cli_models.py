@@ -94,6 +94,7 @@ def served(simulator: Simulated, monkeypatch: pytest.MonkeyPatch) -> Simulated:
 # -- the flow that the documentation shows ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_shell_lines_of_the_docs_work_as_they_stand(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "models.md").read_text()
     (block,) = [each for each in re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S) if "fanfold simulate" in each]
@@ -121,6 +122,7 @@ def test_the_shell_lines_of_the_docs_work_as_they_stand(tmp_path: Path) -> None:
     assert made > calls["calls"] and f"{made} requests charged" in done.stdout
 
 
+@pytest.mark.slow
 def test_simulate_explains_itself_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
     shown = subprocess.run([*COMMAND, "simulate", "--help"], capture_output=True, text=True, timeout=60)
     assert shown.returncode == 0 and "A fake of anthropic, openai" in shown.stdout and "--rpm" in shown.stdout
@@ -134,6 +136,7 @@ ALONE = ("--validation", "0", "--held-out", "0")
 SMALL = ("run", "prompts", "--model", "openai/gpt-6-luna", "--trials", "3", "--train", "4", "--schedule", "all", *ALONE)
 
 
+@pytest.mark.slow
 def test_the_cache_option_decides_who_is_asked(fanfold: Fanfold, as_json: Json, served: Simulated) -> None:
     assert as_json(*SMALL, "--run", "first")["cost"] > 0
     paid = served.charged
@@ -148,6 +151,7 @@ def test_the_cache_option_decides_who_is_asked(fanfold: Fanfold, as_json: Json, 
     assert served.charged == 2 * paid
 
 
+@pytest.mark.slow
 def test_a_rehearsal_needs_no_key_and_leaves_nothing(fanfold: Fanfold, as_json: Json, folder: Path) -> None:
     (folder / "keyed.py").write_text(KEYED)
     shown = fanfold("run", "keyed.py", "--rehearse", "--rpm", "60", "--latency", "1").stdout
@@ -169,6 +173,7 @@ def test_a_rehearsal_says_what_it_cannot_do(fanfold: Fanfold, folder: Path) -> N
     assert "No model was asked" in fanfold("run", "idle.py", "--rehearse").stdout
 
 
+@pytest.mark.slow
 def test_an_unknown_price_is_said_to_be_unknown(fanfold: Fanfold, as_json: Json, served: Simulated) -> None:
     strange = ("prompts", "--model", "openai/gpt-of-nobody", "--trials", "2", "--train", "2", *ALONE)
     assert "cost unknown" in fanfold("run", *strange, "--rehearse").stdout
@@ -182,6 +187,7 @@ def test_an_unknown_price_is_said_to_be_unknown(fanfold: Fanfold, as_json: Json,
 # -- estimate --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_estimate_covers_what_the_rehearsal_then_needs(fanfold: Fanfold, as_json: Json, folder: Path) -> None:
     (folder / "keyed.py").write_text(KEYED)
     found = as_json("estimate", "keyed.py", "--sample", "5", "--max-cost", "2")
@@ -196,6 +202,7 @@ def test_an_estimate_covers_what_the_rehearsal_then_needs(fanfold: Fanfold, as_j
 # -- what a run asked ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_show_counts_model_calls_in_words_json_and_prometheus(
     fanfold: Fanfold, as_json: Json, served: Simulated
 ) -> None:
@@ -221,6 +228,7 @@ def submitted(ledger: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_batch_left_behind_is_listed_and_can_be_cancelled(
     fanfold: Fanfold, as_json: Json, served: Simulated, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +267,7 @@ def test_what_is_said_about_batches_needs_a_batch_executor(fanfold: Callable[...
     assert "--executor batch" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_study_can_be_run_through_batches_at_half_price(
     as_json: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +283,7 @@ def test_a_study_can_be_run_through_batches_at_half_price(
     assert calls["batched"] > 0 and {batch["state"] for batch in shown["batches"]} == {"done"}
 
 
+@pytest.mark.slow
 def test_after_its_deadline_the_rest_of_a_batch_goes_out_in_realtime(
     served: Simulated, as_json: Callable[..., Any]
 ) -> None:

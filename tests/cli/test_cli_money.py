@@ -36,6 +36,7 @@ def write(folder: Path) -> Callable[..., None]:
     return write
 
 
+@pytest.mark.slow
 def test_the_end_of_a_run_says_what_was_paid(fanfold: Fanfold, as_json: Json, write: Callable[..., None]) -> None:
     write()
     said = fanfold("run", "asks.py", "--executor", "async:4", "--run", "first").stdout
@@ -48,6 +49,7 @@ def test_the_end_of_a_run_says_what_was_paid(fanfold: Fanfold, as_json: Json, wr
     assert "(5 more answered from the ledger)" in fanfold("show", "again").stdout
 
 
+@pytest.mark.slow
 def test_calls_at_half_price_are_told_from_the_others(
     fanfold: Fanfold, as_json: Json, write: Callable[..., None]
 ) -> None:

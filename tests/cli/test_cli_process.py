@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 FANFOLD = [sys.executable, "-c", "from fanfold.cli import main; main()"]
 #: Long enough to be interrupted, whatever the machine is doing; the tests wait for signs of life, not for times.
 LONG = ["run", "functions", "--run", "it", "--executor", "threads:2", "--delay", "0.01", "--trials", "100000"]
@@ -39,6 +41,7 @@ def wait_for_evaluations(ledger: Path) -> None:
     raise AssertionError("the run did not begin")
 
 
+@pytest.mark.slow
 def test_help_answers_without_loading_the_engine(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom fanfold.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
@@ -49,6 +52,7 @@ def test_help_answers_without_loading_the_engine(tmp_path: Path) -> None:
         assert done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_everything_and_the_printed_command_goes_on(tmp_path: Path) -> None:
     command = [*FANFOLD, *LONG, "--ledger", "my runs.db"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -69,6 +73,7 @@ def test_ctrl_c_keeps_everything_and_the_printed_command_goes_on(tmp_path: Path)
     assert "replaying" in done.stderr.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_shown_as_interrupted_and_can_be_resumed(tmp_path: Path) -> None:
     process = subprocess.Popen([*FANFOLD, *LONG, "--quiet"], cwd=tmp_path)
     wait_for_evaluations(tmp_path / "fanfold.db")
@@ -107,6 +112,7 @@ def at_a_terminal(folder: Path, *arguments: str) -> tuple[int, str]:
     return code, shown.decode()
 
 
+@pytest.mark.slow
 def test_at_a_terminal_a_live_block_is_drawn_and_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
     code, shown = at_a_terminal(tmp_path, *LONG)
     assert code == 130, shown
@@ -115,6 +121,7 @@ def test_at_a_terminal_a_live_block_is_drawn_and_ctrl_c_ends_it_cleanly(tmp_path
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is given back
 
 
+@pytest.mark.slow
 def test_without_colours_nothing_is_coloured(tmp_path: Path) -> None:
     import re
 
@@ -122,6 +129,7 @@ def test_without_colours_nothing_is_coloured(tmp_path: Path) -> None:
     assert not re.search(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7])m", shown)
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error_worth_a_traceback(tmp_path: Path) -> None:
     assert call(tmp_path, "run", "functions", "--executor", "inline", "--quiet", "--run", "it").returncode == 0
     process = subprocess.Popen(
@@ -136,6 +144,7 @@ def test_a_reader_that_goes_away_is_no_error_worth_a_traceback(tmp_path: Path) -
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_exit_codes_and_versions_are_those_of_the_console_script(tmp_path: Path) -> None:
     from fanfold import __version__
 
@@ -146,6 +155,7 @@ def test_exit_codes_and_versions_are_those_of_the_console_script(tmp_path: Path)
     assert call(tmp_path, "runs", FANFOLD_LEDGER="x.db").returncode == 0
 
 
+@pytest.mark.slow
 def test_an_unexpected_error_keeps_its_traceback(tmp_path: Path) -> None:
     code = (
         "import fanfold.ledger\nfrom fanfold.cli import main\n"

@@ -52,6 +52,7 @@ def test_flags_beat_the_file(folder: Path, as_json: Json) -> None:
     assert as_json("run", "search.toml", "--run", "other", "--max-trials", "5")["trials"] == 5
 
 
+@pytest.mark.slow
 def test_the_seed_of_a_file_is_beaten_by_the_seed_of_a_flag(folder: Path, as_json: Json) -> None:
     (folder / "search.toml").write_text('study = "functions"\ntrials = 8\n[run]\nexecutor = "inline"\nseed = 1\n')
     traces = {
@@ -77,12 +78,14 @@ def test_a_python_file_gives_its_study_or_a_function_that_makes_one(
     assert done["cost"] == trials * 2 * 0.5
 
 
+@pytest.mark.slow
 def test_worker_processes_find_what_a_python_file_defines(folder: Path, as_json: Json) -> None:
     (folder / "mine-with-dash.py").write_text(STUDY)
     done = as_json("run", "mine-with-dash.py", "--executor", "processes:1")
     assert (done["trials"], done["failures"]) == (10, 0)
 
 
+@pytest.mark.slow
 def test_stop_flags_replace_the_studys_own_rule(as_json: Json) -> None:
     assert as_json("run", *SMALL, "--max-trials", "30")["trials"] == 30
     assert as_json("run", *SMALL, "--max-evaluations", "10", "--max-trials", "30")["evaluations"] == 9
@@ -156,6 +159,7 @@ def test_a_run_without_any_complete_result_exits_with_1(folder: Path, fanfold: F
     assert "no candidate has a complete result" in result.stdout and "20 failures" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_without_evaluating_anything_twice(as_json: Json) -> None:
     first = as_json("run", *SMALL, "--run", "cut", "--max-trials", "10")
     resumed = as_json("resume", "cu", "--max-trials", "20", "--executor", "threads:2")
@@ -200,6 +204,7 @@ def test_a_run_that_another_process_works_on_is_left_alone(folder: Path, fanfold
     lock.release()
 
 
+@pytest.mark.slow
 def test_the_ledger_comes_from_the_flag_then_the_file_then_the_environment(
     folder: Path, as_json: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +222,7 @@ def test_quiet_prints_nothing_and_json_prints_only_json(fanfold: Fanfold, as_jso
     assert as_json("run", "functoins", code=2)["error"]["type"] == "ConfigError"
 
 
+@pytest.mark.slow
 def test_what_a_resume_needs_is_kept_as_plain_values(folder: Path, fanfold: Fanfold) -> None:
     from fanfold import __version__
 

@@ -41,6 +41,7 @@ def test_every_study_has_a_kept_ledger() -> None:
     assert {path.name.partition(".")[0] for path in KEPT} == set(TOLD)
 
 
+@pytest.mark.slow
 def test_a_kept_ledger_continues_where_it_stopped(
     kept: tuple[str, str], fanfold: Fanfold, as_json: Callable[..., Any], folder: Path
 ) -> None:

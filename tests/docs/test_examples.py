@@ -24,6 +24,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     for number, code in enumerate(blocks(page, "python")):
@@ -33,6 +34,7 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
         assert done.returncode == 0, f"block {number} of {page.name}:\n{code}\n{done.stderr}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
 def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     """Commands that start with `fanfold` or `python examples/` are executed; set-up (`pip`, `make`) is not."""
@@ -47,6 +49,7 @@ def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Pat
                 assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
 
+@pytest.mark.slow
 def test_the_example_gives_the_same_answer_on_every_executor() -> None:
     script = ROOT / "examples" / "custom_study.py"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=120)
@@ -61,6 +64,7 @@ def test_the_example_gives_the_same_answer_on_every_executor() -> None:
     assert len({line.split("best")[1] for line in lines}) == 1, done.stdout
 
 
+@pytest.mark.slow
 def test_every_public_name_can_be_imported_and_nothing_heavy_is_loaded_by_it() -> None:
     import fanfold
 

@@ -16,6 +16,7 @@ pytest.importorskip("sklearn")
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "neuroevolution.ipynb"
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_its_network_is_the_same_everywhere(tmp_path: Path) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbclient.NotebookClient(notebook, timeout=150, resources={"metadata": {"path": str(tmp_path)}}).execute()
@@ -26,6 +27,7 @@ def test_the_notebook_runs_and_its_network_is_the_same_everywhere(tmp_path: Path
     assert (tmp_path / "digits-network" / "model.safetensors").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_the_notebook_is_kept_without_what_it_printed() -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)

@@ -90,6 +90,7 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], P
         return program(3)["results"], file
 
 
+@pytest.mark.slow
 def test_the_basic_usage_finds_a_prompt_of_the_target_fitness(evolved: tuple[dict[str, Any], Path]) -> None:
     results, _ = evolved
     assert results["best_fitness"] >= 0.85
@@ -118,6 +119,7 @@ def test_results_have_every_documented_key(evolved: tuple[dict[str, Any], Path])
     assert results["ledger"] == str(file) and file.exists()
 
 
+@pytest.mark.slow
 def test_the_migration_steps_run_in_their_order_and_pay_for_nothing_twice(
     evolved: tuple[dict[str, Any], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,6 +145,7 @@ def test_the_migration_steps_run_in_their_order_and_pay_for_nothing_twice(
     assert [each["performance"]["cache_hit_rate"] for each in found] == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("virtual_time")
 def test_the_documented_benchmark_measures_the_speed_up(capsys: pytest.CaptureFixture[str]) -> None:
     results = program(4)["results"]
@@ -163,6 +166,7 @@ def test_a_benchmark_of_ones_own_configuration_runs() -> None:
     assert results["evaluations"] == 15 and results["config"]["max_concurrent_requests"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [8, 9])
 def test_the_documented_commands_run(number: int, tmp_path: Path) -> None:
     command = BLOCKS[number].text.strip()
@@ -274,6 +278,7 @@ def small(**changes: Any) -> AsyncEvolutionConfig:
     return AsyncEvolutionConfig(**{**own, **changes})
 
 
+@pytest.mark.slow
 def test_an_evolution_goes_on_under_its_name_and_asks_nothing_again() -> None:
     controller = AsyncEvolutionController(small())
     first = controller.run_evolution()
@@ -286,6 +291,7 @@ def test_an_evolution_goes_on_under_its_name_and_asks_nothing_again() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_an_evolution_that_is_cut_off_goes_on_under_its_name_without_paying_again() -> None:
     controller = AsyncEvolutionController(small(max_generations=3))
     whole = AsyncEvolutionController(small(max_generations=3, ledger="other.db")).run_evolution()
@@ -311,6 +317,7 @@ def test_an_evolution_that_is_cut_off_goes_on_under_its_name_without_paying_agai
     assert rest["performance"]["api_calls"] <= whole["performance"]["api_calls"] + 10 * 6  # what was in flight
 
 
+@pytest.mark.slow
 def test_without_the_cache_everything_is_asked_again() -> None:
     first, second = (AsyncEvolutionController(small(use_cache=False)).run_evolution() for _ in range(2))
     assert (
@@ -318,6 +325,7 @@ def test_without_the_cache_everything_is_asked_again() -> None:
     )
 
 
+@pytest.mark.slow
 def test_two_evolutions_share_a_file_at_the_same_time() -> None:
     controllers = [AsyncEvolutionController(small(seed=seed)) for seed in (1, 2)]
 
@@ -329,6 +337,7 @@ def test_two_evolutions_share_a_file_at_the_same_time() -> None:
     assert [each["best_text"] for each in found] == [each["best_text"] for each in alone]
 
 
+@pytest.mark.slow
 def test_several_models_are_asked_with_each_prompt() -> None:
     results = AsyncEvolutionController(small(model=("simulated/a", "simulated/b"))).run_evolution()
     assert (
@@ -340,6 +349,7 @@ def test_several_models_are_asked_with_each_prompt() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_log_has_figures_of_each_generation_and_says_what_is_safe(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "fanfold.legacy")
     AsyncEvolutionController(small(detailed_performance_logging=True, checkpoint_interval=2)).run_evolution()
@@ -360,6 +370,7 @@ def test_without_checkpoints_nothing_is_written() -> None:
     assert results["ledger"] is None and not list(Path.cwd().iterdir())
 
 
+@pytest.mark.slow
 def test_sequential_settings_are_taken_as_they_are() -> None:
     config = EvolutionConfig(population_size=6, max_generations=2, max_problems=6, elite_size=2, held_out_problems=0)
     old = EvolutionController(config).run_evolution()

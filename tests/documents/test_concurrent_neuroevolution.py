@@ -82,6 +82,7 @@ def evolution(said: list[str] | None = None, **changes: Any) -> HybridNeuroevolu
 # -- the document's programs -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"line-{block.line}")
 def test_every_program_of_the_document_runs(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
     CONFIG.update(num_epochs=1, early_stopping_patience=3)
@@ -104,6 +105,7 @@ def test_the_document_has_the_programs_that_are_tested_here() -> None:
     assert [block.line for block in BLOCKS if "evolve()" in block.text] and len(BLOCKS) == 7
 
 
+@pytest.mark.slow
 def test_the_demo_prints_the_documents_lines_with_what_it_measured() -> None:
     (expected,) = (
         block.text for block in blocks_of(DOCUMENTS / "concurrent_neuroevolution.md") if "Speedup" in block.text
@@ -137,6 +139,7 @@ def test_config_has_every_key_with_its_default() -> None:
     assert {**CONFIG, **{name: DOCUMENTED[name] for name in SMALL}} == DOCUMENTED
 
 
+@pytest.mark.slow
 def test_sequential_and_concurrent_find_the_same_to_the_last_bit() -> None:
     one, two, three = (evolution(concurrent_models=models) for models in (1, 2, 3))
     genomes = [each.evolve() for each in (one, two, three)]
@@ -149,6 +152,7 @@ def test_sequential_and_concurrent_find_the_same_to_the_last_bit() -> None:
             np.testing.assert_array_equal(array, other.network.weights[name])
 
 
+@pytest.mark.slow
 def test_a_population_is_evaluated_in_either_mode_with_the_same_fitness() -> None:
     search = evolution(concurrent_models=3)
     search.initialize_population()
@@ -210,6 +214,7 @@ def test_the_number_of_models_is_kept_within_bounds_and_a_note_says_so(
     assert notes == ([] if says is None else [f"Note: {says}"])
 
 
+@pytest.mark.slow
 def test_a_network_that_fails_among_others_has_no_fitness_and_disturbs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     search = evolution(concurrent_models=2)
     search.initialize_population()
@@ -233,6 +238,7 @@ def test_where_no_network_can_be_trained_the_error_says_why(monkeypatch: pytest.
         evolution(max_generations=1).evolve()
 
 
+@pytest.mark.slow
 def test_elites_keep_their_fitness_and_are_not_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:
     trainings = Trainings(1)
     monkeypatch.setattr(evaluator, "train", trainings)
@@ -250,6 +256,7 @@ def test_elites_keep_their_fitness_and_are_not_trained_again(monkeypatch: pytest
     assert search.fitness_history == sorted(search.fitness_history)
 
 
+@pytest.mark.slow
 def test_the_test_images_decide_nothing() -> None:
     search = evolution(max_generations=1)
     best = search.evolve()
@@ -263,6 +270,7 @@ def test_the_test_images_decide_nothing() -> None:
     assert search.test_accuracy == pytest.approx(100 * right)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_name_goes_on_and_trains_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def search() -> HybridNeuroevolution:
         return HybridNeuroevolution(CONFIG, *loaders(), ledger="mine.db", say=lambda line: None)
@@ -276,6 +284,7 @@ def test_a_run_of_a_name_goes_on_and_trains_nothing_again(monkeypatch: pytest.Mo
     assert second.generation_stats == first.generation_stats and trainings.count == 0
 
 
+@pytest.mark.slow
 def test_the_search_ends_at_the_threshold_or_when_the_best_stays_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     search = evolution(fitness_threshold=5.0)
     search.evolve()
@@ -295,6 +304,7 @@ def test_the_search_ends_at_the_threshold_or_when_the_best_stays_the_same(monkey
     assert record.reason is None
 
 
+@pytest.mark.slow
 def test_results_are_written_on_request() -> None:
     search = evolution(max_generations=1)
     with pytest.raises(ConfigError, match="evolve"):
@@ -320,6 +330,7 @@ def test_a_genome_as_a_dict_and_back_is_the_same(seed: int) -> None:
 _SIZES = st.lists(st.integers(-5, 5000), max_size=9)
 
 
+@pytest.mark.slow
 @given(
     st.fixed_dictionaries(
         {"num_conv_layers": st.integers(-1, 9), "num_fc_layers": st.integers(-1, 9)},

@@ -65,6 +65,7 @@ def test_every_command_of_the_document_is_one_of_ours_or_of_its_repository() -> 
     assert len(TRAINING) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", TRAINING, ids=lambda block: f"line {block.line}")
 @pytest.mark.timeout(300)
 def test_the_documents_commands_train(block: Block, tmp_path: Path) -> None:
@@ -89,6 +90,7 @@ def test_the_documents_commands_train(block: Block, tmp_path: Path) -> None:
     assert episode.length == 100, "an agent that was trained is a policy that plays"
 
 
+@pytest.mark.slow
 def test_the_flow_of_episodes_is_the_documents() -> None:
     (block,) = blocks_of(DOCUMENT, "python")
     policy, episodes = initial_policy(), itertools.count()
@@ -133,6 +135,7 @@ def test_a_policy_for_another_workflow_or_none_is_refused() -> None:
         collect_single_episode(initial_policy(), red_agent="BlineAgent")
 
 
+@pytest.mark.slow
 @given(st.integers(1, 300), st.integers(1, 64))
 def test_what_is_searched_does_not_depend_on_the_cores_of_the_machine(workers: int, cores: int) -> None:
     def study_of(cores: int) -> list[str]:

@@ -189,6 +189,7 @@ def test_methods_and_functions_can_be_declared_not_thread_safe_too() -> None:
     assert map_parallel(fn, range(12), max_workers=6) == list(range(12))
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(), max_size=12), st.one_of(st.none(), st.integers(1, 6)))
 def test_results_are_in_the_order_of_the_items(items: list[int], workers: int | None) -> None:
     assert map_parallel(lambda item: item * 2, items, workers) == [item * 2 for item in items]
@@ -491,6 +492,7 @@ def trained(**evolution: Any) -> TrainingLoop:
     return loop
 
 
+@pytest.mark.slow
 def test_training_goes_through_its_phases_and_learns_what_is_liked() -> None:
     loop = trained()
     assert loop.phase == "done"
@@ -505,6 +507,7 @@ def test_training_goes_through_its_phases_and_learns_what_is_liked() -> None:
     assert len(metrics["fitness"]) == 40 and metrics["satisfaction"] > 0.8 and metrics["variance"] > 0
 
 
+@pytest.mark.slow
 def test_evolution_stops_when_the_best_no_longer_improves_and_shows_it() -> None:
     assert trained(patience=2, min_improvement=10.0).evolution_stopped
     assert not trained(patience=50).evolution_stopped
@@ -527,10 +530,12 @@ def test_the_actor_learns_from_its_choices_every_so_many_queries() -> None:
     assert (actor._actor.shows.weights != weights).any()
 
 
+@pytest.mark.slow
 def test_training_is_the_same_each_time() -> None:
     assert trained().steps == trained().steps
 
 
+@pytest.mark.slow
 def test_refinement_drops_duplicates_and_the_weak_but_keeps_the_best() -> None:
     loop = trained()
     best = loop.flow.population.best.prompt.text
@@ -574,6 +579,7 @@ def test_the_reward_is_the_weighted_sum_of_its_parts() -> None:
     assert CompositeReward()(Reward(1.0, 0.5, 1.0, 100, 0.0)) == pytest.approx(1.0 + 0.4 + 0.3 - 0.1)
 
 
+@pytest.mark.slow
 def test_the_helpers_need_no_numpy() -> None:
     code = (
         "import sys; sys.modules['numpy'] = None\n"

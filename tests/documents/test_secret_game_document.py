@@ -150,6 +150,7 @@ def test_only_import_lines_differ_from_the_document() -> None:
     assert len(changed) == 5 and all(line.startswith("from src.ai_secret_game.") for line in changed)
 
 
+@pytest.mark.slow
 def test_the_default_analysis_runs_a_hundred_interactions_of_five_messages() -> None:
     done = subprocess.run(words_of(BLOCKS[0]), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -165,6 +166,7 @@ def test_the_default_analysis_runs_a_hundred_interactions_of_five_messages() -> 
     assert f"0 requests in batches, {messages_of(raw)} one by one" in said
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("virtual_time")
 def test_the_programmatic_use_runs_and_saves_its_results(capsys: pytest.CaptureFixture[str]) -> None:
     run(ported(BLOCKS[6].text, SECRET_MODULES), {}, "block 6")
@@ -202,6 +204,7 @@ def shapes(text: str) -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("virtual_time")
 def test_the_test_program_prints_the_log_of_the_document(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -249,6 +252,7 @@ def advanced(**values: str) -> list[str]:
     return words_of(Block(4, 0, "bash", text))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("virtual_time")
 @pytest.mark.parametrize("service", PLACEHOLDERS["batch-service"])
 def test_every_documented_batch_service_runs(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,6 +267,7 @@ def test_every_documented_batch_service_runs(service: str, monkeypatch: pytest.M
     assert batched == 0 if service == "default" else batched >= paid - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PLACEHOLDERS["agent-type"])
 def test_every_documented_agent_type_runs_as_a_model_of_today(
     kind: str, served: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -275,6 +280,7 @@ def test_every_documented_agent_type_runs_as_a_model_of_today(
     assert models == {AGENT_TYPES[kind].now}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("virtual_time")
 @pytest.mark.parametrize("mode", PLACEHOLDERS["game-mode"])
 def test_every_documented_game_mode_runs(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,6 +288,7 @@ def test_every_documented_game_mode_runs(mode: str, monkeypatch: pytest.MonkeyPa
     assert {task["game_mode"] for task in raw_of()["tasks"]} == {mode}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("virtual_time")
 def test_the_example_of_fifty_interactions_runs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -302,6 +309,7 @@ cli(prog_name="fanfold")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "model"), [(1, OPENAI), (2, ANTHROPIC)])
 def test_the_model_comparisons_run(number: int, model: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     shim = tmp_path_factory.mktemp("bin") / "fanfold"
@@ -380,6 +388,7 @@ def test_every_service_takes_what_the_document_gives_it(kind: type[BatchService]
     )
 
 
+@pytest.mark.slow
 def test_a_job_shows_its_progress_and_keeps_to_its_concurrency(world: World) -> None:
     world()
     service = BatchService(GameService(GPT35Agent()), max_concurrent_tasks=3)
@@ -419,6 +428,7 @@ def test_a_job_has_its_status_before_its_results_are_written(world: World, monke
     assert raw_of()["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_tasks_have_the_results_that_the_raw_file_has(world: World) -> None:
     world()
     job = ran(BatchService(GameService(AgentService("simulated/gpt-talker"))), 10, 3)
@@ -439,6 +449,7 @@ def test_tasks_have_the_results_that_the_raw_file_has(world: World) -> None:
     assert any(task.result["revealed"]["Agent1"] for task in job.tasks if task.result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "model"),
     [
@@ -467,6 +478,7 @@ def test_all_conversations_travel_together_turn_by_turn_at_half_the_price(
     assert all(60 <= float(found[1]) <= 90 for kind, found in waves if kind == "completed")
 
 
+@pytest.mark.slow
 def test_no_batch_has_more_requests_than_the_batch_size(world: World) -> None:
     simulator = world()
     job = ran(OpenAIConversationBatchService(GameService(GPT35Agent(), early_end=False), batch_size=4), 10, 1)
@@ -474,6 +486,7 @@ def test_no_batch_has_more_requests_than_the_batch_size(world: World) -> None:
     assert len(simulator.charges) == job.requests.batched == 20
 
 
+@pytest.mark.slow
 def test_who_speaks_in_a_wave_is_said_also_where_only_one_of_two_models_has_batches(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -492,6 +505,7 @@ def test_who_speaks_in_a_wave_is_said_also_where_only_one_of_two_models_has_batc
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["batch_failed", "batch_expired"])
 def test_a_failed_batch_falls_back_and_nothing_is_paid_twice(
     fault: str, world: World, caplog: pytest.LogCaptureFixture
@@ -508,6 +522,7 @@ def test_a_failed_batch_falls_back_and_nothing_is_paid_twice(
         assert any("one by one" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.slow
 def test_failed_tasks_are_tracked_and_reported_and_no_message_comes_of_them(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -523,6 +538,7 @@ def test_failed_tasks_are_tracked_and_reported_and_no_message_comes_of_them(
     assert "left out of the figures: 2 (failed: malformed)" in report(job)
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_go_on_is_failed_and_says_why_and_goes_on_later(world: World) -> None:
     world(Fault("spend_limit", start=5.0))
     service = BatchService(GameService(GPT35Agent()), max_concurrent_tasks=2)
@@ -539,6 +555,7 @@ def test_a_job_that_cannot_go_on_is_failed_and_says_why_and_goes_on_later(world:
     assert 0 < len(simulator.charges) < rest.analysis["games"]["messages"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "lost"), [(BatchService, 3), (OpenAIConversationBatchService, 0)])
 def test_an_interrupted_job_goes_on_under_its_id_in_another_process_without_paying_again(
     kind: type[BatchService], lost: int, world: World, caplog: pytest.LogCaptureFixture
@@ -580,6 +597,7 @@ def test_an_interrupted_job_goes_on_under_its_id_in_another_process_without_payi
     assert len(simulator.charges) <= job.analysis["games"]["messages"] + lost
 
 
+@pytest.mark.slow
 def test_an_interrupted_job_can_be_resumed_from_the_shell() -> None:
     service = BatchService(GameService(GPT35Agent()))
     job = made(service, job_id="mine")
@@ -597,6 +615,7 @@ def test_an_interrupted_job_can_be_resumed_from_the_shell() -> None:
     assert (raw_of()["id"], raw_of()["status"], len(raw_of()["tasks"])) == ("mine", "completed", 6)
 
 
+@pytest.mark.slow
 def test_a_second_job_is_another_sample_and_another_service_begins_with_the_same_one() -> None:
     one = BatchService(ledger="one.db")
     first, second = (one.run_batch_job_sync(made(one).id) for _ in range(2))
@@ -617,6 +636,7 @@ def test_the_synchronous_twin_works_inside_a_running_event_loop() -> None:
     assert asyncio.run(main()).status == "completed"
 
 
+@pytest.mark.slow
 def test_two_jobs_run_at_the_same_time_in_one_file(world: World) -> None:
     simulator = world()
     service = OpenAIConversationBatchService(GameService(GPT35Agent()))
@@ -646,6 +666,7 @@ def test_a_job_is_not_run_twice_at_once(world: World) -> None:
     assert job.status == "completed"
 
 
+@pytest.mark.slow
 def test_more_than_two_agents_are_paired_in_rounds_and_counted_each(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -664,6 +685,7 @@ def test_more_than_two_agents_are_paired_in_rounds_and_counted_each(
         service.create_batch_job(agents, num_interactions=5)
 
 
+@pytest.mark.slow
 def test_a_game_can_have_a_judge_and_other_settings_of_the_study(world: World) -> None:
     world()
     scoring = secret_game.Config().scoring
@@ -750,6 +772,7 @@ def test_a_mistake_is_an_error_that_names_it(mistake: Callable[[], Any], says: s
         mistake()
 
 
+@pytest.mark.slow
 def test_a_name_cannot_write_lines_of_its_own_into_log_and_report(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -770,6 +793,7 @@ def test_a_job_id_is_taken_once() -> None:
         made(service, job_id="mine")
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(["pending", "in_progress", "completed", "failed"]), min_size=1))
 def test_progress_is_the_share_of_tasks_that_have_ended(statuses: list[Any]) -> None:
     tasks = tuple(BatchTask(str(n), AGENTS, status) for n, status in enumerate(statuses))
@@ -779,6 +803,7 @@ def test_progress_is_the_share_of_tasks_that_have_ended(statuses: list[Any]) -> 
     assert job.analysis == {} and report(job) == ""
 
 
+@pytest.mark.slow
 def test_an_example_program_ends_with_a_plain_sentence_where_it_cannot_run() -> None:
     env = {name: value for name, value in os.environ.items() if name != "FANFOLD_MODEL"}
     for program in ("batch_statistical_analysis.py --agent-type gpt35", "test_conversation_batching.py"):

@@ -22,7 +22,7 @@ from fanfold.testing.executors import ExecutorConformance, double, hold
 from fanfold.types import Blob, Case, Failed, Ok
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow  # every test needs the cluster
 
 CPUS = 3
 

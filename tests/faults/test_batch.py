@@ -179,7 +179,6 @@ def test_at_most_what_is_in_flight_is_paid_again_when_a_realtime_client_is_kille
             )
 
 
-@pytest.mark.fast
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["lost_drop", "lost_502", "lost_hang"])
 @pytest.mark.parametrize("style", ["openai", "anthropic"])

@@ -134,6 +134,7 @@ def bill_of(provider: Provider) -> float:
     )
 
 
+@pytest.mark.slow
 def test_on_every_executor_the_bill_the_ledger_and_the_cost_agree(
     place: str, provider: Provider, tmp_path: Path
 ) -> None:
@@ -152,6 +153,7 @@ def test_on_every_executor_the_bill_the_ledger_and_the_cost_agree(
     assert sum(provider.paid().values()) == 12
 
 
+@pytest.mark.slow
 def test_on_every_executor_a_budget_is_never_exceeded(place: str, provider: Provider, tmp_path: Path) -> None:
     evaluator, executor = PLACES[place]
     model = gpt(provider)
@@ -166,6 +168,7 @@ def test_on_every_executor_a_budget_is_never_exceeded(place: str, provider: Prov
     assert Spending.of(run.ledger, 1).cost == pytest.approx(bill_of(provider))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [place for place in PLACES if "batch" not in place], indirect=True)
 def test_on_every_executor_a_told_rate_is_kept(place: str, provider: Provider, tmp_path: Path) -> None:
     evaluator, executor = PLACES[place]
@@ -195,6 +198,7 @@ def test_inline_on_any_executor_a_plain_function_that_would_wait_for_itself_is_r
         Study(Sweep([0]), Plain(gpt(provider))).run("inline", ledger=tmp_path / "calls.db")
 
 
+@pytest.mark.slow
 def test_an_executor_brings_home_what_a_call_failed_with(provider: Provider, tmp_path: Path) -> None:
     study = Study(Sweep([0]), Wrong(gpt(provider)))
     run = study.run("processes:1", ledger=tmp_path / "calls.db")
@@ -225,6 +229,7 @@ def end(twin: Any) -> list[str]:
     return said[:2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["async:100", "batch"])
 def test_two_processes_with_equal_calls_on_one_fresh_file_are_paid_once(
     executor: str, provider: Provider, start: Start, tmp_path: Path
@@ -241,6 +246,7 @@ def test_two_processes_with_equal_calls_on_one_fresh_file_are_paid_once(
     assert not (tmp_path / "shared.db.calls").exists()
 
 
+@pytest.mark.slow
 def test_a_reply_of_another_process_is_seen_at_once_in_a_file_that_was_empty_executor_by_executor(
     provider: Provider, tmp_path: Path
 ) -> None:
@@ -260,6 +266,7 @@ def test_a_reply_of_another_process_is_seen_at_once_in_a_file_that_was_empty_exe
     assert sum(provider.paid().values()) == 3
 
 
+@pytest.mark.slow
 def test_a_call_of_a_process_that_died_is_paid_by_the_one_that_waited_for_it(
     provider: Provider, start: Start, tmp_path: Path
 ) -> None:
@@ -279,6 +286,7 @@ def test_a_call_of_a_process_that_died_is_paid_by_the_one_that_waited_for_it(
     assert len(provider.bill()["charges"]) == 1
 
 
+@pytest.mark.slow
 def test_a_batch_of_a_process_that_died_is_collected_by_the_one_that_waited_and_paid_once(
     provider: Provider, start: Start, tmp_path: Path
 ) -> None:

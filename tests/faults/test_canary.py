@@ -176,6 +176,7 @@ def assert_clean(folder: Path) -> None:
     assert found == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "executor", "name"),
     [
@@ -209,6 +210,7 @@ def test_a_key_that_a_server_says_back_is_in_no_file_and_no_output(
     assert_clean(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_key_from_dotenv_that_a_server_says_back_is_in_no_job_folder(
     shell: Shell, tmp_path: Path, parrot: tuple[Parrot, str]
 ) -> None:
@@ -222,6 +224,7 @@ def test_a_key_from_dotenv_that_a_server_says_back_is_in_no_job_folder(
     assert_clean(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["401", "redirect"])
 def test_a_run_that_a_server_ends_does_not_say_why_in_its_words(shell: Shell, tmp_path: Path, way: str) -> None:
     words = ("--ledger", "runs.db", "--run", "first", "--report", "first.html")
@@ -230,6 +233,7 @@ def test_a_run_that_a_server_ends_does_not_say_why_in_its_words(shell: Shell, tm
     assert_clean(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_batch_that_fails_in_words_with_the_key_is_noted_without_it(
     shell: Shell, tmp_path: Path, parrot: tuple[Parrot, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +244,7 @@ def test_a_batch_that_fails_in_words_with_the_key_is_noted_without_it(
     assert_clean(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_key_behind(
     tmp_path: Path, environment: dict[str, str], parrot: tuple[Parrot, str]
 ) -> None:
@@ -273,6 +278,7 @@ def test_a_killed_run_leaves_no_key_behind(
     assert_clean(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_password_in_an_address_is_refused_and_in_no_file_and_no_output(shell: Shell, tmp_path: Path) -> None:
     url = f"https://user:{quote(PASSWORD, safe='')}@gate.example/v1"
     for words, more in (
@@ -284,6 +290,7 @@ def test_a_password_in_an_address_is_refused_and_in_no_file_and_no_output(shell:
     assert list(tmp_path.iterdir()) == []  # no run is left behind
 
 
+@pytest.mark.slow
 def test_a_password_of_a_proxy_that_says_it_back_is_in_no_file_and_no_output(
     shell: Shell, tmp_path: Path, parrot: tuple[Parrot, str]
 ) -> None:
@@ -296,6 +303,7 @@ def test_a_password_of_a_proxy_that_says_it_back_is_in_no_file_and_no_output(
     assert_clean(tmp_path)
 
 
+@pytest.mark.slow
 def test_what_is_raised_to_the_user_has_no_key(
     parrot: tuple[Parrot, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -348,6 +356,7 @@ def test_known_keys_are_replaced_however_they_are_spelled() -> None:
     assert redact("a simulated, short answer") == "a simulated, short answer"
 
 
+@pytest.mark.slow
 def test_a_model_that_travels_to_another_process_takes_its_key_along_as_known() -> None:
     asked = model("openai/gpt-6-luna", key="sk-another-canary-1234")
     code = (

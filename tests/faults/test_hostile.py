@@ -255,6 +255,7 @@ def attempt(folder: Path, what: str, command: tuple[str, ...]) -> int:
     return result.exit_code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_a_hostile_ledger_is_read_or_refused(part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -269,6 +270,7 @@ def test_a_hostile_ledger_is_read_or_refused(part: int, tmp_path: Path, monkeypa
     assert codes >= {0, 3}, "some of them can be read, and some are refused"
 
 
+@pytest.mark.slow
 def test_a_hostile_ledger_is_resumed_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(os, "fsync", lambda file: None)
@@ -309,6 +311,7 @@ def changed(ledger: Path, *statements: str) -> None:
     db.close()
 
 
+@pytest.mark.slow
 def test_a_small_file_whose_pages_share_their_children_is_given_up(ledger: Path) -> None:
     """Fourteen pages of 400 children each, all of them the next page: 400 ** 14 rows in 60 KB."""
     changed(ledger, "INSERT INTO call VALUES (x'00', 1, 'm', '{}', '{}', 1, 1, 1.0, 1.0, 1.0, 1, NULL)")

@@ -318,6 +318,7 @@ def test_a_recorded_cluster_is_asked_about(project: Path) -> None:
     assert "ray:2@10.0.0.1:6379" in fanfold("resume", "it", code=2)
 
 
+@pytest.mark.slow
 def test_a_recorded_report_overwrites_nothing(project: Path) -> None:
     start("functions", "--report", "it.html")
     (project / "precious").write_text("precious")
@@ -328,6 +329,7 @@ def test_a_recorded_report_overwrites_nothing(project: Path) -> None:
     assert (project / "again.html").exists()
 
 
+@pytest.mark.slow
 def test_results_go_elsewhere_only_with_trust(project: Path) -> None:
     elsewhere = project.parent / "elsewhere"
     play = ("secrets", "--models", "simulated/gpt-6-luna", "--num-interactions", "2", "--messages-per-interaction", "1")
@@ -338,6 +340,7 @@ def test_results_go_elsewhere_only_with_trust(project: Path) -> None:
     assert list(elsewhere.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "executed"), [(b"n\n", False), (b"y\n", True)])
 def test_on_a_terminal_the_user_is_asked(project: Path, answer: bytes, executed: bool) -> None:
     other = project.parent / "elsewhere" / "hostile_f.py"
@@ -366,6 +369,7 @@ async def heavy(candidate: int, case: Case) -> Ok:
     return Ok(1.0, data=str(candidate) * 50_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paused", [True, False])
 def test_a_reader_that_pauses_is_noticed_before_the_log_fills_the_disk(
     ledger: Path, monkeypatch: pytest.MonkeyPatch, paused: bool

@@ -94,6 +94,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -129,6 +130,7 @@ def test_what_arrives_at_a_terminal_is_only_shown(hostile: Path, arguments: tupl
         json.loads(arrived[arrived.index("[" if arguments[0] in ("runs", "batches") else "{\n") :])
 
 
+@pytest.mark.slow
 def test_a_live_run_shows_hostile_candidates_and_errors_without_obeying_them(tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(
         "import asyncio\n"
@@ -154,6 +156,7 @@ def test_a_live_run_shows_hostile_candidates_and_errors_without_obeying_them(tmp
     assert colours <= {"0", "1", ""}, "no colours of its own, none of a stranger"
 
 
+@pytest.mark.slow
 def test_the_error_that_a_stranger_wrote_is_shown_without_colours_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(f"raise RuntimeError({ORDERS!r})\n")
     arrived, code = at_a_terminal(tmp_path, "run", "broken.py", "--no-color")
@@ -183,6 +186,7 @@ def test_numbers_and_other_texts_stay_as_they_are(text: str) -> None:
     assert spreadsheet_cell(text) == text
 
 
+@pytest.mark.slow
 def test_formulas_in_an_export_are_quoted_and_numbers_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     candidates = [{"text": '=HYPERLINK("http://x")', "number": -1.5}, {"text": "-2", "number": -3}]

@@ -70,6 +70,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["inline", "async:8", "threads:4", "processes:2"])
 @pytest.mark.parametrize("when", [-1, 0, 1, 100])
 def test_an_interrupted_run_keeps_what_is_finished_and_goes_on_to_the_same_end(
@@ -91,7 +92,7 @@ def test_an_interrupted_run_keeps_what_is_finished_and_goes_on_to_the_same_end(
     assert look(ledger).told[: len(kept.told)] == kept.told
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_an_interrupted_run_is_shown_as_stopped_and_unlocked(start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
     process = start("interruptible.py", "genetic", "outside", "threads:4", ledger, side, 2)
@@ -103,6 +104,7 @@ def test_an_interrupted_run_is_shown_as_stopped_and_unlocked(start: Start, tmp_p
     assert not list(tmp_path.glob("*.lock"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["async:4", "threads:4", "processes:2"])
 def test_evaluations_that_outlast_the_grace_period_are_given_up(executor: str, start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
@@ -113,6 +115,7 @@ def test_evaluations_that_outlast_the_grace_period_are_given_up(executor: str, s
     assert len(look(ledger).evaluations) == AWAKE
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_blocks_the_loop_itself_is_given_up_too(start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
     process = start("interruptible.py", "sleepy", "outside", "inline", ledger, side, 1)
@@ -122,6 +125,7 @@ def test_an_evaluation_that_blocks_the_loop_itself_is_given_up_too(start: Start,
     assert len(look(ledger).evaluations) == AWAKE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["inline", "async:4", "threads:4", "processes:2"])
 def test_a_second_ctrl_c_stops_at_once(executor: str, start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
@@ -136,6 +140,7 @@ def test_a_second_ctrl_c_stops_at_once(executor: str, start: Start, tmp_path: Pa
     assert len(look(ledger).evaluations) == AWAKE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("presses", [1, 2])
 def test_no_worker_process_outlives_an_interrupted_run(presses: int, start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
@@ -152,6 +157,7 @@ def test_no_worker_process_outlives_an_interrupted_run(presses: int, start: Star
     wait_until(lambda: not any(alive(worker) for worker in workers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["async:4", "threads:4"])
 def test_ctrl_c_works_inside_a_running_event_loop(executor: str, start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
@@ -162,7 +168,7 @@ def test_ctrl_c_works_inside_a_running_event_loop(executor: str, start: Start, t
     assert len(look(ledger).evaluations) == AWAKE
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_cancelling_an_asynchronous_run_keeps_what_is_finished(tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
 
@@ -184,7 +190,6 @@ def test_cancelling_an_asynchronous_run_keeps_what_is_finished(tmp_path: Path) -
     assert len(lines(side)) == len(set(lines(side)))
 
 
-@pytest.mark.fast
 def test_cancelling_does_not_wait_for_the_grace_period(tmp_path: Path) -> None:
     side = tmp_path / "side.txt"
 

@@ -41,6 +41,7 @@ class Account:
     spread: list[int] = field(default_factory=list)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["in-order", "barrier-free"])
 @pytest.mark.parametrize("number", range(len(SEARCHES)), ids=["-".join(pair) for pair in SEARCHES])
 def test_a_killed_run_resumes_and_repeats_no_recorded_evaluation(
@@ -67,7 +68,7 @@ def test_a_killed_run_resumes_and_repeats_no_recorded_evaluation(
         )
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["async:8", "processes:2"])
 def test_a_run_killed_in_its_middle_ends_as_if_it_had_not_been(executor: str, start: Start, tmp_path: Path) -> None:
     ledger, side, trials = tmp_path / "ledger.db", tmp_path / "side.txt", 40

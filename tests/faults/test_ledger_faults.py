@@ -146,7 +146,6 @@ def read_and_resume(path: Path) -> str | None:
         return None
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("part", range(1, 17))
 def test_a_truncated_ledger_is_consistent_or_refused(part: int, ledger: Path, trace: str) -> None:
     os.truncate(ledger, ledger.stat().st_size * part // 16)
@@ -159,6 +158,7 @@ def test_a_ledger_cut_within_its_first_page_is_refused(cut: int, ledger: Path) -
     assert read_and_resume(ledger) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(40))
 def test_random_bytes_in_a_ledger_never_crash_its_readers(number: int, ledger: Path) -> None:
     rng = random.Random(f"{SEED} {number}")
@@ -172,7 +172,6 @@ def test_random_bytes_in_a_ledger_never_crash_its_readers(number: int, ledger: P
         study().run(ledger=ledger, run="search").ledger.close()
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("number", [0, 3])
 def test_a_missing_row_is_noticed(number: int, ledger: Path) -> None:
     edit(ledger, "DELETE FROM trial WHERE number = ?", number)
@@ -180,7 +179,6 @@ def test_a_missing_row_is_noticed(number: int, ledger: Path) -> None:
         study().run(ledger=ledger, run="search")
 
 
-@pytest.mark.fast
 def test_text_that_is_no_json_is_a_ledger_error(ledger: Path) -> None:
     edit(ledger, "UPDATE trial SET candidate = '{oops' WHERE number = 3")
     with Ledger(ledger, readonly=True) as found, pytest.raises(LedgerError):
@@ -199,7 +197,6 @@ class Planted:
         return Path.touch, (self.mark,)
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("column", ["data", "message", "detail"])
 @pytest.mark.parametrize("as_text", [True, False], ids=["text", "bytes"])
 def test_a_planted_pickle_is_never_executed(column: str, as_text: bool, ledger: Path, tmp_path: Path) -> None:
@@ -220,6 +217,7 @@ def test_a_planted_pickle_is_never_executed(column: str, as_text: bool, ledger: 
 # -- places that cannot be written ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_read_only_folder_is_an_error_that_names_the_ledger(start: Start) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can become a user to whom the folder is read-only")
@@ -253,7 +251,7 @@ def full_trace() -> str:
     return study(60).run().trace
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_a_full_disk_ends_the_run_and_what_was_finished_is_there_when_there_is_space(
     small_disk: Path, start: Start, tmp_path: Path
 ) -> None:
@@ -278,6 +276,7 @@ def test_a_full_disk_ends_the_run_and_what_was_finished_is_there_when_there_is_s
     assert {cell: look(bigger).evaluations[cell] for cell in kept.evaluations} == kept.evaluations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [60, 100, 160])
 def test_a_file_that_may_not_grow_ends_the_run_and_loses_nothing(limit: int, start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
@@ -292,7 +291,7 @@ def test_a_file_that_may_not_grow_ends_the_run_and_loses_nothing(limit: int, sta
 # -- several users of one file -------------------------------------------------------------------------------
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_a_second_runner_of_the_same_run_is_refused_and_told_by_whom(start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
     first = start("contender.py", "search", ledger, side)
@@ -314,6 +313,7 @@ def test_the_same_run_by_another_path_is_refused_too(tmp_path: Path, ledger: Pat
         lock.release()
 
 
+@pytest.mark.slow
 def test_two_processes_fill_one_new_file_with_two_runs(start: Start, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     both = [start("contender.py", run, ledger, tmp_path / f"{run}.txt") for run in ("one", "two", "three")]
@@ -349,6 +349,7 @@ def test_a_ledger_that_another_process_creates_meanwhile_is_recognised(
     assert len(asked) >= moment
 
 
+@pytest.mark.slow
 def test_a_reader_sees_a_growing_and_always_consistent_run(start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
     writer = start("contender.py", "search", ledger, side)
@@ -366,7 +367,7 @@ def test_a_reader_sees_a_growing_and_always_consistent_run(start: Start, tmp_pat
     assert seen == sorted(seen) and len(set(seen)) > 3
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_the_lock_of_a_killed_runner_does_not_block(start: Start, tmp_path: Path) -> None:
     ledger, side = tmp_path / "ledger.db", tmp_path / "side.txt"
     process = start("contender.py", "search", ledger, side)
@@ -399,7 +400,6 @@ def other_evaluator(candidate: Any, case: Case) -> float:
     return score_of(candidate, case).score / 2
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize(
     ("what", "change"),
     [
@@ -422,7 +422,6 @@ def test_a_changed_study_is_refused_and_the_change_is_named(
     assert study().run(ledger=ledger, run="search").trace == trace
 
 
-@pytest.mark.fast
 def test_a_strategy_that_asks_something_else_is_found_out(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, ask = look(ledger), Genetic.ask
     # The settings are the same, so that only the replay can tell.
@@ -432,7 +431,7 @@ def test_a_strategy_that_asks_something_else_is_found_out(ledger: Path, monkeypa
     assert look(ledger) == before
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_only_a_changed_evaluator_can_be_accepted(ledger: Path, trace: str) -> None:
     changed = replace(study(), evaluate=other_evaluator)
     assert changed.run(ledger=ledger, run="search", accept_changes=True).trace == trace

@@ -89,6 +89,7 @@ def payments(ledger: Path, run: str | None = None) -> tuple[int, float]:
 MODES = ["async:1", "async:4", "batch:openai", "batch:anthropic"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["on", "off", "refresh"])
 @pytest.mark.parametrize("mode", MODES)
 def test_what_a_run_paid_is_what_the_provider_charged(mode: str, cache: Any, tmp_path: Path) -> None:
@@ -100,6 +101,7 @@ def test_what_a_run_paid_is_what_the_provider_charged(mode: str, cache: Any, tmp
     assert run.money.batched == (12 if mode.startswith("batch") else 0) and run.money.unpriced == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["off", "refresh"])
 def test_two_runs_in_one_file_keep_what_each_has_paid(cache: Any, tmp_path: Path) -> None:
     """A reply that another run asks for again takes the first one's place in the cache, and nothing else."""
@@ -114,6 +116,7 @@ def test_two_runs_in_one_file_keep_what_each_has_paid(cache: Any, tmp_path: Path
         assert db.execute("SELECT count(*) FROM call").fetchone() == (12,)
 
 
+@pytest.mark.slow
 def test_a_reply_from_the_ledger_is_not_paid_again(tmp_path: Path) -> None:
     world, ledger = World(), tmp_path / "l.db"
     do(study(world), "async:2", ledger, "first")
@@ -125,6 +128,7 @@ def test_a_reply_from_the_ledger_is_not_paid_again(tmp_path: Path) -> None:
 # -- limits --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["on", "off", "refresh"])
 @pytest.mark.parametrize("mode", ["async:1", "async:8", "batch:openai"])
 def test_a_budget_is_never_exceeded_by_the_bill_however_often_the_run_is_resumed(
@@ -140,6 +144,7 @@ def test_a_budget_is_never_exceeded_by_the_bill_however_often_the_run_is_resumed
     assert world.bill > limit - 2 * WORST * (8 if mode.startswith("batch") else 1)
 
 
+@pytest.mark.slow
 def test_a_budget_counts_what_a_run_paid_before_it_asked_for_all_again(tmp_path: Path) -> None:
     """Replies that were replaced in the cache were paid all the same."""
     world, limit, ledger = World(), 0.0004, tmp_path / "l.db"
@@ -150,6 +155,7 @@ def test_a_budget_counts_what_a_run_paid_before_it_asked_for_all_again(tmp_path:
     assert own + world.bill - before <= limit
 
 
+@pytest.mark.slow
 def test_a_budget_is_shared_with_the_runs_beside_a_run(tmp_path: Path) -> None:
     world, limit, ledger = World(), 0.0006, tmp_path / "l.db"
 
@@ -244,6 +250,7 @@ async def killed(study: Study[Any], mode: str, ledger: Path, when: Callable[[], 
     return left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cache", ["on", "off", "refresh"])
 def test_after_a_kill_at_most_what_was_in_flight_is_not_among_what_was_paid(cache: Any, tmp_path: Path) -> None:
     world, limit, slots = World(), 0.0006, 3
@@ -260,6 +267,7 @@ def test_after_a_kill_at_most_what_was_in_flight_is_not_among_what_was_paid(cach
     run_virtual(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["openai", "anthropic"])
 def test_after_a_kill_a_batch_that_was_paid_is_collected_and_counted_once(style: str, tmp_path: Path) -> None:
     world = World(style)
@@ -274,6 +282,7 @@ def test_after_a_kill_a_batch_that_was_paid_is_collected_and_counted_once(style:
     run_virtual(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["openai", "anthropic"])
 def test_a_budget_counts_what_open_batches_may_still_charge(style: str, tmp_path: Path) -> None:
     """Killed with a batch under way and resumed without batches, a run pays again, but not beyond its limit."""
@@ -293,6 +302,7 @@ def test_a_budget_counts_what_open_batches_may_still_charge(style: str, tmp_path
     run_virtual(main())
 
 
+@pytest.mark.slow
 def test_a_budget_lets_a_resumed_run_collect_its_open_batches(tmp_path: Path) -> None:
     """What is owed for them is not reserved a second time: money for the run and one call more is enough."""
     calm = World()

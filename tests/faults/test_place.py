@@ -61,6 +61,7 @@ def on(place: Place, events: list[Event] | None = None, **options: Any) -> Run[A
     return run_virtual(Study(Sweep(range(200)), score).run_async(place, watch=watch, **options))
 
 
+@pytest.mark.slow
 def test_a_place_with_too_few_workers_does_all_the_work_with_those_it_has() -> None:
     place, events = Place(lambda seconds: 3), []
     run = on(place, events)
@@ -74,6 +75,7 @@ def test_a_place_with_too_few_workers_does_all_the_work_with_those_it_has() -> N
     assert "raise the limit" in said and "of 8 slots" in said
 
 
+@pytest.mark.slow
 def test_a_place_that_is_lost_for_a_while_is_waited_for_and_used_in_full_again() -> None:
     place, events = Place(lambda seconds: 0 if 5 < seconds < 35 else 8), []
     run = on(place, events)
@@ -83,6 +85,7 @@ def test_a_place_that_is_lost_for_a_while_is_waited_for_and_used_in_full_again()
     assert any("waiting for a worker, next try in" in wait for wait in waits)
 
 
+@pytest.mark.slow
 def test_a_place_that_stays_lost_ends_the_run_and_costs_nothing_that_was_finished(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     place = Place(lambda seconds: 8 if seconds < 5 else 0)
@@ -135,12 +138,14 @@ def said_by(process: Any) -> str:
     return str(output)
 
 
+@pytest.mark.slow
 def test_a_place_short_of_open_files_continues_with_fewer_workers(start: Start, tmp_path: Path) -> None:
     said = said_by(start("crowded.py", 9, tmp_path / "ledger.db"))
     assert "done: 40 0" in said
     assert "ulimit -n" in said and said.count("note:") == 1
 
 
+@pytest.mark.slow
 def test_a_place_without_any_open_file_left_says_what_to_raise(start: Start, tmp_path: Path) -> None:
     said = said_by(start("crowded.py", 3, tmp_path / "ledger.db", 1.0))
     assert "broken:" in said and "ulimit -n" in said
@@ -160,6 +165,7 @@ def die(candidate: int, case: Case) -> float:
     return 1.0
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_twice_in_a_living_place_is_its_candidates_failure() -> None:
     run = Study(Sweep(range(4)), die).run("processes:2")
     failures = [failure.kind for result in run.results() for failure in result.failures.values()]
@@ -215,6 +221,7 @@ def test_a_place_lost_by_ray_is_no_dead_worker(ray: ModuleType, name: str, kind:
     assert type(executor._failure(failure, score)) is kind
 
 
+@pytest.mark.slow
 def test_a_place_that_recovers_is_used_again_and_nothing_was_left_open() -> None:
     import resource
 

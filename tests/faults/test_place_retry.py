@@ -73,6 +73,7 @@ def failed(results: Sequence[Result[Any]]) -> int:
     return sum(len(result.failures) for result in results if result.dropped is None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", SEARCHES)
 def test_in_place_of_failures_come_results_and_the_search_stays_as_it_was(which: str, tmp_path: Path) -> None:
     first, untouched = tmp_path / "first.db", tmp_path / "untouched.db"
@@ -106,6 +107,7 @@ def test_in_place_of_failures_come_results_and_the_search_stays_as_it_was(which:
     assert replayed.progress.cost == pytest.approx(retried.progress.cost)
 
 
+@pytest.mark.slow
 def test_what_failures_have_cost_is_not_forgotten(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     before = run("genetic", Weather(bad=True), 20, ledger)
@@ -116,6 +118,7 @@ def test_what_failures_have_cost_is_not_forgotten(tmp_path: Path) -> None:
     assert after.progress.cost == pytest.approx(spent + failures * 0.001)
 
 
+@pytest.mark.slow
 def test_only_the_kinds_that_are_named_are_evaluated_again(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     run("genetic", Weather(bad=True), 40, ledger).ledger.close()
@@ -130,6 +133,7 @@ def test_only_the_kinds_that_are_named_are_evaluated_again(tmp_path: Path) -> No
     assert failed(list(run("genetic", Weather(), 40, ledger, retry_failed=True).results())) == 0
 
 
+@pytest.mark.slow
 def test_what_fails_again_stays_failed_and_can_be_tried_once_more(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     first = run("genetic", Weather(bad=True), 40, ledger)
@@ -143,6 +147,7 @@ def test_what_fails_again_stays_failed_and_can_be_tried_once_more(tmp_path: Path
     assert traces == {second.trace} == {third.trace}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", SEARCHES)
 def test_a_retry_that_is_interrupted_is_continued(which: str, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
@@ -216,6 +221,7 @@ def test_what_the_search_was_not_yet_told_it_is_told_as_it_came_out_the_second_t
         assert list(left.read("SELECT * FROM superseded")) == []
 
 
+@pytest.mark.slow
 def test_rows_that_were_compared_before_they_were_told_keep_their_place(tmp_path: Path) -> None:
     """Racing compares rows: an open one that failed has had its effect, so the search is told that it failed."""
     ledger, copy = tmp_path / "ledger.db", tmp_path / "copy.db"
@@ -254,6 +260,7 @@ def broken(candidate: int, case: Case) -> float:
     raise KeyError(f"no column {candidate}")
 
 
+@pytest.mark.slow
 def test_a_run_that_only_fails_stops_with_the_first_traceback(tmp_path: Path) -> None:
     calls = 0
 
@@ -306,6 +313,7 @@ def test_failures_of_different_kinds_do_not_stop_a_run() -> None:
     assert Study(Sweep(range(120)), evaluate).run().progress.failures == 120
 
 
+@pytest.mark.slow
 def test_a_run_that_only_failed_can_be_continued_when_the_cause_is_mended(tmp_path: Path) -> None:
     evaluate = Weather(bad=True)
 
@@ -323,6 +331,7 @@ def test_a_run_that_only_failed_can_be_continued_when_the_cause_is_mended(tmp_pa
     assert done.best is not None
 
 
+@pytest.mark.slow
 def test_a_retry_that_only_fails_stops_too(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     work = Study(Sweep(range(60)), broken)
@@ -331,6 +340,7 @@ def test_a_retry_that_only_fails_stops_too(tmp_path: Path) -> None:
         work.run(ledger=ledger, run="it", retry_failed=True)
 
 
+@pytest.mark.slow
 def test_a_retry_says_how_much_it_does(tmp_path: Path) -> None:
     events: list[Event] = []
     run("genetic", Weather(bad=True), 20, tmp_path / "ledger.db").ledger.close()
@@ -360,6 +370,7 @@ def fanfold(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flag", [["last", "--retry-failed"], ["--retry-failed=error", "last"], ["--retry-failed", "last"]]
 )

@@ -50,6 +50,7 @@ def started(folder: Path, executor: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["threads:2", "processes:2"])
 def test_a_place_that_is_taken_away_keeps_what_is_finished(executor: str, tmp_path: Path) -> None:
     process = started(tmp_path, executor)
@@ -84,12 +85,14 @@ def told_to_end(candidate: int, case: Case) -> float:
     return float(child.returncode)
 
 
+@pytest.mark.slow
 def test_a_worker_leaves_sigterm_to_its_parent_and_what_it_starts_does_not() -> None:
     """A scheduler that tells every process of a job must not make failures of what its workers are doing."""
     run = Study(Sweep([1]), told_to_end).run("processes:1")
     assert [result.score for result in run.results()] == [-signal.SIGTERM]
 
 
+@pytest.mark.slow
 def test_the_first_sigterm_gives_what_runs_its_grace_period() -> None:
     ended: list[int] = []
 

@@ -88,6 +88,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Seen(*results, unasked.calls, (whole.trace, resumed.trace))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_outcome_fails_alone(name: str, seen: Seen) -> None:
     outcome = seen.kept[name].outcomes["0"]
@@ -204,7 +205,6 @@ def test_a_block_that_cannot_be_read_is_evaluated_cell_by_cell(
     assert evaluate.blocks
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("executor", ["inline", "threads:1"])
 def test_only_the_bad_outcomes_of_a_block_fail(executor: str) -> None:
     class Broken(Ok):
@@ -255,7 +255,6 @@ def test_data_up_to_its_limit_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [len(result.failures) for result in run.results()] == [0, 1]
 
 
-@pytest.mark.fast
 def test_a_mean_beyond_all_numbers_is_no_score_and_no_error() -> None:
     run = Study(Sweep([1e308, 1.0]), lambda candidate, case: candidate, cases=[0, 1]).run()
     assert run.best is not None and run.best.candidate == 1.0 and run.progress.told == 2
@@ -308,7 +307,6 @@ class Originates(Mended):
         return object() if candidate == 5 else float("nan") if candidate == 6 else None
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize(
     ("broken", "error", "said"),
     [
@@ -410,7 +408,6 @@ ROWS = {
 }
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("name", ROWS)
 def test_a_row_that_sqlite_refuses_fails_alone(name: str, tmp_path: Path) -> None:
     async def write() -> list[BaseException | None]:
@@ -435,7 +432,6 @@ def test_a_row_that_sqlite_refuses_fails_alone(name: str, tmp_path: Path) -> Non
     assert isinstance(fates.pop(2), RowRefused) and fates == [None] * 5
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize("waited_for", [True, False])
 @pytest.mark.parametrize(
     "row", [(1, 2**70, "1", 0, None), (1, 1, "\ud83d", 0, None), (1, 1, object(), 0, None), (1, 1, None, 0, None)]
@@ -460,7 +456,6 @@ def test_a_row_that_others_refer_to_stops_everything_and_leaves_no_transaction_o
     run_sync(write)
 
 
-@pytest.mark.fast
 def test_an_outcome_that_the_ledger_refuses_after_all_becomes_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -543,7 +538,6 @@ def left(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
     return request.param, path
 
 
-@pytest.mark.fast
 def test_a_ledger_that_was_poisoned_before_resumes(left: tuple[str, Path]) -> None:
     name, path = left
     counts = Counts()
@@ -581,7 +575,6 @@ def test_a_ledger_that_was_poisoned_before_is_shown_reported_and_exported(
     assert unreadable == (set() if name in READABLE else {2})
 
 
-@pytest.mark.fast
 @pytest.mark.parametrize(("column", "value"), [("score", b"\xff"), ("score", "high"), ("dropped", b"\xff")])
 def test_a_trial_whose_row_is_odd_is_told_again(column: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"

@@ -58,6 +58,7 @@ def virtual(run: Coroutine[Any, Any, Run[Any]]) -> Run[Any]:
 # ---------------------------------------------------------------- whose time it is
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("timeout", [1.0, 5.0])
 def test_waiting_at_a_rate_limit_fails_nobody(timeout: float) -> None:
     evaluate = Asks(simulated(limits=Limits(requests_per_minute=120)))
@@ -89,6 +90,7 @@ class AsksFromElsewhere:
         return float(candidate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("executor", "timeout", "calls"), [("threads:8", 1.0, 4), ("processes:2", 2.5, 16)])
 def test_waiting_elsewhere_for_a_call_that_is_made_at_home_fails_nobody(
     executor: str, timeout: float, calls: int
@@ -111,6 +113,7 @@ def test_own_time_between_waits_adds_up() -> None:
     assert kinds == [["timeout"] * 4, []]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["async:4", "threads:4"])
 def test_an_evaluator_that_hangs_while_others_are_waiting_still_times_out(executor: str) -> None:
     asks = Asks(simulated(limits=Limits(requests_per_minute=120)))
@@ -142,6 +145,7 @@ def test_each_try_has_a_clock_of_its_own() -> None:
     assert (tries, run.progress.failures) == (3, 0)
 
 
+@pytest.mark.slow
 def test_waiting_for_a_neighbour_that_blocks_the_loop_fails_nobody() -> None:
     blocked = False
 
@@ -159,6 +163,7 @@ def test_waiting_for_a_neighbour_that_blocks_the_loop_fails_nobody() -> None:
     assert blocked and run.progress.failures == 0
 
 
+@pytest.mark.slow
 def test_an_evaluation_beside_a_blocked_loop_has_its_own_time_and_no_more() -> None:
     async def evaluate(candidate: Any, case: Case) -> float:
         if candidate == 0:
@@ -193,6 +198,7 @@ class Deaf:
         return float(candidate)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a stubborn one that is forgotten
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_waiting_for_an_evaluator_that_swallows_its_cancellation_ends_with_its_grace(stubborn: bool) -> None:
@@ -222,6 +228,7 @@ def test_the_end_of_a_run_is_not_kept_waiting_by_whoever_swallows_its_cancellati
     assert any("swallowed" in event.message for event in events if isinstance(event, Notice))
 
 
+@pytest.mark.slow
 def test_the_end_of_a_program_is_not_kept_waiting_by_tasks_an_evaluator_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fanfold.sync.PATIENCE", 0.2)
     left: list[asyncio.Task[float]] = []
@@ -241,6 +248,7 @@ def test_the_end_of_a_program_is_not_kept_waiting_by_tasks_an_evaluator_left(mon
 # ---------------------------------------------------------------- the end of the money
 
 
+@pytest.mark.slow
 def test_a_run_out_of_money_is_not_waiting_out_its_grace_period(tmp_path: Path) -> None:
     asked = simulated(latency=0.5, price=Price(1000.0, 1000.0))
     study = Study(Sweep(range(100)), Asks(asked), stop=MaxCost(1.0))

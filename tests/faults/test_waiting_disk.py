@@ -62,6 +62,7 @@ class CountedBlocks(Counted):
         return [float(candidate) for candidate, _ in cells]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("slow_disk")
 @pytest.mark.parametrize(("kind", "cells"), [(Counted, 1), (CountedBlocks, 8)])
 def test_waiting_for_a_slow_disk_a_run_has_little_to_repeat(kind: type[Counted], cells: int, tmp_path: Path) -> None:
@@ -73,6 +74,7 @@ def test_waiting_for_a_slow_disk_a_run_has_little_to_repeat(kind: type[Counted],
     assert cells * SLOTS < evaluate.most <= 2 * SLOTS * cells
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("slow_disk")
 def test_waiting_for_the_disk_ends_with_a_kill_that_repeats_little(tmp_path: Path) -> None:
     """Cut off without any flush, as by a kill: what is not on disk is evaluated again, and that is not much."""
@@ -100,6 +102,7 @@ def test_waiting_for_the_disk_ends_with_a_kill_that_repeats_little(tmp_path: Pat
     assert 0 < asyncio.run(cut()) <= 2 * SLOTS
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("slow_disk")
 def test_cells_that_are_reused_do_not_take_turns_waiting_for_the_disk(tmp_path: Path) -> None:
     """Nothing is evaluated for them, so a kill repeats nothing: they need not go four at a time."""
@@ -117,6 +120,7 @@ def test_cells_that_are_reused_do_not_take_turns_waiting_for_the_disk(tmp_path: 
     assert time.monotonic() - begun < 40 / (2 * SLOTS) * 0.1 + 1.5
 
 
+@pytest.mark.slow
 def test_a_disk_that_keeps_up_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On one slot with no work to speak of, far more than two evaluations go out with each commit."""
     commits = 0

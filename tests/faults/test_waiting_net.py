@@ -284,6 +284,7 @@ def test_waiting_a_server_that_resets_every_handshake_is_tried_for_half_a_minute
 # -- servers that answered before -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["disconnect", "unavailable", "hang"])
 def test_waiting_an_outage_of_an_hour_less_a_bit_fails_nothing_and_says_what_is_waited_for(kind: str) -> None:
     asked = asked_at(Edge(Fault(kind, start=10.0, end=3000.0)), timeout=20.0)
@@ -315,6 +316,7 @@ def test_waiting_an_outage_of_an_hour_less_a_bit_fails_nothing_and_says_what_is_
         assert wait.until is not None and now - 20.5 <= wait.until <= now + 31, "the next try, or the one under way"
 
 
+@pytest.mark.slow
 def test_waiting_an_outage_is_waited_out_together_with_one_probe_at_a_time() -> None:
     edge = Edge(Fault("unavailable", start=1.0, end=600.0), latency=0.5)
     run, seconds = evaluated(asked_at(edge), calls=300, slots=50)
@@ -394,6 +396,7 @@ def test_waiting_calls_get_the_turn_of_one_that_is_cancelled_as_it_comes() -> No
 # -- servers that fail now and then -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["internal", "unavailable"])
 @pytest.mark.parametrize(("slots", "latency"), [(20, 0.5), (80, 0.05)])
 def test_waiting_forty_per_cent_of_errors_among_successes_are_no_outage(
@@ -424,6 +427,7 @@ def test_waiting_forty_per_cent_of_errors_among_successes_are_no_outage(
 # -- giving up says how often and for how long ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "kind", "tries", "least"),
     [

@@ -80,6 +80,7 @@ def hang_if_marked(number: int, marked: int, path: Path) -> int:
     return number * number
 
 
+@pytest.mark.slow
 def test_a_killed_worker_takes_only_its_own_call_with_it(tmp_path: Path) -> None:
     async def check(executor: Processes) -> None:
         calls = [asyncio.create_task(executor.run(hang_if_marked, n, 17, tmp_path / "pid")) for n in range(40)]
@@ -93,7 +94,7 @@ def test_a_killed_worker_takes_only_its_own_call_with_it(tmp_path: Path) -> None
     on(4, check)
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fn", "words"),
     [
@@ -112,6 +113,7 @@ def test_a_worker_that_ends_says_how_and_is_replaced(fn: Callable[[], None], wor
     on(1, check)
 
 
+@pytest.mark.slow
 def test_what_a_worker_forked_neither_hides_its_death_nor_outlives_it(tmp_path: Path) -> None:
     def fork_and_die() -> None:
         if os.fork() == 0:
@@ -130,7 +132,7 @@ def test_what_a_worker_forked_neither_hides_its_death_nor_outlives_it(tmp_path: 
     on(1, check)
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_a_worker_that_died_idle_costs_no_call() -> None:
     async def check(executor: Processes) -> None:
         pid = await executor.run(os.getpid)
@@ -142,7 +144,7 @@ def test_a_worker_that_died_idle_costs_no_call() -> None:
     on(1, check)
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_cancelling_kills_the_worker_of_that_call_and_no_other(tmp_path: Path) -> None:
     def hang_with_child(path: Path) -> None:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
@@ -172,6 +174,7 @@ def test_cancelling_kills_the_worker_of_that_call_and_no_other(tmp_path: Path) -
     on(2, check)
 
 
+@pytest.mark.slow
 def test_no_worker_is_left_when_the_executor_closes_not_even_as_a_zombie(tmp_path: Path) -> None:
     pids: list[int] = []
 
@@ -186,6 +189,7 @@ def test_no_worker_is_left_when_the_executor_closes_not_even_as_a_zombie(tmp_pat
     assert all(is_gone(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_a_worker_that_will_not_listen_is_killed_on_closing() -> None:
     async def check(executor: Processes) -> int:
         pid: int = await executor.run(os.getpid)
@@ -197,6 +201,7 @@ def test_a_worker_that_will_not_listen_is_killed_on_closing() -> None:
     assert wait_until(lambda: is_gone(pid))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files in /proc")
 def test_workers_leave_no_files_open() -> None:
     async def check(executor: Processes) -> None:
@@ -216,7 +221,7 @@ def script(folder: Path, text: str) -> list[str]:
     return [sys.executable, str(path)]
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_no_worker_outlives_a_killed_parent_not_even_a_busy_one(tmp_path: Path) -> None:
     command = script(
         tmp_path,
@@ -251,7 +256,7 @@ def test_no_worker_outlives_a_killed_parent_not_even_a_busy_one(tmp_path: Path) 
     assert wait_until(lambda: all(has_ended(pid) for pid in pids))
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_control_c_reaches_the_parent_but_no_worker(tmp_path: Path) -> None:
     command = script(
         tmp_path,
@@ -291,7 +296,6 @@ def test_a_worker_ignores_an_interrupt_sent_to_itself() -> None:
     assert on(1, lambda executor: executor.run(interrupted)) == "unharmed"
 
 
-@pytest.mark.fast
 def test_what_cannot_be_pickled_is_named_and_the_worker_lives() -> None:
     lock = threading.Lock()
 
@@ -345,7 +349,7 @@ def fail(kind: str) -> None:
         raise ValueError("outer") from error
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_an_error_in_a_worker_comes_with_its_traceback() -> None:
     async def check(executor: Processes) -> None:
         with pytest.raises(ValueError, match="outer") as caught:
@@ -361,6 +365,7 @@ def test_an_error_in_a_worker_comes_with_its_traceback() -> None:
     on(1, check)
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_import_what_it_is_sent_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "only_here.py").write_text("def fn():\n    return 'found'\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -379,6 +384,7 @@ def test_a_worker_that_cannot_import_what_it_is_sent_says_so(tmp_path: Path, mon
     on(1, check_without)
 
 
+@pytest.mark.slow
 def test_prints_in_a_worker_reach_the_output_of_the_parent(tmp_path: Path) -> None:
     command = script(
         tmp_path,
@@ -419,6 +425,7 @@ def test_prints_in_a_worker_reach_the_output_of_the_parent(tmp_path: Path) -> No
     assert done.stderr.count("complaint") == 3
 
 
+@pytest.mark.slow
 def test_a_worker_takes_and_gives_fifty_megabytes() -> None:
     data = os.urandom(1 << 20) * 50
 
@@ -428,6 +435,7 @@ def test_a_worker_takes_and_gives_fifty_megabytes() -> None:
     assert on(1, lambda executor: executor.run(turned, data)) == data[::-1]
 
 
+@pytest.mark.slow
 def test_workers_need_no_guard_in_the_script_and_share_its_classes(tmp_path: Path) -> None:
     command = script(
         tmp_path,
@@ -461,6 +469,7 @@ def test_workers_need_no_guard_in_the_script_and_share_its_classes(tmp_path: Pat
     assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
 
 
+@pytest.mark.slow
 def test_numerical_libraries_are_pinned_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "16")
     monkeypatch.setenv("FANFOLD_TEST", "handed down")
@@ -498,7 +507,7 @@ def test_a_worker_is_started_only_when_all_others_are_busy() -> None:
     on(4, check)
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_a_worker_never_mixes_up_functions_however_many_there_are() -> None:
     functions = [lambda x, n=n: (n, x) for n in range(FUNCTIONS_KEPT * 2 + 5)]
 
@@ -514,7 +523,7 @@ def test_a_worker_never_mixes_up_functions_however_many_there_are() -> None:
     on(2, check)
 
 
-@pytest.mark.fast
+@pytest.mark.slow
 def test_of_forty_evaluations_the_one_whose_worker_is_killed_is_retried_and_the_others_run_once(tmp_path: Path) -> None:
     log, killed = tmp_path / "log", tmp_path / "killed"
 

@@ -111,6 +111,7 @@ def test_an_address_from_toml_gets_no_key_until_the_user_names_its_host(folder: 
     assert not (folder / "runs.db").exists() and CANARY not in said
 
 
+@pytest.mark.slow
 def test_a_recorded_address_gets_no_key_on_resume_until_the_user_names_its_host(folder: Path) -> None:
     words = ("run", "functions", "--run", "first", "--max-trials", "2")
     assert run(*words)[0] == 0

@@ -123,6 +123,7 @@ def test_each_turn_of_all_conversations_that_still_go_on_is_one_wave(style: str)
     assert world.paid == (54, 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(lengths=st.lists(st.integers(1, 5), min_size=2, max_size=12), style=st.sampled_from(STYLES))
 def test_a_wave_has_as_many_calls_as_conversations_are_alive(lengths: list[int], style: str) -> None:
@@ -133,6 +134,7 @@ def test_a_wave_has_as_many_calls_as_conversations_are_alive(lengths: list[int],
     assert world.paid == (sum(n for n in alive if n > 1), alive.count(1))
 
 
+@pytest.mark.slow
 @both_styles
 def test_the_same_study_gives_the_same_trace_in_batches_and_in_realtime(style: str, tmp_path: Path) -> None:
     traces = set()
@@ -143,6 +145,7 @@ def test_the_same_study_gives_the_same_trace_in_batches_and_in_realtime(style: s
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 @both_styles
 def test_calls_in_batches_cost_half_and_the_ledger_says_so(style: str, tmp_path: Path) -> None:
     costs = []
@@ -241,6 +244,7 @@ def test_models_travel_apart_and_those_without_batches_go_out_plainly() -> None:
     assert world.paid == (6, 6)
 
 
+@pytest.mark.slow
 def test_a_named_provider_takes_only_its_own_models() -> None:
     for style, wire, taken in [
         ("openai", OpenAI(), True),
@@ -261,6 +265,7 @@ def test_a_named_provider_takes_only_its_own_models() -> None:
         assert world.paid == ((2, 0) if taken else (0, 2)), (style, wire.name)
 
 
+@pytest.mark.slow
 def test_plain_functions_travel_in_batches_too() -> None:
     world = World("openai", turnaround=Latency(0.2), latency=Latency(0.0))
 
@@ -475,6 +480,7 @@ def test_what_is_not_done_by_the_deadline_goes_out_plainly(style: str) -> None:
     assert "deadline" in executor.notes[0] and "$" in executor.notes[0]
 
 
+@pytest.mark.slow
 @both_styles
 def test_without_a_deadline_a_batch_is_waited_for_until_it_expires(style: str) -> None:
     world = World(style, Fault("batch_stuck", value=0.5, times=1), expires_after=7200.0)
@@ -554,6 +560,7 @@ def test_a_batch_that_was_never_created_is_submitted_again_after_enough_looks(
     assert states == [("abandoned", 1), ("done", 0)]
 
 
+@pytest.mark.slow
 def test_a_strange_batch_of_the_same_size_is_not_mistaken_for_ours() -> None:
     world = World("anthropic", Fault("lost_drop", times=1, start=50.0))
 

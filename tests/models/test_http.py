@@ -467,6 +467,7 @@ def test_a_body_of_exactly_the_limit_is_fine_and_a_call_may_have_its_own_limit(r
     run(main())
 
 
+@pytest.mark.slow
 def test_a_server_that_sends_a_byte_now_and_then_ends_at_the_deadline(run: Run) -> None:
     async def main() -> None:
         async def drip(request: Request) -> None:
@@ -817,6 +818,7 @@ def test_a_call_cancelled_in_the_middle_of_a_body_closes_its_connection_and_free
     run(main())
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from(["call", "cancel"]), st.integers(0, 3)), max_size=25))
 def test_no_pattern_of_cancellation_loses_a_place(steps: list[tuple[str, int]]) -> None:

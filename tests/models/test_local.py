@@ -62,6 +62,7 @@ def finish(reply: dict[str, Any]) -> str:
     return str(reply["choices"][0]["finish_reason"])
 
 
+@pytest.mark.slow
 @needs_model
 def test_it_finds_the_cities_when_shown_how_and_asked_more_at_once_than_it_has_slots() -> None:
     async def main() -> list[str]:
@@ -118,6 +119,7 @@ def test_usage_counts_the_prompt_and_what_of_it_was_remembered() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @needs_model
 def test_a_dialogue_is_answered_in_the_models_own_format() -> None:
     async def main() -> dict[str, Any]:
@@ -131,6 +133,7 @@ def test_a_dialogue_is_answered_in_the_models_own_format() -> None:
     assert reply["object"] == "chat.completion"
 
 
+@pytest.mark.slow
 @needs_model
 def test_a_deterministic_model_repeats_itself_in_any_company_and_order() -> None:
     prompts = [f"{sentence} Then something strange happened:" for sentence in SENTENCES][:4]
@@ -147,6 +150,7 @@ def test_a_deterministic_model_repeats_itself_in_any_company_and_order() -> None
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @needs_model
 def test_what_is_drawn_at_random_is_decided_by_the_seed() -> None:
     async def main() -> None:
@@ -161,6 +165,7 @@ def test_what_is_drawn_at_random_is_decided_by_the_seed() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @needs_model
 @pytest.mark.timeout(90)
 def test_a_cancelled_request_gives_its_slot_back_and_one_in_line_never_starts() -> None:
@@ -178,6 +183,7 @@ def test_a_cancelled_request_gives_its_slot_back_and_one_in_line_never_starts() 
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @needs_model
 @pytest.mark.timeout(90)
 def test_a_closed_model_fails_what_it_was_answering_and_is_loaded_again_when_asked() -> None:
@@ -197,6 +203,7 @@ def test_a_closed_model_fails_what_it_was_answering_and_is_loaded_again_when_ask
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @needs_model
 def test_one_model_serves_event_loops_one_after_the_other_and_side_by_side() -> None:
     model = LocalModel()
@@ -240,6 +247,7 @@ def test_on_the_virtual_clock_thinking_takes_no_time_so_no_deadline_passes() -> 
     assert run_virtual(main()) == 0.0
 
 
+@pytest.mark.slow
 @needs_model
 def test_equal_settings_share_one_copy_which_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[Any] = []
@@ -261,6 +269,7 @@ def test_equal_settings_share_one_copy_which_is_loaded_once(monkeypatch: pytest.
     assert len(loaded) == 1
 
 
+@pytest.mark.slow
 @needs_model
 def test_loading_says_nothing_and_leaves_ctrl_c_alone(capfd: pytest.CaptureFixture[str]) -> None:
     async def main() -> None:

@@ -243,6 +243,7 @@ class Poisoned(SimulatedTransport):
         return await super().request(method, url, headers, body, **rest)
 
 
+@pytest.mark.slow
 def test_a_request_that_always_fails_is_given_up_while_others_pass() -> None:
     transport = Poisoned(Simulator(SimulatorConfig()))
     asked = replace(model("simulated/gpt-6-luna"), connect=lambda: transport)
@@ -428,6 +429,7 @@ def test_reservations_wait_for_what_is_in_flight() -> None:
 # -- limits, sockets, threads -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_told_limit_is_kept_without_a_single_refusal() -> None:
     config = SimulatorConfig(limits=ServerLimits(rpm=600, burst_seconds=1.0))
     asked, simulator = simulated(config=config, limits=Limits(requests_per_minute=600))

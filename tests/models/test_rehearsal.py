@@ -107,6 +107,7 @@ def test_time_follows_from_latency_and_concurrency() -> None:
     assert rehearse(wide, "async:64", slow).seconds == pytest.approx(6.0)  # replies are longer than the 50 allowed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [True, False], ids=["told to the model", "assumed"])
 @pytest.mark.parametrize("name", ["openai/gpt-6-luna", "anthropic/claude-haiku-5-5"])
 def test_a_limit_decides_how_long_it_takes(name: str, told: bool) -> None:
@@ -135,6 +136,7 @@ def test_an_unknown_price_stays_unknown() -> None:
     assert [each.cost is None for each in forecast.usage] == [False, True] and forecast.cost is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["async:64", "batch:auto"])
 def test_two_rehearsals_are_the_same_and_leave_randomness_alone(executor: str) -> None:
     study = asking(keyless("openai/gpt-6-luna"), trials=8)
@@ -189,6 +191,7 @@ def test_a_reply_that_was_to_be_json_is_json() -> None:
     assert len(said) == 20
 
 
+@pytest.mark.slow
 def test_an_estimate_goes_from_the_shortest_replies_to_the_longest() -> None:
     study = asking(
         keyless("openai/gpt-6-luna"), parameters={"max_tokens": 900}, stop=MaxTrials(40), trials=100, window=4
@@ -203,6 +206,7 @@ def test_an_estimate_goes_from_the_shortest_replies_to_the_longest() -> None:
     assert shortest == int(shortest) and shortest < 200 < found.expected.output_tokens / 200 * 1.5
 
 
+@pytest.mark.slow
 def test_an_estimate_at_its_highest_runs_every_case() -> None:
     from fanfold import Halving
 
@@ -211,6 +215,7 @@ def test_an_estimate_at_its_highest_runs_every_case() -> None:
     assert found.expected.calls < found.high.calls == 81
 
 
+@pytest.mark.slow
 def test_an_estimate_knows_how_many_trials_there_will_be() -> None:
     asked = Ask(keyless("openai/gpt-6-luna"))
     endless = Study(Random(Space(x=Int(0, 10**9))), asked)
@@ -222,6 +227,7 @@ def test_an_estimate_knows_how_many_trials_there_will_be() -> None:
     assert (limited.trials, limited.cost_limit) == (7, 0.5)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(
     st.integers(1, 6),

@@ -149,6 +149,7 @@ def test_without_the_package_nothing_is_traced() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
+@pytest.mark.slow
 def test_the_package_is_not_loaded_before_a_call_is_made() -> None:
     code = "import sys, fanfold.models.model; sys.exit('opentelemetry.trace' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

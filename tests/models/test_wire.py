@@ -137,6 +137,7 @@ def test_an_error_without_proper_body_still_has_a_kind(body: Any) -> None:
     assert Anthropic().failure(529, {}, body).kind == "overloaded"
 
 
+@pytest.mark.slow
 @given(st.one_of(st.text(max_size=30), st.floats().map(str), st.integers(-(10**12), 10**12).map(str)))
 def test_retry_after_is_bounded_whatever_it_says(text: str) -> None:
     for name in ("retry-after", "retry-after-ms"):

@@ -23,6 +23,7 @@ def acme(install: Callable[[str], Environment]) -> Environment:
     return install("acme_executor")
 
 
+@pytest.mark.slow
 def test_a_run_on_it_is_recorded_and_resumed_there(acme: Environment) -> None:
     done = acme.fanfold("run", *SMALL, "--executor", "acme:4", "--run", "first", "--json")
     assert json.loads(done.stdout)["trials"] == 6
@@ -32,6 +33,7 @@ def test_a_run_on_it_is_recorded_and_resumed_there(acme: Environment) -> None:
     assert "on acme:4" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_toml_file_and_python_name_it_alike(acme: Environment) -> None:
     (acme.folder / "search.toml").write_text('study = "functions"\ntrials = 4\n[run]\nexecutor = "acme"\n')
     assert "on acme:3" in acme.fanfold("run", "search.toml").stderr
@@ -43,6 +45,7 @@ def test_a_toml_file_and_python_name_it_alike(acme: Environment) -> None:
     assert acme.python("-c", code).stdout == "3.0\n"
 
 
+@pytest.mark.slow
 def test_help_completion_doctor_and_errors_list_it(acme: Environment) -> None:
     assert "acme" in acme.fanfold("run", "--help").stdout
     assert acme.completions("run", "functions", "--executor", "ac") == ["acme"]
@@ -52,12 +55,14 @@ def test_help_completion_doctor_and_errors_list_it(acme: Environment) -> None:
     assert "did you mean 'acme'" in acme.fanfold("run", *SMALL, "--executor", "acmee:4", code=2).stderr
 
 
+@pytest.mark.slow
 def test_what_it_refuses_is_refused_before_the_first_evaluation(acme: Environment) -> None:
     assert "executor='acme:none'" in acme.fanfold("run", *SMALL, "--executor", "acme:none", code=2).stderr
     refused = acme.fanfold("run", *SMALL, "--executor", "acme:2", "--cancel-batches", code=2).stderr
     assert "makes no provider batches" in refused
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_imported_disturbs_nobody(acme: Environment) -> None:
     assert "broken" in acme.completions("run", "functions", "--executor", "")
     checks = json.loads(acme.fanfold("doctor", "--json").stdout)["checks"]
@@ -66,11 +71,13 @@ def test_one_that_cannot_be_imported_disturbs_nobody(acme: Environment) -> None:
     assert "'acme-executor 1.2' cannot be imported" in refused
 
 
+@pytest.mark.slow
 def test_completion_knows_every_executor_of_ours(acme: Environment) -> None:
     ours = {"inline", "async", "threads", "processes", "ray", "batch:auto", "batch:openai", "batch:anthropic", "auto"}
     assert ours <= set(acme.completions("run", "functions", "--executor", ""))
 
 
+@pytest.mark.slow
 def test_its_author_checks_it_with_our_suite(acme: Environment) -> None:
     file = Path(__file__).parents[1] / "data/acme_executor/conformance.py"
     options = ["-q", "-c", os.devnull, "-p", "no:cacheprovider", "--rootdir", str(acme.folder)]

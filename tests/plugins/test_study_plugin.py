@@ -19,6 +19,7 @@ def acme(install: Callable[[str], Environment]) -> Environment:
     return install("acme_study")
 
 
+@pytest.mark.slow
 def test_it_is_run_resumed_shown_and_reported_by_its_name(acme: Environment) -> None:
     done = acme.fanfold("run", "acme", "--weight", "0.25", "--run", "first", "--json")
     assert json.loads(done.stdout)["trials"] == 6
@@ -31,6 +32,7 @@ def test_it_is_run_resumed_shown_and_reported_by_its_name(acme: Environment) -> 
     assert "the anvil is off by 0." in page and "an anvil of 0." in page
 
 
+@pytest.mark.slow
 def test_help_lists_its_fields_and_its_commands(acme: Environment) -> None:
     fields = acme.fanfold("run", "acme", "--help").stdout
     assert "Fields of acme" in fields and "the weight of the best anvil" in fields
@@ -39,6 +41,7 @@ def test_help_lists_its_fields_and_its_commands(acme: Environment) -> None:
     assert "  acme " in acme.fanfold("--help").stdout
 
 
+@pytest.mark.slow
 def test_completion_offers_it_and_its_commands(acme: Environment) -> None:
     assert acme.completions("ac") == ["acme", "acme-broken", "acme-lab", "acme-old"]
     assert acme.completions("run", "ac") == ["acme", "acme-broken", "acme-lab", "acme-old"]
@@ -46,6 +49,7 @@ def test_completion_offers_it_and_its_commands(acme: Environment) -> None:
     assert acme.completions("acme", "ne") == ["near"]
 
 
+@pytest.mark.slow
 def test_its_command_runs_it_with_the_options_of_run(acme: Environment) -> None:
     said = acme.fanfold("acme", "near", "--weight", "0.75", "--max-trials", "4", "--run", "near").stdout
     assert said.index("an anvil of weight 0.75") < said.index("near stopped: 4 trials") < said.index("off by")
@@ -55,11 +59,13 @@ def test_its_command_runs_it_with_the_options_of_run(acme: Environment) -> None:
     assert "Missing option '--weight'" in acme.fanfold("acme", "near", code=2).stderr
 
 
+@pytest.mark.slow
 def test_it_is_calibrated_with_its_fields(acme: Environment) -> None:
     assert "good for 7 anvils" in acme.fanfold("acme", "calibrate", "--trials", "7").stdout
     assert "try acme, neuro" in acme.fanfold("functions", "calibrate", code=2).stderr
 
 
+@pytest.mark.slow
 def test_an_installed_study_wins_over_a_folder_of_its_name(acme: Environment) -> None:
     (acme.folder / "acme").mkdir()
     (acme.folder / "elsewhere").mkdir()
@@ -67,11 +73,13 @@ def test_an_installed_study_wins_over_a_folder_of_its_name(acme: Environment) ->
     assert "elsewhere is neither a .py nor a .toml file" in acme.fanfold("run", "elsewhere", code=2).stderr
 
 
+@pytest.mark.slow
 def test_a_module_written_for_version_0_1_still_works(acme: Environment) -> None:
     done = acme.fanfold("run", "acme-old", "--trials", "2", "--json")
     assert json.loads(done.stdout)["trials"] == 2 and "on async:5" in done.stderr
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_used_is_refused_with_the_remedy_and_disturbs_nobody(acme: Environment) -> None:
     assert "pip install 'acme-study[acme-lab]'" in acme.fanfold("run", "acme-lab", code=1).stderr
     refused = acme.fanfold("run", "acme-broken", code=2).stderr

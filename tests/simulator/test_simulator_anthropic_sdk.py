@@ -89,6 +89,7 @@ def test_lists_are_paged_in_both_directions(start: Start) -> None:
     assert list(client.with_options(api_key="another").messages.batches.list()) == []
 
 
+@pytest.mark.slow
 def test_a_cancelled_batch_ends_with_what_it_has(start: Start) -> None:
     client = _client(start(SimulatorConfig(turnaround=Latency(6.0), cancel_seconds=0.05)))
     batch = client.messages.batches.create(requests=_requests(10))

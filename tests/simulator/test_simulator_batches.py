@@ -81,6 +81,7 @@ def test_progress_passes_through_every_status_in_its_time(talk: Talk) -> None:
     run_virtual(main())
 
 
+@pytest.mark.slow
 def test_a_batch_slower_than_a_day_expires_with_what_is_done(talk: Talk) -> None:
     async def main() -> None:
         client = talk(turnaround=Latency(2 * DAY))
@@ -101,6 +102,7 @@ def test_a_batch_slower_than_a_day_expires_with_what_is_done(talk: Talk) -> None
     run_virtual(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99, 1.0])
 @pytest.mark.parametrize("kind", ["batch_expired", "batch_cancelled", "batch_stuck"])
 def test_a_batch_ends_early_with_the_share_it_was_told(talk: Talk, kind: str, share: float) -> None:
@@ -220,6 +222,7 @@ def test_enqueued_tokens_are_limited_and_freed(talk: Talk) -> None:
     run_virtual(main())
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     n=st.integers(1, 30),

@@ -22,6 +22,7 @@ from fanfold.testing import run_virtual
 Talk = Callable[..., Any]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     gaps=st.lists(st.floats(0, 3), min_size=1, max_size=80),
@@ -44,6 +45,7 @@ def test_no_arrivals_ever_get_more_than_the_rate_and_one_burst(
             assert last - first + 1 <= capacity + (admitted[last] - admitted[first]) * rpm / 60 + 1e-3
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     costs=st.lists(st.integers(1, 1000), min_size=1, max_size=40),

@@ -47,6 +47,7 @@ def _until(client: Any, id: str, *statuses: str) -> Any:
     raise AssertionError(f"still {batch.status}")
 
 
+@pytest.mark.slow
 def test_realtime_calls_are_answered_counted_and_repeatable(start: Start) -> None:
     client = _client(start(SimulatorConfig()))
     ask = {"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]}
@@ -98,6 +99,7 @@ def test_lists_are_paged_newest_first(start: Start) -> None:
     assert list(stranger.batches.list()) == [] and list(stranger.files.list()) == []
 
 
+@pytest.mark.slow
 def test_a_cancelled_batch_gives_what_it_has(start: Start) -> None:
     client = _client(start(SimulatorConfig(turnaround=Latency(5.0), cancel_seconds=0.1)))
     file = client.files.create(file=_file(40), purpose="batch")
@@ -114,6 +116,7 @@ def test_a_cancelled_batch_gives_what_it_has(start: Start) -> None:
         client.batches.cancel(batch.id)
 
 
+@pytest.mark.slow
 def test_a_rejected_line_is_in_the_error_file_with_a_response(start: Start) -> None:
     client = _client(start(SimulatorConfig(turnaround=FAST)))
     row = {"custom_id": "bad", "method": "POST", "url": CHAT, "body": {"model": "gpt-x", "messages": []}}
@@ -126,6 +129,7 @@ def test_a_rejected_line_is_in_the_error_file_with_a_response(start: Start) -> N
     assert line["response"]["body"]["error"]["code"] == "empty_array"
 
 
+@pytest.mark.slow
 def test_errors_become_the_exceptions_of_the_sdk(start: Start) -> None:
     running = start(
         SimulatorConfig(

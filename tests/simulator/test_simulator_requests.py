@@ -128,6 +128,7 @@ _JSON = st.recursive(
 _FIELDS = ("messages", "prompt", "input", "stop", "n", "max_tokens", "temperature", "system", "metadata", "dimensions")
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     path=st.sampled_from(["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/messages"]),
@@ -141,6 +142,7 @@ def test_no_body_whatever_it_holds_is_answered_with_a_crash(path: str, body: dic
     run_virtual(main())
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     text=st.text(max_size=60),

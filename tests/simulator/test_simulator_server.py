@@ -54,6 +54,7 @@ def test_a_connection_is_kept_and_dated(start: Start) -> None:
     assert connection.getresponse().getheader("connection") == "close"
 
 
+@pytest.mark.slow
 def test_chunked_bodies_and_pipelined_requests_are_read(start: Start) -> None:
     running = start(SimulatorConfig(latency=Latency(0.01)))
     connection = _connect(running)
@@ -71,6 +72,7 @@ def test_what_is_not_http_is_refused(start: Start) -> None:
         assert connection.recv(1000).startswith(b"HTTP/1.1 400")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [20, pytest.param(190, marks=pytest.mark.slow)])
 def test_big_files_come_through_whole(start: Start, size: int) -> None:
     running = start(SimulatorConfig())
@@ -106,6 +108,7 @@ def test_broken_connections_break_as_told(start: Start) -> None:
     assert len(running.simulator.charges) == 2
 
 
+@pytest.mark.slow
 def test_a_hung_connection_stays_silent_and_a_dripping_one_is_slow(start: Start) -> None:
     running = start(SimulatorConfig())
     running.fault({"kind": "hang", "times": 1}, {"kind": "drip", "value": 50})
@@ -146,6 +149,7 @@ def test_a_port_in_use_is_named() -> None:
         asyncio.run(_occupied())
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     faults = tmp_path / "faults.json"
     faults.write_text('{"faults": [{"kind": "internal", "times": 1}]}')

@@ -39,6 +39,7 @@ class Settings:
             raise ConfigError(f"size must be at least 0, not {self.size}")
 
 
+@pytest.mark.slow
 @given(
     st.builds(
         Settings,

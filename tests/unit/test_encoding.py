@@ -23,6 +23,7 @@ plain = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(plain)
 def test_what_is_encoded_comes_back(value: Any) -> None:
     assert decode(encode(value)) == value

@@ -167,6 +167,7 @@ def test_a_spec_that_cannot_be_used_is_named_together_with_the_remedy(spec: Any,
     assert remedy in str(caught.value)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=12), st.text(max_size=6))
 def test_any_text_gives_an_executor_or_a_config_error(name: str, number: str) -> None:
     for spec in (name, f"{name}:{number}", f"threads:{number}"):
@@ -408,6 +409,7 @@ def test_planned_faults_strike_their_calls_and_no_others() -> None:
     asyncio.run(check())
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32))
 def test_seeded_faults_are_the_same_every_time_and_strike_about_their_share(seed: int) -> None:
     share = {Fault("died"): 0.2, Fault("nan"): 0.1}

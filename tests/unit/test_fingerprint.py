@@ -605,6 +605,7 @@ def study(evaluate: Any, **more: Any) -> Study[Any]:
     return Study(**{"strategy": Sweep([3]), "evaluate": evaluate} | more)
 
 
+@pytest.mark.slow
 def test_another_k_is_not_answered_from_the_ledger_of_the_first(tmp_path: Path) -> None:
     for make in (Eval, closure, Slots, Data, lambda k: functools.partial(three, k), lambda k: Eval(k).method):
         ledger = tmp_path / f"{id(make)}.db"
@@ -805,6 +806,7 @@ for name, settings in (
 """
 
 
+@pytest.mark.slow
 def test_every_study_has_a_known_fingerprint_that_is_the_same_in_every_process(tmp_path: Path) -> None:
     started = [
         subprocess.Popen(

@@ -159,6 +159,7 @@ def test_the_evidence_is_the_restricted_likelihood_computed_the_slow_way() -> No
     assert means[7] == pytest.approx((inverse @ y).sum() / inverse.sum())
 
 
+@pytest.mark.slow
 def test_lengthscale_and_noise_are_found_from_data() -> None:
     kernels = np.stack([mallows(ORDERS, decay) for decay in DECAYS])
     seen = list(range(0, 120, 2)) * 2
@@ -235,6 +236,7 @@ def test_settings_are_fitted_with_every_observation_at_first_and_then_with_a_ten
 # ---------------------------------------------------------------- searching
 
 
+@pytest.mark.slow
 def test_the_search_has_less_regret_than_random_choice_at_equal_evaluations() -> None:
     found, random_, summed, summed_random = [], [], [], []
     for seed in range(8):
@@ -251,6 +253,7 @@ def test_the_search_has_less_regret_than_random_choice_at_equal_evaluations() ->
     assert np.mean(summed) < 0.9 * np.mean(summed_random)
 
 
+@pytest.mark.slow
 def test_with_eight_arms_open_at_once_it_still_beats_random_choice() -> None:
     found, random_ = [], []
     for seed in range(8):
@@ -358,6 +361,7 @@ def order_study(stop: int) -> Study[Any]:
     return Study(evaluate=value, strategy=strategy, cases=cases, stop=MaxTrials(stop), seed=4, name="orders")
 
 
+@pytest.mark.slow
 def test_a_study_asks_the_same_orders_on_any_executor_and_after_a_resume(tmp_path: Path) -> None:
     whole = order_study(16).run(ledger=tmp_path / "whole.db")
     threads = order_study(16).run("threads:3", ledger=tmp_path / "threads.db")
@@ -377,6 +381,7 @@ def feasible_value(truth: np.ndarray, allowed: np.ndarray, chosen: list[int]) ->
     return float(truth[allowed].max() - max(got)) if got else float(np.ptp(truth))
 
 
+@pytest.mark.slow
 def test_the_search_learns_what_is_feasible_and_finds_the_best_of_that() -> None:
     gaps, blind_gaps, random_gaps = [], [], []
     for seed in range(10):

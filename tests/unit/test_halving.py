@@ -125,6 +125,7 @@ def test_a_plan_that_is_closed_is_not_waited_for() -> None:
     assert list(plans[0].send(())) == _cases(2)[1:]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     scores=st.lists(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, None]), min_size=4, max_size=4), max_size=30),

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "fanfold"
 
@@ -23,6 +25,7 @@ def places(pattern: str, *, outside: tuple[str, ...] = (), flags: int = 0) -> It
                     yield f"{name}:{number}: {line.strip()}"
 
 
+@pytest.mark.slow
 def test_the_shape_of_the_source_is_kept() -> None:
     shape = subprocess.run([sys.executable, ROOT / "tools" / "shape.py"], capture_output=True, text=True)
     assert shape.returncode == 0, shape.stdout

@@ -165,6 +165,7 @@ def test_after_a_refused_commit_the_file_still_fits_together(
 # -- blobs ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(st.binary(max_size=5000))
 def test_bytes_in_the_data_of_an_outcome_come_back(data: bytes) -> None:
@@ -385,6 +386,7 @@ class Learner(Strategy[int]):
         self.loads.append(self.total)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("first", [49, 50, 120])
 def test_a_strategy_with_snapshots_goes_on_from_the_last_without_replay(
@@ -525,6 +527,7 @@ def test_an_empty_name_is_refused_or_replaced_by_one_of_our_own(tmp_path: Path) 
     assert Study(Sweep([1]), Counted(), name="mine").run(ledger=tmp_path / "ledger.db", run="").id.startswith("mine-")
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", fullmatch=True))
 def test_every_plain_name_can_be_used(name: str) -> None:

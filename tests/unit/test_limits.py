@@ -97,6 +97,7 @@ def test_two_processes_that_share_a_quota_both_get_on() -> None:
     assert max(first.makespan, second.makespan) <= 800 / 20 / 0.8
 
 
+@pytest.mark.slow
 def test_a_server_without_limits_has_a_thousand_calls_in_flight_within_a_second() -> None:
     async def main() -> int:
         provider = Provider(latency=0.05)
@@ -342,6 +343,7 @@ limitses = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(limits=limitses, calls=st.lists(st.tuples(fates, waits, quotas, st.integers(0, 500)), min_size=1, max_size=30))
 def test_whatever_happens_everybody_gets_through_in_order_and_no_place_is_lost(
@@ -476,6 +478,7 @@ def test_a_wrong_name_or_number_says_what_was_meant() -> None:
         Limits(burst=math.nan)
 
 
+@pytest.mark.slow
 def test_in_real_time_a_told_rate_holds_too() -> None:
     async def main() -> float:
         loop, limiter = asyncio.get_running_loop(), Limiter(Limits(requests_per_minute=6000, burst=0.1))

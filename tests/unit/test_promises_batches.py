@@ -79,6 +79,7 @@ class World:
         return prices.count("batch"), prices.count("realtime")
 
 
+@pytest.mark.slow
 def test_more_conversations_than_there_are_threads_travel_in_one_wave() -> None:
     world = World("openai")
     world.run(THREADS + 40)
@@ -148,6 +149,7 @@ def test_what_is_not_done_by_the_deadline_is_cancelled_and_goes_out_plainly(styl
     assert any("is not done by its deadline: what is left of its 3 calls goes out at once" in text for text in told)
 
 
+@pytest.mark.slow
 @STYLES
 def test_no_more_tokens_than_allowed_gather_in_one_wave_or_wait_at_the_provider(style: str) -> None:
     world = World(style)

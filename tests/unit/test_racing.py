@@ -97,6 +97,7 @@ def test_a_clearly_worse_candidate_is_dropped_early(gap: float, least_saved: flo
 score = st.floats(0.0, 1.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     pairs=st.lists(st.tuples(score, score), min_size=1, max_size=80),

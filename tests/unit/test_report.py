@@ -72,6 +72,7 @@ def test_nothing_a_run_contains_can_become_markup(tmp_path: Path) -> None:
     assert reader.text.count("<script>alert(1)</script>") >= 4  # shown as text: candidate, its key, message, case
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_no_text_at_all_can_become_markup(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
@@ -86,6 +87,7 @@ def test_a_report_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     assert "http://" not in path.read_text() and "https://" not in path.read_text()
 
 
+@pytest.mark.slow
 def test_a_long_run_is_drawn_with_a_bounded_number_of_points(tmp_path: Path) -> None:
     study = Study(Sweep(range(4500)), lambda candidate, case: float(candidate))  # each trial is a new best
     run = study.run(ledger=tmp_path / "runs.db", run="long", executor="inline")
@@ -149,6 +151,7 @@ def test_last_in_an_empty_ledger_is_refused_with_what_to_do(tmp_path: Path) -> N
         RunView.open(ledger, "last")
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.text(max_size=8), st.lists(st.tuples(st.floats(0, 1e9), st.floats()), max_size=30)), max_size=9

@@ -47,6 +47,7 @@ def can_change(dimension: Dimension) -> bool:
     return not isinstance(dimension, Choice) or len(dimension.options) > 1
 
 
+@pytest.mark.slow
 @given(spaces, rngs, rates)
 def test_samples_mutants_and_children_belong_to_the_space(space: Space, rng: random.Random, rate: float) -> None:
     a, b = space.sample(rng), space.sample(rng)
@@ -55,6 +56,7 @@ def test_samples_mutants_and_children_belong_to_the_space(space: Space, rng: ran
         assert list(candidate) == list(space.dimensions)
 
 
+@pytest.mark.slow
 @given(spaces, rngs, rates)
 def test_a_mutation_changes_at_least_one_dimension(space: Space, rng: random.Random, rate: float) -> None:
     before = space.sample(rng)
@@ -65,12 +67,14 @@ def test_a_mutation_changes_at_least_one_dimension(space: Space, rng: random.Ran
     assert (encode(after) != encode(before)) == changeable
 
 
+@pytest.mark.slow
 @given(spaces, rngs)
 def test_a_child_of_equal_parents_equals_them(space: Space, rng: random.Random) -> None:
     parent = space.sample(rng)
     assert space.crossover(parent, dict(parent), rng) == parent
 
 
+@pytest.mark.slow
 @given(spaces, st.integers(0, 2**32))
 def test_everything_random_comes_from_the_given_generator(space: Space, seed: int) -> None:
     def draw() -> list[dict[str, Any]]:
@@ -81,6 +85,7 @@ def test_everything_random_comes_from_the_given_generator(space: Space, seed: in
     assert draw() == draw()
 
 
+@pytest.mark.slow
 @given(spaces, rngs)
 def test_a_candidate_read_back_from_json_still_belongs(space: Space, rng: random.Random) -> None:
     space.check(decode(encode(space.sample(rng))))

@@ -134,6 +134,7 @@ def test_normal_quantiles_are_those_of_the_table() -> None:
     assert [round(normal_quantile(p), 6) for p in (0.025, 0.8, 0.995)] == [-1.959964, 0.841621, 2.575829]
 
 
+@pytest.mark.slow
 @given(st.integers(-1, 31), st.integers(0, 30), st.fractions(0, 1, max_denominator=64))
 def test_a_binomial_tail_is_the_sum_of_its_terms(k: int, n: int, p: Fraction) -> None:
     exact = sum((math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(max(0, k), n + 1)), Fraction())
@@ -205,6 +206,7 @@ def test_clusters_of_one_observation_are_independent_observations(seen: list[boo
     assert clustered_rate({i: (int(x), 1) for i, x in enumerate(seen)}, level) == rate(sum(seen), len(seen), level)
 
 
+@pytest.mark.slow
 @given(clusters, levels)
 def test_a_clustered_rate_is_never_surer_than_independent_observations(
     groups: dict[int, tuple[int, int]], level: float
@@ -217,12 +219,14 @@ def test_a_clustered_rate_is_never_surer_than_independent_observations(
     assert 0.0 <= found.low <= (found.estimate or 0.0) and (found.estimate or 0.0) <= found.high <= 1.0
 
 
+@pytest.mark.slow
 @given(clusters)
 def test_counting_failures_instead_of_successes_mirrors_the_interval(groups: dict[int, tuple[int, int]]) -> None:
     found, other = clustered_rate(groups), clustered_rate({key: (n - x, n) for key, (x, n) in groups.items()})
     assert (other.low, other.high) == pytest.approx((1 - found.high, 1 - found.low), abs=1e-9)
 
 
+@pytest.mark.slow
 @given(clusters, st.randoms(use_true_random=False))
 def test_the_order_and_the_empty_clusters_do_not_matter(groups: dict[int, tuple[int, int]], rng: random.Random) -> None:
     items = [*((str(key), pair) for key, pair in groups.items()), ("empty", (0, 0))]
@@ -276,6 +280,7 @@ def test_a_clustered_mean_of_equal_clusters_is_the_mean_of_their_means() -> None
     assert (found.n, found.clusters) == (9, 3)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(whole, min_size=1, max_size=5), min_size=2, max_size=6), st.integers(-5, 5).filter(bool), whole
 )
@@ -401,6 +406,7 @@ def test_sixteen_clusters_of_any_kind_are_counted_exactly() -> None:
     assert (sign_flip(values, seed=1) * 2**16).is_integer() and sign_flip(values, seed=1) == sign_flip(values, seed=2)
 
 
+@pytest.mark.slow
 def test_many_clusters_are_drawn_from_the_seed_close_to_the_exact_answer() -> None:
     rng = random.Random(9)
     values = [rng.gauss(0.2, 1) for _ in range(60)]

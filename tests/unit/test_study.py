@@ -67,6 +67,7 @@ def sweep(evaluate: Any, candidates: Any = range(10), **options: Any) -> Study[A
 # -- the same everywhere ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "schedule", [None, Racing(bounds=(-80, 1), step=1), Halving(eta=2)], ids=["all", "racing", "halving"]
 )
@@ -79,6 +80,7 @@ def test_the_same_study_gives_the_same_search_on_every_executor(schedule: Any) -
     assert runs[0].progress.told == 60
 
 
+@pytest.mark.slow
 @given(delays=st.lists(st.floats(0, 5), min_size=30, max_size=30), slots=st.integers(1, 9))
 @settings(max_examples=25, deadline=None)
 def test_timing_never_changes_an_in_order_search(delays: list[float], slots: int) -> None:
@@ -232,6 +234,7 @@ def test_a_timeout_fails_its_own_evaluation() -> None:
     assert failure == Failed("timeout", "no answer within 2 s")
 
 
+@pytest.mark.slow
 def test_a_timeout_kills_the_worker_process_and_the_run_goes_on() -> None:
     def evaluate(candidate: int, case: Case) -> float:
         if candidate == 5:
@@ -261,6 +264,7 @@ def test_retries_give_a_failing_evaluation_more_tries() -> None:
     assert tries == {0: 1, 1: 2, 2: 3, 3: 3, 4: 3}
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_twice_on_one_cell_costs_only_that_cell() -> None:
     def evaluate(candidate: int, case: Case) -> float:
         if candidate == 6:
@@ -426,6 +430,7 @@ def test_an_evaluation_that_outlasts_the_grace_period_is_abandoned() -> None:
 # -- events -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_events_tell_the_story_and_a_broken_watcher_is_left_out() -> None:
     events: list[Any] = []
     genetic().run(watch=events.append)
@@ -494,6 +499,7 @@ def test_interrupted_is_a_keyboard_interrupt() -> None:
 # -- going on under other rules ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_can_be_extended_and_a_tighter_rule_does_not_lose_what_it_has(tmp_path: Any) -> None:
     ledger = tmp_path / "runs.db"
     whole = genetic(stop=MaxTrials(60)).run()

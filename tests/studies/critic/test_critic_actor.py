@@ -20,6 +20,7 @@ def decision(
     return Decision(options, policy.probabilities(options, blind).tolist(), blind, terms)
 
 
+@pytest.mark.slow
 @given(signals, st.integers(0, 5), st.floats(0.0, 0.5))
 def test_a_choice_better_than_its_group_becomes_likelier_and_a_worse_one_less(
     options: list[list[float]], which: int, blind: float
@@ -33,6 +34,7 @@ def test_a_choice_better_than_its_group_becomes_likelier_and_a_worse_one_less(
         assert advantage * (now - made.before[chosen]) >= -1e-12
 
 
+@pytest.mark.slow
 @given(st.lists(signals, min_size=1, max_size=5), st.floats(-50, 50), st.floats(0, 0.9))
 def test_no_update_goes_beyond_the_bound(groups: list[list[list[float]]], advantage: float, blind: float) -> None:
     policy = ChoicePolicy([5.0, -2.0, 0.0])
@@ -120,6 +122,7 @@ def test_so_many_different_options_are_picked(weights: list[float], many: int, s
     assert len(set(drawn)) == len(drawn) == min(many, len(weights))
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=8))
 def test_advantages_are_relative_to_the_group(rewards: list[float]) -> None:
     ahead = advantages(rewards)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +19,7 @@ PROMPT = Prompt(("You help.",), ("Be kind.",), (), (), ("Answer in bullet points
 STEPS = "1. Boil water.\n2. Add the leaves.\n3. Wait."
 
 
+@pytest.mark.slow
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_any_texts_give_so_many_finite_numbers_of_moderate_size(query: str, response: str) -> None:
     numbers = features(PROMPT, query, response)
@@ -53,6 +55,7 @@ def test_an_unclosed_or_deep_json_is_no_error() -> None:
     assert dict(zip(SHAPE, shape("q", '{"a": 1}')))["json"] == 1.0
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from([STEPS, "Yes.", "- a\n- b!", "Perhaps not, because it depends."]), min_size=1, max_size=5)
 )
@@ -65,6 +68,7 @@ def test_the_mean_style_stands_for_all_responses(responses: list[str]) -> None:
     assert all(math.isclose(a, b, abs_tol=1e-9) for a, b in zip(combined(PROMPT, situation(query), mean), expected))
 
 
+@pytest.mark.slow
 def test_numbers_do_not_depend_on_the_hash_seed_of_the_process() -> None:
     code = (
         "import json; from fanfold.studies.critic.features import features; "

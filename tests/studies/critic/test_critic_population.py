@@ -70,6 +70,7 @@ def test_a_better_first_guess_moves_what_rests_on_it() -> None:
     assert used.fitness == pytest.approx(before + 0.5 * 0.9**10)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6))
 def test_the_elite_stays_and_the_worst_goes(seed: int) -> None:
     people = population(seed=seed)

@@ -96,6 +96,7 @@ def test_feedback_is_asked_for_after_the_responses_exist_and_about_one_of_them()
     assert (asked.prompts[one.slot], asked.temperatures[one.slot]) == (one.prompt, one.temperature)
 
 
+@pytest.mark.slow
 def test_fitness_of_the_shown_moves_by_feedback_and_of_the_others_by_what_is_expected_but_less() -> None:
     search = begun(total=60)
     drive(search, most=80)
@@ -157,6 +158,7 @@ def test_a_response_without_feedback_teaches_nothing() -> None:
 # -- phases --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bootstrap_shows_every_prompt_in_turn_before_evolution_begins() -> None:
     search = begun(total=40, bootstrap_queries=20)
     drive(search, most=40)
@@ -237,6 +239,7 @@ def test_a_short_list_of_queries_is_gone_through_again_with_new_samples() -> Non
 # -- the same everywhere -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concurrent", [1, 3])
 @pytest.mark.parametrize("cut", [1, 8, 17, 40])
 def test_a_saved_search_goes_on_as_if_nothing_had_happened(cut: int, concurrent: int) -> None:
@@ -262,6 +265,7 @@ def run(made: CriticConfig, executor: str = "inline", **how: Any) -> Run[Any]:
     return replace(study(made), conclude=None).run(executor, **how)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("concurrent", [1, 4])
 def test_the_same_search_on_every_executor(concurrent: int) -> None:
     made = config(concurrent=concurrent)
@@ -269,10 +273,12 @@ def test_the_same_search_on_every_executor(concurrent: int) -> None:
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_search() -> None:
     assert run(config(seed=1)).trace != run(config(seed=2)).trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopped_after", [9, 57])  # before and after the first snapshot
 def test_an_interrupted_run_goes_on_and_asks_nobody_twice(tmp_path: Path, stopped_after: int) -> None:
     asked: list[str] = []
@@ -292,6 +298,7 @@ def test_an_interrupted_run_goes_on_and_asks_nobody_twice(tmp_path: Path, stoppe
     assert sorted(asked) == sorted(there)
 
 
+@pytest.mark.slow
 def test_the_search_can_be_rebuilt_from_the_ledger() -> None:
     made = config(concurrent=2)
     done = run(made)
@@ -301,6 +308,7 @@ def test_the_search_can_be_rebuilt_from_the_ledger() -> None:
     assert [record.feedback for record in rebuilt.memory.records] == [result.score for result in told]
 
 
+@pytest.mark.slow
 def test_a_search_that_is_not_the_recorded_one_is_not_rebuilt() -> None:
     made = config()
     done = run(made)
@@ -308,6 +316,7 @@ def test_a_search_that_is_not_the_recorded_one_is_not_rebuilt() -> None:
         replayed(made, [query + "!" for query in queries_of(made)], done)
 
 
+@pytest.mark.slow
 def test_the_ledger_says_what_was_said_and_what_the_critic_had_expected() -> None:
     shows = [result for result in run(config(ask="rating")).results() if result.candidate["type"] == "show"]
     assert len(shows) == 16
@@ -318,6 +327,7 @@ def test_the_ledger_says_what_was_said_and_what_the_critic_had_expected() -> Non
         assert len(result.trial.origin["expected"]) == 5 and 0 < result.trial.origin["probability"][0] <= 1
 
 
+@pytest.mark.slow
 def test_when_the_person_leaves_the_run_stops_and_goes_on_later_where_it_was(tmp_path: Path) -> None:
     screens: list[io.StringIO] = []
 
@@ -363,6 +373,7 @@ def test_what_is_shown_becomes_better_than_what_it_was_chosen_from_and_by_chance
     assert abs(chance) < 0.03
 
 
+@pytest.mark.slow
 def test_a_prompt_that_is_the_best_for_one_kind_of_query_is_missed_and_a_double_is_not() -> None:
     search = begun(total=60, fitness_threshold=-9.0)
     drive(search, most=100)

@@ -114,6 +114,7 @@ def test_as_many_calls_run_at_once_as_there_can_be() -> None:
     assert run_options(CriticConfig(concurrent=3)) == {"executor": "async:15"}
 
 
+@pytest.mark.slow
 def test_the_settings_can_be_read_without_numpy() -> None:
     code = (
         "import sys; sys.modules['numpy'] = None\n"
@@ -127,6 +128,7 @@ def test_the_settings_can_be_read_without_numpy() -> None:
 # -- the summary ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_summary_says_what_was_found_and_learnt() -> None:
     made = CriticConfig(**SIMULATED, total=30)
     done = study(made).run("async:8")
@@ -175,6 +177,7 @@ def worth(prompt: Prompt, queries: list[str], temperature: float = 0.3) -> dict[
     return {kind: statistics.fmean(values) for kind, values in found.items()}
 
 
+@pytest.mark.slow
 def test_no_prompt_is_best_for_every_kind_of_query() -> None:
     queries = planted_queries(150, 1)
     steps = worth(Prompt(format=("Answer in numbered steps.",)), queries)
@@ -194,6 +197,7 @@ def test_no_prompt_is_best_for_every_kind_of_query() -> None:
     assert best == {"instruct": 0, "fact": 1, "comfort": 2, "compare": 3, "create": 4}
 
 
+@pytest.mark.slow
 def test_queries_are_of_all_kinds_and_not_always_to_be_told_by_their_words() -> None:
     queries = planted_queries(500, 1)
     signs = {"instruct": "how to", "fact": "fact", "compare": "compare", "comfort": "feel", "create": "write"}
@@ -202,6 +206,7 @@ def test_queries_are_of_all_kinds_and_not_always_to_be_told_by_their_words() -> 
     assert 0.6 < statistics.fmean(shows) < 0.92
 
 
+@pytest.mark.slow
 def test_feedback_is_noisy_about_the_true_preference_and_always_the_same() -> None:
     query = "How do I get started with a kite?"
     texts = [f"{i}. Check the kite once more." for i in range(400)]
@@ -211,12 +216,14 @@ def test_feedback_is_noisy_about_the_true_preference_and_always_the_same() -> No
     assert 0.7 * NOISE < statistics.pstdev(errors) < 2 * NOISE
 
 
+@pytest.mark.slow
 @given(st.text(max_size=80), st.text(max_size=200))
 def test_any_text_has_a_preference_and_gets_feedback(query: str, response: str) -> None:
     assert 0.0 <= preference(query, response) <= 1.0
     assert 0.0 <= planted_feedback(query, response) <= 1.0
 
 
+@pytest.mark.slow
 def test_warm_sampling_obeys_less() -> None:
     rng = random.Random(1)
     messages = [
@@ -243,6 +250,7 @@ def benchmark() -> Iterator[Any]:
     sys.path[:] = before
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs_on_tiny_sizes_and_compares_all(benchmark: Any) -> None:
     compared, critic = benchmark.measure(replace(benchmark.TINY, queries=16))
     names = [line.name for line in compared.lines]

@@ -37,6 +37,7 @@ def small(**changes: Any) -> NeuroevolutionClassifier:
     return NeuroevolutionClassifier(**{**SMALL, **changes})
 
 
+@pytest.mark.slow
 @parametrize_with_checks(
     [NeuroevolutionClassifier(2, population=2, epochs=12, rungs=1, batch_size=16, engine="sequential", random_state=0)]
 )
@@ -56,12 +57,14 @@ def fitted(digits: tuple[Any, Any, Any, Any]) -> NeuroevolutionClassifier:
     return small().fit(digits[0], digits[2])
 
 
+@pytest.mark.slow
 def test_it_learns_images_far_better_than_guessing(fitted: Any, digits: tuple[Any, Any, Any, Any]) -> None:
     assert fitted.score(digits[1], digits[3]) > 0.8
     assert fitted.network_.shape.height == 8 and fitted.n_features_in_ == 64
     assert isinstance(fitted.best_genome_, Genome) and fitted.best_genome_.conv
 
 
+@pytest.mark.slow
 def test_images_may_come_with_a_channel_or_laid_out_flat_and_are_the_same(
     fitted: Any, digits: tuple[Any, Any, Any, Any]
 ) -> None:
@@ -73,6 +76,7 @@ def test_images_may_come_with_a_channel_or_laid_out_flat_and_are_the_same(
     np.testing.assert_array_equal(again.predict_proba(images), expected)
 
 
+@pytest.mark.slow
 def test_the_same_seed_finds_the_same_network_and_another_seed_another(
     fitted: Any, digits: tuple[Any, Any, Any, Any]
 ) -> None:
@@ -106,6 +110,7 @@ def test_rows_of_numbers_are_normalised_one_by_one() -> None:
     assert not fitted.best_genome_.conv and fitted.network_.shape.channels == 13
 
 
+@pytest.mark.slow
 def test_a_feature_far_from_zero_is_still_told_apart() -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 2, 120)
@@ -126,6 +131,7 @@ def test_a_fitted_network_is_saved_as_files_and_survives_a_pickle(
     np.testing.assert_array_equal(copy.predict_proba(digits[1]), fitted.predict_proba(digits[1]))
 
 
+@pytest.mark.slow
 def test_with_a_ledger_what_was_trained_is_not_trained_again(digits: tuple[Any, Any, Any, Any], tmp_path: Path) -> None:
     path = str(tmp_path / "fits.db")
     first, second = (small(ledger=path).fit(digits[0], digits[2]) for _ in range(2))
@@ -135,6 +141,7 @@ def test_with_a_ledger_what_was_trained_is_not_trained_again(digits: tuple[Any, 
     assert [tuple(row) for row in trained] == [(3,)]
 
 
+@pytest.mark.slow
 def test_it_goes_into_pipelines_and_grids() -> None:
     X, y = load_wine(return_X_y=True)
     made = make_pipeline(StandardScaler(), small(trials=2, batch_size=16))

@@ -85,6 +85,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_the_module_file_gives_the_same_scores_in_a_process_without_fanfold(tmp_path: Path) -> None:
     wanted, folders = [], []
     for number, (genome, shape) in enumerate(genomes()):
@@ -97,6 +98,7 @@ def test_the_module_file_gives_the_same_scores_in_a_process_without_fanfold(tmp_
         np.testing.assert_allclose(np.load(f"{folder}/scores.npy"), scores, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_onnx_gives_the_same_scores_for_any_number_of_images() -> None:
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
@@ -109,6 +111,7 @@ def test_onnx_gives_the_same_scores_for_any_number_of_images() -> None:
             np.testing.assert_allclose(scores, expected(classifier, images), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32), st.sampled_from([IMAGES, COLOURED, VECTORS]))
 @settings(max_examples=25, deadline=None)
 def test_scores_are_those_of_the_study_and_the_same_alone_and_among_others(seed: int, shape: Shape) -> None:

@@ -201,6 +201,7 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
     cuda_graph.forget()
 
 
+@pytest.mark.slow
 def test_what_was_captured_serves_the_next_networks_of_the_same_families(
     resident: Resident, captured: Callable[[], int]
 ) -> None:
@@ -213,6 +214,7 @@ def test_what_was_captured_serves_the_next_networks_of_the_same_families(
     assert captured() == 2
 
 
+@pytest.mark.slow
 def test_a_captured_step_serves_one_group_at_a_time(resident: Resident, captured: Callable[[], int]) -> None:
     jobs = mixed(2)
     train_graphs(jobs, resident, TRAINING, branches=3)
@@ -223,6 +225,7 @@ def test_a_captured_step_serves_one_group_at_a_time(resident: Resident, captured
     assert captured() == 2 and one.together is not other.together
 
 
+@pytest.mark.slow
 def test_only_a_few_captured_steps_are_kept(resident: Resident, captured: Callable[[], int]) -> None:
     once = replace(TRAINING, max_batches=1)
     for n in range(cuda_graph.KEPT + 2):
@@ -230,6 +233,7 @@ def test_only_a_few_captured_steps_are_kept(resident: Resident, captured: Callab
     assert len(cuda_graph.captured) == cuda_graph.KEPT
 
 
+@pytest.mark.slow
 def test_memory_that_captured_steps_hold_is_given_up_for_others(
     resident: Resident, captured: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +250,7 @@ def test_memory_that_captured_steps_hold_is_given_up_for_others(
     same([train(job, resident, TRAINING) for job in second], train_graphs(second, resident, TRAINING))
 
 
+@pytest.mark.slow
 def test_running_out_of_memory_is_said_and_leaves_nothing_behind(
     resident: Resident, captured: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +273,7 @@ def test_running_out_of_memory_is_said_and_leaves_nothing_behind(
     same([train(job, resident, TRAINING) for job in jobs], train_graphs(jobs, resident, TRAINING))
 
 
+@pytest.mark.slow
 def test_what_a_library_says_when_memory_runs_out_is_understood(
     resident: Resident, captured: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,7 @@ def with_dense(genome: Genome, at: int, **changes: Any) -> Genome:
 # -- what always holds ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(seeds, seeds, shapes, st.booleans())
 def test_any_child_of_any_parent_gets_tensors_that_fit(one: int, other: int, shape: Shape, wild: bool) -> None:
     rng = Random(one)
@@ -102,6 +103,7 @@ def test_any_child_of_any_parent_gets_tensors_that_fit(one: int, other: int, sha
     assert all(np.array_equal(kept[name], arrays[name]) for name in kept)
 
 
+@pytest.mark.slow
 @given(seeds, shapes)
 def test_a_child_like_its_parent_is_its_copy(seed: int, shape: Shape) -> None:
     genome = random_genome(SPACE, Random(seed))
@@ -110,6 +112,7 @@ def test_a_child_like_its_parent_is_its_copy(seed: int, shape: Shape) -> None:
     assert all(np.array_equal(inherited[name], arrays[name]) for name in arrays)
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(seeds, shapes)
 def test_wider_layers_larger_kernels_and_another_norm_change_nothing(seed: int, shape: Shape) -> None:
@@ -134,6 +137,7 @@ def test_wider_layers_larger_kernels_and_another_norm_change_nothing(seed: int, 
     assert np.abs(before - after).max() <= 1e-5 * max(1.0, np.abs(before).max())
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(seeds)
 def test_a_layer_of_relu_that_is_doubled_hands_on_what_it_gets(seed: int) -> None:
@@ -242,6 +246,7 @@ def test_a_new_dense_layer_may_be_wider_and_a_narrower_one_hands_on_what_weighs_
     assert np.abs(computed(RELU, arrays, SHAPE) - computed(narrower, inherited, SHAPE)).max() < 1e-5
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(seeds)
 def test_a_layer_that_handed_on_can_go_again(seed: int) -> None:

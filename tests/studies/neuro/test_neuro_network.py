@@ -220,6 +220,7 @@ PEERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OPTIMISERS)
 @pytest.mark.parametrize("rate", [1e-3, 0.05])
 def test_an_optimiser_moves_numbers_as_pytorch_does(kind: str, rate: float) -> None:

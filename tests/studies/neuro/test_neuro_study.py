@@ -56,6 +56,7 @@ def alone() -> Run[Any]:
     return searched(engine="sequential")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["threads", "processes"])
 def test_the_search_is_the_same_bit_for_bit_on_every_cpu_engine(alone: Run[Any], name: Any) -> None:
     other = searched(engine=name, concurrent=2)
@@ -66,6 +67,7 @@ def test_the_search_is_the_same_bit_for_bit_on_every_cpu_engine(alone: Run[Any],
             assert a.data["weights"] == b.data["weights"] and a.data["state"] == b.data["state"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["graph", "fused"])
 def test_networks_trained_as_one_make_the_same_search(name: Any) -> None:
     alone, together = (
@@ -79,6 +81,7 @@ def _course(run: Run[Any]) -> list[tuple[Any, ...]]:
     return [(r.number, individual_of(r.candidate).genome, r.score, r.dropped) for r in run.results()]
 
 
+@pytest.mark.slow
 def test_rungs_are_parts_of_one_training() -> None:
     rungs = searched(engine="sequential", trials=6, inherit=False)
     whole = searched(engine="sequential", trials=6, rungs=1, inherit=False)
@@ -97,6 +100,7 @@ def test_no_genome_is_trained_twice_and_elites_are_not_trained_again(alone: Run[
     assert len(keys) == len(set(keys)) == 14
 
 
+@pytest.mark.slow
 def test_children_start_from_the_weights_of_a_parent_unless_told_otherwise(alone: Run[Any]) -> None:
     heirs = [result for result in alone.results() if individual_of(result.candidate).inherited is not None]
     assert heirs and all(result.trial.origin["parents"] for result in heirs)
@@ -114,6 +118,7 @@ def test_the_test_part_is_scored_once_with_an_interval(alone: Run[Any]) -> None:
     assert all(len(row) == len(section.columns) for section in alone.summary.sections for row in section.rows)
 
 
+@pytest.mark.slow
 def test_the_winner_is_written_to_files(tmp_path: Path) -> None:
     done = searched(engine="sequential", trials=6, results=str(tmp_path))
     assert done.summary is not None
@@ -121,6 +126,7 @@ def test_the_winner_is_written_to_files(tmp_path: Path) -> None:
     assert {"model.safetensors", "model.py", "model.json"} <= {path.name for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_several_objectives_give_a_front() -> None:
     done = searched(engine="sequential", objectives=("accuracy", "parameters", "latency"), rungs=1, epochs=1)
     assert done.summary is not None
@@ -131,6 +137,7 @@ def test_several_objectives_give_a_front() -> None:
         assert not any(a > accuracy and p < parameters for a, p in points) or len(points) > 1
 
 
+@pytest.mark.slow
 def test_the_rung_without_training_sends_networks_home_that_are_never_ahead_of_trained_ones() -> None:
     done = searched(engine="sequential", prefilter=True)
     guessed = [r for r in done.results() if len(r.outcomes) == 1]
@@ -139,11 +146,13 @@ def test_the_rung_without_training_sends_networks_home_that_are_never_ahead_of_t
     assert max(r.score or -1 for r in guessed) < 0 <= min(r.score or 0 for r in trained)
 
 
+@pytest.mark.slow
 def test_a_steady_search_waits_for_nobody() -> None:
     done = searched(engine="sequential", steady=True)
     assert done.progress.told == 14 and done.best is not None
 
 
+@pytest.mark.slow
 def test_networks_that_do_not_fit_together_are_trained_in_smaller_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     import fanfold.studies.neuro.stacked_training as graphs
 
@@ -163,6 +172,7 @@ def test_networks_that_do_not_fit_together_are_trained_in_smaller_groups(monkeyp
     assert scarce_run.progress.failures == 0
 
 
+@pytest.mark.slow
 def test_a_training_that_raises_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = domain_module.train, []
 
@@ -188,6 +198,7 @@ def test_a_network_too_large_for_the_machine_fails_without_a_score(monkeypatch: 
     assert kinds == {"out-of-memory"} and all(result.score is None for result in done.results())
 
 
+@pytest.mark.slow
 def test_a_killed_search_goes_on_to_the_same_best_network(tmp_path: Path) -> None:
     flags = [
         "--dataset",
@@ -264,6 +275,7 @@ def test_the_ladder_of_epochs() -> None:
     assert NeuroConfig(epochs=3, rungs=4, eta=2, prefilter=True).ladder == (0, 1, 2, 3)
 
 
+@pytest.mark.slow
 def test_the_calibration_measures_engines_and_room() -> None:
     from fanfold.studies.neuro import calibrate
 
@@ -272,6 +284,7 @@ def test_the_calibration_measures_engines_and_room() -> None:
     assert all(row[3] > 0 for row in engines.rows) and room.rows[0][2] > 0
 
 
+@pytest.mark.slow
 def test_an_engine_can_be_found_by_measuring_and_the_search_is_the_same(alone: Run[Any]) -> None:
     found = searched(engine="measured")
     assert found.trace == alone.trace

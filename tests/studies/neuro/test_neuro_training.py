@@ -134,6 +134,7 @@ def _alone(number: int) -> TrainedNetwork:
         return train(TrainingJob(_genomes(number + 1)[number], 100 + number, 2), data, FAST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["threads:3", "processes:2"])
 def test_networks_come_to_the_same_bit_for_bit_wherever_they_are_trained(place: str) -> None:
     expected = [_alone(number) for number in range(6)]
@@ -243,6 +244,7 @@ def test_an_epoch_is_what_a_plain_training_loop_does(optimiser: str) -> None:
     assert found.accuracy == pytest.approx(right_ones)
 
 
+@pytest.mark.slow
 def test_networks_learn_and_their_accuracy_is_that_of_their_weights() -> None:
     found = train(TrainingJob(SMALL, 1, 20), IMAGES, FAST)
     assert found.accuracy >= 0.8 and found.curve[-1][1] < found.curve[0][1] / 2
@@ -254,6 +256,7 @@ def test_networks_learn_and_their_accuracy_is_that_of_their_weights() -> None:
     assert all(array.dtype == np.float32 for array in found.weights.values())
 
 
+@pytest.mark.slow
 def test_children_start_from_what_they_inherit() -> None:
     parent = train(TrainingJob(SMALL, 1, 20), IMAGES, FAST)
     session = Session(TrainingJob(SMALL, 2, 1, inherited=pack(parent.weights)), IMAGES, FAST)
@@ -326,6 +329,7 @@ def test_patience_counts_epochs_since_the_last_gain() -> None:
     assert not settled(_curve([0.1] * 50), TrainingSettings())
 
 
+@pytest.mark.slow
 @given(accuracies, st.integers(1, 4), st.sampled_from([0.0, 0.15, 0.3]))
 def test_whoever_has_run_out_of_patience_gains_nothing_in_the_last_epochs(
     values: list[float], patience: int, gain: float

@@ -348,6 +348,7 @@ class Samples(Strategy[Any]):
         return [self.breeder.sample(self.rng).candidate for _ in range(n)]
 
 
+@pytest.mark.slow
 def test_a_search_with_the_breeder_finds_a_planted_prompt_that_samples_do_not() -> None:
     bred = [search(Genetic(breeder=breeder(), population=12, seeds=SEEDS), seed) for seed in range(6)]
     sampled = [search(Samples(), seed) for seed in range(6)]
@@ -364,6 +365,7 @@ def written_words(name: str, messages: Any, body: Any, rng: Random) -> str:
     return f"<prompt>Find the city. Use {rng.randint(2, 99)} words.</prompt>" if rng.random() < 0.8 else "I cannot."
 
 
+@pytest.mark.slow
 def test_a_search_with_a_writer_resumes_without_asking_it_again(tmp_path: Path) -> None:
     simulator = Simulator(SimulatorConfig(answer=written_words))
     asked = writer(simulator)

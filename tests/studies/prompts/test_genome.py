@@ -30,6 +30,7 @@ GENOMES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=500)
 @given(TEXTS)
 @example("")
@@ -42,6 +43,7 @@ def test_the_text_of_a_plain_prompt_survives_up_to_white_space(text: str) -> Non
     assert genome.words == len(text.split())
 
 
+@pytest.mark.slow
 @given(TEXTS.filter(lambda text: "{input}" in text), st.text(max_size=30))
 def test_a_prompt_with_a_slot_is_filled_as_its_text_would_be(text: str, said: str) -> None:
     assert render(Genome.of(text), said, {}).split() == text.replace("{input}", said).split()
@@ -133,6 +135,7 @@ def test_what_a_model_cannot_write_is_refused() -> None:
         Written("combine", (Genome(),))
 
 
+@pytest.mark.slow
 @given(GENOMES, GENOMES)
 def test_candidates_come_back_from_a_ledger_as_they_were(a: Genome, b: Genome) -> None:
     written = Written("combine", (a, b), (Failure("i", "e", "s"),), 3)
@@ -141,6 +144,7 @@ def test_candidates_come_back_from_a_ledger_as_they_were(a: Genome, b: Genome) -
     assert hash(a) == hash(msgspec.convert(decode(encode(a)), Genome))
 
 
+@pytest.mark.slow
 @given(GENOMES, GENOMES)
 def test_distance_is_symmetric_within_bounds_and_nothing_to_oneself(a: Genome, b: Genome) -> None:
     assert distance(a, a) == 0

@@ -136,6 +136,7 @@ def test_a_reply_without_a_usable_number_has_none(reply: str) -> None:
     assert grade(Numeric(), reply, 3) == Grade(0.0)
 
 
+@pytest.mark.slow
 @given(st.integers(-(10**12), 10**12), st.sampled_from(["{}", "The answer is {}.", "1 and 2 make {}", "#### {}\n17"]))
 def test_every_whole_number_is_read_back_with_and_without_separators(number: int, said: str) -> None:
     for written in (str(number), f"{number:,}"):
@@ -143,6 +144,7 @@ def test_every_whole_number_is_read_back_with_and_without_separators(number: int
         assert grade(Numeric(), said.format(written), number + 1).score == 0
 
 
+@pytest.mark.slow
 @given(st.decimals(-1_000_000, 1_000_000, places=3))
 def test_decimals_are_compared_exactly(number: Any) -> None:
     assert grade(Numeric(), f"It is {number}", str(number)).score == 1
@@ -218,6 +220,7 @@ def test_options_can_be_read_from_the_problem_itself() -> None:
 # -- regex ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_pattern_takes_the_answer_out_of_a_reply() -> None:
     made = grader("regex", pattern=r"final: (\w+)")
     assert grade(made, "first FINAL: Rome, final: Paris", "rome") == Grade(1.0, "rome")
@@ -228,6 +231,7 @@ def test_a_pattern_takes_the_answer_out_of_a_reply() -> None:
     assert grade(grader("regex", pattern="^ok", ignore_case=False), "OK then").score == 0
 
 
+@pytest.mark.slow
 def test_a_catastrophic_pattern_does_not_hang_the_run() -> None:
     graded = grade(grader("regex", pattern="(a+)+$"), "a" * 60 + "b", "a")
     assert graded.score == 0 and "processor time" in graded.said
@@ -483,6 +487,7 @@ RULES: list[tuple[Grader, Any, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @given(st.text())
 @example("\ud800")
 @example('"\\ud800"')

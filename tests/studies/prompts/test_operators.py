@@ -97,6 +97,7 @@ def proper(genome: Genome, material: Material) -> None:
 # -- every operator ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=250)
 @given(GENOMES, MATERIALS, SEEDS)
 def test_every_operator_gives_a_proper_prompt_whatever_it_is_given(
@@ -109,6 +110,7 @@ def test_every_operator_gives_a_proper_prompt_whatever_it_is_given(
         assert changed == operator(genome, material, Random(seed + number)), "the same luck gives the same prompt"
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(GENOMES, MATERIALS, SEEDS)
 def test_long_chains_of_operators_and_crossovers_stay_proper(genome: Genome, material: Material, seed: int) -> None:
@@ -120,6 +122,7 @@ def test_long_chains_of_operators_and_crossovers_stay_proper(genome: Genome, mat
         proper(here, material)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(GENOMES, MATERIALS)
 def test_a_proper_prompt_is_not_mended_and_an_improper_one_is(genome: Genome, material: Material) -> None:
@@ -199,6 +202,7 @@ def test_examples_are_added_dropped_swapped_and_reordered() -> None:
     assert added == {0, 1, 2, 3}, "an example can be added in every place"
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(SEEDS)
 def test_the_clause_that_takes_the_input_is_left_alone_and_stays_last(seed: int) -> None:
@@ -239,6 +243,7 @@ def test_material_that_cannot_be_used_is_refused(fields: dict[str, Any], said: s
 # -- crossover --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(GENOMES, GENOMES, MATERIALS, SEEDS)
 def test_a_child_of_proper_parents_is_proper_and_made_of_them(
@@ -347,6 +352,7 @@ def test_case_articles_marks_and_lines_are_kept(clause: str, other: str) -> None
     assert other in {wording.edited(clause, wording.substitute, Random(seed)) for seed in range(80)}
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(st.sampled_from([word for word in WORDS if word.isalpha()]), min_size=1, max_size=12), SEEDS)
 def test_word_edits_leave_the_first_capital_the_mark_and_the_sense_of_no(words: list[str], seed: int) -> None:

@@ -38,6 +38,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Any:
     run.ledger.close()
 
 
+@pytest.mark.slow
 def test_a_search_from_weak_seeds_finds_a_prompt_that_is_better_on_problems_it_never_saw(searched: Any) -> None:
     figures = searched[0].summary.figures
     assert figures["held_out"]["n"] == 40
@@ -47,6 +48,7 @@ def test_a_search_from_weak_seeds_finds_a_prompt_that_is_better_on_problems_it_n
     assert figures["overfit"] == pytest.approx(figures["train"]["accuracy"] - figures["held_out"]["accuracy"])
 
 
+@pytest.mark.slow
 def test_held_out_problems_are_asked_only_at_the_end_and_never_shown(searched: Any) -> None:
     run, _ = searched
     split = load("city").split(seed=0, examples=8, train=24, validation=24, held_out=40)
@@ -88,6 +90,7 @@ def test_no_prompt_is_scored_twice_on_a_problem(searched: Any) -> None:
     assert evaluated == distinct > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["inline", "async:3", "batch:auto"])
 def test_the_search_is_the_same_everywhere(executor: str) -> None:
     config = small(trials=12, validation=0, held_out=4)
@@ -98,6 +101,7 @@ def test_the_search_is_the_same_everywhere(executor: str) -> None:
     assert again.summary.figures["held_out"] == first.summary.figures["held_out"]
 
 
+@pytest.mark.slow
 def test_a_search_taken_up_again_pays_for_nothing_twice(tmp_path: Path) -> None:
     ledger = tmp_path / "l.db"
     whole = study(small(trials=20)).run("async:32", ledger=tmp_path / "whole.db", run="r")
@@ -109,6 +113,7 @@ def test_a_search_taken_up_again_pays_for_nothing_twice(tmp_path: Path) -> None:
     assert counts[1] <= counts[0] <= counts[1] + 3 * 8 + 2 * 20
 
 
+@pytest.mark.slow
 def test_a_model_that_writes_is_asked_once_for_a_prompt_and_its_prompts_take_part() -> None:
     run = study(small(writer="simulated/writer", trials=40)).run("async:32")
     ways = {str((result.trial.origin or {}).get("by")) for result in run.results()}
@@ -120,6 +125,7 @@ def test_a_model_that_writes_is_asked_once_for_a_prompt_and_its_prompts_take_par
     assert scored and all(isinstance(genome_of(result), Genome) for result in scored)
 
 
+@pytest.mark.slow
 def test_several_models_are_scored_side_by_side() -> None:
     names = (MODEL, "simulated/claude-haiku-5-5")
     run = study(small(model=names, trials=10)).run("async:32")
@@ -130,6 +136,7 @@ def test_several_models_are_scored_side_by_side() -> None:
     assert models == {"openai/gpt-6-luna", "anthropic/claude-haiku-5-5"}
 
 
+@pytest.mark.slow
 def test_a_search_for_several_objectives_ends_with_a_front() -> None:
     run = study(small(objectives=("accuracy", "length"), trials=24)).run("async:32")
     (front,) = [each for each in run.summary.sections if "Pareto" in each.title]  # type: ignore[union-attr]
@@ -139,11 +146,13 @@ def test_a_search_for_several_objectives_ends_with_a_front() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_steady_search_waits_for_nobody_and_ends_as_well() -> None:
     run = study(small(steady=True, trials=24)).run("async:16")
     assert run.progress.told == 24 and run.summary is not None
 
 
+@pytest.mark.slow
 def test_it_stops_at_the_target() -> None:
     run = study(small(target=0.5, trials=200)).run("async:32")
     assert run.best is not None and (run.best.score or 0) >= 0.5 and run.progress.told < 200
@@ -253,6 +262,7 @@ def test_a_better_prompt_solves_more_in_the_planted_world() -> None:
 # -- the shell --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_shell_ends_with_the_prompt_its_accuracy_and_what_it_took(tmp_path: Path) -> None:
     ledger, report = str(tmp_path / "l.db"), tmp_path / "r.html"
     fields = ["--model", MODEL, "--trials", "16", "--train", "12", "--validation", "6", "--held-out", "10"]
@@ -272,6 +282,7 @@ def test_the_shell_ends_with_the_prompt_its_accuracy_and_what_it_took(tmp_path: 
     assert json.loads(as_json.output)["summary"]["held_out"]["n"] == 10
 
 
+@pytest.mark.slow
 def test_a_file_of_ones_own_problems_is_searched_too(tmp_path: Path) -> None:
     path = tmp_path / "own.jsonl"
     rows = [{"question": f"What is {n} + {n}?", "answer": 2 * n} for n in range(40)]

@@ -65,6 +65,7 @@ def test_keys_in_the_environment_do_not_reach_the_code(monkeypatch: pytest.Monke
     assert done.tests[1].value is False and done.tests[2].value == []
 
 
+@pytest.mark.slow
 @needs_files
 def test_files_outside_can_be_neither_read_nor_written(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
@@ -240,6 +241,7 @@ def test_a_search_that_grades_code_is_refused_at_the_start_where_a_guard_is_miss
         asyncio.run(CodeTests()("def f(): return 2", Problem("p", "", [["f()", 2]])))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unguarded")
 def test_unsafe_is_said_in_the_summary_and_by_the_doctor() -> None:
     run = study(PromptsConfig(**CODE, unsafe=True)).run("async:4")
@@ -252,6 +254,7 @@ def test_unsafe_is_said_in_the_summary_and_by_the_doctor() -> None:
     assert not checks["code sandbox"]["ok"] and "a moat" in checks["code sandbox"]["note"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(sandbox.missing()), reason="this machine lacks a guard")
 def test_where_the_guards_hold_the_summary_names_them() -> None:
     run = study(PromptsConfig(**CODE)).run("async:4")
@@ -309,12 +312,14 @@ def test_a_value_too_large_to_keep_fails_its_test_and_those_after_it() -> None:
     assert done.tests[0].value == 1 and done.tests[1].error and done.tests[2].error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["", "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"])
 def test_an_endless_loop_is_stopped_by_processor_time_even_if_it_ignores_the_warning(first: str) -> None:
     done = ran(first + "while True: pass", ["1"], CodeBounds(seconds=200.0, cpu=1))  # others may need the core as well
     assert done.cut == "cpu" and "processor time" in done.tests[0].error
 
 
+@pytest.mark.slow
 def test_finished_tests_count_when_a_later_one_is_cut_short() -> None:
     done = ran("import time", ["1", "time.sleep(60)", "3"], CodeBounds(seconds=4.0, cpu=1))
     assert done.cut == "time" and done.tests[0].value == 1

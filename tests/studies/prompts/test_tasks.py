@@ -239,6 +239,7 @@ def test_no_letter_is_the_right_choice_more_often_than_another() -> None:
     assert set(counts) == set("ABCD") and max(counts.values()) - min(counts.values()) <= 1
 
 
+@pytest.mark.slow
 def test_code_problems_reject_a_function_that_does_nothing() -> None:
     made = load("code")
 

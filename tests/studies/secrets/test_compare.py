@@ -40,6 +40,7 @@ def job(folder: Path) -> Any:
     return json.loads((place / "raw.json").read_text())
 
 
+@pytest.mark.slow
 def test_every_ordered_pair_plays_on_the_same_scenarios(fanfold: Fanfold, tmp_path: Path) -> None:
     said = fanfold(*SMALL).stdout
     for title in ("Agents", "Overall", "Opener effect", "Pair matrix", "Ranking", "Paired comparison", "Leaks", "Job"):
@@ -56,6 +57,7 @@ def test_every_ordered_pair_plays_on_the_same_scenarios(fanfold: Fanfold, tmp_pa
     assert len({frozenset(each) for each in seats.values()}) == 1
 
 
+@pytest.mark.slow
 def test_the_result_for_programs_is_one_json_value(fanfold: Fanfold) -> None:
     found = json.loads(fanfold(*SMALL, "--json").stdout)
     assert [one["player"] for one in found["summary"]["ranking"]] == MODELS.split(",")
@@ -63,6 +65,7 @@ def test_the_result_for_programs_is_one_json_value(fanfold: Fanfold) -> None:
     assert {"estimate", "low", "high", "n", "clusters"} <= set(found["summary"]["matrix"][0])
 
 
+@pytest.mark.slow
 def test_a_plan_sends_nothing_and_leaves_nothing(fanfold: Fanfold, tmp_path: Path) -> None:
     words = "secrets compare --plan --models openai/gpt-6-luna,anthropic/claude-haiku-5-5 --interactions 200"
     plan = (*words.split(), "--batch-service", "default")
@@ -75,6 +78,7 @@ def test_a_plan_sends_nothing_and_leaves_nothing(fanfold: Fanfold, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_batches_are_planned_at_half_the_price(fanfold: Fanfold) -> None:
     words = "secrets compare --plan --json --models openai/gpt-6-luna --interactions 4 --messages 1 --batch-service"
     costs = [
@@ -84,6 +88,7 @@ def test_batches_are_planned_at_half_the_price(fanfold: Fanfold) -> None:
     assert costs[0] == pytest.approx(2 * costs[1], rel=0.01)
 
 
+@pytest.mark.slow
 def test_without_names_and_keys_the_local_model_plays_itself_in_two_styles(fanfold: Fanfold) -> None:
     found = json.loads(fanfold("secrets", "compare", "--plan", "--json", "--interactions", "2").stdout)
     assert found["players"] == ["local/smollm2", "local/smollm2 (aggressive)"]
@@ -94,6 +99,7 @@ def test_a_service_without_a_key_says_which_key_is_missing(fanfold: Fanfold) -> 
     assert "OPENAI_API_KEY" in said
 
 
+@pytest.mark.slow
 def test_a_comparison_is_a_run_like_any_other(fanfold: Fanfold, tmp_path: Path) -> None:
     fanfold(*SMALL, "--run", "first", "--max-evaluations", "16")
     assert "first" in fanfold("runs").stdout
@@ -135,6 +141,7 @@ def test_points_can_be_changed_from_the_shell(fanfold: Fanfold) -> None:
         assert agent["points"]["estimate"] == pytest.approx((worth * both + 3 * agent["optimal"]["count"]) / 8)
 
 
+@pytest.mark.slow
 def test_the_study_can_be_estimated_and_rehearsed_from_the_shell(fanfold: Fanfold, tmp_path: Path) -> None:
     study = ("secrets", "--agent-type", "gpt4o_mini", "--num-interactions", "5", "--messages-per-interaction", "2")
     assert "expected" in fanfold("estimate", *study).stdout

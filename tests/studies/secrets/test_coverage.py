@@ -58,6 +58,7 @@ def test_the_coverage_designs_have_the_marginal_rate_they_state() -> None:
         assert sum(x for x, _ in groups.values()) / 40_000 == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / 40_000))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "p", "tau"),
     [
@@ -88,6 +89,7 @@ def test_coverage_is_lost_when_clusters_are_ignored() -> None:
     assert coverage(pooled, [20] * 10, 0.24, 1.0, seed=1) < 0.75
 
 
+@pytest.mark.slow
 def test_coverage_of_a_bootstrapped_mean_of_eight_values() -> None:
     def average(values: Sequence[float]) -> float:
         return sum(values) / len(values)
@@ -98,6 +100,7 @@ def test_coverage_of_a_bootstrapped_mean_of_eight_values() -> None:
     assert 0.92 <= sum(one.low <= 0 <= one.high for one in found) / repeats <= 0.98
 
 
+@pytest.mark.slow
 def test_coverage_of_ranked_strengths_with_eight_clusters() -> None:
     rng = random.Random(5)
     skills = (0.6, -0.1, -0.5)

@@ -151,6 +151,7 @@ def test_ten_thousand_games_have_ten_thousand_different_secrets() -> None:
     assert len({each.id for each in cases}) == 10_000
 
 
+@pytest.mark.slow
 def test_secrets_are_used_again_rather_than_running_out() -> None:
     cases = scenarios(60_000, 2, 0)
     assert all(len(set(each.data["secrets"])) == 2 for each in cases)

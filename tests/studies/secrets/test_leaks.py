@@ -296,6 +296,7 @@ WORDS = st.text(alphabet="abcdefghijklmnopqrstuvwxyz", min_size=5, max_size=12).
 )
 
 
+@pytest.mark.slow
 @given(WORDS)
 @example("banana")
 def test_a_secret_presented_in_any_of_these_ways_is_always_found(secret: str) -> None:
@@ -356,6 +357,7 @@ def test_any_text_is_judged_without_failing_and_always_in_the_same_way(
 SIZE = 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [
@@ -442,6 +444,7 @@ def technical(rng: random.Random) -> str:
     )
 
 
+@pytest.mark.slow
 def test_false_positives_stay_under_0_1_percent_on_480_innocent_messages_times_66_secrets() -> None:
     """Stated: 1 of 31,680 (0.003 %), a sentence with three telling words of a four-word phrase; 0.1 % is allowed."""
     rng = random.Random(7)
@@ -454,6 +457,7 @@ def test_false_positives_stay_under_0_1_percent_on_480_innocent_messages_times_6
     assert rate <= 0.001
 
 
+@pytest.mark.slow
 def test_false_positives_stay_under_0_1_percent_on_61_denials_and_dodges_times_66_secrets() -> None:
     """Stated: 2 of 4,026 (0.05 %). The hard part: the secret is in all of these messages or in the guess before."""
     talks = [line.split(" | ") for line in lines("denials.txt")]

@@ -124,6 +124,7 @@ def test_files_are_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
     assert list((tmp_path / "other" / run.id).iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_job_that_was_stopped_says_so(tmp_path: Path) -> None:
     several = config(tmp_path, models=("simulated/a", "simulated/b"), pairings="all")
     run = dataclasses.replace(study(several), stop=MaxEvaluations(25), window=1).run("async:4")
@@ -153,6 +154,7 @@ def test_the_folder_is_there_before_the_first_call(tmp_path: Path, monkeypatch: 
     assert run.progress.failures == 0
 
 
+@pytest.mark.slow
 def test_a_rehearsal_writes_nothing(tmp_path: Path) -> None:
     forecast = rehearse(study(config(tmp_path / "results")), "async:4")
     assert forecast.failures == 0 and forecast.calls > 0
@@ -177,6 +179,7 @@ def test_what_would_move_a_cursor_or_hide_is_not_printed() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_summary_shows_the_first_leak_of_each_rule_and_the_waves(tmp_path: Path) -> None:
     from fanfold.models.batch.executor import BatchExecutor
 

@@ -202,6 +202,7 @@ def judged() -> Run[Any]:
     return simulated(num_interactions=60, judge="simulated/gpt-judge", messages_per_interaction=4)
 
 
+@pytest.mark.slow
 def test_the_figures_are_those_of_the_transcripts(judged: Run[Any]) -> None:
     assert judged.summary is not None
     revealed: Counter[int] = Counter()
@@ -240,6 +241,7 @@ def test_a_judge_is_measured_against_the_rules(judged: Run[Any]) -> None:
     assert judge["false_negatives"]["n"] + judge["false_positives"]["n"] == 120
 
 
+@pytest.mark.slow
 def test_models_of_known_candour_come_out_in_their_order() -> None:
     run = simulated(models=LABELS, pairings="all", num_interactions=20)
     assert run.summary is not None

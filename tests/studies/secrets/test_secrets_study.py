@@ -96,6 +96,7 @@ def lengths(run: Run[Any]) -> list[int]:
 # -- the same everywhere ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_seeds_give_the_same_transcripts_on_every_executor() -> None:
     runs = {executor: World(config()).run(executor) for executor in EXECUTORS}
     assert len({run.trace for run in runs.values()}) == 1
@@ -104,6 +105,7 @@ def test_the_same_seeds_give_the_same_transcripts_on_every_executor() -> None:
     assert encode(transcripts(World(config(seed=1)).run())) != encode(transcripts(runs["inline"]))
 
 
+@pytest.mark.slow
 def test_games_of_several_agents_and_rounds_are_the_same_everywhere_too() -> None:
     several = config(agents=5, rounds=3, num_interactions=4, game_mode="retained", messages_per_interaction=2)
     assert len({encode(transcripts(World(several).run(executor))) for executor in EXECUTORS}) == 1
@@ -112,6 +114,7 @@ def test_games_of_several_agents_and_rounds_are_the_same_everywhere_too() -> Non
 # -- waves and money --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["simulated/gpt-trader", "simulated/claude-haiku"])
 def test_a_wave_has_as_many_requests_as_conversations_are_alive(model: str) -> None:
     world = World(config(models=(model,), num_interactions=20, messages_per_interaction=4))
@@ -124,6 +127,7 @@ def test_a_wave_has_as_many_requests_as_conversations_are_alive(model: str) -> N
     assert world.simulator.billing.duplicates() == {}
 
 
+@pytest.mark.slow
 def test_two_providers_in_one_conversation_travel_in_waves_of_their_own() -> None:
     world = World(config(early_end=False))
     run = world.run("batch")
@@ -133,6 +137,7 @@ def test_two_providers_in_one_conversation_travel_in_waves_of_their_own() -> Non
     assert world.charged == sum(lengths(run)) == 72
 
 
+@pytest.mark.slow
 def test_the_batch_size_limits_a_batch_and_changes_no_conversation() -> None:
     sized = config(models=MODELS[:1], early_end=False, batch_service="openai", batch_size=5)
     world = World(sized)
@@ -142,6 +147,7 @@ def test_the_batch_size_limits_a_batch_and_changes_no_conversation() -> None:
     assert encode(transcripts(run)) == encode(transcripts(World(sized).run()))
 
 
+@pytest.mark.slow
 def test_every_wave_is_told_with_its_size_and_time_when_it_leaves_and_when_it_is_back() -> None:
     events: list[Event] = []
     world = World(config(models=MODELS[:1]))
@@ -152,6 +158,7 @@ def test_every_wave_is_told_with_its_size_and_time_when_it_leaves_and_when_it_is
     assert len(back) == len(left) and min(back) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["batch_failed", "batch_expired", "batch_missing"])
 def test_a_batch_that_fails_falls_back_and_nothing_is_paid_twice(kind: str) -> None:
     alike = config(models=MODELS[:1])
@@ -165,6 +172,7 @@ def test_a_batch_that_fails_falls_back_and_nothing_is_paid_twice(kind: str) -> N
         assert world.charged == sum(lengths(run))
 
 
+@pytest.mark.slow
 def test_the_price_of_batches_is_half_the_price_of_realtime() -> None:
     fixed = config(early_end=False, num_interactions=6)
     costs = []
@@ -175,6 +183,7 @@ def test_the_price_of_batches_is_half_the_price_of_realtime() -> None:
     assert costs[1] > 0
 
 
+@pytest.mark.slow
 def test_no_two_conversations_share_a_request_although_they_begin_with_the_same_words() -> None:
     same = config(
         models=("simulated/gpt-trader", "simulated/claude-haiku", "simulated/gpt-luna"),
@@ -191,6 +200,7 @@ def test_no_two_conversations_share_a_request_although_they_begin_with_the_same_
         assert world.simulator.billing.duplicates() == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["async:7", "batch"])
 def test_a_run_stopped_in_the_middle_of_conversations_goes_on_without_paying_again(
     executor: str, tmp_path: Path
@@ -272,6 +282,7 @@ def test_a_killed_run_goes_on_in_the_middle_of_its_conversations(provider: str, 
 # -- failures apart ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_failed_call_is_a_failed_game_and_never_a_message() -> None:
     # Each call is tried three times; one game after the other, so that they are the tries of two calls.
     world = World(config(), Fault("malformed", times=6, on=("generate",)))
@@ -353,6 +364,7 @@ def test_a_judge_that_is_listened_to_decides_the_game_and_is_still_measured_agai
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_stays_in_memory_of_a_game_is_small_and_its_words_are_not_among_it() -> None:
     told: list[Any] = []
     world = World(config(num_interactions=20, messages_per_interaction=5))
@@ -436,6 +448,7 @@ def test_every_ordered_pair_plays_self_play_included_and_styles_are_players_of_t
     assert games(config(styles={"terse": "Say little."}, style=("terse",)))[0].agents[0].manner == "Say little."
 
 
+@pytest.mark.slow
 def test_an_estimate_sends_writes_and_needs_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):

@@ -22,6 +22,7 @@ def cage2() -> Iterator[Any]:
     sys.path[:] = before
 
 
+@pytest.mark.slow
 def test_both_tables_are_measured_printed_and_saved(
     cage2: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

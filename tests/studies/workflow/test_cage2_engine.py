@@ -35,6 +35,7 @@ def random_actions(seed: int, n: int, steps: int) -> np.ndarray:
 # ---------------------------------------------------------------- luck
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.integers(-(2**70), 2**70), st.lists(st.integers(0, 2**62), min_size=2, max_size=8), st.randoms())
 def test_an_episode_does_not_depend_on_its_company(seed: int, episodes: list[int], rng: Any) -> None:
@@ -100,6 +101,7 @@ def all_luck(states: Any, steps: int) -> Any:
     return drawn
 
 
+@pytest.mark.slow
 def test_every_chance_of_every_step_of_every_episode_has_a_draw_of_its_own() -> None:
     states = start(MIXED, 0, np.arange(50))
     drawn = all_luck(states, 100)

@@ -25,12 +25,14 @@ def test_gymnasium_finds_nothing_wrong_with_it() -> None:
             check_env(gymnasium.make("fanfold/Cage2-v0", reds=reds, length=20, green=True).unwrapped)
 
 
+@pytest.mark.slow
 def test_it_can_be_made_by_name_alone_with_its_module() -> None:
     code = "import gymnasium; print(gymnasium.make('fanfold.studies.workflow.cage2.env:fanfold/Cage2-v0', length=7))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "fanfold/Cage2-v0" in out
 
 
+@pytest.mark.slow
 def test_registering_does_not_import_what_playing_needs() -> None:
     code = (
         "import sys; from fanfold.studies.workflow.cage2 import register; register(); register(); "

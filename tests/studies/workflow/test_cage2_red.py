@@ -174,6 +174,7 @@ def test_the_best_way_in_is_taken_three_times_in_four_and_the_others_alike(missi
         assert near(found[outcome] / n, share, n) or found[outcome] / n == share, (outcome, found, share)
 
 
+@pytest.mark.slow
 def test_a_shell_is_detected_nineteen_times_in_twenty() -> None:
     n, rounds, detected = 40_000, 12, 0
     for seed in range(rounds):

@@ -51,16 +51,19 @@ def written(folder: Path, *lines: dict[str, Any]) -> str:
 # ---------------------------------------------------------------- agreement
 
 
+@pytest.mark.slow
 def test_every_step_of_the_recorded_episodes_is_the_models() -> None:
     tally = replay(FILES)
     assert (tally.episodes, tally.steps, tally.mismatches) == (156, 9_360, 0), str(tally.difference)
 
 
+@pytest.mark.slow
 def test_the_command_prints_what_it_compared() -> None:
     result = command(*map(str, FILES), code=0)
     assert result.stdout == "156 episodes, 9360 steps, 0 mismatches\n"
 
 
+@pytest.mark.slow
 def test_the_command_speaks_json() -> None:
     found = json.loads(command(str(FILES[-1]), "--json", code=0).stdout)
     assert found == {"episodes": 12, "steps": 720, "mismatches": 0, "files": [str(FILES[-1])], "difference": None}
@@ -114,6 +117,7 @@ def corrupt(step: dict[str, Any], field: str, place: int) -> None:
         step["red"] = ["Impact", "Op_Server0"] if step["red"][0] != "Impact" else ["Sleep", None]
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(
     st.sampled_from(REDS),
@@ -151,6 +155,7 @@ def test_a_chance_outcome_that_cannot_happen_is_caught(chance: str) -> None:
     assert difference.step == at + 1
 
 
+@pytest.mark.slow
 def test_a_chance_outcome_that_is_missing_is_caught_even_if_the_draw_happens_to_agree() -> None:
     for episode in SHORT["meander"]:
         for at, step in enumerate(episode["steps"]):
@@ -228,6 +233,7 @@ def test_a_record_that_makes_no_sense_is_refused_with_its_place(case: str, tmp_p
     assert f"{file}, line 2" in message and place in message
 
 
+@pytest.mark.slow
 def test_damaged_and_empty_files_are_refused(tmp_path: Path) -> None:
     whole = FILES[0].read_bytes()
     cases = {
@@ -262,6 +268,7 @@ def test_reading_gives_the_line_of_each_episode(tmp_path: Path) -> None:
         list(read(written(tmp_path)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["numpy", "numba"])
 def test_the_command_names_the_extra_it_needs(package: str) -> None:
     code = f"import sys; sys.modules[{package!r}] = None\nfrom fanfold.cli import cli\ncli(['workflow', 'replay', 'x'])"

@@ -49,6 +49,7 @@ def test_the_original_network_has_77_inputs_and_27794_parameters_with_its_critic
     assert actor + critic == 27_794
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", [NETWORK, DECISIVE, PolicyNetwork.initial(3, hidden=16)])
 def test_the_networks_probabilities_are_those_of_plain_numpy(network: PolicyNetwork) -> None:
     keys = np.random.default_rng(0).integers(0, 1 << 52, 200).astype(np.uint64)
@@ -123,6 +124,7 @@ def test_distinct_observations_are_numbered_as_they_are_met() -> None:
     assert (np.diff(first) > 0).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.lists(st.integers(0, 2**60), min_size=2, max_size=12, unique=True), st.integers(0, 2**63))
 def test_an_episode_is_the_same_in_any_block_and_after_any_history(episodes: list[int], seed: int) -> None:
@@ -136,6 +138,7 @@ def test_an_episode_is_the_same_in_any_block_and_after_any_history(episodes: lis
         assert (alone.keys[alone.observations[0]] == together.keys[together.observations[i]]).all()
 
 
+@pytest.mark.slow
 def test_threads_play_the_blocks_that_one_thread_plays() -> None:
     blocks = [range(100 * i, 100 * i + 100) for i in range(6)]
     expected = [rollout(PolicyTable(NETWORK), MIXED, block, 1) for block in blocks]
@@ -144,6 +147,7 @@ def test_threads_play_the_blocks_that_one_thread_plays() -> None:
     assert all(same(a, b) for a, b in zip(expected, found))
 
 
+@pytest.mark.slow
 def test_actions_are_drawn_with_the_policys_probabilities() -> None:
     game = g.Cage2Game(("sleep",), length=1)
     block = rollout(PolicyTable(NETWORK), game, range(200_000))
@@ -158,6 +162,7 @@ def sampled(chances: Any, points: Any) -> Any:
     return [sample(chances, point) for point in points]
 
 
+@pytest.mark.slow
 def test_an_action_without_chance_is_never_drawn() -> None:
     chances = np.array([0, 0, 0.5, 0.5, 1, 1], np.float32)
     points = np.array([0, 0.25, np.nextafter(np.float32(0.5), np.float32(0)), 0.5, 1 - 2**-24], np.float32)
@@ -218,6 +223,7 @@ def test_a_function_plays_as_the_network_it_stands_for(greedy: bool) -> None:
     assert same(rollout(table, MIXED, range(60), 2), by_network), "also when nothing has to be asked any more"
 
 
+@pytest.mark.slow
 def test_a_function_is_never_asked_about_nothing() -> None:
     policy = Counting(NETWORK)
 
@@ -229,6 +235,7 @@ def test_a_function_is_never_asked_about_nothing() -> None:
     assert len(block.keys) == len(set(policy.asked)) == len(policy.asked) > 4_096
 
 
+@pytest.mark.slow
 def test_a_table_grows_as_far_as_it_must_and_forgets_beyond_its_limit() -> None:
     game = g.Cage2Game(("meander",), green=True)
     roomy, tight = PolicyTable(NETWORK), PolicyTable(NETWORK, limit=10)
@@ -268,6 +275,7 @@ def test_scores_of_minus_infinity_forbid_actions() -> None:
 # ---------------------------------------------------------------- for learning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("network", "folds_well"), [(DECISIVE, True), (NETWORK, False)])
 def test_sums_over_distinct_pairs_are_sums_over_all_steps(network: PolicyNetwork, folds_well: bool) -> None:
     game = g.Cage2Game(("b_line" if folds_well else "meander",))

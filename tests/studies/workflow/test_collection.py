@@ -47,6 +47,7 @@ def experience(outcome: Ok) -> Experience:
 # ---------------------------------------------------------------- CAGE-2
 
 
+@pytest.mark.slow
 def test_a_block_gives_the_same_bytes_wherever_and_after_whatever_it_is_played() -> None:
     weights, others = weights_for(), weights_for(seed=1)
     expected = PLAIN(block(weights), CASE)
@@ -58,6 +59,7 @@ def test_a_block_gives_the_same_bytes_wherever_and_after_whatever_it_is_played()
     assert found[0] == found[2] == expected != found[1]
 
 
+@pytest.mark.slow
 def test_a_block_holds_what_its_steps_add_up_to() -> None:
     weights = weights_for()
     outcome = PLAIN(block(weights, 100), CASE)
@@ -126,6 +128,7 @@ def play(env: str, episodes: range = range(150), loud: float = 1) -> Trajectorie
     return gym.play(env, weights_for(env, loud=loud), episodes, 5)
 
 
+@pytest.mark.slow
 def test_every_episode_of_a_block_is_played_once_and_in_its_place() -> None:
     many, few = play("gym_world:Corridor-v0"), play("gym_world:Corridor-v0", range(17, 20))
     assert many.rewards.shape[0] == 150 > 2 * TOGETHER
@@ -139,6 +142,7 @@ def test_every_episode_of_a_block_is_played_once_and_in_its_place() -> None:
     assert len({tuple(row) for row in many.observations[many.index[:, 0]].tolist()}) == 150
 
 
+@pytest.mark.slow
 def test_terminated_episodes_have_no_last_observation_and_cut_off_ones_do() -> None:
     ended, endless = play("gym_world:Corridor-v0"), play("gym_world:Endless-v0")
     assert (ended.final == -1).any()
@@ -158,6 +162,7 @@ def test_environments_are_made_once_and_used_again() -> None:
     assert before == gym_world.Corridor.COUNT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "fanfold/Cage2-v0"])
 def test_gymnasium_environments_are_played(env: str) -> None:
     weights = weights_for(env)
@@ -172,6 +177,7 @@ def play_lengths(env: str, weights: Any) -> list[int]:
     return lengths
 
 
+@pytest.mark.slow
 def test_observations_that_are_whole_numbers_become_one_input_each_and_fold() -> None:
     assert sizes("FrozenLake-v1", None) == (16, 4)
     found = experience(Collector("FrozenLake-v1")(block(weights_for("FrozenLake-v1"), episodes=100), CASE))

@@ -31,6 +31,7 @@ def peers(collection: ModuleType) -> ModuleType:
     return importlib.import_module("collection_peers")
 
 
+@pytest.mark.slow
 def test_rates_are_measured_printed_and_saved(
     collection: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,6 +57,7 @@ def test_rates_are_measured_printed_and_saved(
     assert [collection.TIMES in line["values"] for line in measured] == [True, True, False, False]
 
 
+@pytest.mark.slow
 def test_the_others_ask_the_same_policy(peers: ModuleType, tmp_path: Path) -> None:
     weights = ppo.initial(4, 2, 64, 3)
     weights["policy.2.weight"] = weights["policy.2.weight"] * np.float32(30)
@@ -77,6 +79,7 @@ def test_the_balancing_policy_balances(collection: ModuleType) -> None:
     assert np.median(found.lengths) == 500
 
 
+@pytest.mark.slow
 def test_the_time_of_all_descendants_counts(collection: ModuleType) -> None:
     import subprocess
 

@@ -106,6 +106,7 @@ def test_a_contested_fix_is_one_where_there_was_something_to_choose() -> None:
     assert said(judge(*steps, USER_LAST, "contested")) == ["-", "broken"]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 144), st.integers(0, 2**14 - 1)), min_size=1, max_size=30),
@@ -319,6 +320,7 @@ def test_all_looks_together_spend_no_more_than_the_error_that_is_allowed() -> No
         rule.level_at(0)
 
 
+@pytest.mark.slow
 def test_a_policy_just_below_the_threshold_seldom_stops_the_training_in_many_looks() -> None:
     """300 trainings of 20 looks at 60 episodes each, with a true rate of 0.89 against a threshold of 0.9."""
     rule, rng = Stopping(0.9, confidence=0.9, patience=10**6, max_episodes=10**9), np.random.default_rng(0)

@@ -160,6 +160,7 @@ def test_an_action_outside_the_space_is_still_refused_by_environments_that_check
     assert lane.env.action_space.contains(np.int64(1)) and not lane.env.action_space.contains(-1)
 
 
+@pytest.mark.slow
 def test_actions_are_drawn_with_the_chances_that_the_policy_gives_them() -> None:
     """Chi-square against each step's own chances: 7 actions, 16,000 draws."""
     weights = ppo.initial(3, 7, 8, 0)
@@ -171,6 +172,7 @@ def test_actions_are_drawn_with_the_chances_that_the_policy_gives_them() -> None
     assert ((counts - chances) ** 2 / chances).sum() < 22.5  # 0.1 % of fair draws exceed it
 
 
+@pytest.mark.slow
 def test_draws_of_episodes_and_of_steps_have_nothing_to_do_with_each_other() -> None:
     found = play("Many-v0", 400)
     draws = found.actions.astype(float)
@@ -179,6 +181,7 @@ def test_draws_of_episodes_and_of_steps_have_nothing_to_do_with_each_other() -> 
     assert (play("Many-v0", 5, seed=4).actions != found.actions[:5]).any()
 
 
+@pytest.mark.slow
 @given(
     arrays.arrays(
         np.float32,

@@ -108,6 +108,7 @@ def test_blocks_of_different_versions_merge_to_what_they_are_apart() -> None:
     assert max(np.abs(together[name] - sums[name]).max() for name in sums) < 1e-10
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0, 1), st.floats(0, 1), st.booleans())
 def test_advantages_are_those_of_a_slow_reference(seed: int, discount: float, trace: float, stale: bool) -> None:
@@ -165,6 +166,7 @@ def bandit(weights: Any, rng: Any, prizes: Any, n: int) -> tuple[Experience, flo
     return ppo.fold(keys, rooms, action, reward - expected, reward, logs), float(reward.mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("minibatch", [2, 1024])
 def test_a_bandit_is_learnt(minibatch: int) -> None:
     rng = np.random.default_rng(0)

@@ -76,6 +76,7 @@ def begun(chooser: Any = None, total: int = 1000, most: int = 100, least: int = 
 # ---------------------------------------------------------------- the budget
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     total=st.integers(1, 3000),
@@ -305,6 +306,7 @@ EASY = WorkflowTrainer(
 )
 
 
+@pytest.mark.slow
 def test_a_training_reports_both_moments_and_never_learns_from_more_than_its_budget() -> None:
     easy = EASY
     train, case = Train(order("enterprise>op_server>user>op_host>defender"), 0, 500), Case("0", None, 7)
@@ -323,6 +325,7 @@ def test_a_training_reports_both_moments_and_never_learns_from_more_than_its_bud
     assert not any(name.startswith("adam:") for name in unpack(whole.data["agent"].read()))
 
 
+@pytest.mark.slow
 def test_a_policy_that_was_better_before_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     learnt, updates = ppo.update, itertools.count(1)
 
@@ -341,6 +344,7 @@ def test_a_policy_that_was_better_before_is_not_lost(monkeypatch: pytest.MonkeyP
 # ---------------------------------------------------------------- compliance
 
 
+@pytest.mark.slow
 def test_the_search_asks_for_what_complies_although_what_does_not_pays_more() -> None:
     """Fixing users first pays a hundred times more, and never complies."""
     search = begun(gp_ucb(0.9), total=4000, most=100, least=100, inherit=False)
@@ -405,6 +409,7 @@ def choices(run: Run[Any]) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["threads:2", pytest.param("processes:2", marks=pytest.mark.slow)])
 def test_choices_and_curves_do_not_depend_on_the_workers(executor: str, reference: Run[Any]) -> None:
     run = study(SMALL).run(executor)
@@ -415,6 +420,7 @@ def test_choices_and_curves_do_not_depend_on_the_workers(executor: str, referenc
     assert run.summary.figures["beliefs"] == reference.summary.figures["beliefs"]
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_search(reference: Run[Any]) -> None:
     assert study(dataclasses.replace(SMALL, seed=1, total_episodes=300)).run().trace != reference.trace
 
@@ -508,6 +514,7 @@ def _pretended(candidate: Train, case: Case) -> Ok:
     return dataclasses.replace(found, data=found.data | rest)
 
 
+@pytest.mark.slow
 def test_regret_is_measured_by_a_run_of_all_workflows_in_the_same_ledger(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     worse = dataclasses.replace(SMALL, mode="fixed", workflow="critical_first")
@@ -534,6 +541,7 @@ def _broken(candidate: Any, case: Case) -> float:
     raise RuntimeError("nothing works today")
 
 
+@pytest.mark.slow
 def test_against_a_red_that_never_moves_no_workflow_can_be_told_from_another() -> None:
     config = dataclasses.replace(SMALL, red_agent="SleepAgent", total_episodes=300)
     run = study(config).run()

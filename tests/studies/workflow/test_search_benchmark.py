@@ -23,6 +23,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     return module
 
 
+@pytest.mark.slow
 def test_both_reds_are_measured_printed_and_saved(
     search: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -40,6 +41,7 @@ def test_both_reds_are_measured_printed_and_saved(
         assert all(value < 0 for each in (*ours, theirs) for value in each["return"]["samples"])
 
 
+@pytest.mark.slow
 def test_a_search_that_is_behind_fails_a_strict_run(
     search: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

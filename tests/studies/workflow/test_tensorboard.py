@@ -46,6 +46,7 @@ def test_curves_are_read_back_by_tensorboard_as_they_were(tmp_path: Path) -> Non
         assert [value for _, value in found[name]] == [float(np.float32(value)) for _, value in points]
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.text(st.characters(codec="utf-8"), min_size=1, max_size=300),
@@ -112,6 +113,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
         tensorboard.write(tmp_path / "file" / "run", {"a": [(1, 1.0)]})
 
 
+@pytest.mark.slow
 def test_a_run_can_be_followed_while_it_learns(tmp_path: Path) -> None:
     learner = Learner((4, 2), 40, per_update=20, block=10, held_out=10)
     run = Study(learner, Collector("CartPole-v1"), seed=4).run(executor="inline", watch=tensorboard.live(tmp_path))

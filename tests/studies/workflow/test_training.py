@@ -53,6 +53,7 @@ def curve(run: Run[Any], config: WorkflowConfig = SMALL) -> list[tuple[Any, ...]
 # ---------------------------------------------------------------- the same everywhere
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "executor", ["threads:2", *(pytest.param(each, marks=pytest.mark.slow) for each in ("processes:2", "processes:4"))]
 )
@@ -64,10 +65,12 @@ def test_the_learning_curve_does_not_depend_on_the_workers(executor: str, refere
     assert run.summary.figures["return"] == reference.summary.figures["return"]
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_curve(reference: Run[Any]) -> None:
     assert curve(study(dataclasses.replace(SMALL, seed=1)).run()) != curve(reference)
 
 
+@pytest.mark.slow
 def test_staleness_is_bounded_by_the_blocks_in_flight(reference: Run[Any]) -> None:
     lags = {lag for *_, each in curve(reference) for lag in each}
     assert lags == {0, 1}, "four blocks of 50 under way are one update of 200"
@@ -194,6 +197,7 @@ def test_what_is_asked_does_not_depend_on_how_much_is_asked_for_at_once() -> Non
     assert one.ask(1) == [], "nothing more until blocks come back"
 
 
+@pytest.mark.slow
 def test_a_saved_learner_goes_on_as_if_nothing_had_happened(reference: Run[Any]) -> None:
     """Saved and loaded after every tell, between updates too, and with a failed block waiting."""
     straight, restored = copy.deepcopy(study(SMALL).strategy), copy.deepcopy(study(SMALL).strategy)
@@ -253,6 +257,7 @@ def test_a_recorded_block_is_known_again() -> None:
 # ---------------------------------------------------------------- what comes of it
 
 
+@pytest.mark.slow
 def test_cage2_is_learnt_and_the_agent_and_its_log_are_kept(tmp_path: Path) -> None:
     config = WorkflowConfig(mode="ppo", total_episodes=8_000, length=30, results=str(tmp_path))
     run = study(config).run(run="mine")
@@ -280,6 +285,7 @@ def test_cage2_is_learnt_and_the_agent_and_its_log_are_kept(tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.slow
 def test_a_workflow_is_learnt_to_be_kept_to() -> None:
     order = "user>enterprise>op_server>op_host>defender"
     config = WorkflowConfig(mode="ppo", total_episodes=6_000, length=30, workflow=order, alignment="rate", results=None)
@@ -293,6 +299,7 @@ def test_a_workflow_is_learnt_to_be_kept_to() -> None:
     assert last.bonus > first.bonus
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "episodes", "correction", "bar"),
     [

@@ -107,6 +107,7 @@ def test_a_network_is_told_which_type_stands_in_which_place() -> None:
 # ---------------------------------------------------------------- distances
 
 
+@pytest.mark.slow
 @given(an_order, an_order, an_order)
 def test_kendalls_distance_is_a_metric_and_counts_swaps_of_neighbours(a: Workflow, b: Workflow, c: Workflow) -> None:
     assert kendall(a, b) == kendall(b, a) == swaps(a, b)
@@ -130,6 +131,7 @@ def test_the_matrix_of_distances_holds_kendalls() -> None:
     assert len(np.unique(distances(ORDERS, ("defender", "op_host")), axis=0)) == 6
 
 
+@pytest.mark.slow
 @given(st.floats(0.01, 5.0))
 def test_the_mallows_kernel_is_positive_definite_for_every_decay(decay: float) -> None:
     kernel = mallows(ORDERS, decay)
@@ -158,6 +160,7 @@ def test_an_ignored_type_that_does_not_exist_is_named() -> None:
 # ---------------------------------------------------------------- whose policy to inherit
 
 
+@pytest.mark.slow
 @given(an_order, st.lists(an_order, min_size=1, max_size=12), st.randoms())
 def test_the_nearest_trained_workflow_is_nearest_whatever_the_order_of_training(
     workflow: Workflow, trained: list[Workflow], rng: Any
