@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from fanfold import __version__
+from fanfold.cli.compare import compare
 from fanfold.cli.doctor import completion, doctor
 from fanfold.cli.export import export
 from fanfold.cli.models import batches, estimate, simulate
@@ -106,7 +107,7 @@ def cli() -> None:
     """Evaluate populations of expensive candidates, and never pay twice for a finished evaluation."""
 
 
-for _command in (run, resume, estimate, runs, show, export, report, batches, simulate, doctor, completion):
+for _command in (run, resume, estimate, runs, show, compare, export, report, batches, simulate, doctor, completion):
     cli.add_command(_command)
 
 

@@ -59,10 +59,10 @@ def ledger_option(command: F) -> F:
 
 def run_argument(command: F) -> F:
     """RUN: a name, the beginning of one, or `last`."""
-    return click.argument("name", metavar="RUN", shell_complete=_complete_run)(command)
+    return click.argument("name", metavar="RUN", shell_complete=complete_run)(command)
 
 
-def _complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     from fanfold.ledger import Ledger
 
     try:

@@ -135,7 +135,7 @@ def _say_head(view: RunView) -> None:
     target = f" from {info.meta['target']}" if "target" in info.meta else ""
     cases = view.progress().cases
     say(f"Searched by {identity.get('strategy')} over {cases} cases{target}, seed {identity.get('seed')}")
-    say(", ".join(f"{metric.label} {metric.text}" for metric in metrics(view)))
+    say(", ".join(f"{metric.label} {metric.text}" for metric in metrics(view) if metric.value is not None))
     say_headline(info.meta, view.summary())
 
 

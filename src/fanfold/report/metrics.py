@@ -23,12 +23,15 @@ class Metric:
 def metrics(view: RunView) -> list[Metric]:
     """The figures of a run in the order of reading."""
     info, progress, timings, money = view.info, view.progress(), view.timings(), view.costs()
+    beside = held_out(view)
+    kept = None if beside is None else beside.trial(0).score
     dropped = len(view.numbers(which="dropped"))
     per_second = timings.evaluations / info.elapsed if info.elapsed > 0 else 0.0
     each = 1000 * timings.busy / timings.evaluations if timings.evaluations else None
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.created))
     return [
         Metric("best", "best score", info.best, number(info.best)),
+        Metric("held_out", "held-out score", kept, number(kept)),
         Metric("trials", "trials", info.trials, f"{info.trials:,}"),
         Metric("dropped", "dropped early", dropped, f"{dropped:,}"),
         Metric("evaluations", "evaluations", info.evaluations, f"{info.evaluations:,}"),
@@ -40,3 +43,12 @@ def metrics(view: RunView) -> list[Metric]:
         Metric("milliseconds", "ms an evaluation", each, "-" if each is None else f"{each:.3g}"),
         Metric("created", "started", info.created, started),
     ]
+
+
+def held_out(view: RunView) -> RunView | None:
+    """The run that scored what a search found on cases it had not seen: the last that belongs to it, once it is told.
+
+    Its first trial is what was found.
+    """
+    siblings = view.siblings()
+    return siblings[-1] if siblings and siblings[-1].progress().told else None

@@ -1,0 +1,90 @@
+"""Two or more runs side by side: figures, paired differences on the cases they share, settings that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fanfold.encoding import encode
+from fanfold.errors import ConfigError
+from fanfold.ledger import RunView
+from fanfold.report.metrics import Metric, held_out, metrics
+from fanfold.stats import Paired, paired
+from fanfold.types import Ok
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How much better the best candidate of `run` is than that of `against`, on the cases that both were scored on.
+
+    `cases` says which ones: those of the search, or the held-out ones.
+    """
+
+    run: str
+    against: str
+    cases: str
+    paired: Paired
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What runs have in common and what not; `settings` has a value for each run, None where it has none."""
+
+    names: tuple[str, ...]
+    metrics: tuple[tuple[Metric, ...], ...]
+    differences: tuple[Difference, ...]
+    settings: Mapping[str, tuple[Any, ...]]
+
+
+def compare(views: Mapping[str, RunView]) -> Comparison:
+    """Compare runs, each with the first, under the names they are given here."""
+    if len(views) < 2:
+        raise ConfigError("a comparison needs two runs or more")
+    (first, base), *others = views.items()
+    differences = []
+    for name, view in others:
+        for cases, theirs, ours in (
+            ("search", _scores(view, _best(view)), _scores(base, _best(base))),
+            ("held-out", _held_out_scores(view), _held_out_scores(base)),
+        ):
+            shared = {case: [(theirs[case], ours[case])] for case in theirs if case in ours}
+            if shared:
+                differences.append(Difference(name, first, cases, paired(shared)))
+    figures = tuple(tuple(metrics(view)) for view in views.values())
+    return Comparison(tuple(views), figures, tuple(differences), _differing([*views.values()]))
+
+
+def _best(view: RunView) -> int | None:
+    return next(iter(view.numbers(order="best", which="complete", count=1)), None)
+
+
+def _held_out_scores(view: RunView) -> dict[str, float]:
+    run = held_out(view)
+    return {} if run is None else _scores(run, 0)
+
+
+def _scores(view: RunView, trial: int | None) -> dict[str, float]:
+    """The scores of a trial by what makes a case the same in two runs: its id, and its data or else its seed."""
+    if trial is None:
+        return {}
+    outcomes = view.outcomes(trial)
+    return {
+        encode([case.id, case.seed if case.data is None else case.data]): outcome.score
+        for case in view.cases()
+        if isinstance(outcome := outcomes.get(case.id), Ok)
+    }
+
+
+def _differing(views: Sequence[RunView]) -> dict[str, tuple[Any, ...]]:
+    settings = [_flat({**view.info.identity, **view.info.meta}) for view in views]
+    names = dict.fromkeys(name for each in settings for name in each if name != "options.run")
+    values = {name: tuple(each.get(name) for each in settings) for name in names}
+    return {name: found for name, found in values.items() if any(value != found[0] for value in found)}
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, dict) and item else {f"{prefix}{key}": item}
+    return flat
