@@ -1,9 +1,9 @@
 """The statistics that studies report: intervals, paired tests, corrections, rankings and power, on plain numbers."""
 
-from fanfold.stats.comparisons import Paired, benjamini_hochberg, holm, mcnemar, paired, sign_flip, spearman
+from fanfold.stats.comparisons import Paired, holm, mcnemar, paired, sign_flip, spearman
 from fanfold.stats.distributions import binomial_tail, normal_quantile, t_cdf, t_quantile
 from fanfold.stats.intervals import Bounds, Interval, bootstrap, bounds, clustered_mean, clustered_rate, mean, rate
-from fanfold.stats.power import PowerRow, detectable_difference, needed_n, power_of_rate_difference, power_table
+from fanfold.stats.power import PowerRow, detectable_difference, power_of_rate_difference, power_table
 from fanfold.stats.ranking import Ranked, bradley_terry, ranking
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "Paired",
     "PowerRow",
     "Ranked",
-    "benjamini_hochberg",
     "binomial_tail",
     "bootstrap",
     "bounds",
@@ -23,7 +22,6 @@ __all__ = [
     "holm",
     "mcnemar",
     "mean",
-    "needed_n",
     "normal_quantile",
     "paired",
     "power_of_rate_difference",

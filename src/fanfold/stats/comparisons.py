@@ -105,15 +105,6 @@ def holm(pvalues: Sequence[float]) -> tuple[float, ...]:
     return tuple(adjusted)
 
 
-def benjamini_hochberg(pvalues: Sequence[float]) -> tuple[float, ...]:
-    """p-values, in their order, adjusted so that the expected share of false findings stays below the level."""
-    adjusted, lowest = list(checked_pvalues(pvalues)), 1.0
-    for place, index in enumerate(sorted(range(len(pvalues)), key=pvalues.__getitem__, reverse=True)):
-        lowest = min(lowest, len(pvalues) / (len(pvalues) - place) * pvalues[index])
-        adjusted[index] = lowest
-    return tuple(adjusted)
-
-
 def spearman(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     """The rank correlation, ties sharing their average rank; None where one side does not vary."""
     if len(xs) != len(ys):

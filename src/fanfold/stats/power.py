@@ -45,23 +45,6 @@ def power_of_rate_difference(
     return normal_cdf((abs(p1 - p2) - needed) / spread) + normal_cdf((-abs(p1 - p2) - needed) / spread)
 
 
-def needed_n(p1: float, p2: float, power: float = 0.8, deff: float = 1.0, *, level: float = 0.95) -> int:
-    """The fewest games on each side that tell the two rates apart with probability `power`."""
-    checked_share(power, "power")
-    if p1 == p2:
-        raise ConfigError(f"p1={p1!r} and p2={p2!r} are equal: no number of games tells them apart")
-    low, high = 0, 1
-    while power_of_rate_difference(p1, p2, high, deff, level=level) < power:
-        low, high = high, 2 * high
-        if high > 2**60:
-            raise ConfigError(f"p1={p1!r} and p2={p2!r} are too close: no run of any size tells them apart")
-    while high - low > 1:
-        middle = (low + high) // 2
-        enough = power_of_rate_difference(p1, p2, middle, deff, level=level) >= power
-        low, high = (low, middle) if enough else (middle, high)
-    return high
-
-
 def detectable_difference(
     p: float, n: int, deff: float = 1.0, *, power: float = 0.8, level: float = 0.95, df: float = math.inf
 ) -> float | None:
