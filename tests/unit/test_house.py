@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,3 +59,10 @@ def test_a_provider_is_named_only_in_its_own_modules() -> None:
 def test_nobody_asks_whether_a_model_is_local_or_simulated_by_its_name() -> None:
     asked = r"""["'](local|simulated)/["']"""
     assert list(places(asked, outside=PROVIDERS)) == []
+
+
+def test_the_architecture_page_shows_the_layers_that_are_checked() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+    shown = "\n".join(layer.replace("fanfold.", "").replace(" | ", " · ") for layer in layers)
+    assert f"```\n{shown}\n```" in (ROOT / "ARCHITECTURE.md").read_text()
