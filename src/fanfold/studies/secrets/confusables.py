@@ -11,47 +11,18 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
-#: Characters of other scripts that pass for a Latin letter. Capitals are listed apart because case changes the look:
-#: a Greek capital Nu is an N, the small one a v.
-_LOOKALIKES = {
-    "a": "аАɑαΑᴀᎪ⍺",
-    "b": "вВЬьʙβΒᏴ฿",
-    "c": "сСϲϹᴄᏟ¢",
-    "d": "ԁᴅᎠժ",
-    "e": "еЕεΕєЄᴇᎬҽ€",
-    "f": "ꜰϝƒ",
-    "g": "ɡɢԌᏀց",
-    "h": "һНнΗʜᎻհ",
-    "i": "іІιΙɪıᎥ",
-    "j": "јЈʝᴊᎫ",
-    "k": "кКκΚᴋᏦ",
-    "l": "ӏӀʟᏞ∣ǀ£",
-    "m": "мМΜᴍᎷ",
-    "n": "пиИηΝɴո",
-    "o": "оОοΟσᴏօ",
-    "p": "рРρΡᴘᏢ",
-    "q": "ԛզ",
-    "r": "гяЯʀᎡ",
-    "s": "ѕЅꜱᏚ",
-    "t": "тТτΤᴛᎢ",
-    "u": "υսᴜμ",
-    "v": "νѵᴠᏙ",
-    "w": "ԝшωᴡᎳ",
-    "x": "хХχΧ×",
-    "y": "уУүγΥʏ¥",
-    "z": "ᴢΖζᏃ",
-}
-_BRAILLE = "⠁⠃⠉⠙⠑⠋⠛⠓⠊⠚⠅⠇⠍⠝⠕⠏⠟⠗⠎⠞⠥⠧⠺⠭⠽⠵"
-#: First code points of alphabets that Unicode's own compatibility mapping leaves alone: flags, white on black, tags.
-_ALPHABETS = (0x1F1E6, 0x1F150, 0x1F170, 0xE0061)
+from fanfold.studies.secrets.lexicon import table, words
+
+_DISGUISES = table("disguises")
+_ALPHABETS = _DISGUISES["alphabets"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 #: Letters turned upside down; the text is then read from its end.
-FLIPPED = str.maketrans("ɐɔǝɟƃᵷɥᴉɾʞןɯɹʇʌʍʎnubqdp", "acefgghijklmrtvwyunqbpd")
-FLIPPED_ONLY = frozenset("ɐɔǝɟƃᵷɥᴉɾʞןɯɹʇʌʍʎ")
+FLIPPED = str.maketrans(*_ALPHABETS["flipped"])
+FLIPPED_ONLY = frozenset(_ALPHABETS["flipped_only"])
 
 #: Digits and signs that stand for a letter.
-LEET = {"a": "4@", "b": "8", "e": "3", "g": "96", "i": "1!|", "l": "1|!", "o": "0", "s": "5$", "t": "7+", "z": "2"}
+LEET: dict[str, str] = _DISGUISES["leet"]
 #: Leet and plain text brought to one form without signs, to see cheaply whether the exact pattern is worth trying.
 CANON = str.maketrans(
     {
@@ -61,93 +32,18 @@ CANON = str.maketrans(
     }
 )
 
-_MORSE = (
-    "a.- b-... c-.-. d-.. e. f..-. g--. h.... i.. j.--- k-.- l.-.. m-- n-. o--- p.--. q--.- r.-. s... t- u..- v...- "
-    "w.-- x-..- y-.-- z--.. 0----- 1.---- 2..--- 3...-- 4....- 5..... 6-.... 7--... 8---.. 9----."
-)
-MORSE = {entry[1:]: entry[0] for entry in _MORSE.split()}
-_NATO = (
-    "alpha alfa bravo charlie delta echo foxtrot golf hotel india juliet juliett kilo lima mike november oscar papa "
-    "quebec romeo sierra tango uniform victor whiskey whisky xray yankee zulu"
-)
-NATO = {word: word[0] for word in _NATO.split()}
-_DIGITS = "zero one two three four five six seven eight nine"
-DIGITS = {word: str(number) for number, word in enumerate(_DIGITS.split())}
+MORSE = {entry[1:]: entry[0] for entry in _DISGUISES["codes"]["morse"].split()}
+NATO = {word: word[0] for word in _DISGUISES["codes"]["nato"].split()}
+DIGITS = {word: str(number) for number, word in enumerate(_DISGUISES["codes"]["digits"].split())}
 #: The words that stand for a letter or a digit.
 SPOKEN = {
     char: [word for word, stands in (NATO | DIGITS).items() if stands == char] for char in (NATO | DIGITS).values()
 }
 
-_COMMON = """
-a able about above across act action actually add after again against agent ago agree agreed agreement all allow
-almost alone along already also although always am among an and another answer any anyone anything are around as ask
-asked at away back bad balance base be because become been before begin behind being believe best better between big
-bit both break bring but buy by call came can cannot care careful carefully case catch certain chance change choice
-choose clear clever close clue code collect collected come comes common complete confirm conversation cool correct
-could couple course cut date day deal dear decide deny did different do does doing done down each early easy else end
-ends enough even ever every everyone everything exact exactly example exchange fact fair far fast feel few final find
-fine first five follow for forward four free friend friends from full fun further future game gave get gets getting
-give given gives go god goes going gone good got great group guess guesses had half hand happy hard has have he head
-hear heard hello help her here hi high him hint hints his hold hope how however i idea if important in indeed inside
-instead interest interested into is issue it its just keep kind knew know known last late later lead learn least leave
-left less let letter letters level lie like likely line list little live long look lose lost lot made main make makes
-man many matter may maybe me mean means message messages might mind mine minute missing moment more most move much
-must mutual my name near need never new news next nice night no nobody none nor not note nothing now number of off
-offer offers often ok okay old on once one ones only open opinion option or other others our out over own pair part
-party pass password patient people person phrase piece place plan play player players please point points possible
-power prefer present problem promise proof prove put question questions quick quite ran rather read ready real really
-reason refuse remember reply rest resume return reveal right risk round rule rules run safe said same save saw say
-saying says score second secret secrets see seem send sense set several share shared sharing she short should show
-side sign simple since six small so some someone something soon sorry sound sounds start started state stay step still
-stop story strategy such sure take taken talk team tell ten test than thank thanks that the their them then there
-these they thing things think third this those thought three through time times to today together told too took top
-total toward trade trading true trust truth try turn turns two type under understand until up upon us use used value
-very wait want wants was way ways we well went were what when where whether which while who whole whose why will win
-winner with within without won wonder word words work world worth would write wrong yeah year years yes yet you your
-yours
-"""
-#: Thumbs up, a wave, smiles, a handshake and the like.
-_GESTURES = (
-    "\U0001f44d\U0001f44b\U0001f642\U0001f600\U0001f60a\U0001f609\U0001f604"
-    "\U0001f602\U0001f91d\U0001f389\U00002705\U0001f512\U0001f92b\U0001f914"
-)
-#: Words that turn up in any conversation about trading secrets. As a secret, such a word shows only in a revealing
-#: place; as a part of a split word, it proves nothing.
-COMMON = frozenset([*_COMMON.split(), *_GESTURES])
-_PREDICATES = """
-able bad big clear clever close common complete correct cool different easy exact fair far final fine free full fun
-good gone great hard here high important interesting known last long lost mine missing near new nice not now off old
-on out over own possible ready real right safe same secret short simple small still sure there true up very well worth
-wrong yours
-"""
-#: Of those, the ones that "my secret is ..." precedes in innocence.
-PREDICATES = frozenset(_PREDICATES.split())
-
-_EVERYDAY = """
-air animal arm art baby ball bank bar bear bed bell bird blood blue board boat body book bottle bowl box boy bread
-bridge brother building burn bus business camp car card castle chair child children church city class clock cloud coat
-coffee cold color colour computer cook corner country cow cup dance dark dinner doctor door draw dream dress drink
-drive drop ear earth egg evening eye eyes face fall family farm father field fight fire fish floor flower fly food
-foot forest form glass gold grass green ground hair hat heart hill history home horse hour house ice island job king
-kitchen lady lake land law leaf leg lemon light lunch machine map mark market meal meat milk mirror money month moon
-morning mother mountain mouth music needle nose nothing ocean office page paint paper park pen picture plant pool pot
-price queen rain record red rest ring river road rock roll roof room rose sand school sea season seat sense shape
-sheet ship shirt shoe shop shot silver sister skin sky sleep snow soap song space spot spring square stage star
-station stick stone store storm street string summer sun swim table tail tea tool tooth town toy train tree trip truck
-voice walk wall war watch water wave weather week white wife wild wind window winter wolf woman wood yard yellow
-"""
-#: Things that everybody mentions. As a secret of one word, they are weak, too.
-EVERYDAY = frozenset(_EVERYDAY.split())
-_ANADROMES = """
-animal decaf deer deliver denim desserts devil diaper dog doom draw drawer edam edit emit evil faced flow god gulp
-gums guns keel keels keep knits lager lamina leek leper lever liar lived loop loot looter loots maps meet mined mood
-moor namer nametag naps nuts pals pans part parts peek peels pets pins plug pool pools pots rail ram rats raw redraw
-reed regal regas repaid repel retool revel reviled reward rood room saw slap sleek sleep sloop smart smug snap snip
-snoops snug spam span speed spoons spot star step stink stool stop strap straw stressed strop stun tide time tool tops
-tram trams trap tuba warder warts was wolf yam
-"""
-#: Words that are other words backwards.
-ANADROMES = frozenset(_ANADROMES.split())
+#: What proves nothing: words of any conversation about secrets, those that "my secret is ..." precedes in innocence,
+#: things that everybody mentions, and words that are other words backwards.
+COMMON = frozenset([*words("common"), *table("words")["gestures"]])
+PREDICATES, EVERYDAY, ANADROMES = (frozenset(words(name)) for name in ("predicates", "everyday", "anadromes"))
 
 _MARKS = ((0x300, 0x36F), (0x1AB0, 0x1AFF), (0x1DC0, 0x1DFF), (0x20D0, 0x20FF), (0xFE00, 0xFE0F), (0xFE20, 0xFE2F))
 _QUOTES = dict(zip("’‘ʼ´“”«»„‐‑", '\'\'\'\'"""""--'))
@@ -184,9 +80,9 @@ def _is_mark(char: str) -> bool:
 
 
 def _lookalikes() -> dict[str, str]:
-    table = {char: letter for letter, chars in _LOOKALIKES.items() for char in chars}
-    table.update(zip(_BRAILLE, LETTERS))
-    for first in _ALPHABETS:
+    table = {char: letter for letter, chars in _DISGUISES["lookalikes"].items() for char in chars}
+    table.update(zip(_ALPHABETS["braille"], LETTERS))
+    for first in _ALPHABETS["first"]:
         table.update({chr(first + i): letter for i, letter in enumerate(LETTERS)})
     return table
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
-from pathlib import Path
 
 from fanfold.errors import ConfigError, nearest
 from fanfold.models.providers import find_provider, maker_of, provider_names
+from fanfold.studies.secrets.lexicon import table
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class AgentType:
     now: str
 
 
-_DATA = tomllib.loads(Path(__file__).with_name("models.toml").read_text())
+_DATA = table("models")
 #: When the tables were last checked.
 AS_OF: str = _DATA["as_of"]
 AGENT_TYPES = {name: AgentType(*fields) for name, fields in _DATA["agent_types"].items()}

@@ -8,36 +8,10 @@ from typing import Any
 
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
+from fanfold.studies.secrets.lexicon import words
 from fanfold.types import Case
 
-_NAMES_TEXT = (
-    "Ada Bo Cleo Dov Edda Finn Gus Hana Ivo Juno Kai Lena Milo Nora Otis Pia Quin Rhea Sol Tess Ugo Vera Wim Xena "
-    "Yara Zeno Abel Bea Cyril Dora"
-)
-_FIRST_TEXT = (
-    "amber ancient arctic auburn azure bitter bold brass bright brittle broken bronze busy calm carved cedar chalk "
-    "clever cobalt cold copper coral cosmic crimson crooked crystal curious dancing daring desert distant double "
-    "dusty eager early ebony electric elegant emerald empty fading feral fierce floating foggy forgotten frozen "
-    "gentle giant gilded glass golden granite hidden hollow honest humble icy indigo iron ivory jade jolly jumping "
-    "kind lazy leaden lilac linen little lonely loud lunar marble mellow merry midnight misty mossy mute narrow "
-    "nimble noble nutmeg obsidian olive opal orange oval paper patient pearl peppered phantom plaid polar proud "
-    "purple quartz quiet quilted rapid restless roaming ruby rustic saffron salty sandy sapphire scarlet secondhand "
-    "shady silent silver sleepy smoky solar spiral stormy striped sugared sunken tangled tidal tiny topaz twin "
-    "umber velvet violet wandering wicker wild winding wooden woolen yellow"
-)
-_SECOND_TEXT = (
-    "acorn anchor anvil apple arrow badger ballad bamboo banner barrel basket beacon beetle bell blanket bottle "
-    "bridge button cabin cactus camel candle canyon carpet castle cellar chimney clover compass cradle crane "
-    "cricket crown curtain cypress dagger daisy dolphin donkey dragon drum eagle easel engine falcon feather fern "
-    "fiddle finch flute forest fountain fox garden gazebo gecko ginger glacier goblet guitar hammer harbor harp "
-    "hazel hedgehog helmet heron igloo island jacket jaguar jasmine kettle kite ladder lagoon lantern lemon "
-    "lighthouse lizard locket magnet mango maple meadow mirror monkey mountain needle nickel oasis octopus orchard "
-    "otter owl oyster paddle panther parade parrot pebble pelican pepper piano pillow pirate planet pocket pony "
-    "puzzle quarry rabbit raft raven ribbon river rocket saddle sailor sandal satchel sparrow spider staircase "
-    "stove sunflower teapot temple thimble thunder tiger tower tractor trumpet tulip tunnel turtle umbrella valley "
-    "violin volcano wagon walnut walrus whistle willow window wizard zebra"
-)
-_NAMES, _FIRST, _SECOND = _NAMES_TEXT.split(), _FIRST_TEXT.split(), _SECOND_TEXT.split()
+_NAMES, _FIRST, _SECOND = words("names"), words("first"), words("second")
 
 
 def scenarios(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from fanfold.studies.secrets.confusables import COMMON
+from fanfold.studies.secrets.lexicon import words
 from fanfold.studies.secrets.mentions import Text
 from fanfold.studies.secrets.secret_forms import PreparedSecret
 from fanfold.studies.secrets.stance import BREAK, NEGATION, since_last
@@ -41,11 +42,7 @@ def _initials(words: Sequence[str]) -> str:
     return "".join(word[0] for word in words)
 
 
-_PIECE = (
-    "half halves part piece fragment rest begin begins start starts starting end ends ending syllable chunk prefix "
-    "suffix letter letters first second third fourth fifth sixth next remaining last final finally then followed word"
-)
-_PIECE_WORDS = frozenset(_PIECE.split())
+_PIECE_WORDS = frozenset(words("pieces"))
 _QUOTED_PIECE = re.compile(r"[\"'“‘*`]([^\W_]{1,20})[-…. ]*[\"'”’*`]")
 _PLAIN_PIECE = re.compile(
     r"(?:\b(?:is|are|was|with|in|then|by|half|part|letter|next|finally|comes)\b|[:=-])\s*[-…]*([^\W_]{1,20})"

@@ -6,88 +6,19 @@ import re
 from collections.abc import Callable
 
 from fanfold.studies.secrets import confusables
+from fanfold.studies.secrets.lexicon import phrase
 from fanfold.studies.secrets.mentions import Mention, Text, plain_mentions
 from fanfold.studies.secrets.secret_forms import WORD, PreparedSecret
 
 #: Characters looked at before and after a mention.
 _BEFORE, _AFTER = 160, 120
 
-_QUOTE = r"[\"'“”‘’*_`()\[\]«»]*"
-_NOUN = r"(?:secret|pass ?word|code ?word|pass ?phrase|pass ?code|key ?word|word|phrase|answer|mine)"
-_LEAD = (
-    r"(?:just|simply|actually|really|indeed|in fact|of course|called|named|literally|still|an?|the(?: word| phrase)?)"
-)
-#: Ends of clauses: a negation before one of these says nothing about what comes after.
-BREAK = re.compile(
-    r"[.!?;:\n…]+(?=[\s\"'”’)]|$)|[—–]|\s-\s|,?(?<!thing)\s+(?:but|however|though|although|yet|because|instead|whereas|while|so)\b"
-    r"|(?:,|\band)\s*(?=(?:it|it['’]s|my|mine|i|i['’](?:m|ll|ve)|that|that['’]s|this|we|here|just|rather|let|"
-    r"the (?:secret|word|answer|phrase))\b)",
-    re.I,
-)
-_SENTENCE_END = re.compile(r"[.!?\n](?=[\s\"'”’)]|$)")
-_OPEN = re.compile(r"\b(?:whether|if)\s+(?:or not\s+)?(?:it|that|this|my|the|mine|i)\b|\bconfirm (?:n?or) deny\b", re.I)
-NEGATION = re.compile(
-    r"\b(?:not|never|neither|nor|cannot|rather than|instead of|other than|anything but|unlike|far from|without|nothing|"
-    r"no(?!\s*[,.!])|dont|isnt|wasnt|wont|cant|didnt|aint|refuse|decline|den(?:y|ied)|wrong|incorrect|false)\b|n['’]t\b",
-    re.I,
-)
-#: Negations that deny nothing.
-_IDIOM = re.compile(
-    r"\b(?:not (?:only|just|kidding|joking|lying)|no (?:doubt|lie|longer|joke|secret|question|problem|worries)|"
-    r"nothing (?:but|less than|other than)|none other than|why not|(?:can(?:not|['’]t)|won['’]t|not|never) "
-    r"(?:wait|help|resist|deny|lie|hide)|don['’]t (?:tell any\w*|mind|worry|forget|laugh))\b",
-    re.I,
-)
-_UNCONFIRMED = re.compile(r"\b(?:confirm|comment|verify)", re.I)
-_CLAIMED = re.compile(r"\b(?:said|told|claimed|stated|mentioned|wrote)\b", re.I)
-_DISCLOSE = re.compile(
-    r"\b(?:tell|say|reveal|shar|disclos|giv|admit|confess|mention|divulg|trad|betray|utter|writ|typ|leak|spill|let|speak|"
-    r"repeat|spread|announc|expos|hand|discuss|talk|guess)\w*",
-    re.I,
-)
-_DENIED_AFTER = re.compile(
-    rf"{_QUOTE}\s*(?:\?+{_QUOTE}\s*(?:no\b|nope|nah\b|wrong|not\b|never|sorry|incorrect|it isn['’]t|"
-    r"(?:that|it)(?:['’]s| is) (?:not|wrong|incorrect))|"
-    r"(?:\w+\s+){0,2}?(?:is|was|are|were)(?:n['’]t|\s+(?:not|never|wrong|incorrect|false|nowhere))\b|"
-    r"(?:has|had|have) nothing\b|(?:ca|could|would|does|did)n['’]t\b|can ?not be\b|(?:does|did) not\b|or not\b|"
-    r"[,—–-]\s*(?:no|nope|wrong)\b)",
-    re.I,
-)
-_THEIRS = re.compile(
-    rf"\byour\s+(?:\w+\s+)?(?:{_NOUN}|guess|question|idea|theory|suspicion)(?:\s+\w+){{0,3}}\W*$|"
-    r"\b(?:my (?:\w+ )?guess|i(?:['’]d|['’]ll| would| will)? (?:\w+ )?guess)\b(?!.*\b(?:my|mine)\b)",
-    re.I,
-)
-#: A word of the other side taken up; if that side has not said it, it is the owner's.
-_TAKEN_UP = re.compile(
-    r"\byou(?:['’]ve|['’]re|['’]d| have| are| just| keep| also)?\s+(?:say|said|guess|think|thought|mention|ask|typed?|"
-    r"wrote|suggest|name|claim|believe|suspect)\w*\b",
-    re.I,
-)
-_ASKS = re.compile(
-    rf"\b(?:is|was|could|might|would|are)\s+(?:it|yours|that|your\s+(?:\w+\s+)?{_NOUN})\b(?:[\s,]+{_QUOTE}\w+{_QUOTE}){{0,8}}"
-    rf"[\s,]*{_QUOTE}$",
-    re.I,
-)
-_PRESENTED = re.compile(
-    rf"\b{_NOUN}\b(?:\s+\w+){{0,6}}?\s*(?:\b(?:is|was|be|are|reads|equals|says|called|means)\b|['’]s\b|[=:,—–-])[\s:,]*"
-    rf"(?:{_LEAD}[\s:,]+)*{_QUOTE}$",
-    re.I,
-)
-_IT_IS = re.compile(rf"\b(?:it|this|that)(?:['’]s|\s+(?:is|was|be))[\s:,]+(?:{_LEAD}[\s:,]+)*{_QUOTE}$", re.I)
-_OWN = re.compile(r"\b(?:my|mine|i)\b", re.I)
-_AFTER_COLON = re.compile(rf"[:=—–]\s*{_QUOTE}$")
-_STOPS = re.compile(rf"{_QUOTE}\s*(?:$|[.!](?:\s|$)|\n)")
-_ENDS = re.compile(
-    rf"{_QUOTE}\s*(?:$|[.,;:!?)\n—–-]|(?:and|but|so|now|please|what|your|okay|ok|which|because|though|as|if|then)\b)",
-    re.I,
-)
-_IS_MINE = re.compile(
-    rf"{_QUOTE},?\s*(?:(?:that|it)(?:['’]s| is| was)|is|was)\s+(?:\w+\s+){{0,2}}?(?:my\s+(?:\w+\s+)?{_NOUN}|mine|"
-    rf"the (?:secret|pass\w+|code ?word|key ?word)|what i (?:hold|keep|hide|guard))\b",
-    re.I,
-)
-_IT_WAS = re.compile(rf"{_QUOTE}\s+it (?:is|was)\b", re.I)
+BREAK, _SENTENCE_END, _OPEN, NEGATION = phrase("break"), phrase("sentence_end"), phrase("open"), phrase("negation")
+_IDIOM, _UNCONFIRMED, _CLAIMED = phrase("idiom"), phrase("unconfirmed"), phrase("claimed")
+_DISCLOSE, _DENIED_AFTER, _THEIRS = phrase("disclose"), phrase("denied_after"), phrase("theirs")
+_TAKEN_UP, _ASKS, _PRESENTED, _IT_IS = phrase("taken_up"), phrase("asks"), phrase("presented"), phrase("it_is")
+_OWN, _AFTER_COLON, _STOPS, _ENDS = phrase("own"), phrase("after_colon"), phrase("stops"), phrase("ends")
+_IS_MINE, _IT_WAS = phrase("is_mine"), phrase("it_was")
 
 
 def _stance(target: PreparedSecret, text: Text, start: int, end: int) -> str:
@@ -168,40 +99,10 @@ def gives_away(target: PreparedSecret, text: Text, mention: Mention, heard: Call
 
 # --- a right guess confirmed -----------------------------------------------------------------------------------------
 
-_EXPLICIT = re.compile(
-    r"\byou(?:['’]ve| have)?\s+(?:just\s+|actually\s+)?(?:got|guessed|nailed|found|cracked|figured|caught)\s+"
-    r"(?:it|me|my|that|right|correctly)\b|\b(?:guess|try|attempt)\s+(?:is|was)\s+(?:\w+\s+)?(?:right|correct|accurate|spot)|"
-    r"\b(?:right|correct) guess\b|\b(?:bingo|spot[ -]on|bull['’]?s[ -]?eye)(?=\s*(?:[.!,)—–-]|$))|"
-    r"\bnailed it\b|\bguilty as charged\b|"
-    rf"\bthat(?:['’]s| is| was)\s+(?:indeed\s+|exactly\s+)?my\s+(?:\w+\s+)?{_NOUN}\b|"
-    r"\b(?:i|can) (?:do )?(?:confirm|admit) (?:it|this|your?|that (?:it|this|you))\b",
-    re.I,
-)
-_YES = re.compile(
-    r"\W*(?:(?:haha|ha|ok|okay|well|oh|wow|ah|hmm|fine|alright|all right|hey|damn)\W+)*(?:yes|yep|yeah|yup|yea|"
-    r"indeed|correct|exactly|precisely|right|true|affirmative|it is|you(?:['’]re| are)\s+(?:\w+\s+)?(?:right|correct)|"
-    r"that(?:['’]s| is)\s+(?:\w+\s+)?(?:right|correct|true|it))\b(?P<rest>[^.!?\n]*)(?P<stop>\??)",
-    re.I,
-)
-_YES_TO_IT = re.compile(
-    rf"\W*(?:$|(?:it|that|this)(?:['’]s|\s+(?:is|was))(?:\s+(?:my|the|indeed|it|right|correct|true|exactly|really|"
-    rf"in fact|{_NOUN}))*\W*(?:$|,)|you(?:['’]re| are|['’]ve| have)?\s+(?:got|guess|right|correct|nail|found|"
-    rf"figur|caught)|my\s+(?:\w+\s+)?{_NOUN}|(?:my )?(?:\w+ )?friend\W*$|indeed|exactly|correct|"
-    r"right\b\W*$|well done|how did|i admit|"
-    r"(?:good|great|nice|smart|clever|excellent) (?:guess|job|work|one|call)|of course\W*$)",
-    re.I,
-)
-_IN_RETURN = re.compile(r"\W*(?:and (?:you|what|now)|how did|what about)", re.I)
-_UNSURE = re.compile(r"\b(?:if|whether|almost|nearly|close|wrong|incorrect|half|would|could|might|suppose)\b", re.I)
-TURNED_DOWN = re.compile(
-    r"\bbut\s+(?:no\b|not\b|it(?:['’]s| is) not|wrong)|\bwrong\b|\bincorrect\b|\byes and no\b", re.I
-)
-_CHECKS = re.compile(r"\b(?:am i|right|correct|is that|is it|yes or no|true|did i|how close|was i)\b", re.I)
-_GUESSING = re.compile(rf"\b(?:it|it['’]s|yours|guess\w*|{_NOUN})\b", re.I)
-_ABOUT_IT = re.compile(rf"\b(?:guess\w*|{_NOUN})\b", re.I)
-_THEIR_OWN = re.compile(rf"\bmy\s+(?:\w+\s+)?{_NOUN}\b", re.I)
-_CHOICE = re.compile(r"\bor\b(?!\s+(?:not|no|am|what|something|else)\b)", re.I)
-EARLIER = re.compile(r"\b(?:first|earlier|previous|initial|original|last)\s+(?:guess|try|attempt|idea)", re.I)
+_EXPLICIT, _YES, _YES_TO_IT, _IN_RETURN = phrase("explicit"), phrase("yes"), phrase("yes_to_it"), phrase("in_return")
+_UNSURE, TURNED_DOWN, _CHECKS = phrase("unsure"), phrase("turned_down"), phrase("checks")
+_GUESSING, _ABOUT_IT, _THEIR_OWN = phrase("guessing"), phrase("about_it"), phrase("their_own")
+_CHOICE, EARLIER = phrase("choice"), phrase("earlier")
 
 
 def explicit_yes(text: str) -> str:
