@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from fanfold.encoding import derive_seed, digest
 from fanfold.executors import Executor, Inline, Processes, Threads
 from fanfold.studies.neuro.data import Resident, Source, resident
-from fanfold.studies.neuro.genome import Conv, Dense, Genome, NetworkSpace, random_genome
+from fanfold.studies.neuro.genome import Conv, Dense, NetworkGenome, NetworkSpace, random_genome
 from fanfold.studies.neuro.training import Session, TrainingJob, TrainingSettings, pinned_threads, train
 from fanfold.sync import run_sync
 from models import parse, publish
@@ -64,12 +64,12 @@ QUICK = Sizes(3, 4, 4, 8, 8)
 TINY = Sizes(1, 2, 2, 2, 1)
 
 
-def _network(first: int, second: int, nodes: int) -> Genome:
+def _network(first: int, second: int, nodes: int) -> NetworkGenome:
     convs = (Conv(first, 3, "relu"), Conv(second, 3, "relu"))
-    return Genome(convs, (Dense(nodes, "relu"),), "batch", 0.3, "adam", 1e-3)
+    return NetworkGenome(convs, (Dense(nodes, "relu"),), "batch", 0.3, "adam", 1e-3)
 
 
-def genomes(size: str, count: int) -> list[Genome]:
+def genomes(size: str, count: int) -> list[NetworkGenome]:
     if size == "mixed":
         rng = random.Random(7)
         space = NetworkSpace(norms=("batch",), dropout=(0.1, 0.5))
@@ -77,7 +77,7 @@ def genomes(size: str, count: int) -> list[Genome]:
     return [_network(4, 8, 32) if size == "tiny" else _network(16, 32, 128)] * count
 
 
-def trained(genome: Genome, seed: int, steps: int, threads: int) -> str:
+def trained(genome: NetworkGenome, seed: int, steps: int, threads: int) -> str:
     """One network; what it came to, in short."""
     torch.set_num_threads(threads)
     found = train(TrainingJob(genome, seed, 1), resident(SOURCE), TrainingSettings(max_batches=steps))
@@ -99,7 +99,7 @@ def measure(sizes: Sizes) -> Iterator[Table]:
         torch.set_num_threads(threads)
 
 
-async def _rounds(sizes: Sizes, chosen: Sequence[Genome], default: int) -> dict[str, list[float]]:
+async def _rounds(sizes: Sizes, chosen: Sequence[NetworkGenome], default: int) -> dict[str, list[float]]:
     """Networks per second of each way, one sample of each in every round."""
     places: dict[str, Executor] = {}
     found: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -126,7 +126,7 @@ async def _rounds(sizes: Sizes, chosen: Sequence[Genome], default: int) -> dict[
     return found
 
 
-async def _all(executor: Executor, chosen: Sequence[Genome], steps: int, threads: int) -> tuple[str, ...]:
+async def _all(executor: Executor, chosen: Sequence[NetworkGenome], steps: int, threads: int) -> tuple[str, ...]:
     waiting, done = iter(enumerate(chosen)), dict.fromkeys(range(len(chosen)), "")
 
     async def work() -> None:
@@ -200,7 +200,7 @@ def _step(sizes: Sizes) -> Table:
     return Table("A step of 128 images on one thread, its batch included", lines)
 
 
-def _ours(genome: Genome, images: Resident) -> Callable[[int], None]:
+def _ours(genome: NetworkGenome, images: Resident) -> Callable[[int], None]:
     session = Session(TrainingJob(genome, 1, 1), images, TrainingSettings())
     order = images.order(0)
 
@@ -211,7 +211,7 @@ def _ours(genome: Genome, images: Resident) -> Callable[[int], None]:
     return steps
 
 
-def _modules(genome: Genome, images: Resident, pool_first: bool) -> Callable[[int], None]:
+def _modules(genome: NetworkGenome, images: Resident, pool_first: bool) -> Callable[[int], None]:
     """The network as PyTorch's users write it."""
     layers: list[nn.Module] = []
     channels, side = images.shape.channels, images.shape.height

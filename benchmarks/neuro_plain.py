@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from fanfold.studies.neuro.data import Data, Images, Resident
-from fanfold.studies.neuro.genome import POOLED, Genome, Shape
+from fanfold.studies.neuro.genome import POOLED, NetworkGenome, Shape
 
 ACTIVATIONS = {"relu": nn.ReLU, "leaky_relu": nn.LeakyReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "selu": nn.SELU}
 OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
@@ -100,7 +100,7 @@ class Loaded:
             yield images.to(self.device), labels.to(self.device)
 
 
-def module(genome: Genome, shape: Shape) -> nn.Module:
+def module(genome: NetworkGenome, shape: Shape) -> nn.Module:
     """The network of a genome from the layers of PyTorch."""
     layers: list[nn.Module] = []
     channels, height, width = shape.channels, shape.height, shape.width
@@ -123,14 +123,14 @@ def module(genome: Genome, shape: Shape) -> nn.Module:
 
 
 def train(
-    genome: Genome,
+    genome: NetworkGenome,
     plain: Plain | Loaded,
     batch: int,
     epochs: int = 1,
     patience: int | None = None,
     gain: float = 0.0,
     stream: Any = None,
-    keep: Callable[[Genome, list[float], nn.Module], None] | None = None,
+    keep: Callable[[NetworkGenome, list[float], nn.Module], None] | None = None,
 ) -> list[float]:
     """Train one network; its validation accuracy after every epoch.  `keep` receives the result."""
     with nullcontext() if stream is None else torch.cuda.stream(stream):
@@ -156,12 +156,12 @@ def train(
 
 
 def in_threads(
-    genomes: Sequence[Genome], plain: Plain | Loaded, batch: int, threads: int, streams: bool, **how: Any
+    genomes: Sequence[NetworkGenome], plain: Plain | Loaded, batch: int, threads: int, streams: bool, **how: Any
 ) -> list[list[float]]:
     """Train networks in threads that share the device, each with the default stream or with one of its own."""
     free = [torch.cuda.Stream(plain.device) if streams else None for _ in range(threads)]
 
-    def one(genome: Genome) -> list[float]:
+    def one(genome: NetworkGenome) -> list[float]:
         stream = free.pop()
         try:
             return train(genome, plain, batch, stream=stream, **how)

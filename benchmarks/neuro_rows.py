@@ -17,7 +17,7 @@ from neuro_plain import train as train_plain
 
 from fanfold.studies.neuro import cuda_graph
 from fanfold.studies.neuro.data import Resident, from_arrays
-from fanfold.studies.neuro.genome import ACTIVATIONS, OPTIMISERS, Conv, Dense, Genome
+from fanfold.studies.neuro.genome import ACTIVATIONS, OPTIMISERS, Conv, Dense, NetworkGenome
 from fanfold.studies.neuro.stacked_training import Group, StepOptions
 from fanfold.studies.neuro.stacks import at_once
 from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, finished, train, unpacked
@@ -75,7 +75,7 @@ def jobs_of(conv: Sequence[tuple[int, int]], nodes: int, count: int) -> list[Tra
     layers = tuple(Conv(filters, kernel, "relu") for filters, kernel in conv)
     return [
         TrainingJob(
-            Genome(
+            NetworkGenome(
                 layers, (Dense(nodes, "relu"),), "batch", rng.uniform(0.1, 0.4), "adam", 10 ** rng.uniform(-3.5, -2)
             ),
             n,
@@ -96,11 +96,11 @@ def mixed_jobs(count: int, seed: int = 11) -> list[TrainingJob]:
     """Networks of any shape: sizes evenly, as in the measurements that this repeats."""
     rng = random.Random(seed)
 
-    def genome() -> Genome:
+    def genome() -> NetworkGenome:
         conv = [Conv(rng.randint(4, 32), rng.choice((3, 5)), rng.choice(ACTIVATIONS)) for _ in range(rng.randint(1, 3))]
         dense = [Dense(rng.randint(32, 128), rng.choice(ACTIVATIONS)) for _ in range(rng.randint(1, 2))]
         rate = 10 ** rng.uniform(-3.5, -2)
-        return Genome(tuple(conv), tuple(dense), "batch", rng.uniform(0.1, 0.5), rng.choice(OPTIMISERS), rate)
+        return NetworkGenome(tuple(conv), tuple(dense), "batch", rng.uniform(0.1, 0.5), rng.choice(OPTIMISERS), rate)
 
     return [TrainingJob(genome(), n, 1) for n in range(count)]
 
@@ -121,7 +121,7 @@ class Timed:
     accuracy: float | None = None
 
 
-def plainly(bench: Bench, jobs: Sequence[TrainingJob], run: Callable[[Sequence[Genome]], list[float]]) -> Timed:
+def plainly(bench: Bench, jobs: Sequence[TrainingJob], run: Callable[[Sequence[NetworkGenome]], list[float]]) -> Timed:
     """Plain PyTorch: `run` gives the accuracies."""
     genomes, samples, accuracies = [job.genome for job in jobs], [], [0.0]
     run(genomes[:2])

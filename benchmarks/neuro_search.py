@@ -22,7 +22,7 @@ from neuro_plain import Loaded, Plain, in_threads
 from fanfold.encoding import derive_seed
 from fanfold.studies.neuro import cuda_graph
 from fanfold.studies.neuro.data import Data, Resident, from_arrays
-from fanfold.studies.neuro.genome import Genome, NetworkSpace, random_genome
+from fanfold.studies.neuro.genome import NetworkGenome, NetworkSpace, random_genome
 from fanfold.studies.neuro.morph import inherit
 from fanfold.studies.neuro.stacked_training import train_graphs
 from fanfold.studies.neuro.strategy import Spread, crossover, mutate, shared, sibling
@@ -47,11 +47,11 @@ class Reached:
         return next((second for second, best in zip(self.seconds, self.best) if best >= target), float("inf"))
 
 
-def tournament(ranked: Sequence[tuple[float, Genome]], rng: random.Random) -> Genome:
+def tournament(ranked: Sequence[tuple[float, NetworkGenome]], rng: random.Random) -> NetworkGenome:
     return max((rng.choice(ranked) for _ in range(3)), key=lambda pair: pair[0])[1]
 
 
-def child(ranked: Sequence[tuple[float, Genome]], space: NetworkSpace, rng: random.Random) -> Genome:
+def child(ranked: Sequence[tuple[float, NetworkGenome]], space: NetworkSpace, rng: random.Random) -> NetworkGenome:
     mother, father = tournament(ranked, rng), tournament(ranked, rng)
     bred = crossover(mother, father, rng) if rng.random() < 0.99 else mother
     return mutate(bred, space, rng, Spread().rate(MUTATION, [score for score, _ in ranked[:10]]))[0]
@@ -66,7 +66,7 @@ def documented(data: Data, device: str, space: NetworkSpace, seed: int, generati
     found: list[tuple[float, float, Any]] = []
     began = time.perf_counter()
 
-    def keep(genome: Genome, curve: list[float], network: Any) -> None:
+    def keep(genome: NetworkGenome, curve: list[float], network: Any) -> None:
         found.append((time.perf_counter() - began, max(curve), network))
 
     for _ in range(generations):
@@ -98,10 +98,10 @@ def ours(data: Data, device: str, space: NetworkSpace, seed: int, target: float,
     """Until the target or the limit in seconds: nothing trained twice, children start from their parents' weights."""
     rng, resident = random.Random(seed), Resident(data, device, "float32", seed)
     training = TrainingSettings(BATCH)
-    ranked: list[tuple[float, Genome]] = []
-    weights: dict[Genome, Any] = {}
+    ranked: list[tuple[float, NetworkGenome]] = []
+    weights: dict[NetworkGenome, Any] = {}
     seconds, best, count = [], [], 0
-    top: tuple[float, Genome, TrainedNetwork] | None = None
+    top: tuple[float, NetworkGenome, TrainedNetwork] | None = None
     began = time.perf_counter()
     while not (best and best[-1] >= target) and time.perf_counter() - began < limit:
         jobs: list[TrainingJob] = []
@@ -117,7 +117,7 @@ def ours(data: Data, device: str, space: NetworkSpace, seed: int, target: float,
             for genome in brood:
                 jobs.append(TrainingJob(genome, derive_seed(seed, "network", count), how.rungs[0], inherited=inherited))
                 count += 1
-        scores: dict[Genome, float] = {}
+        scores: dict[NetworkGenome, float] = {}
         for epochs in how.rungs:
             jobs = [replace(job, epochs=epochs) for job in jobs]
             found = train_graphs(jobs, resident, training)

@@ -11,7 +11,7 @@ from fanfold.config import Settings, option
 from fanfold.errors import ConfigError
 from fanfold.strategies.generations import Convergence
 from fanfold.studies import neuro
-from fanfold.studies.neuro.genome import Conv, Dense, Genome, NetworkSpace, key, repair
+from fanfold.studies.neuro.genome import Conv, Dense, NetworkGenome, NetworkSpace, key, repair
 from fanfold.studies.neuro.strategy import Spread
 
 
@@ -116,7 +116,7 @@ _BOUNDED = ("conv_layers", "filters", "fc_layers", "fc_nodes")
 CONFIG: dict[str, Any] = dataclasses.asdict(NotebookSettings())
 
 
-def as_dict(genome: Genome, fitness: float = 0.0) -> dict[str, Any]:
+def as_dict(genome: NetworkGenome, fitness: float = 0.0) -> dict[str, Any]:
     """A genome under the documented keys, and two more: the activations of dense layers, and the normalisation."""
     return {
         "num_conv_layers": len(genome.conv),
@@ -135,7 +135,7 @@ def as_dict(genome: Genome, fitness: float = 0.0) -> dict[str, Any]:
     }
 
 
-def as_genome(given: Mapping[str, Any], space: NetworkSpace) -> Genome:
+def as_genome(given: Mapping[str, Any], space: NetworkSpace) -> NetworkGenome:
     """The genome of such a dict, brought into the space; lists too short or too long for the counts are no matter."""
 
     def at(name: str, place: int, otherwise: Any) -> Any:
@@ -150,7 +150,7 @@ def as_genome(given: Mapping[str, Any], space: NetworkSpace) -> Genome:
         Dense(at("fc_nodes", i, None), at("fc_activations", i, "relu"))
         for i in range(_count(given, "num_fc_layers", "fc_nodes"))
     ]
-    genome = Genome(
+    genome = NetworkGenome(
         tuple(conv),
         tuple(dense),
         given.get("normalization", "batch"),

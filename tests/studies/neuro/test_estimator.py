@@ -23,7 +23,7 @@ from fanfold.errors import ConfigError
 from fanfold.ledger import Ledger
 from fanfold.studies.neuro.estimator import NeuroevolutionClassifier
 from fanfold.studies.neuro.export import Classifier
-from fanfold.studies.neuro.genome import Genome
+from fanfold.studies.neuro.genome import NetworkGenome
 
 DIGITS = load_digits()
 #: Small enough for a test, large enough to learn something.
@@ -61,7 +61,7 @@ def fitted(digits: tuple[Any, Any, Any, Any]) -> NeuroevolutionClassifier:
 def test_it_learns_images_far_better_than_guessing(fitted: Any, digits: tuple[Any, Any, Any, Any]) -> None:
     assert fitted.score(digits[1], digits[3]) > 0.8
     assert fitted.network_.shape.height == 8 and fitted.n_features_in_ == 64
-    assert isinstance(fitted.best_genome_, Genome) and fitted.best_genome_.conv
+    assert isinstance(fitted.best_genome_, NetworkGenome) and fitted.best_genome_.conv
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ from fanfold.studies.neuro.genome import (
     ACTIVATIONS,
     Conv,
     Dense,
-    Genome,
+    NetworkGenome,
     NetworkSpace,
     Shape,
     parameters,
@@ -37,7 +37,9 @@ WIDE = NetworkSpace(conv_layers=(0, 4), filters=(1, 9), kernels=(1, 3, 5, 7), de
 IMAGES, COLOURED, VECTORS = Shape(1, 8, 8, 10), Shape(3, 13, 9, 2), Shape(7, 1, 1, 3)
 
 
-def a_classifier(genome: Genome, shape: Shape, seed: int = 0, classes: tuple[str, ...] | None = None) -> Classifier:
+def a_classifier(
+    genome: NetworkGenome, shape: Shape, seed: int = 0, classes: tuple[str, ...] | None = None
+) -> Classifier:
     """A network as training leaves it: all its numbers, also the running statistics, are no longer the first ones."""
     rng = np.random.default_rng(seed)
     weights = initial(genome, shape, seed)
@@ -62,13 +64,13 @@ def expected(classifier: Classifier, images: Any) -> Any:
     return forward(classifier.genome, net, inputs).numpy()
 
 
-def genomes() -> list[tuple[Genome, Shape]]:
+def genomes() -> list[tuple[NetworkGenome, Shape]]:
     found = [
-        (Genome((Conv(4, 3, name),), (Dense(6, name),), norm, 0.2, "adam", 0.01), IMAGES)
+        (NetworkGenome((Conv(4, 3, name),), (Dense(6, name),), norm, 0.2, "adam", 0.01), IMAGES)
         for name, norm in zip(ACTIVATIONS, ("batch", "none") * 3)
     ]
     found += [(random_genome(WIDE, random.Random(seed)), (IMAGES, COLOURED, VECTORS)[seed % 3]) for seed in range(9)]
-    found.append((Genome((), (), "batch", 0.0, "sgd", 0.01), IMAGES))
+    found.append((NetworkGenome((), (), "batch", 0.0, "sgd", 0.01), IMAGES))
     return found
 
 
@@ -125,7 +127,7 @@ def test_scores_are_those_of_the_study_and_the_same_alone_and_among_others(seed:
 
 
 def test_more_images_than_are_scored_at_once_and_none_at_all() -> None:
-    classifier = a_classifier(Genome((), (Dense(3, "relu"),), "none", 0.0, "sgd", 0.01), VECTORS)
+    classifier = a_classifier(NetworkGenome((), (Dense(3, "relu"),), "none", 0.0, "sgd", 0.01), VECTORS)
     assert classifier.scores(some_images(VECTORS, 0)).shape == (0, 3)
     images = some_images(VECTORS, 1300)
     np.testing.assert_allclose(classifier.scores(images), expected(classifier, images), rtol=1e-4, atol=1e-4)
@@ -167,7 +169,7 @@ def test_a_class_may_have_any_name(names: list[str]) -> None:
 
 
 def test_dropout_is_in_the_module_where_it_is_trained_further(tmp_path: Path) -> None:
-    genome = Genome((), (Dense(64, "relu"),), "none", 0.5, "sgd", 0.01)
+    genome = NetworkGenome((), (Dense(64, "relu"),), "none", 0.5, "sgd", 0.01)
     a_classifier(genome, VECTORS).save(tmp_path)
     network, images = loaded(tmp_path).load(), torch.ones(1, 7, 1, 1)
     assert torch.equal(network(images), network(images))

@@ -16,14 +16,14 @@ pytest.importorskip("torch")
 import torch
 
 from fanfold.studies.neuro.data import Resident, from_arrays
-from fanfold.studies.neuro.genome import ACTIVATIONS, NORMS, OPTIMISERS, Conv, Dense, Genome, Shape
+from fanfold.studies.neuro.genome import ACTIVATIONS, NORMS, OPTIMISERS, Conv, Dense, NetworkGenome, Shape
 from fanfold.studies.neuro.network import dropout_base, dropout_bases
 from fanfold.studies.neuro.stacked_training import Together, train_fused
 from fanfold.studies.neuro.stacks import Stack, family
 from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, train, unpacked
 from fanfold.tensors import unpack
 
-GENOME = Genome((Conv(3, 3, "relu"), Conv(2, 3, "tanh")), (Dense(5, "relu"),), "batch", 0.3, "adam", 0.01)
+GENOME = NetworkGenome((Conv(3, 3, "relu"), Conv(2, 3, "tanh")), (Dense(5, "relu"),), "batch", 0.3, "adam", 0.01)
 TRAINING = TrainingSettings(batch=8, dtype="float64", max_batches=3)
 
 
@@ -64,7 +64,7 @@ def same(alone: list[TrainedNetwork], beside: list[TrainedNetwork]) -> None:
         assert {array.dtype for array in other.weights.values()} == {np.dtype(np.float32)}
 
 
-def stacked(genome: Genome, count: int = 3, epochs: int = 2) -> list[TrainingJob]:
+def stacked(genome: NetworkGenome, count: int = 3, epochs: int = 2) -> list[TrainingJob]:
     """Jobs of one family: rates of learning and of dropout differ, and seeds."""
     return [
         TrainingJob(

@@ -16,8 +16,8 @@ from fanfold.studies.neuro.genome import (
     KERNELS,
     Conv,
     Dense,
-    Genome,
     Individual,
+    NetworkGenome,
     NetworkSpace,
     Shape,
     layout,
@@ -36,10 +36,12 @@ SPACE = NetworkSpace(conv_layers=(0, 4), filters=(1, 9), kernels=KERNELS, dense_
 SHAPE = Shape(2, 9, 12, 3)
 seeds = st.integers(0, 2**32)
 shapes = st.builds(Shape, st.integers(1, 3), st.integers(1, 17), st.integers(1, 17), st.integers(1, 5))
-RELU = Genome((Conv(5, 3, "relu"), Conv(4, 3, "relu")), (Dense(7, "relu"), Dense(6, "relu")), "none", 0.2, "adam", 1e-3)
+RELU = NetworkGenome(
+    (Conv(5, 3, "relu"), Conv(4, 3, "relu")), (Dense(7, "relu"), Dense(6, "relu")), "none", 0.2, "adam", 1e-3
+)
 
 
-def trained(genome: Genome, shape: Shape, seed: int) -> dict[str, Any]:
+def trained(genome: NetworkGenome, shape: Shape, seed: int) -> dict[str, Any]:
     """Tensors as training might leave them: no norm is at rest, and no bias is zero."""
     rng = np.random.default_rng(seed)
     arrays = fresh(genome, shape, seed)
@@ -51,7 +53,7 @@ def trained(genome: Genome, shape: Shape, seed: int) -> dict[str, Any]:
     return arrays
 
 
-def computed(genome: Genome, arrays: Mapping[str, Any], shape: Shape, count: int = 6) -> Any:
+def computed(genome: NetworkGenome, arrays: Mapping[str, Any], shape: Shape, count: int = 6) -> Any:
     """What a network makes of a few images."""
     torch = pytest.importorskip("torch")
     from fanfold.studies.neuro import network
@@ -62,20 +64,20 @@ def computed(genome: Genome, arrays: Mapping[str, Any], shape: Shape, count: int
         return network.forward(genome, net, torch.from_numpy(images)).numpy()
 
 
-def distance(parent: Genome, child: Genome, shape: Shape = SHAPE, seed: int = 0) -> float:
+def distance(parent: NetworkGenome, child: NetworkGenome, shape: Shape = SHAPE, seed: int = 0) -> float:
     """How far the child is from computing what its parent does."""
     arrays = trained(parent, shape, seed)
     inherited = inherit(parent, arrays, child, shape, seed + 1)
     return float(np.abs(computed(parent, arrays, shape) - computed(child, inherited, shape)).max())
 
 
-def with_conv(genome: Genome, at: int, **changes: Any) -> Genome:
+def with_conv(genome: NetworkGenome, at: int, **changes: Any) -> NetworkGenome:
     conv = list(genome.conv)
     conv[at] = replace(conv[at], **changes)
     return replace(genome, conv=tuple(conv))
 
 
-def with_dense(genome: Genome, at: int, **changes: Any) -> Genome:
+def with_dense(genome: NetworkGenome, at: int, **changes: Any) -> NetworkGenome:
     dense = list(genome.dense)
     dense[at] = replace(dense[at], **changes)
     return replace(genome, dense=tuple(dense))
@@ -145,7 +147,7 @@ def test_a_layer_of_relu_that_is_doubled_hands_on_what_it_gets(seed: int) -> Non
     shape = Shape(2, 3, 3, 4)  # too small to be halved: a further halving could not be undone
     conv = [Conv(rng.randint(1, 6), rng.choice(KERNELS), "relu") for _ in range(rng.randint(1, 3))]
     dense = [Dense(rng.randint(1, 8), "relu") for _ in range(rng.randint(1, 3))]
-    parent = Genome(tuple(conv), tuple(dense), rng.choice(("batch", "none")), 0.0, "adam", 1e-3)
+    parent = NetworkGenome(tuple(conv), tuple(dense), rng.choice(("batch", "none")), 0.0, "adam", 1e-3)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(conv))
         conv.insert(at, conv[at])
@@ -254,7 +256,7 @@ def test_a_layer_that_handed_on_can_go_again(seed: int) -> None:
     shape = Shape(2, 3, 3, 4)
     conv = tuple(Conv(rng.randint(1, 6), 1, "relu") for _ in range(rng.randint(1, 3)))
     dense = tuple(Dense(rng.randint(1, 8), "relu") for _ in range(rng.randint(1, 3)))
-    parent = Genome(conv, dense, rng.choice(("batch", "none")), 0.0, "adam", 1e-3)
+    parent = NetworkGenome(conv, dense, rng.choice(("batch", "none")), 0.0, "adam", 1e-3)
     more = replace(
         parent, conv=(*conv, *conv[-1:] * rng.randint(0, 2)), dense=(*dense, *dense[-1:] * rng.randint(0, 2))
     )
@@ -270,7 +272,7 @@ def test_a_layer_that_goes_is_read_through_as_if_it_had_been_linear(norm: str) -
     shape = Shape(2, 3, 3, 4)
     conv = (Conv(3, 1, "relu"), Conv(5, 1, "relu"), Conv(4, 1, "relu"))
     dense = (Dense(6, "relu"), Dense(7, "relu"))
-    parent = Genome(conv, dense, norm, 0.0, "adam", 1e-3)
+    parent = NetworkGenome(conv, dense, norm, 0.0, "adam", 1e-3)
     arrays = {name: np.abs(array) for name, array in trained(parent, shape, 0).items()}
     arrays |= {name: -array for name, array in arrays.items() if name.endswith(".mean")}
     before = computed(parent, arrays, shape)
@@ -288,7 +290,7 @@ def test_a_layer_that_goes_is_read_through_as_if_it_had_been_linear(norm: str) -
 def test_a_map_of_another_size_is_read_by_the_weights_of_the_same_places() -> None:
     """A layer more halves the map; of equal numbers all over a map, the dense layer makes what it made."""
     shape = Shape(1, 8, 8, 3)
-    parent = Genome((Conv(3, 1, "relu"),), (Dense(5, "relu"),), "none", 0.0, "adam", 1e-3)
+    parent = NetworkGenome((Conv(3, 1, "relu"),), (Dense(5, "relu"),), "none", 0.0, "adam", 1e-3)
     child = replace(parent, conv=(Conv(3, 1, "relu"), Conv(3, 1, "relu")))
     arrays = trained(parent, shape, 0)
     inherited = inherit(parent, arrays, child, shape, 1)

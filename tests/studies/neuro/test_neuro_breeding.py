@@ -23,8 +23,8 @@ from fanfold.studies.neuro.genome import (
     KERNELS,
     Conv,
     Dense,
-    Genome,
     Individual,
+    NetworkGenome,
     NetworkSpace,
     individual_of,
     key,
@@ -48,8 +48,8 @@ from fanfold.types import Blob, Failed, Ok, Outcome, Result, Trial
 SPACE = NetworkSpace()
 WIDE = NetworkSpace(conv_layers=(0, 6), filters=(1, 64), kernels=KERNELS, dense_layers=(0, 5), nodes=(1, 300))
 POINT = NetworkSpace((1, 1), (8, 8), (3,), (1, 1), (9, 9), ("relu",), ("none",), (0.0, 0.0), ("sgd",), (0.1, 0.1))
-MOTHER = Genome((Conv(8, 3, "relu"), Conv(16, 5, "tanh")), (Dense(64, "relu"),), "batch", 0.1, "adam", 1e-3)
-FATHER = Genome((Conv(9, 5, "selu"),), (Dense(40, "tanh"), Dense(50, "selu")), "none", 0.3, "sgd", 2e-2)
+MOTHER = NetworkGenome((Conv(8, 3, "relu"), Conv(16, 5, "tanh")), (Dense(64, "relu"),), "batch", 0.1, "adam", 1e-3)
+FATHER = NetworkGenome((Conv(9, 5, "selu"),), (Dense(40, "tanh"), Dense(50, "selu")), "none", 0.3, "sgd", 2e-2)
 seeds = st.integers(0, 2**32)
 #: Bounds between the digits to which numbers are rounded, and whole ones.
 FINE = replace(WIDE, dropout=(0, 0.12345), learning_rates=(0.00123456, 1))
@@ -57,7 +57,7 @@ spaces = st.sampled_from((SPACE, WIDE, FINE, NetworkSpace.original()))
 
 
 def told(
-    genome: Genome,
+    genome: NetworkGenome,
     score: float | None = 0.5,
     number: int = 0,
     outcomes: Mapping[str, Outcome] | None = None,
@@ -65,7 +65,7 @@ def told(
     return Result(Trial(number, Individual(genome)), score, outcomes or {})
 
 
-def trained(genome: Genome, number: int, weights: bytes) -> Result[Any]:
+def trained(genome: NetworkGenome, number: int, weights: bytes) -> Result[Any]:
     return told(genome, 0.5, number, {"rung": Ok(0.5, {"accuracy": 0.5, "weights": Blob.of(weights)})})
 
 
@@ -112,7 +112,7 @@ def test_none_of_a_hundred_thousand_offspring_is_invalid() -> None:
 
 @given(spaces, seeds, st.floats(0, 1))
 def test_offspring_of_any_space_are_valid_and_follow_from_the_seed(space: NetworkSpace, seed: int, rate: float) -> None:
-    def bred() -> list[Genome]:
+    def bred() -> list[NetworkGenome]:
         rng = Random(seed)
         crossed = crossover(random_genome(space, rng), random_genome(space, rng), rng)
         return [crossed, mutate(crossed, space, rng, rate)[0], step(crossed, space, rng)[0]]

@@ -21,8 +21,8 @@ from fanfold.studies.neuro.genome import (
     OPTIMISERS,
     Conv,
     Dense,
-    Genome,
     Individual,
+    NetworkGenome,
     NetworkSpace,
     Shape,
     activation_bytes,
@@ -42,7 +42,7 @@ from fanfold.studies.neuro.genome import (
 from fanfold.types import Blob
 
 MNIST = Shape(1, 28, 28, 10)
-GENOME = Genome((Conv(16, 3, "relu"), Conv(32, 5, "tanh")), (Dense(128, "selu"),), "batch", 0.25, "adam", 1e-3)
+GENOME = NetworkGenome((Conv(16, 3, "relu"), Conv(32, 5, "tanh")), (Dense(128, "selu"),), "batch", 0.25, "adam", 1e-3)
 #: Spaces at the edges: a single genome, no layers at all, and those of every size.
 SPACES = (
     NetworkSpace(),
@@ -58,9 +58,9 @@ spaces = st.sampled_from(SPACES)
 seeds = st.integers(0, 2**32)
 
 
-def plain(filters: tuple[int, ...], kernels: tuple[int, ...], nodes: int, norm: str = "batch") -> Genome:
+def plain(filters: tuple[int, ...], kernels: tuple[int, ...], nodes: int, norm: str = "batch") -> NetworkGenome:
     conv = tuple(Conv(count, kernel, "relu") for count, kernel in zip(filters, kernels))
-    return Genome(conv, (Dense(nodes, "relu"),), norm, 0.0, "adam", 1e-3)
+    return NetworkGenome(conv, (Dense(nodes, "relu"),), norm, 0.0, "adam", 1e-3)
 
 
 TINY, SMALL, MEDIUM = plain((4, 8), (3, 3), 32), plain((16, 32), (3, 3), 128), plain((98, 83), (5, 3), 153)
@@ -69,7 +69,7 @@ TINY, SMALL, MEDIUM = plain((4, 8), (3, 3), 32), plain((16, 32), (3, 3), 128), p
 # -- building ---------------------------------------------------------------------------------------------------------
 
 
-def consistent(genome: Genome, shape: Shape) -> bool:
+def consistent(genome: NetworkGenome, shape: Shape) -> bool:
     """Whether each tensor reads exactly what the one before it gives, and no map is empty."""
     sizes = layout(genome, shape)
     inputs = shape.channels
@@ -242,7 +242,7 @@ names = st.sampled_from((*ACTIVATIONS, *NORMS, *OPTIMISERS)) | st.text(max_size=
 broken_conv = st.builds(Conv, numbers, numbers, names) | st.none() | st.integers()
 broken_dense = st.builds(Dense, numbers, names) | st.none()
 broken = st.builds(
-    Genome,
+    NetworkGenome,
     st.lists(broken_conv, max_size=14).map(tuple) | st.lists(broken_conv, max_size=3) | st.none() | st.text(max_size=3),
     st.lists(broken_dense, max_size=12).map(tuple) | st.integers(),
     names,
@@ -254,7 +254,9 @@ broken = st.builds(
 
 @pytest.mark.slow
 @given(broken, spaces, shapes)
-def test_whatever_is_broken_is_mended_once_and_for_all(genome: Genome, space: NetworkSpace, shape: Shape) -> None:
+def test_whatever_is_broken_is_mended_once_and_for_all(
+    genome: NetworkGenome, space: NetworkSpace, shape: Shape
+) -> None:
     mended = repair(genome, space)
     assert valid(mended, space) and repair(mended, space) == mended and consistent(mended, shape)
     assert valid(genome, space) == (not faults(genome, space))
@@ -263,7 +265,7 @@ def test_whatever_is_broken_is_mended_once_and_for_all(genome: Genome, space: Ne
 
 def test_mending_goes_to_the_nearest_and_leaves_the_rest() -> None:
     space = NetworkSpace()
-    odd = Genome(
+    odd = NetworkGenome(
         (Conv(999, 7, "relu"), Conv(-3, 4, "swish"), Conv(math.nan, 1, "tanh"), Conv(8, 3, "relu")),  # type: ignore[arg-type]
         (),
         "layer",
@@ -271,7 +273,7 @@ def test_mending_goes_to_the_nearest_and_leaves_the_rest() -> None:
         "sgd",
         math.nan,
     )
-    assert repair(odd, space) == Genome(
+    assert repair(odd, space) == NetworkGenome(
         (Conv(32, 5, "relu"), Conv(4, 3, "relu"), Conv(18, 3, "tanh")),
         (Dense(80, "relu"),),
         "batch",

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fanfold.studies.neuro import network
-from fanfold.studies.neuro.genome import ACTIVATIONS, OPTIMISERS, Conv, Dense, Genome, Shape, layout
+from fanfold.studies.neuro.genome import ACTIVATIONS, OPTIMISERS, Conv, Dense, NetworkGenome, Shape, layout
 from fanfold.studies.neuro.optimiser import FIRST, Flat, Moments, corrections, joined
 
 SHAPE = Shape(2, 9, 7, 4)
@@ -27,13 +27,15 @@ MODULES: dict[str, Any] = {
 }
 
 
-def genome(activation: str = "relu", norm: str = "batch", dropout: float = 0.0, optimiser: str = "adam") -> Genome:
+def genome(
+    activation: str = "relu", norm: str = "batch", dropout: float = 0.0, optimiser: str = "adam"
+) -> NetworkGenome:
     """Three convolutions, the last on a map that is too small to be halved."""
     convs = (Conv(5, 3, activation), Conv(6, 5, activation), Conv(3, 1, activation))
-    return Genome(convs, (Dense(8, activation), Dense(6, activation)), norm, dropout, optimiser, 0.01)
+    return NetworkGenome(convs, (Dense(8, activation), Dense(6, activation)), norm, dropout, optimiser, 0.01)
 
 
-def module(genome: Genome, shape: Shape, net: dict[str, Tensor]) -> nn.Sequential:
+def module(genome: NetworkGenome, shape: Shape, net: dict[str, Tensor]) -> nn.Sequential:
     """The same network as PyTorch's users write it, the pooling behind the activation."""
     layers: list[nn.Module] = []
     channels, side = shape.channels, min(shape.height, shape.width)
@@ -65,7 +67,7 @@ def module(genome: Genome, shape: Shape, net: dict[str, Tensor]) -> nn.Sequentia
     return nn.Sequential(*layers)
 
 
-def tensors(genome: Genome, shape: Shape = SHAPE, seed: int = 3) -> dict[str, Tensor]:
+def tensors(genome: NetworkGenome, shape: Shape = SHAPE, seed: int = 3) -> dict[str, Tensor]:
     return {name: torch.tensor(array).double() for name, array in network.initial(genome, shape, seed).items()}
 
 
@@ -101,7 +103,7 @@ def test_running_statistics_move_in_training_and_in_training_only() -> None:
 
 @pytest.mark.parametrize("shape", [Shape(1, 1, 1, 2), Shape(3, 2, 9, 5), Shape(1, 28, 28, 10), Shape(1, 1, 40, 3)])
 def test_a_network_is_built_for_images_of_any_size(shape: Shape) -> None:
-    for tested in (genome(), genome(norm="none"), Genome((), (), "none", 0.0, "sgd", 0.1)):
+    for tested in (genome(), genome(norm="none"), NetworkGenome((), (), "none", 0.0, "sgd", 0.1)):
         found = network.forward(tested, tensors(tested, shape), some_images(3, shape), [0, 0])
         assert found.shape == (3, shape.classes)
         assert torch.isfinite(found).all()
@@ -121,7 +123,7 @@ def test_nothing_is_dropped_where_nothing_is_learnt() -> None:
 
 @pytest.mark.parametrize("norm", ["batch", "none"])
 def test_first_weights_are_uniform_within_the_reach_of_their_layer(norm: str) -> None:
-    tested = Genome((Conv(32, 5, "relu"),), (Dense(64, "relu"),), norm, 0.0, "adam", 0.01)
+    tested = NetworkGenome((Conv(32, 5, "relu"),), (Dense(64, "relu"),), norm, 0.0, "adam", 0.01)
     shape = Shape(3, 16, 16, 10)
     found = network.initial(tested, shape, 1)
     assert {name: array.shape for name, array in found.items()} == dict(layout(tested, shape).tensors)

@@ -24,7 +24,7 @@ from fanfold.errors import ConfigError
 from fanfold.executors import make
 from fanfold.studies.neuro import network
 from fanfold.studies.neuro.data import Data, Resident, from_arrays, order, resident
-from fanfold.studies.neuro.genome import OPTIMISERS, Conv, Dense, Genome, NetworkSpace, random_genome
+from fanfold.studies.neuro.genome import OPTIMISERS, Conv, Dense, NetworkGenome, NetworkSpace, random_genome
 from fanfold.studies.neuro.training import (
     Session,
     TrainedNetwork,
@@ -45,7 +45,7 @@ from fanfold.studies.neuro.training import (
 )
 from fanfold.tensors import pack, unpack
 
-SMALL = Genome((Conv(4, 3, "relu"), Conv(6, 3, "tanh")), (Dense(16, "relu"),), "batch", 0.3, "adam", 0.01)
+SMALL = NetworkGenome((Conv(4, 3, "relu"), Conv(6, 3, "tanh")), (Dense(16, "relu"),), "batch", 0.3, "adam", 0.01)
 FAST = TrainingSettings(batch=16)
 
 
@@ -123,7 +123,7 @@ def test_a_state_says_all_that_a_progress_does() -> None:
 SPACE = NetworkSpace(filters=(3, 8), nodes=(8, 20))
 
 
-def _genomes(count: int) -> list[Genome]:
+def _genomes(count: int) -> list[NetworkGenome]:
     rng = random.Random(4)
     return [random_genome(SPACE, rng) for _ in range(count)]
 
@@ -205,7 +205,7 @@ PEERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_an_epoch_is_what_a_plain_training_loop_does(optimiser: str) -> None:
-    genome = Genome((Conv(4, 3, "relu"),), (Dense(16, "tanh"),), "batch", 0.0, optimiser, 0.003)
+    genome = NetworkGenome((Conv(4, 3, "relu"),), (Dense(16, "tanh"),), "batch", 0.0, optimiser, 0.003)
     found = train(
         TrainingJob(genome, 7, 1), resident(DATA, dtype="float64", seed=5), TrainingSettings(batch=16, dtype="float64")
     )
@@ -354,7 +354,7 @@ def test_a_training_that_stops_stays_stopped_and_in_rungs_stops_where_it_would()
 
 
 @pytest.mark.parametrize("genome", [SMALL, dataclasses.replace(SMALL, norm="none", optimiser="sgd")])
-def test_a_network_that_breaks_ends_early_without_an_exception(genome: Genome) -> None:
+def test_a_network_that_breaks_ends_early_without_an_exception(genome: NetworkGenome) -> None:
     wild = dataclasses.replace(genome, learning_rate=1e38)
     found = train(TrainingJob(wild, 1, 6), IMAGES, FAST)
     assert found.broken and not found.stopped and found.epochs < 6

@@ -18,7 +18,7 @@ from fanfold.errors import ConfigError
 from fanfold.events import Progress, RunStarted, RunStopped, TrialTold
 from fanfold.studies.workflow import tensorboard
 from fanfold.studies.workflow.collect import Collect, Collector
-from fanfold.studies.workflow.learner import Learner
+from fanfold.studies.workflow.learner import Learner, LearningPlan
 from fanfold.types import Blob, Result, Trial
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
@@ -115,7 +115,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_can_be_followed_while_it_learns(tmp_path: Path) -> None:
-    learner = Learner((4, 2), 40, per_update=20, block=10, held_out=10)
+    learner = Learner(LearningPlan((4, 2), 40, per_update=20, block=10, held_out=10))
     run = Study(learner, Collector("CartPole-v1"), seed=4).run(executor="inline", watch=tensorboard.live(tmp_path))
     learnt = [result.score for result in run.results() if result.candidate["learn"]]
     found = shown(tmp_path)["blocks/return"]

@@ -25,7 +25,7 @@ from fanfold.stop import MaxTrials
 from fanfold.studies.workflow import Ppo, WorkflowConfig, run_options, study
 from fanfold.studies.workflow import policy_conclusion as t
 from fanfold.studies.workflow.collect import Collect
-from fanfold.studies.workflow.learner import Learner
+from fanfold.studies.workflow.learner import Learner, LearningPlan
 from fanfold.tensors import about, unpack
 from fanfold.types import Blob, Failed, Result, Trial
 
@@ -170,7 +170,7 @@ def test_a_hung_environment_is_killed_by_its_timeout_and_its_episodes_are_played
 
 
 def begun(**more: Any) -> Learner:
-    learner = Learner((4, 2), 400, 100, 50, **more)
+    learner = Learner(LearningPlan((4, 2), 400, 100, 50, **more))
     learner.begin(3)
     return learner
 

@@ -6,13 +6,13 @@ cell is the network trained up to a rung.
 
 from fanfold.plugins import StudyPlugin
 from fanfold.studies.neuro.config import NeuroConfig
-from fanfold.studies.neuro.genome import Conv, Dense, Genome, Individual, NetworkSpace, Shape
+from fanfold.studies.neuro.genome import Conv, Dense, Individual, NetworkGenome, NetworkSpace, Shape
 from fanfold.studies.neuro.study import calibrate, run_options, study
 
 Config = NeuroConfig
 
-__all__ = ["Config", "Conv", "Dense", "Genome", "Individual", "NetworkSpace", "NeuroConfig", "Shape", "plugin"]
-__all__ += ["calibrate", "run_options", "study"]
+__all__ = ["Config", "Conv", "Dense", "Individual", "NetworkGenome", "NetworkSpace", "NeuroConfig", "Shape"]
+__all__ += ["calibrate", "plugin", "run_options", "study"]
 
 plugin = StudyPlugin(
     NeuroConfig,

@@ -21,7 +21,7 @@ from fanfold.studies.neuro.config import NeuroConfig
 from fanfold.studies.neuro.data import Data
 from fanfold.studies.neuro.evaluator import Examiner, Trainer
 from fanfold.studies.neuro.export import classifier
-from fanfold.studies.neuro.genome import Genome, Individual, individual_of
+from fanfold.studies.neuro.genome import Individual, NetworkGenome, individual_of
 from fanfold.studies.neuro.objectives import points_of
 from fanfold.studies.neuro.strategy import weights_of
 from fanfold.study import Study
@@ -84,7 +84,7 @@ class NeuroConclusion:
                     return rate(sum(said == label for said, label in pairs), len(pairs))
         return None
 
-    def _text(self, genome: Genome, figures: dict[str, Any]) -> str:
+    def _text(self, genome: NetworkGenome, figures: dict[str, Any]) -> str:
         text = f"{genomes.describe(genome)}\nValidation accuracy {figures['validation']:.4f}, by which it was chosen"
         if figures["test"] is None:
             return text + "; there is no test part."
@@ -94,7 +94,7 @@ class NeuroConclusion:
             f"{figures['test_images']} images, looked at once)."
         )
 
-    def _layers(self, genome: Genome) -> tuple[tuple[Any, ...], ...]:
+    def _layers(self, genome: NetworkGenome) -> tuple[tuple[Any, ...], ...]:
         sizes = genomes.layout(genome, self.data.shape)
         rows = []
         for i, conv in enumerate(genome.conv):

@@ -16,7 +16,7 @@ KEPT = 4
 Fork = Callable[[Sequence[Callable[[], None]]], None]
 
 
-class Step(Protocol):
+class Capturable(Protocol):
     """What is captured: all that a step reads or writes stays where it is."""
 
     images: torch.Tensor
@@ -33,7 +33,7 @@ def plainly(tasks: Sequence[Callable[[], None]]) -> None:
 class Captured:
     """A step as a CUDA graph, whose independent parts are on branches.  Called, it is replayed."""
 
-    def __init__(self, step: Step, branches: int) -> None:
+    def __init__(self, step: Capturable, branches: int) -> None:
         device = step.images.device
         self._main, *self._streams = _streams(device, branches)
         self._main.wait_stream(torch.cuda.current_stream(device))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
 from fanfold.files import write_files
-from fanfold.studies.neuro.genome import Genome, Shape, describe, layout, parameters
+from fanfold.studies.neuro.genome import NetworkGenome, Shape, describe, layout, parameters
 from fanfold.studies.neuro.morph import unpacked
 from fanfold.studies.neuro.strategy import weights_of
 from fanfold.tensors import Arrays, pack
@@ -54,7 +54,7 @@ class Classifier:
     `images` are always (n, channels, height, width) with the values of the data that it was trained on.
     """
 
-    genome: Genome
+    genome: NetworkGenome
     shape: Shape
     weights: Arrays
     mean: tuple[float, ...]
@@ -240,7 +240,7 @@ class Layer:
         return found
 
 
-def layers(genome: Genome, shape: Shape) -> list[Layer]:
+def layers(genome: NetworkGenome, shape: Shape) -> list[Layer]:
     """The layers of a network from its input to its output."""
     found: list[Layer] = []
     sizes = layout(genome, shape)

@@ -69,7 +69,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class Genome:
+class NetworkGenome:
     """A network and how it is trained.  A plain value that promises nothing: `valid` tells, and `repair` mends."""
 
     conv: tuple[Conv, ...]
@@ -84,7 +84,7 @@ class Genome:
 class Individual:
     """A candidate: a genome, and the weights of a parent where it is not to start from nothing."""
 
-    genome: Genome
+    genome: NetworkGenome
     inherited: Blob | None = None
 
 
@@ -149,7 +149,7 @@ class Layout:
         return math.prod(self.maps[-1])
 
 
-def layout(genome: Genome, shape: Shape) -> Layout:
+def layout(genome: NetworkGenome, shape: Shape) -> Layout:
     """The size of every map and of every tensor."""
     channels, height, width = shape.channels, shape.height, shape.width
     maps, pooled = [(channels, height, width)], []
@@ -173,13 +173,13 @@ def layout(genome: Genome, shape: Shape) -> Layout:
     return Layout(tuple(maps), tuple(pooled), tensors)
 
 
-def parameters(genome: Genome, shape: Shape) -> int:
+def parameters(genome: NetworkGenome, shape: Shape) -> int:
     """How many numbers are trained; running statistics are not."""
     tensors = layout(genome, shape).tensors.items()
     return sum(math.prod(size) for name, size in tensors if not name.endswith((".mean", ".var")))
 
 
-def operations(genome: Genome, shape: Shape) -> int:
+def operations(genome: NetworkGenome, shape: Shape) -> int:
     """Floating-point operations for one image, forward: two for each multiplication and addition of the layers.
 
     Training takes about three times as many.  What normalising, pooling and activating take is left out.
@@ -193,7 +193,7 @@ def operations(genome: Genome, shape: Shape) -> int:
     return total + sum(2 * math.prod(size) for size in dense)
 
 
-def activation_bytes(genome: Genome, shape: Shape) -> int:
+def activation_bytes(genome: NetworkGenome, shape: Shape) -> int:
     """Bytes that the forward pass of one image leaves for the backward one.
 
     Of a convolution: its output, that again normalised, what pooling leaves and where it was found, and what
@@ -208,7 +208,7 @@ def activation_bytes(genome: Genome, shape: Shape) -> int:
     return total + sum(dense.nodes * (13 if genome.dropout > 0 else 8) for dense in genome.dense) + 4 * shape.classes
 
 
-def memory(genome: Genome, shape: Shape, batch: int) -> int:
+def memory(genome: NetworkGenome, shape: Shape, batch: int) -> int:
     """An estimate of the bytes that training takes at its peak, without the data and the library's own workspace.
 
     Every trained number takes 16 bytes with Adam and AdamW, 12 with RMSprop and with SGD (which has momentum); to that
@@ -217,7 +217,7 @@ def memory(genome: Genome, shape: Shape, batch: int) -> int:
     return parameters(genome, shape) * _TRAINED[genome.optimiser] + batch * activation_bytes(genome, shape)
 
 
-def key(genome: Genome) -> str:
+def key(genome: NetworkGenome) -> str:
     """What a genome is, as a short text: equal for genomes that stand for the same training.
 
     Floats count to six digits; a dropout without dense layers and a norm without convolutions do nothing.
@@ -231,7 +231,7 @@ def key(genome: Genome) -> str:
     return digest(encode(plain, "a genome")).hex()
 
 
-def describe(genome: Genome) -> str:
+def describe(genome: NetworkGenome) -> str:
     """A genome in one line, as people write it: `conv 16x3 relu, batch norm, dense 128 tanh, adam 0.001`."""
     parts = [f"conv {conv.filters}x{conv.kernel} {conv.activation}" for conv in genome.conv]
     if genome.conv and genome.norm != "none":
@@ -247,17 +247,17 @@ def individual_of(value: Any) -> Individual:
     return value if isinstance(value, Individual) else _converted(value, Individual)
 
 
-def genome_of(value: Any) -> Genome:
+def genome_of(value: Any) -> NetworkGenome:
     """A genome, though it may have lost its type on the way through a ledger."""
-    return value if isinstance(value, Genome) else _converted(value, Genome)
+    return value if isinstance(value, NetworkGenome) else _converted(value, NetworkGenome)
 
 
 # ---------------------------------------------------------------- in and out of the space
 
 
-def random_genome(space: NetworkSpace, rng: Random) -> Genome:
+def random_genome(space: NetworkSpace, rng: Random) -> NetworkGenome:
     """Any genome of the space: counts of layers evenly, sizes and learning rates evenly on a logarithmic scale."""
-    genome = Genome(
+    genome = NetworkGenome(
         conv=tuple(random_conv(space, rng) for _ in range(rng.randint(*space.conv_layers))),
         dense=tuple(random_dense(space, rng) for _ in range(rng.randint(*space.dense_layers))),
         norm=rng.choice(space.norms),
@@ -281,7 +281,7 @@ def rounded(rate: float) -> float:
     return float(f"{rate:.3g}")
 
 
-def repair(genome: Genome, space: NetworkSpace) -> Genome:
+def repair(genome: NetworkGenome, space: NetworkSpace) -> NetworkGenome:
     """The genome of the space that is nearest, whatever was in the fields; one of the space comes back as it was.
 
     Numbers go to the nearest bound, and what is no number to the middle; unknown names become the first choice; layers
@@ -302,7 +302,7 @@ def repair(genome: Genome, space: NetworkSpace) -> Genome:
         )
         for layer in _layers(genome.dense, space.dense_layers)
     ]
-    return Genome(
+    return NetworkGenome(
         conv=tuple(conv),
         dense=tuple(dense),
         norm=_known(genome.norm, space.norms),
@@ -314,15 +314,15 @@ def repair(genome: Genome, space: NetworkSpace) -> Genome:
     )
 
 
-def faults(genome: Genome, space: NetworkSpace) -> list[str]:
+def faults(genome: NetworkGenome, space: NetworkSpace) -> list[str]:
     """What keeps a genome out of the space, each with what would fit."""
     mended = repair(genome, space)
     # By their text: True is no 1, and NaN not equal to itself.
-    pairs = [(each.name, getattr(genome, each.name), getattr(mended, each.name)) for each in fields(Genome)]
+    pairs = [(each.name, getattr(genome, each.name), getattr(mended, each.name)) for each in fields(NetworkGenome)]
     return [f"{name} is {was!r:.200}, near it is {now!r:.200}" for name, was, now in pairs if repr(was) != repr(now)]
 
 
-def valid(genome: Genome, space: NetworkSpace) -> bool:
+def valid(genome: NetworkGenome, space: NetworkSpace) -> bool:
     """Whether a genome is one of the space; then it can be built for images of any size."""
     mended = repair(genome, space)
     # Equality alone would take True for 1; that it goes first spares the others the encoding, which may be impossible.

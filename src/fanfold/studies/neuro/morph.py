@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fanfold.encoding import decode, encode
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro.genome import Conv, Dense, Genome, Individual, Shape, genome_of, layout
+from fanfold.studies.neuro.genome import Conv, Dense, Individual, NetworkGenome, Shape, genome_of, layout
 from fanfold.tensors import Arrays, about, pack, unpack
 
 #: Of batch normalisation, as the network has it.
@@ -35,7 +35,7 @@ _Source: TypeAlias = NDArray[np.int64]
 
 
 def inherit(
-    parent: Genome, arrays: Mapping[str, _Floats], child: Genome, shape: Shape, rng_seed: int
+    parent: NetworkGenome, arrays: Mapping[str, _Floats], child: NetworkGenome, shape: Shape, rng_seed: int
 ) -> dict[str, _Floats]:
     """The tensors of the child to start from, given those of its trained parent, on images of the same shape.
 
@@ -60,12 +60,12 @@ def heir(individual: Individual, shape: Shape, rng_seed: int) -> Arrays | None:
     return inherit(parent, arrays, individual.genome, shape, rng_seed)
 
 
-def packed(genome: Genome, arrays: Mapping[str, _Floats]) -> bytes:
+def packed(genome: NetworkGenome, arrays: Mapping[str, _Floats]) -> bytes:
     """Trained tensors as bytes that also say whose they are, for a child to inherit."""
     return pack(arrays, {"genome": encode(genome, "a genome")})
 
 
-def unpacked(data: bytes) -> tuple[Genome, Arrays]:
+def unpacked(data: bytes) -> tuple[NetworkGenome, Arrays]:
     """What `packed` was given."""
     text = about(data).get("genome")
     if text is None:
@@ -76,7 +76,7 @@ def unpacked(data: bytes) -> tuple[Genome, Arrays]:
         raise ConfigError(f"these weights are said to be of no genome: {text!r:.80} ({error})") from error
 
 
-def fresh(genome: Genome, shape: Shape, seed: int) -> Arrays:
+def fresh(genome: NetworkGenome, shape: Shape, seed: int) -> Arrays:
     """The tensors of a network that has seen nothing, the same on every machine: uniform, by the number of inputs."""
     rng = np.random.default_rng(seed)
     found: Arrays = {}
@@ -100,9 +100,9 @@ class _Growth:
 
     def __init__(
         self,
-        parent: Genome,
+        parent: NetworkGenome,
         arrays: Mapping[str, _Floats],
-        child: Genome,
+        child: NetworkGenome,
         shape: Shape,
         start: Mapping[str, _Floats],
         seed: int,
@@ -272,7 +272,7 @@ def _aligned_dense(old: Sequence[Dense], new: Sequence[Dense]) -> dict[int, int]
     return pairs
 
 
-def _stack(genome: Genome) -> list[str]:
+def _stack(genome: NetworkGenome) -> list[str]:
     return [*(f"dense.{j}" for j in range(len(genome.dense))), "out"]
 
 
@@ -286,7 +286,7 @@ def _kept(old: int, new: int, importance: _Floats, rng: np.random.Generator) -> 
 # ---------------------------------------------------------------- numbers
 
 
-def _normed(genome: Genome, arrays: Mapping[str, _Floats], norm: str) -> Mapping[str, _Floats]:
+def _normed(genome: NetworkGenome, arrays: Mapping[str, _Floats], norm: str) -> Mapping[str, _Floats]:
     """Tensors that evaluate to the same with another norm: scale and shift become weight and bias, or bias a shift."""
     if norm == genome.norm:
         return arrays

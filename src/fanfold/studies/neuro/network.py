@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fanfold.studies.neuro.genome import POOLED, Genome
+from fanfold.studies.neuro.genome import POOLED, NetworkGenome
 from fanfold.studies.neuro.morph import fresh
 
 #: Of batch normalisation.
@@ -35,7 +35,7 @@ initial = fresh
 
 
 def forward(
-    genome: Genome, net: Mapping[str, Tensor], images: Tensor, bases: Sequence[int | Tensor] | None = None
+    genome: NetworkGenome, net: Mapping[str, Tensor], images: Tensor, bases: Sequence[int | Tensor] | None = None
 ) -> Tensor:
     """The scores of the classes.  With `bases`, one for each dense layer, the network is being trained."""
     x, training = images, bases is not None

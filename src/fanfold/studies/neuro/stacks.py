@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fanfold.studies.neuro.genome import POOLED, Genome, Shape, layout, operations
+from fanfold.studies.neuro.genome import POOLED, NetworkGenome, Shape, layout, operations
 from fanfold.studies.neuro.network import EPSILON, MOMENTUM, activate, drawn, places, rarity, trained
 from fanfold.studies.neuro.optimiser import Flat, Moments, gap
 from fanfold.tensors import Arrays
@@ -24,7 +24,7 @@ R = TypeVar("R")
 _THREADS = 8
 
 
-def family(genome: Genome, shape: Shape) -> str:
+def family(genome: NetworkGenome, shape: Shape) -> str:
     """What networks must share to be stacked: everything but their numbers, the learning rate and the share dropped."""
     conv = " ".join(f"{conv.filters}x{conv.kernel} {conv.activation}" for conv in genome.conv)
     dense = " ".join(f"{dense.nodes} {dense.activation}" for dense in genome.dense)
@@ -32,7 +32,7 @@ def family(genome: Genome, shape: Shape) -> str:
     return " | ".join((images, conv, genome.norm, dense, "dropout" * _drops(genome), genome.optimiser))
 
 
-def _drops(genome: Genome) -> bool:
+def _drops(genome: NetworkGenome) -> bool:
     return genome.dropout > 0 and bool(genome.dense)
 
 
@@ -42,7 +42,7 @@ class Stack:
     The channels of maps are (network, channel), which convolutions in groups keep apart.
     """
 
-    def __init__(self, genome: Genome, shape: Shape, count: int) -> None:
+    def __init__(self, genome: NetworkGenome, shape: Shape, count: int) -> None:
         self.genome, self.shape, self.count = genome, shape, count
         self.key, self.cost = (family(genome, shape), count), count * operations(genome, shape)
         sizes = layout(genome, shape).tensors
@@ -208,7 +208,7 @@ class Dropout:
             for each in stacked
         ]
 
-    def put(self, genomes: Sequence[Sequence[Genome]]) -> None:
+    def put(self, genomes: Sequence[Sequence[NetworkGenome]]) -> None:
         found = [rarity(genome.dropout) for genome, _ in self.columns(genomes)]
         if not found:
             return

@@ -14,8 +14,8 @@ from fanfold.strategies.breeding import Bred, Pick
 from fanfold.studies.neuro.genome import (
     Conv,
     Dense,
-    Genome,
     Individual,
+    NetworkGenome,
     NetworkSpace,
     individual_of,
     key,
@@ -37,60 +37,60 @@ _Layer = TypeVar("_Layer")
 _Choice = TypeVar("_Choice")
 _Number = TypeVar("_Number", int, float)
 #: A way to change a genome: given the layer it is about (0 where it is about the whole), the space, and randomness.
-Change: TypeAlias = Callable[[Genome, int, NetworkSpace, Random], Genome]
+Change: TypeAlias = Callable[[NetworkGenome, int, NetworkSpace, Random], NetworkGenome]
 
 
 # ---------------------------------------------------------------- single changes
 
 
-def _filters(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
+def _filters(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
     layer = genome.conv[at]
     return _with_conv(genome, at, replace(layer, filters=_resized(layer.filters, space.filters, rng)))
 
 
-def _kernel(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
+def _kernel(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
     layer = genome.conv[at]
     return _with_conv(genome, at, replace(layer, kernel=_other(layer.kernel, space.kernels, rng)))
 
 
-def _conv_activation(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
+def _conv_activation(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
     layer = genome.conv[at]
     return _with_conv(genome, at, replace(layer, activation=_other(layer.activation, space.activations, rng)))
 
 
-def _nodes(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
+def _nodes(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
     layer = genome.dense[at]
     return _with_dense(genome, at, replace(layer, nodes=_resized(layer.nodes, space.nodes, rng)))
 
 
-def _dense_activation(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
+def _dense_activation(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
     layer = genome.dense[at]
     return _with_dense(genome, at, replace(layer, activation=_other(layer.activation, space.activations, rng)))
 
 
-def _norm(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
+def _norm(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
     return replace(genome, norm=_other(genome.norm, space.norms, rng))
 
 
-def _dropout(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
+def _dropout(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
     moved = round(rng.gauss(genome.dropout, _DROPOUT), 3)
     return replace(genome, dropout=float(_within(moved, space.dropout)))
 
 
-def _optimiser(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
+def _optimiser(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
     return replace(genome, optimiser=_other(genome.optimiser, space.optimisers, rng))
 
 
-def _learning_rate(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
+def _learning_rate(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
     moved = rounded(genome.learning_rate * math.exp(rng.gauss(0.0, _RATE)))
     return replace(genome, learning_rate=float(_within(moved, space.learning_rates)))
 
 
-def _conv_layers(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
+def _conv_layers(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
     return replace(genome, conv=_restacked(genome.conv, space.conv_layers, random_conv(space, rng), rng))
 
 
-def _dense_layers(genome: Genome, at: int, space: NetworkSpace, rng: Random) -> Genome:
+def _dense_layers(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
     return replace(genome, dense=_restacked(genome.dense, space.dense_layers, random_dense(space, rng), rng))
 
 
@@ -111,13 +111,13 @@ CHANGES: dict[str, tuple[str, Change]] = {
 }
 
 
-def _genes(genome: Genome) -> list[tuple[str, int]]:
+def _genes(genome: NetworkGenome) -> list[tuple[str, int]]:
     """What can be changed: the name of the change, and the layer."""
     counts = {"conv": len(genome.conv), "dense": len(genome.dense), "": 1}
     return [(name, at) for name, (about, _) in CHANGES.items() for at in range(counts[about])]
 
 
-def _changed(genome: Genome, gene: tuple[str, int], space: NetworkSpace, rng: Random) -> Genome:
+def _changed(genome: NetworkGenome, gene: tuple[str, int], space: NetworkSpace, rng: Random) -> NetworkGenome:
     name, at = gene
     return CHANGES[name][1](genome, at, space, rng)
 
@@ -125,7 +125,7 @@ def _changed(genome: Genome, gene: tuple[str, int], space: NetworkSpace, rng: Ra
 # ---------------------------------------------------------------- genomes from genomes
 
 
-def mutate(genome: Genome, space: NetworkSpace, rng: Random, rate: float) -> tuple[Genome, list[str]]:
+def mutate(genome: NetworkGenome, space: NetworkSpace, rng: Random, rate: float) -> tuple[NetworkGenome, list[str]]:
     """A genome of the space with each gene changed with probability `rate`, and the names of the changes, if any."""
     names: dict[str, None] = {}
     for gene in [gene for gene in _genes(genome) if rng.random() < rate]:
@@ -135,7 +135,7 @@ def mutate(genome: Genome, space: NetworkSpace, rng: Random, rate: float) -> tup
     return genome, list(names)
 
 
-def step(genome: Genome, space: NetworkSpace, rng: Random) -> tuple[Genome, list[str]]:
+def step(genome: NetworkGenome, space: NetworkSpace, rng: Random) -> tuple[NetworkGenome, list[str]]:
     """A genome of the space with one gene changed, and the name of the change; none where there is no other genome."""
     genes = _genes(genome)
     for gene in rng.sample(genes, len(genes)):
@@ -145,13 +145,13 @@ def step(genome: Genome, space: NetworkSpace, rng: Random) -> tuple[Genome, list
     return genome, []
 
 
-def crossover(mother: Genome, father: Genome, rng: Random) -> Genome:
+def crossover(mother: NetworkGenome, father: NetworkGenome, rng: Random) -> NetworkGenome:
     """Each layer from either parent, convolutions aligned from the images on and dense layers from the classes back.
 
     What one stack has more than the other is inherited as a whole, or not.  The optimiser comes with its learning rate.
     """
     trained = rng.choice((mother, father))
-    return Genome(
+    return NetworkGenome(
         conv=_crossed(mother.conv, father.conv, rng),
         dense=_crossed(mother.dense[::-1], father.dense[::-1], rng)[::-1],
         norm=rng.choice((mother.norm, father.norm)),
@@ -161,7 +161,7 @@ def crossover(mother: Genome, father: Genome, rng: Random) -> Genome:
     )
 
 
-def sibling(genome: Genome, space: NetworkSpace, rng: Random, young: bool = False) -> Genome:
+def sibling(genome: NetworkGenome, space: NetworkSpace, rng: Random, young: bool = False) -> NetworkGenome:
     """The same network, trained with another learning rate and dropout: any where nothing is known yet, else near."""
     low, high = map(math.log, space.learning_rates)
     step = rng.gauss(0.0, _RATE)
@@ -172,7 +172,7 @@ def sibling(genome: Genome, space: NetworkSpace, rng: Random, young: bool = Fals
     return repair(replace(genome, learning_rate=rounded(rate), dropout=dropout), space)
 
 
-def shared(one: Genome, other: Genome) -> int:
+def shared(one: NetworkGenome, other: NetworkGenome) -> int:
     """How many layers two genomes have in common, aligned as in `crossover`."""
     conv = sum(mine == theirs for mine, theirs in zip(one.conv, other.conv))
     return conv + sum(mine == theirs for mine, theirs in zip(one.dense[::-1], other.dense[::-1]))
@@ -298,7 +298,9 @@ class NeuroBreeder:
     def _rate(self, rate: float) -> float:
         return rate if self._spread is None else self._spread.rate(rate, self._scores.values())
 
-    def _made(self, genome: Genome, parents: tuple[_Told, ...], names: Iterable[str], rng: Random) -> Bred[Individual]:
+    def _made(
+        self, genome: NetworkGenome, parents: tuple[_Told, ...], names: Iterable[str], rng: Random
+    ) -> Bred[Individual]:
         """The candidate, changed until it is new."""
         by = dict.fromkeys(names)
         for _ in range(_ATTEMPTS):
@@ -325,18 +327,18 @@ def weights_of(result: Result[Any]) -> Blob | None:
     return None
 
 
-def _genome(result: _Told) -> Genome:
+def _genome(result: _Told) -> NetworkGenome:
     return individual_of(result.candidate).genome
 
 
 # ---------------------------------------------------------------- layers and numbers
 
 
-def _with_conv(genome: Genome, at: int, layer: Conv) -> Genome:
+def _with_conv(genome: NetworkGenome, at: int, layer: Conv) -> NetworkGenome:
     return replace(genome, conv=(*genome.conv[:at], layer, *genome.conv[at + 1 :]))
 
 
-def _with_dense(genome: Genome, at: int, layer: Dense) -> Genome:
+def _with_dense(genome: NetworkGenome, at: int, layer: Dense) -> NetworkGenome:
     return replace(genome, dense=(*genome.dense[:at], layer, *genome.dense[at + 1 :]))
 
 

@@ -20,7 +20,7 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro import network
 from fanfold.studies.neuro.data import DTYPES, Images, Resident
-from fanfold.studies.neuro.genome import Genome, Shape, layout
+from fanfold.studies.neuro.genome import NetworkGenome, Shape, layout
 from fanfold.studies.neuro.optimiser import FIRST, SECOND, Flat, Moments, corrections
 from fanfold.tensors import Arrays, pack, unpack
 
@@ -59,7 +59,7 @@ class TrainingJob:
     `Resident`.
     """
 
-    genome: Genome
+    genome: NetworkGenome
     seed: int
     epochs: int
     state: bytes | None = None
@@ -285,19 +285,19 @@ def train(job: TrainingJob, resident: Resident, training: TrainingSettings) -> T
 
 
 @torch.no_grad()
-def scored(genome: Genome, net: Mapping[str, Tensor], images: Tensor) -> Tensor:
+def scored(genome: NetworkGenome, net: Mapping[str, Tensor], images: Tensor) -> Tensor:
     """The scores of the classes for images as networks see them; nothing is learnt or dropped out."""
     return torch.cat([network.forward(genome, net, some) for some in torch.split(images, SCORED)])
 
 
-def predict(genome: Genome, weights: Arrays, images: Tensor) -> NDArray[Any]:
+def predict(genome: NetworkGenome, weights: Arrays, images: Tensor) -> NDArray[Any]:
     """The chances of the classes, (images, classes), for images as `data.prepared` makes them."""
     net = {name: torch.tensor(array, device=images.device, dtype=images.dtype) for name, array in weights.items()}
     found: NDArray[Any] = scored(genome, net, images).softmax(-1).cpu().numpy()
     return found
 
 
-def correct(genome: Genome, weights: Arrays, images: Images, resident: Resident) -> list[bool]:
+def correct(genome: NetworkGenome, weights: Arrays, images: Images, resident: Resident) -> list[bool]:
     """Which of the images get the right class."""
     seen, kind = resident.prepared(images.pixels), DTYPES[resident.dtype]
     net = {name: torch.tensor(array, device=resident.device, dtype=kind) for name, array in weights.items()}
@@ -306,7 +306,7 @@ def correct(genome: Genome, weights: Arrays, images: Images, resident: Resident)
     return found
 
 
-def evaluate(genome: Genome, weights: Arrays, images: Images, resident: Resident) -> float:
+def evaluate(genome: NetworkGenome, weights: Arrays, images: Images, resident: Resident) -> float:
     """The share of images that get the right class."""
     if not len(images):
         raise ConfigError("there are no images to evaluate a network on: give the data a test part")

@@ -13,7 +13,7 @@ from fanfold.identity import formerly
 from fanfold.stats import Interval
 from fanfold.studies.workflow.collect import Collect, Collector, context_of, sizes
 from fanfold.studies.workflow.compliance import Compliance, Stopping, measure
-from fanfold.studies.workflow.learner import Learner
+from fanfold.studies.workflow.learner import Learner, LearningPlan
 from fanfold.studies.workflow.orders import Workflow, show
 from fanfold.studies.workflow.ppo import Ppo
 from fanfold.tensors import Arrays, pack, unpack
@@ -107,16 +107,9 @@ class WorkflowTrainer:
     def _learner(self, candidate: Train, seed: int) -> Learner:
         """The policy that a training begins with, ready to learn."""
         inherited = candidate.inherited
-        learner = Learner(
-            sizes(self.collector.env, candidate.workflow),
-            candidate.episodes,
-            self.per_update,
-            self.per_update,
-            1,
-            self.ppo,
-            candidate.workflow,
-            begun=0.0 if inherited is None else self.settled,
-        )
+        size, begun = sizes(self.collector.env, candidate.workflow), 0.0 if inherited is None else self.settled
+        every, order = self.per_update, candidate.workflow
+        learner = Learner(LearningPlan(size, candidate.episodes, every, every, 1, self.ppo, order, begun=begun))
         learner.begin(derive_seed(seed, "learn"))
         if inherited is not None:
             arrays = unpack(inherited.read())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,47 +22,50 @@ TRIES = 3
 _LEARN, _POLICIES = -1, 4
 
 
+@dataclass(frozen=True)
+class LearningPlan:
+    """How long a policy learns, and in which portions.
+
+    `sizes` are the numbers of inputs and of actions.  Up to `window` blocks of at most `block` episodes are under way;
+    the policy learns after every `per_update` of all `total` episodes.  With `synchronous`, no block is asked for that
+    an update under way would make stale.  Step sizes fall from where `begun` says (0: at the beginning of learning) to
+    the end, where each of four policies plays the same `held_out` episodes.
+    """
+
+    sizes: tuple[int, int]
+    total: int
+    per_update: int = 500
+    block: int = 125
+    window: int = 4
+    ppo: Ppo = field(default_factory=Ppo)
+    workflow: tuple[str, ...] | None = None
+    synchronous: bool = False
+    held_out: int = 1024
+    begun: float = 0.0
+
+    @property
+    def most(self) -> int:
+        """Episodes of the largest block."""
+        return min(self.block, self.per_update)
+
+
 class Learner(Strategy[Collect]):
     """PPO as ask and tell.
 
-    A block is asked with the newest policy there is; up to `window` blocks are under way, so what is learnt from may be
-    that much older, which the ratio to the policy that played corrects.  After `per_update` episodes were told, the
-    policy learns from them.  With `synchronous`, no block is asked for that an update under way would make stale.  At
-    the end the last policy and the averaged one, sampled and greedy, are asked to play the same `held_out` episodes.
-    A block that fails is asked for again, by the policy of that moment.  Step sizes fall from where `begun` says (0: at
-    the beginning of learning) to the end.
+    A block is asked for with the newest policy; what is learnt from may be a window older, which the ratio to the
+    policy that played corrects.  At the end the last policy and the averaged one, sampled and greedy, are asked to play
+    held-out episodes.  A block that fails is asked for again, by the policy of that moment.
     """
 
     candidate_type = Collect
 
-    def __init__(
-        self,
-        sizes: tuple[int, int],
-        total: int,
-        per_update: int = 500,
-        block: int = 125,
-        window: int = 4,
-        settings: Ppo | None = None,
-        workflow: tuple[str, ...] | None = None,
-        synchronous: bool = False,
-        held_out: int = 1024,
-        begun: float = 0.0,
-    ) -> None:
-        self.sizes = sizes
-        self.total = total
-        self.per_update = per_update
-        self.block = min(block, per_update)
-        self.window = window
-        self.settings = settings or Ppo()
-        self.workflow = workflow
-        self.synchronous = synchronous
-        self.held_out = held_out
-        self.begun = begun
+    def __init__(self, plan: LearningPlan) -> None:
+        self.plan, self.window = plan, plan.window
 
     def begin(self, seed: int) -> None:
         super().begin(seed)
         self.seed = seed
-        self.weights = ppo.initial(*self.sizes, self.settings.hidden, derive_seed(seed, "weights"))
+        self.weights = ppo.initial(*self.plan.sizes, self.plan.ppo.hidden, derive_seed(seed, "weights"))
         self.slow = self.weights
         self.adam = Adam()
         self.pending: list[bytes] = []
@@ -92,30 +96,30 @@ class Learner(Strategy[Collect]):
     def _following(self) -> Collect | None:
         if self.again:
             return self._block(*self.again.pop(0))
-        if self.asked < self.total:
-            limit = self.total
-            if self.synchronous:
-                limit = min(limit, (self.version + 1) * self.per_update)
-            count = min(self.block, limit - self.asked)
+        if self.asked < self.plan.total:
+            limit = self.plan.total
+            if self.plan.synchronous:
+                limit = min(limit, (self.version + 1) * self.plan.per_update)
+            count = min(self.plan.most, limit - self.asked)
             if count < 1:
                 return None
             self.asked += count
             return self._block(_LEARN, self.asked - count, count)
-        if self.told < self.total:
+        if self.told < self.plan.total:
             return None
-        policy, piece = divmod(self.chosen, -(-self.held_out // self.block))
+        policy, piece = divmod(self.chosen, -(-self.plan.held_out // self.plan.most))
         if policy == _POLICIES:
             return None
         self.chosen += 1
-        first = piece * self.block
-        return self._block(policy, first, min(self.block, self.held_out - first))
+        first = piece * self.plan.most
+        return self._block(policy, first, min(self.plan.most, self.plan.held_out - first))
 
     def _block(self, policy: int, first: int, count: int, attempt: int = 0) -> Collect:
         """Episodes to learn from, or held-out ones for one of the policies that training ended with."""
         if policy == _LEARN:
-            return Collect(self.version, self.blob, first, count, self.workflow, attempt=attempt)
+            return Collect(self.version, self.blob, first, count, self.plan.workflow, attempt=attempt)
         weights = Blob.of(pack(self.slow)) if policy >= 2 else self.blob
-        return Collect(self.version, weights, first, count, self.workflow, bool(policy % 2), False, attempt)
+        return Collect(self.version, weights, first, count, self.plan.workflow, bool(policy % 2), False, attempt)
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
@@ -130,7 +134,7 @@ class Learner(Strategy[Collect]):
         self.pending.append(_experience(outcome))
         self.told += block.episodes
         self.fresh += block.episodes
-        if self.fresh >= self.per_update or self.told == self.total:
+        if self.fresh >= self.plan.per_update or self.told == self.plan.total:
             self._learn()
 
     def _failed(self, block: Collect, outcome: Failed) -> None:
@@ -144,14 +148,14 @@ class Learner(Strategy[Collect]):
         self.again.append((policy, block.first_episode, block.episodes, block.attempt + 1))
 
     def _learn(self) -> None:
-        context = context_of(self.workflow)
+        context = context_of(self.plan.workflow)
         experience = ppo.merge([self._folded(data, context) for data in self.pending])
         seed = derive_seed(self.seed, "update", self.version)
-        progress = self.begun + (1.0 - self.begun) * (self.told / self.total)
-        self.weights, _ = ppo.update(self.weights, self.adam, experience, self.settings, progress, seed, context)
+        progress = self.plan.begun + (1.0 - self.plan.begun) * (self.told / self.plan.total)
+        self.weights, _ = ppo.update(self.weights, self.adam, experience, self.plan.ppo, progress, seed, context)
         self.version += 1
         # At first there is nothing worth remembering, so the average starts short.
-        keep = min(self.settings.averaging, self.version / (self.version + 10))
+        keep = min(self.plan.ppo.averaging, self.version / (self.version + 10))
         self.slow = ppo.averaged(self.slow, self.weights, keep)
         self.pending, self.fresh = [], 0
         self._publish()
@@ -160,7 +164,7 @@ class Learner(Strategy[Collect]):
         steps = read(data)
         if isinstance(steps, Experience):
             return steps
-        settings = self.settings
+        settings = self.plan.ppo
         return folded(steps, self.weights, settings.discount, settings.trace, context, correct=True)
 
     # -- snapshots ---------------------------------------------------------------------------------------------------

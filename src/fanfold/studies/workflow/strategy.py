@@ -74,27 +74,26 @@ class WorkflowSearch(Strategy[Train]):
         self.chooser.begin(seed)
         self.left = self.total
         self._visits: dict[Workflow, int] = {}
-        self._arms: dict[tuple[Workflow, int], Arm] = {}
         #: The best policies, by what is left of their workflows without the types that do not count.
         self._trained: dict[Workflow, TrainedPolicy] = {}
         #: Which policies each of these has begun with.
         self._given: set[tuple[Workflow, str]] = set()
-        self._origins: dict[tuple[Workflow, int], dict[str, Any]] = {}
+        #: Of every training: the arm the chooser named, if it did, and what was believed and inherited.
+        self._chosen: dict[tuple[Workflow, int], tuple[Arm | None, dict[str, Any]]] = {}
 
     def ask(self, n: int) -> Sequence[Train]:
         asked: list[Train] = []
         while len(asked) < n and self.left >= self.least:
             leader = self._leader()
             if leader is not None:
-                asked.append(replace(self._train(leader.workflow, leader, {"finale": True}, self.left), thorough=True))
+                last = self._train((leader.workflow, -1), leader, {"finale": True}, self.left)
+                asked.append(replace(last, thorough=True))
                 continue
             arms = self.chooser.ask(1)
             if not arms:
                 break
-            workflow = arms[0][0]
-            self._arms[workflow, self._visits.get(workflow, 0)] = arms[0]
             believed = self.chooser.origin(arms[0]) or {}
-            asked.append(self._train(workflow, self._nearest(workflow), believed, min(self.most, self.left)))
+            asked.append(self._train(arms[0], self._nearest(arms[0][0]), believed, min(self.most, self.left)))
         return asked
 
     def _leader(self) -> TrainedPolicy | None:
@@ -104,18 +103,18 @@ class WorkflowSearch(Strategy[Train]):
         compliant = [each for each in self._trained.values() if each.merit[0]]
         return max(compliant, key=lambda each: each.merit, default=None)
 
-    def _train(
-        self, workflow: Workflow, parent: TrainedPolicy | None, believed: Mapping[str, Any], budget: int
-    ) -> Train:
+    def _train(self, arm: Arm, parent: TrainedPolicy | None, believed: Mapping[str, Any], budget: int) -> Train:
+        workflow, number = arm
         visit = self._visits.get(workflow, 0)
         self._visits[workflow] = visit + 1
         self.left -= budget
+        inherited: dict[str, Any] = {}
+        if parent is not None:
+            apart = kendall(workflow, parent.workflow, self.ignore)
+            inherited = {"parent": show(parent.workflow), "parent_visit": parent.visit, "distance": apart}
+        self._chosen[workflow, visit] = (None if number < 0 else arm), {**believed, **inherited}
         if parent is None:
-            self._origins[workflow, visit] = dict(believed)
             return Train(workflow, visit, budget)
-        apart = kendall(workflow, parent.workflow, self.ignore)
-        inherited = {"parent": show(parent.workflow), "parent_visit": parent.visit, "distance": apart}
-        self._origins[workflow, visit] = {**believed, **inherited}
         return Train(workflow, visit, budget, parent.workflow, parent.agent)
 
     def _nearest(self, workflow: Workflow) -> TrainedPolicy | None:
@@ -133,7 +132,7 @@ class WorkflowSearch(Strategy[Train]):
 
     def origin(self, candidate: Train) -> Any:
         """What was believed of the workflow when it was chosen, and whose policy it began with."""
-        return self._origins.get((candidate.workflow, candidate.visit))
+        return self._chosen.get((candidate.workflow, candidate.visit), (None, None))[1]
 
     def tell(self, result: Result[Train]) -> None:
         told = result.candidate
@@ -141,7 +140,7 @@ class WorkflowSearch(Strategy[Train]):
         if data is not None:
             self.left += told.episodes - data["episodes"]
             self._keep(told, result.score or 0.0, data)
-        arm = self._arms.get((told.workflow, told.visit))
+        arm, _ = self._chosen.get((told.workflow, told.visit), (None, None))
         if arm is not None:  # chosen by the chooser
             self.chooser.tell(replace(result, trial=Trial(result.number, arm)))  # type: ignore[arg-type]
 

@@ -11,7 +11,7 @@ from fanfold.studies.workflow.compliance import Stopping, reachable
 from fanfold.studies.workflow.conclusion import SearchConclusion, trained
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.evaluator import Train, WorkflowTrainer
-from fanfold.studies.workflow.learner import Learner
+from fanfold.studies.workflow.learner import Learner, LearningPlan
 from fanfold.studies.workflow.orders import NAMED, UNITS, orders, parse
 from fanfold.studies.workflow.policy_conclusion import PolicyConclusion, played
 from fanfold.studies.workflow.strategy import Arm, Shuffled, WorkflowSearch, given, gp_ucb
@@ -25,7 +25,7 @@ def study(config: WorkflowConfig) -> Study[Any]:
 
 def _one_policy(config: WorkflowConfig) -> Study[Collect]:
     workflow = None if config.workflow is None else parse(config.workflow)
-    learner = Learner(
+    plan = LearningPlan(
         sizes(config.env, workflow),
         config.total_episodes,
         config.per_update,
@@ -37,7 +37,7 @@ def _one_policy(config: WorkflowConfig) -> Study[Collect]:
         -(-config.scored_on // 4),
     )
     return Study(
-        learner,
+        Learner(plan),
         config.collector,
         seed=config.seed,
         timeout=config.timeout,
@@ -51,7 +51,7 @@ def _one_policy(config: WorkflowConfig) -> Study[Collect]:
             config.seed,
             config.results,
             config.scored_on,
-            learner.block,
+            plan.most,
             config.timeout,
         ),
     )
