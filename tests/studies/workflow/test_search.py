@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from fanfold.running import Run
 from fanfold.stats import Interval
 from fanfold.studies.workflow import WorkflowConfig, baselines, ppo, study
-from fanfold.studies.workflow import conclusion as f
+from fanfold.studies.workflow import trainings as f
 from fanfold.studies.workflow.cage2.policy import PolicyTable
 from fanfold.studies.workflow.cage2.rollout import rollout
 from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, Cage2Game

@@ -23,7 +23,7 @@ from fanfold.errors import ConfigError
 from fanfold.running import Run
 from fanfold.stop import MaxTrials
 from fanfold.studies.workflow import Ppo, WorkflowConfig, run_options, study
-from fanfold.studies.workflow import policy_conclusion as t
+from fanfold.studies.workflow import trainings as t
 from fanfold.studies.workflow.collect import Collect
 from fanfold.studies.workflow.learner import Learner, LearningPlan
 from fanfold.tensors import about, unpack

@@ -14,6 +14,7 @@ from fanfold.plugins import StudyPlugin
 from fanfold.studies.workflow.commands import commands
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.ppo import Ppo
+from fanfold.studies.workflow.shown import presentation
 from fanfold.studies.workflow.study import run_options, study
 
 Config = WorkflowConfig
@@ -26,4 +27,5 @@ plugin = StudyPlugin(
     run_options,
     commands=commands,
     packages=("numpy", "numba", "gymnasium"),
+    shown=presentation,
 )

@@ -69,21 +69,22 @@ def cases(episodes: int, size: int = 1024) -> list[Case]:
 def judged(result: Result[Any]) -> dict[str, Any]:
     """What a policy did on all cases, with intervals."""
     blocks: list[Mapping[str, Any]] = [each.data for each in result.outcomes.values() if isinstance(each, Ok)]
-    returns = stats.mean(_joined(block["returns"] for block in blocks))
-    found: dict[str, Any] = {
-        "return": returns.estimate,
-        "return_interval": [returns.low, returns.high],
-        "fresh_episodes": returns.n,
-    }
+    figures = returned(blocks)
     for name, definition in (("compliance", "effective"), ("contested", "contested")):
-        pairs = [pair for block in blocks for pair in zip(*block[definition])]
-        rate = stats.clustered_rate(dict(enumerate(pairs)))
-        found |= {name: rate.estimate, f"{name}_interval": [rate.low, rate.high]}
-    return found | {"original": stats.mean(_joined(block["original"] for block in blocks)).estimate}
+        figures |= rated(name, (pair for block in blocks for pair in zip(*block[definition])))
+    return figures | {"original": stats.mean(each for block in blocks for each in block["original"]).estimate}
 
 
-def _joined(parts: Iterable[Iterable[float]]) -> list[float]:
-    return [each for part in parts for each in part]
+def returned(blocks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The mean return of blocks of episodes, with its interval."""
+    mean = stats.mean(each for block in blocks for each in block["returns"])
+    return {"return": mean.estimate, "return_interval": [mean.low, mean.high], "fresh_episodes": mean.n}
+
+
+def rated(name: str, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:
+    """The share of fixes that kept to the order, of (kept, made) by episode, with its interval."""
+    rate = stats.clustered_rate(dict(enumerate(pairs)))
+    return {name: rate.estimate, f"{name}_interval": [rate.low, rate.high]}
 
 
 def anything(keys: Array) -> Array:

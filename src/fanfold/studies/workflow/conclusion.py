@@ -1,189 +1,157 @@
-"""What a search over workflows comes to: the best that complies, scored afresh, what is believed of all, and files."""
+"""What a run comes to: its best policy scored on fresh episodes, what is believed of all workflows, and files."""
 
 from __future__ import annotations
 
-import csv
-import io
-import math
+import dataclasses
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
+from fanfold.errors import ConfigError
+from fanfold.files import write_files
 from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
 from fanfold.strategies.gp_ucb import Belief
-from fanfold.studies.workflow import tensorboard
-from fanfold.studies.workflow.baselines import Play, Watch, cases, judged
-from fanfold.studies.workflow.cage2.rules import Cage2Game
+from fanfold.studies.workflow import logs, shown, tensorboard
+from fanfold.studies.workflow.baselines import Play, Watch, cases, judged, rated, returned
+from fanfold.studies.workflow.collect import Collect
+from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.evaluator import MOMENTS
-from fanfold.studies.workflow.orders import NAMED, Workflow, checked, orders, show
-from fanfold.studies.workflow.policy_conclusion import COLUMNS, cpu_seconds, settled, timed, write
-from fanfold.studies.workflow.strategy import gp_ucb, observed, report
+from fanfold.studies.workflow.orders import orders, show
+from fanfold.studies.workflow.strategy import gp_ucb
+from fanfold.studies.workflow.trainings import EndPolicy, FinishedTraining, Update, curve, ending, trainings
 from fanfold.study import Study
-from fanfold.summary import Curve, Section, Summary
+from fanfold.summary import Section, Summary
 from fanfold.tensors import pack, unpack
-from fanfold.types import Ok, Result, Trial
-
-#: The columns of the two logs, as the documented system had them.
-TRAINING = COLUMNS[:12]
-SAMPLING = ("Iteration", "Workflow", "UCB_Score", "Reward", "Final_Compliance", "Episodes_Trained", "GP_Updated")
-#: How many rows of a long table are shown.
-ROWS = 30
+from fanfold.types import Case, Ok, Result, Trial
 
 
-@dataclass(frozen=True, slots=True)
-class FinishedTraining:
-    """A finished training as the ledger has it."""
-
-    number: int
-    workflow: Workflow
-    visit: int
-    score: float
-    data: Mapping[str, Any]
-    origin: Mapping[str, Any]
-    seconds: float = 0.0
-
-    @property
-    def rate(self) -> float:
-        return observed(self.data, self.score).constraint or 0.0
-
-    def standing(self, threshold: float) -> tuple[int, float]:
-        """Surely compliant before probably compliant before neither; of these the best, or the most compliant."""
-        sure = self.data["compliance_interval"][0] >= threshold
-        likely = self.rate >= threshold
-        return int(sure) + int(likely), self.score if likely else self.rate
-
-
-def trained(result: Result[Any]) -> str:
-    """A training in a few words."""
-    data = report(result)
-    if data is None or result.score is None:
-        return "a training that failed"
-    rate = "-" if data["compliance"] is None else f"{data['compliance']:.2f}"
-    return (
-        f"{show(result.candidate.workflow)}: return {result.score:.2f}, compliance {rate}, {data['episodes']} episodes"
-    )
-
-
-def trainings(results: Iterable[Result[Any]], seconds: Mapping[int, float]) -> list[FinishedTraining]:
-    """The trainings of a run in the order of telling, without those that failed."""
-    found = []
-    for result in results:
-        data, candidate = report(result), result.candidate
-        if data is not None and result.score is not None:
-            order, origin = checked(candidate["workflow"]), result.trial.origin or {}
-            took = seconds.get(result.number, 0.0)
-            found.append(FinishedTraining(result.number, order, candidate["visit"], result.score, data, origin, took))
-    return found
+def cpu_seconds() -> float:
+    """What this process and those it has waited for have used so far."""
+    return sum(os.times()[:4])
 
 
 @dataclass(frozen=True)
-class SearchConclusion:
-    """Scores the best compliant workflow and two heuristics on the same fresh episodes, and writes agents and logs."""
+class _Conclusion:
+    """What both conclusions know: the study's config, and when this process began and what it had used."""
 
-    game: Cage2Game
-    settings: Mapping[str, Any]
-    threshold: float
-    ignore: tuple[str, ...] = ()
-    seed: int = 0
-    results: str | None = None
-    fresh: int = 4096
+    config: WorkflowConfig
     began: float = field(default_factory=time.time)
     used: float = field(default_factory=cpu_seconds)
 
     @property
     def fingerprint(self) -> dict[str, Any]:
         """Without when this process began, which is no change."""
-        return settled(self)
+        return {"config": self.config}
+
+    def rehearsed(self) -> Self:
+        """The same without a folder: a rehearsal keeps nothing."""
+        return replace(self, config=replace(self.config, results=None))
+
+    def write(self, run: Run[Any], files: Mapping[str, bytes], curves: logs.Curves, what: str) -> tuple[str, Section]:
+        """Write files into the run's folder, each whole or not at all, and say what is there."""
+        folder = Path(self.config.results or "") / run.id
+        settings = msgspec.json.format(msgspec.json.encode(dataclasses.asdict(self.config)))
+        try:
+            write_files(folder, {**files, "experiment_config.json": settings})
+        except OSError as error:
+            raise ConfigError(f"results={str(folder.parent)!r} cannot be written: {error}") from error
+        return str(folder), Section("Files", f"{folder}: {what.format(tensorboard.noted(folder, curves))}")
+
+
+def _times(run: Run[Any]) -> tuple[dict[int, float], dict[int, float]]:
+    """Of every trial, how many seconds its evaluation took, and when it began."""
+    rows = list(run.view.times())
+    return {trial: seconds for trial, _, _, seconds in rows}, {trial: started for trial, _, started, _ in rows}
+
+
+def _speed(episodes: int, cpu: float) -> dict[str, Any]:
+    rate = round(episodes / cpu, 1) if episodes and cpu > 0 else None
+    return {"cpu_seconds": round(cpu, 3), "episodes_per_cpu_second": rate}
+
+
+# ---------------------------------------------------------------- a search over workflows
+
+
+@dataclass(frozen=True)
+class SearchConclusion(_Conclusion):
+    """Scores the best compliant workflow and two heuristics on the same fresh episodes, and writes agents and logs."""
+
+    ignore: tuple[str, ...] = ()
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
-        cpu, times = cpu_seconds() - self.used, timed(run)
-        told = trainings(run.results(), {trial: seconds for trial, (seconds, _) in times.items()})
+        cpu, (seconds, started) = cpu_seconds() - self.used, _times(run)
+        told, threshold = trainings(run.results(), seconds), self.config.compliance_threshold
         if not told:
             return Summary({"trainings": 0}, (Section("Best workflow", "No training has finished."),))
         # What an earlier process learnt from is not on this one's account.
-        here = sum(each.data["episodes"] for each in told if times[each.number][1] >= self.began)
+        recent = sum(each.data["episodes"] for each in told if started[each.number] >= self.began)
+        best = max(told, key=lambda each: each.standing(threshold))
+        scores = await self._scores(best, go)
+        reference, whose = best_known(run, told, threshold)
+        course, beliefs = regrets(told, threshold, reference), believed(told, threshold, self.ignore)
         figures: dict[str, Any] = {
             "trainings": len(told),
             "episodes": sum(each.data["episodes"] for each in told),
             "held_out_episodes": sum(each.data["held_out_episodes"] for each in told),
-            "cpu_seconds": round(cpu, 3),
-            "episodes_per_cpu_second": round(here / cpu, 1) if here and cpu > 0 else None,
+            **_speed(recent, cpu),
             "stopped": dict(sorted(Counter(each.data["stopped"] for each in told).items())),
+            **scores[0],
+            "workflow": show(best.workflow),
+            "trial": best.number,
+            "complies": best.standing(threshold)[0] > 0,
+            "policy": best.data["policy"],
+            "rivals": dict(zip(("greedy", "random"), scores[1:])),
+            "regret": course,
+            "best_known": reference,
+            "best_known_of": whose,
+            "beliefs": [
+                [show(each.arm[0]), round(each.mean, 4), round(each.deviation, 4), round(each.feasible, 4)]
+                for each in beliefs
+            ],
         }
-        best = max(told, key=lambda each: each.standing(self.threshold))
+        sections = [
+            shown.best_workflow(figures, threshold),
+            shown.side_by_side(scores),
+            shown.ranked_trainings(told, threshold),
+            shown.belief_table(beliefs, told, self.ignore),
+            shown.regret_table(course, reference, whose),
+            shown.endings(told),
+            shown.family(told),
+        ]
+        if self.config.results is not None:
+            what = "logs, experiment_config.json, {}, and an agent of every training"
+            figures["folder"], files = self.write(run, _files(told), logs.search_curves(told, threshold), what)
+            sections.append(files)
+        return Summary(figures, tuple(sections))
+
+    async def _scores(self, best: FinishedTraining, go: Go) -> list[dict[str, Any]]:
+        """What the best policy, a greedy heuristic and chance do on the same fresh episodes."""
         players = [
             Play("agent", best.workflow, best.data["agent"], best.data["greedy"]),
             Play("greedy", best.workflow),
             Play("random", best.workflow),
         ]
-        fresh = Study(Sweep(players), Watch(self.game), cases(self.fresh), seed=self.seed, name="fresh")
-        scores = [judged(each) for each in (await go("fresh", fresh)).results()]
-        complies = best.standing(self.threshold)[0] > 0
-        figures |= scores[0] | {"workflow": show(best.workflow), "trial": best.number, "complies": complies}
-        figures["policy"] = best.data["policy"]
-        figures["rivals"] = dict(zip(("greedy", "random"), scores[1:]))
-        reference, whose = best_known(run, told, self.threshold)
-        course = regrets(told, self.threshold, reference)
-        beliefs = believed(told, self.threshold, self.ignore)
-        figures |= {"regret": course, "best_known": reference, "best_known_of": whose}
-        figures["beliefs"] = [
-            [show(each.arm[0]), round(each.mean, 4), round(each.deviation, 4), round(each.feasible, 4)]
-            for each in beliefs
-        ]
-        sections = [
-            first(figures, self.threshold),
-            side_by_side(scores),
-            table(told, self.threshold),
-            belief_table(beliefs, told, self.ignore),
-            regret_table(course, reference, whose),
-            endings(told),
-            family(told),
-        ]
-        if self.results is not None:
-            place = write(Path(self.results) / run.id, self._files(told))
-            tensorboard.write(place, curves(told, self.threshold))
-            figures["folder"] = str(place)
-            text = f"{place}: logs, experiment_config.json, curves for TensorBoard, and an agent of every training"
-            sections.append(Section("Files", text))
-        return Summary(figures, tuple(sections))
-
-    def _files(self, told: Sequence[FinishedTraining]) -> dict[str, bytes]:
-        files = {
-            "training_log.csv": training_log(told).encode(),
-            "gp_sampling_log.csv": sampling_log(told).encode(),
-            "experiment_config.json": msgspec.json.format(msgspec.json.encode(self.settings)),
-        }
-        for each in told:
-            arrays = unpack(each.data["agent"].read())
-            weights = {name: array for name, array in arrays.items() if not name.startswith(MOMENTS)}
-            about = {"workflow": show(each.workflow), "greedy": str(each.data["greedy"]).lower(), "env": "cage2"}
-            about |= {"return": f"{each.score}", "compliance": f"{each.data['compliance']}"}
-            files[f"workflow_{each.number}_agent.safetensors"] = pack(weights, about)
-        return files
+        fresh = cases(self.config.scored_on)
+        study = Study(Sweep(players), Watch(self.config.game), fresh, seed=self.config.seed, name="fresh")
+        return [judged(each) for each in (await go("fresh", study)).results()]
 
 
-# ---------------------------------------------------------------- what follows from the trainings
-
-
-def curves(told: Sequence[FinishedTraining], threshold: float) -> dict[str, list[tuple[int, float]]]:
-    """What is drawn over the episodes learnt from: every training's end, and the best compliant one so far."""
-    found: dict[str, list[tuple[int, float]]] = {"training/return": [], "training/compliance": [], "best/return": []}
-    episodes, best = 0, -math.inf
+def _files(told: Sequence[FinishedTraining]) -> dict[str, bytes]:
+    files = {"training_log.csv": logs.training_log(told), "gp_sampling_log.csv": logs.sampling_log(told)}
     for each in told:
-        episodes += each.data["episodes"]
-        found["training/return"].append((episodes, each.score))
-        found["training/compliance"].append((episodes, each.rate))
-        if each.rate >= threshold:
-            best = max(best, each.score)
-        if math.isfinite(best):
-            found["best/return"].append((episodes, best))
-    return found
+        arrays = unpack(each.data["agent"].read())
+        weights = {name: array for name, array in arrays.items() if not name.startswith(MOMENTS)}
+        about = {"workflow": show(each.workflow), "greedy": str(each.data["greedy"]).lower(), "env": "cage2"}
+        about |= {"return": f"{each.score}", "compliance": f"{each.data['compliance']}"}
+        files[f"workflow_{each.number}_agent.safetensors"] = pack(weights, about)
+    return files
 
 
 def believed(told: Sequence[FinishedTraining], threshold: float, ignore: Sequence[str]) -> list[Belief[Any]]:
@@ -206,9 +174,9 @@ def best_known(run: Run[Any], told: Sequence[FinishedTraining], threshold: float
         if not alike or other.id == mine.id or other.trials < len(orders()):
             continue
         theirs = trainings(run.ledger.results(other.id), {})
-        found = _best(theirs, threshold) if len({each.workflow for each in theirs}) == len(orders()) else None
-        if found is not None and (best is None or found > best):
-            best, whose = found, other.name
+        score = _best(theirs, threshold) if len({each.workflow for each in theirs}) == len(orders()) else None
+        if score is not None and (best is None or score > best):
+            best, whose = score, other.name
     return best, whose
 
 
@@ -229,146 +197,62 @@ def regrets(told: Sequence[FinishedTraining], threshold: float, reference: float
     return rows
 
 
-# ---------------------------------------------------------------- for people
+# ---------------------------------------------------------------- one policy
 
 
-def _share(value: float | None) -> str:
-    return "none" if value is None else f"{value:.3f}"
+@dataclass(frozen=True)
+class PolicyConclusion(_Conclusion):
+    """Picks the policy that did best on held-out episodes, scores it on fresh ones, and writes agent and log."""
 
+    #: Episodes of the largest block.
+    block: int = 256
 
-def first(figures: Mapping[str, Any], threshold: float) -> Section:
-    low, high = figures["return_interval"]
-    text = f"{figures['workflow']} (training {figures['trial']}, its {figures['policy']} policy)"
-    if not figures["complies"]:
-        text = f"No training reached a compliance of {threshold:g}. The nearest to it: {text}"
-    if figures["return"] is None:
-        return Section("Best workflow", f"{text}. None of the fresh episodes could be played.")
-    share, (least, most) = figures["compliance"], figures["compliance_interval"]
-    text += (
-        f": mean return {figures['return']:.2f} (95 % interval {low:.2f} to {high:.2f}), compliance {_share(share)} "
-        f"({least:.3f} to {most:.3f}) over {figures['fresh_episodes']} fresh episodes. {figures['trainings']} "
-        f"trainings learnt from {figures['episodes']:,} episodes and were looked at on "
-        f"{figures['held_out_episodes']:,} others."
-    )
-    if figures["episodes_per_cpu_second"] is not None:
-        text += f" {figures['episodes_per_cpu_second']:,.0f} episodes per CPU-second, all of it counted."
-    return Section("Best workflow", text)
-
-
-def side_by_side(scores: Sequence[Mapping[str, Any]]) -> Section:
-    names = ("trained", "greedy: mends the most urgent it sees", "random actions")
-    columns = ("policy", "return", "low", "high", "compliance", "contested", "as the original counts")
-    rows = tuple(
-        (name, each["return"], *each["return_interval"], each["compliance"], each["contested"], each["original"])
-        for name, each in zip(names, scores)
-    )
-    return Section("The same fresh episodes, with the same workflow", "", columns, rows)
-
-
-def table(told: Sequence[FinishedTraining], threshold: float) -> Section:
-    ranked = sorted(told, key=lambda each: each.standing(threshold), reverse=True)
-    names = {order: name for name, order in NAMED.items()}
-    columns = ("workflow", "visit", "return", "compliance", "low", "contested", "episodes", "compliant at", "then")
-    rows = tuple(
-        (
-            f"{show(each.workflow)}{f' ({names[each.workflow]})' if each.workflow in names else ''}",
-            each.visit,
-            each.score,
-            each.data["compliance"],
-            each.data["compliance_interval"][0],
-            each.data["contested"],
-            each.data["episodes"],
-            each.data["compliant_at"],
-            each.data["compliant_return"],
+    async def __call__(self, run: Run[Any], go: Go) -> Summary:
+        cpu, (seconds, started) = cpu_seconds() - self.used, _times(run)
+        updates = curve(run.results(), self.config.per_update, self.config.total_episodes, seconds)
+        # What an earlier process played is not on this one's account.
+        recent = sum(
+            result.candidate["episodes"]
+            for result in run.results()
+            if result.score is not None and result.candidate["learn"] and started[result.number] >= self.began
         )
-        for each in ranked[:ROWS]
-    )
-    more = f" The best {ROWS} of {len(told)}." if len(told) > ROWS else ""
-    text = f"On held-out episodes. `then` is the return when compliance was first shown.{more}"
-    return Section("Trainings", text, columns, rows)
+        episodes = sum(update.episodes for update in updates)
+        figures: dict[str, Any] = {"updates": len(updates), "episodes": episodes, **_speed(recent, cpu)}
+        sections = [shown.learning(updates)]
+        policies = ending(run.results())
+        if policies:
+            best = max(policies, key=lambda policy: policy.mean)
+            fresh = (await go("fresh", self._fresh(best))).results()
+            blocks = [each.data for result in fresh for each in result.outcomes.values() if isinstance(each, Ok)]
+            figures |= returned(blocks) | {"policy": best.name}
+            if blocks and "fixes" in blocks[0]:
+                pairs = (pair for block in blocks for pair in zip(block["kept"], block["fixes"]))
+                figures |= rated("compliance", pairs)
+            sections.insert(0, shown.final_policy(figures, policies))
+            if self.config.results is not None:
+                what = "agent, training_log.csv, experiment_config.json, {}"
+                files = self._files(best.candidate, updates, figures)
+                figures["folder"], section = self.write(run, files, logs.policy_curves(updates), what)
+                sections.append(section)
+        return Summary(figures, tuple(sections))
 
-
-def belief_table(beliefs: Sequence[Belief[Any]], told: Sequence[FinishedTraining], ignore: Sequence[str]) -> Section:
-    """Workflows that ask for the same fixes have one row."""
-
-    def bare(workflow: Workflow) -> str:
-        return show([unit for unit in workflow if unit not in ignore]) or "any"
-
-    visits = Counter(bare(each.workflow) for each in told)
-    alike = Counter(bare(each.arm[0]) for each in beliefs)
-    one_each = {bare(each.arm[0]): each for each in beliefs}
-    columns = ("workflow", "orders", "mean return", "deviation", "probably compliant", "trainings")
-    rows = tuple(
-        (name, alike[name], each.mean, each.deviation, each.feasible, visits[name]) for name, each in one_each.items()
-    )
-    text = f"Red can hold no machine of {' or '.join(ignore)}: their places do not matter." if ignore else ""
-    return Section("Beliefs", text, columns, rows[:ROWS])
-
-
-def regret_table(course: Sequence[Sequence[Any]], reference: float | None, whose: str) -> Section:
-    if reference is None:
-        return Section("Regret", "No policy was compliant, so there is nothing to compare with.")
-    every = max(1, len(course) // 20)
-    rows = tuple(
-        (number, *row) for number, row in enumerate(course, 1) if number % every == 0 or number in (1, len(course))
-    )
-    columns = ("trainings", "episodes", "best compliant return", "behind the best known")
-    behind = tuple((float(row[0]), float(row[2])) for row in course if row[2] is not None)
-    text = f"The best known is {reference:.2f}, of run {whose}."
-    return Section("Regret", text, columns, rows, (Curve("behind the best known", behind),), "episodes learnt from")
-
-
-def endings(told: Sequence[FinishedTraining]) -> Section:
-    meaning = {
-        "compliant": "complied, and its return no longer improved",
-        "patience": "did not comply, and its compliance no longer improved",
-        "budget": "its episodes were used up",
-    }
-    counts = Counter(each.data["stopped"] for each in told)
-    rows = tuple((reason, said, counts[reason]) for reason, said in meaning.items() if counts[reason])
-    return Section("Why trainings ended", "", ("reason", "meaning", "trainings"), rows)
-
-
-def family(told: Sequence[FinishedTraining]) -> Section:
-    columns = ("training", "workflow", "visit", "began with", "its visit", "distance")
-    rows = tuple(
-        (each.number, show(each.workflow), each.visit)
-        + tuple(each.origin.get(name) for name in ("parent", "parent_visit", "distance"))
-        for each in told[: 4 * ROWS]
-    )
-    return Section("Inheritance", "", columns, rows)
-
-
-# ---------------------------------------------------------------- logs
-
-
-def training_log(told: Sequence[FinishedTraining]) -> str:
-    """Every update of every training.  How long an update took is not known, so its training's time is shared out."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(TRAINING)
-    total = 0
-    for each in told:
-        for number, (episodes, reward, bonus, fixes, kept) in enumerate(each.data["curve"], 1):
-            total += int(episodes)
-            share = f"{kept / fixes:.6g}" if fixes else ""
-            took = each.seconds * episodes / each.data["episodes"]
-            rewards = [f"{value:.6g}" for value in (reward, bonus, reward + bonus)]
-            rest = [share, f"{fixes / episodes:.6g}", f"{took:.4g}", ""]
-            rows.writerow([each.number, show(each.workflow), number, int(episodes), total, *rewards, *rest])
-    return text.getvalue()
-
-
-def sampling_log(told: Sequence[FinishedTraining]) -> str:
-    """Every choice, with the bound it was made by and what came of it."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(SAMPLING)
-    for number, each in enumerate(told, 1):
-        bound = each.origin.get("bound")
-        said = "" if bound is None else f"{bound:.6g}"
-        rate = "" if each.data["compliance"] is None else f"{each.data['compliance']:.6g}"
-        rows.writerow(
-            [number, show(each.workflow), said, f"{each.score:.6g}", rate, each.data["episodes"], bound is not None]
+    def _fresh(self, policy: EndPolicy) -> Study[Collect]:
+        """The policy on as many fresh blocks as it takes, none larger than those of training."""
+        config, episodes = self.config, self.config.scored_on
+        size = min(self.block, episodes)
+        candidate = replace(msgspec.convert(policy.candidate, Collect), first_episode=0, episodes=size, attempt=0)
+        return Study(
+            Sweep([candidate]),
+            config.collector,
+            [Case(f"fresh-{first // size}", episodes - first) for first in range(0, episodes, size)],
+            seed=config.seed,
+            failed_score=0.0,
+            timeout=config.timeout,
+            retries=2,
+            name="fresh",
         )
-    return text.getvalue()
+
+    def _files(self, chosen: Mapping[str, Any], updates: list[Update], figures: Mapping[str, Any]) -> dict[str, bytes]:
+        about = {"greedy": str(chosen["greedy"]).lower(), "env": self.config.env, "return": f"{figures['return']}"}
+        agent = pack(unpack(chosen["weights"].read()), about)
+        return {"agent.safetensors": agent, "training_log.csv": logs.policy_log(updates, chosen["workflow"])}

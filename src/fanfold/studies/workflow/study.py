@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from fanfold.strategy import Strategy
 from fanfold.studies.workflow.collect import Collect, sizes
 from fanfold.studies.workflow.compliance import Stopping, reachable
-from fanfold.studies.workflow.conclusion import SearchConclusion, trained
+from fanfold.studies.workflow.conclusion import PolicyConclusion, SearchConclusion
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.evaluator import Train, WorkflowTrainer
 from fanfold.studies.workflow.learner import Learner, LearningPlan
 from fanfold.studies.workflow.orders import NAMED, UNITS, orders, parse
-from fanfold.studies.workflow.policy_conclusion import PolicyConclusion, played
+from fanfold.studies.workflow.shown import played, trained
 from fanfold.studies.workflow.strategy import Arm, Shuffled, WorkflowSearch, given, gp_ucb
 from fanfold.study import Study
 
@@ -43,17 +42,7 @@ def _one_policy(config: WorkflowConfig) -> Study[Collect]:
         timeout=config.timeout,
         name="workflow",
         shown=played,
-        conclude=PolicyConclusion(
-            config.collector,
-            dataclasses.asdict(config),
-            config.total_episodes,
-            config.per_update,
-            config.seed,
-            config.results,
-            config.scored_on,
-            plan.most,
-            config.timeout,
-        ),
+        conclude=PolicyConclusion(config, block=plan.most),
     )
 
 
@@ -71,7 +60,7 @@ def _many_workflows(config: WorkflowConfig) -> Study[Train]:
         finale=config.finale if config.mode == "search" and not config.exhaustive else 0.0,
         window=config.window,
     )
-    apprentice = WorkflowTrainer(
+    trainer = WorkflowTrainer(
         config.collector,
         config.ppo,
         Stopping(threshold, patience=-(-config.patience_updates // config.look_updates)),
@@ -80,11 +69,14 @@ def _many_workflows(config: WorkflowConfig) -> Study[Train]:
         early=config.fixed_episodes_per_workflow is None,
         keep_optimiser=config.inherit_optimiser,
     )
-    findings = SearchConclusion(
-        config.game, dataclasses.asdict(config), threshold, ignore, config.seed, config.results, config.scored_on
-    )
     return Study(
-        search, apprentice, seed=config.seed, timeout=config.timeout, name="workflow", shown=trained, conclude=findings
+        search,
+        trainer,
+        seed=config.seed,
+        timeout=config.timeout,
+        name="workflow",
+        shown=trained,
+        conclude=SearchConclusion(config, ignore=ignore),
     )
 
 

@@ -1,20 +1,21 @@
-"""Curves as event files that TensorBoard shows, written by hand: a few bytes of framing need no package."""
+"""Curves as event files that TensorBoard shows, written with its own package (the extra `tensorboard`)."""
 
 from __future__ import annotations
 
+import io
 import math
-import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fanfold.errors import ConfigError
+from fanfold.errors import ConfigError, MissingExtra
 from fanfold.events import Event, RunStarted, RunStopped, TrialTold, Watcher
 from fanfold.files import make_folder, private, write_files
 
 #: TensorBoard looks for files with "tfevents" in their names; the one of a finished run, and that of one under way.
 FINISHED, UNDER_WAY = "events.out.tfevents.1.fanfold", "events.out.tfevents.0.fanfold-live"
+_LARGEST = 3.4028234663852886e38
 
 
 def write(path: Path, series: Mapping[str, Sequence[tuple[int, float]]]) -> None:
@@ -26,20 +27,29 @@ def write(path: Path, series: Mapping[str, Sequence[tuple[int, float]]]) -> None
     for name, points in series.items():
         for step, value in points:
             steps.setdefault(step, {})[name] = value
-    now = time.time()
-    data = b"".join(
-        _record(event) for event in (_opening(now), *(_event(now, *each) for each in sorted(steps.items())))
-    )
+    file = io.BytesIO()
+    _append(file, file_version="brain.Event:2")
+    for step, values in sorted(steps.items()):
+        _append(file, step, values)
     try:
-        write_files(path, {FINISHED: data})
+        write_files(path, {FINISHED: file.getvalue()})
     except OSError as error:
         raise ConfigError(f"the curves cannot be written to {str(path)!r}: {error}") from error
+
+
+def noted(path: Path, series: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+    """Write curves where that can be done, and say which files they are."""
+    try:
+        write(path, series)
+    except MissingExtra:
+        return "no curves for TensorBoard (pip install 'fanfold[tensorboard]')"
+    return "curves for TensorBoard"
 
 
 def live(path: Path) -> Watcher:
     """A watcher that writes the mean return of every block learnt from, as it is told: `study.run(watch=live(...))`.
 
-    Steps are numbers of episodes.  A run that is resumed goes on in its file; a new one in the same folder replaces it.
+    Steps are numbers of episodes.  A resumed run continues its file; a new one in the same folder replaces it.
     """
     file: BinaryIO | None = None
 
@@ -48,85 +58,31 @@ def live(path: Path) -> Watcher:
         if isinstance(event, RunStarted):
             make_folder(path)
             file = open(path / UNDER_WAY, "ab" if event.resumed else "wb", opener=private)  # noqa: SIM115 (closed at the end of the run)
-            file.write(_record(_opening(time.time())))
+            _append(file, file_version="brain.Event:2")
         elif isinstance(event, RunStopped) and file is not None:
             file.close()
             file = None
         elif isinstance(event, TrialTold) and file is not None:
             block: Any = event.result.candidate
             if event.result.score is not None and getattr(block, "learn", False):
-                step = block.first_episode + block.episodes
-                file.write(_record(_event(time.time(), step, {"blocks/return": event.result.score})))
+                _append(file, block.first_episode + block.episodes, {"blocks/return": event.result.score})
                 file.flush()
 
     return watch
 
 
-# ---------------------------------------------------------------- protocol buffers: Event and Summary
-
-
-def _opening(at: float) -> bytes:
-    return _number(1, at) + _bytes(3, b"brain.Event:2")
-
-
-def _event(at: float, step: int, values: Mapping[str, float]) -> bytes:
-    summary = b"".join(_bytes(1, _bytes(1, name.encode()) + _single(2, value)) for name, value in values.items())
-    return _number(1, at) + _varint(2 << 3) + _varint(step) + _bytes(5, summary)
-
-
-def _number(field: int, value: float) -> bytes:
-    return _varint(field << 3 | 1) + struct.pack("<d", value)
-
-
-def _single(field: int, value: float) -> bytes:
+def _append(file: BinaryIO, step: int = 0, values: Mapping[str, float] | None = None, **more: str) -> None:
     try:
-        packed = struct.pack("<f", value)
-    except OverflowError:  # beyond what 32 bits hold
-        packed = struct.pack("<f", math.copysign(math.inf, value))
-    return _varint(field << 3 | 5) + packed
+        from tensorboard.compat.proto.event_pb2 import Event as Record
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+    except ModuleNotFoundError as error:
+        raise MissingExtra("tensorboard", "tensorboard", "curves for TensorBoard") from error
+    listed = [Summary.Value(tag=name, simple_value=_single(value)) for name, value in (values or {}).items()]
+    record = Record(wall_time=time.time(), step=step, summary=Summary(value=listed) if listed else None, **more)
+    RecordWriter(file).write(record.SerializeToString())
 
 
-def _bytes(field: int, value: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(value: int) -> bytes:
-    value &= 2**64 - 1
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-# ---------------------------------------------------------------- records: length, checksum, data, checksum
-
-
-def _record(data: bytes) -> bytes:
-    length = struct.pack("<Q", len(data))
-    return length + _checksum(length) + data + _checksum(data)
-
-
-def _table() -> Iterator[int]:
-    """CRC-32C, Castagnoli's polynomial, which the standard library does not have."""
-    for entry in range(256):
-        for _ in range(8):
-            entry = entry >> 1 ^ (0x82F63B78 if entry & 1 else 0)
-        yield entry
-
-
-_TABLE = tuple(_table())
-
-
-def crc32c(data: bytes) -> int:
-    found = 0xFFFFFFFF
-    for byte in data:
-        found = found >> 8 ^ _TABLE[(found ^ byte) & 0xFF]
-    return found ^ 0xFFFFFFFF
-
-
-def _checksum(data: bytes) -> bytes:
-    """Masked, because a checksum of data that holds its own checksum would be weak."""
-    found = crc32c(data)
-    return struct.pack("<I", ((found >> 15 | found << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+def _single(value: float) -> float:
+    """A number that 32 bits hold; beyond them it is infinite."""
+    return math.copysign(math.inf, value) if math.isfinite(value) and abs(value) > _LARGEST else value

@@ -1,0 +1,211 @@
+"""How workflows, trainings, blocks of episodes and the result of a run look to people."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fanfold.plugins import Presentation
+from fanfold.strategies.gp_ucb import Belief
+from fanfold.studies.workflow.orders import NAMED, Workflow, show
+from fanfold.studies.workflow.strategy import report
+from fanfold.studies.workflow.trainings import EndPolicy, FinishedTraining, Update
+from fanfold.summary import Curve, Section
+from fanfold.types import Ok, Result
+
+#: How many rows of a long table are shown.
+ROWS = 30
+
+
+def headline(figures: Mapping[str, Any]) -> str | None:
+    """The return and the compliance of the best policy."""
+    if figures.get("return") is None:
+        return None
+    low, high = figures["return_interval"]
+    text = f"return {figures['return']:.2f} [{low:.2f}, {high:.2f}] on fresh episodes"
+    return text if figures.get("compliance") is None else f"{text}, compliance {figures['compliance']:.3f}"
+
+
+def candidate(value: Mapping[str, Any]) -> Section:
+    """A workflow and its training, or a block of episodes, as the ledger has it."""
+    order = "any order" if value["workflow"] is None else show(value["workflow"])
+    if "visit" in value:
+        begins = "" if value["parent"] is None else f", begins with the policy of {show(value['parent'])}"
+        return Section("Workflow", f"{order}: visit {value['visit']}, at most {value['episodes']} episodes{begins}")
+    last = value["first_episode"] + value["episodes"] - 1
+    played = f"episodes {value['first_episode']} to {last} by version {value['version']}"
+    return Section("Block", f"{played}, {order}, {'to learn from' if value['learn'] else 'held out'}")
+
+
+def cell(data: Mapping[str, Any]) -> Section:
+    """The figures of one training, or of one block."""
+    if "returns" in data:
+        returns = data["returns"]
+        return Section("Episodes", f"{len(returns)} episodes, mean return {sum(returns) / len(returns):.2f}")
+    names = ("return", "compliance", "contested", "fixes", "episodes", "stopped", "policy")
+    return Section("Training", "", ("", "value"), tuple((name, data[name]) for name in names))
+
+
+presentation = Presentation(headline, candidate, cell)
+
+
+def trained(result: Result[Any]) -> str:
+    """A training in a few words."""
+    data = report(result)
+    if data is None or result.score is None:
+        return "a training that failed"
+    rate = "-" if data["compliance"] is None else f"{data['compliance']:.2f}"
+    order = show(result.candidate.workflow)
+    return f"{order}: return {result.score:.2f}, compliance {rate}, {data['episodes']} episodes"
+
+
+def played(result: Result[Any]) -> str:
+    """A block in a few words: how it went, and how well its policy kept to its workflow."""
+    outcome = next(iter(result.outcomes.values()))
+    if not isinstance(outcome, Ok):
+        return outcome.kind
+    fixes, kept = (sum(outcome.data.get(name, ())) for name in ("fixes", "kept"))
+    text = f"{len(outcome.data['returns'])} episodes of version {result.candidate.version}: return {outcome.score:.2f}"
+    return f"{text}, compliance {kept / fixes:.2f}" if fixes else text
+
+
+# ---------------------------------------------------------------- a search over workflows
+
+
+def best_workflow(figures: Mapping[str, Any], threshold: float) -> Section:
+    low, high = figures["return_interval"]
+    text = f"{figures['workflow']} (training {figures['trial']}, its {figures['policy']} policy)"
+    if not figures["complies"]:
+        text = f"No training reached a compliance of {threshold:g}. The nearest to it: {text}"
+    if figures["return"] is None:
+        return Section("Best workflow", f"{text}. None of the fresh episodes could be played.")
+    least, most = figures["compliance_interval"]
+    share = "none" if figures["compliance"] is None else f"{figures['compliance']:.3f}"
+    text += (
+        f": mean return {figures['return']:.2f} (95 % interval {low:.2f} to {high:.2f}), compliance {share} "
+        f"({least:.3f} to {most:.3f}) over {figures['fresh_episodes']} fresh episodes. {figures['trainings']} "
+        f"trainings learnt from {figures['episodes']:,} episodes and were looked at on "
+        f"{figures['held_out_episodes']:,} others."
+    )
+    if figures["episodes_per_cpu_second"] is not None:
+        text += f" {figures['episodes_per_cpu_second']:,.0f} episodes per CPU-second, all of it counted."
+    return Section("Best workflow", text)
+
+
+def side_by_side(scores: Sequence[Mapping[str, Any]]) -> Section:
+    names = ("trained", "greedy: mends the most urgent it sees", "random actions")
+    columns = ("policy", "return", "low", "high", "compliance", "contested", "as the original counts")
+    rows = tuple(
+        (name, each["return"], *each["return_interval"], each["compliance"], each["contested"], each["original"])
+        for name, each in zip(names, scores)
+    )
+    return Section("The same fresh episodes, with the same workflow", "", columns, rows)
+
+
+def ranked_trainings(told: Sequence[FinishedTraining], threshold: float) -> Section:
+    ranked = sorted(told, key=lambda each: each.standing(threshold), reverse=True)
+    names = {order: f" ({name})" for name, order in NAMED.items()}
+    columns = ("workflow", "visit", "return", "compliance", "low", "contested", "episodes", "compliant at", "then")
+    rows = tuple(
+        (show(each.workflow) + names.get(each.workflow, ""), each.visit, each.score)
+        + (each.data["compliance"], each.data["compliance_interval"][0])
+        + tuple(each.data[name] for name in ("contested", "episodes", "compliant_at", "compliant_return"))
+        for each in ranked[:ROWS]
+    )
+    more = f" The best {ROWS} of {len(told)}." if len(told) > ROWS else ""
+    text = f"On held-out episodes. `then` is the return when compliance was first shown.{more}"
+    return Section("Trainings", text, columns, rows)
+
+
+def belief_table(beliefs: Sequence[Belief[Any]], told: Sequence[FinishedTraining], ignore: Sequence[str]) -> Section:
+    """Workflows that ask for the same fixes have one row."""
+
+    def bare(workflow: Workflow) -> str:
+        return show([unit for unit in workflow if unit not in ignore]) or "any"
+
+    visits = Counter(bare(each.workflow) for each in told)
+    alike = Counter(bare(each.arm[0]) for each in beliefs)
+    one_each = {bare(each.arm[0]): each for each in beliefs}
+    columns = ("workflow", "orders", "mean return", "deviation", "probably compliant", "trainings")
+    rows = tuple(
+        (name, alike[name], each.mean, each.deviation, each.feasible, visits[name]) for name, each in one_each.items()
+    )
+    text = f"Red can hold no machine of {' or '.join(ignore)}: their places do not matter." if ignore else ""
+    return Section("Beliefs", text, columns, rows[:ROWS])
+
+
+def regret_table(course: Sequence[Sequence[Any]], reference: float | None, whose: str) -> Section:
+    if reference is None:
+        return Section("Regret", "No policy was compliant, so there is nothing to compare with.")
+    every = max(1, len(course) // 20)
+    rows = tuple(
+        (number, *row) for number, row in enumerate(course, 1) if number % every == 0 or number in (1, len(course))
+    )
+    columns = ("trainings", "episodes", "best compliant return", "behind the best known")
+    behind = tuple((float(row[0]), float(row[2])) for row in course if row[2] is not None)
+    text = f"The best known is {reference:.2f}, of run {whose}."
+    return Section("Regret", text, columns, rows, (Curve("behind the best known", behind),), "episodes learnt from")
+
+
+def endings(told: Sequence[FinishedTraining]) -> Section:
+    meaning = {
+        "compliant": "complied, and its return no longer improved",
+        "patience": "did not comply, and its compliance no longer improved",
+        "budget": "its episodes were used up",
+    }
+    counts = Counter(each.data["stopped"] for each in told)
+    rows = tuple((reason, text, counts[reason]) for reason, text in meaning.items() if counts[reason])
+    return Section("Why trainings ended", "", ("reason", "meaning", "trainings"), rows)
+
+
+def family(told: Sequence[FinishedTraining]) -> Section:
+    columns = ("training", "workflow", "visit", "began with", "its visit", "distance")
+    rows = tuple(
+        (each.number, show(each.workflow), each.visit)
+        + tuple(each.origin.get(name) for name in ("parent", "parent_visit", "distance"))
+        for each in told[: 4 * ROWS]
+    )
+    return Section("Inheritance", "", columns, rows)
+
+
+# ---------------------------------------------------------------- one policy
+
+
+def final_policy(figures: Mapping[str, Any], policies: Sequence[EndPolicy]) -> Section:
+    """How good the policy is that training ended with."""
+    text = "None of the fresh episodes could be played."
+    if figures["return"] is not None:
+        low, high = figures["return_interval"]
+        text = (
+            f"Mean return {figures['return']:.2f} (95 % interval {low:.2f} to {high:.2f}) over "
+            f"{figures['fresh_episodes']} fresh episodes; {figures['policy']}, chosen on other held-out episodes."
+        )
+    if figures.get("compliance") is not None:
+        low, high = figures["compliance_interval"]
+        text += f" Compliance {figures['compliance']:.3f} ({low:.3f} to {high:.3f})."
+    if figures["episodes_per_cpu_second"] is not None:
+        text += f" {figures['episodes_per_cpu_second']:,.0f} episodes per CPU-second, collection and learning."
+    rows = tuple((policy.name, policy.mean) for policy in policies)
+    return Section("Final policy", text, ("policy", "mean return when chosen"), rows)
+
+
+def learning(updates: Sequence[Update]) -> Section:
+    """The learning curve, thinned to about twenty rows, and how stale the policies were that played."""
+    lags: Counter[int] = Counter()
+    for update in updates:
+        lags.update(update.lags)
+    total = lags.total()
+    shares = ", ".join(f"{lag}: {count / total:.0%}" for lag, count in sorted(lags.items()))
+    every = max(1, len(updates) // 20)
+    learnt = list(zip(updates, itertools.accumulate(update.episodes for update in updates)))
+    rows = tuple(
+        (each.number, episodes, each.mean_return, each.compliance, each.lag)
+        for each, episodes in learnt
+        if each.number % every == 0 or each is updates[-1]
+    )
+    columns = ("update", "episodes", "mean return", "compliance", "versions behind")
+    curve = Curve("mean return", tuple((float(episodes), each.mean_return) for each, episodes in learnt))
+    text = f"Episodes by versions behind: {shares}." if total else ""
+    return Section("Learning curve", text, columns, rows, (curve,), "episodes learnt from")
