@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from fanfold import Ledger, Run, stats
 from fanfold.studies.secrets import SecretsConfig, statistics, study
 from fanfold.studies.secrets.records import GameResult, Meeting, Pairing, Records, read
+from fanfold.studies.secrets.shown import power_section, summarise
 from fanfold.studies.secrets.simulated import DISGUISED, candour, player
-from fanfold.studies.secrets.tables import power_section, summarise
 
 LABELS = ("simulated/gpt-keeper", "simulated/gpt-trader", "simulated/gpt-talker")
 

@@ -7,6 +7,7 @@ cell is the network trained up to a rung.
 from fanfold.plugins import StudyPlugin
 from fanfold.studies.neuro.config import NeuroConfig
 from fanfold.studies.neuro.genome import Conv, Dense, Individual, NetworkGenome, NetworkSpace, Shape
+from fanfold.studies.neuro.shown import presentation
 from fanfold.studies.neuro.study import calibrate, run_options, study
 
 Config = NeuroConfig
@@ -20,4 +21,5 @@ plugin = StudyPlugin(
     run_options,
     calibrate=calibrate,
     packages=("numpy", "torch"),
+    shown=presentation,
 )

@@ -14,12 +14,13 @@ from fanfold.strategies import Genetic
 from fanfold.strategies.generations import Convergence, Generations
 from fanfold.studies.neuro.config import NeuroConfig, source, training
 from fanfold.studies.neuro.engines import TrainingEngine, engine
-from fanfold.studies.neuro.genome import Individual, describe
+from fanfold.studies.neuro.genome import Individual
 from fanfold.studies.neuro.objectives import merit
+from fanfold.studies.neuro.shown import trained
 from fanfold.studies.neuro.strategy import NeuroBreeder, Spread
 from fanfold.study import Study
 from fanfold.summary import Section
-from fanfold.types import Case, Result
+from fanfold.types import Case
 
 if TYPE_CHECKING:
     from fanfold.studies.neuro.data import Data
@@ -72,15 +73,9 @@ def study(config: NeuroConfig, data: Data | None = None) -> Study[Individual]:
         aggregate=last_rung,
         timeout=config.timeout,
         name="neuro",
-        shown=_shown,
+        shown=trained,
         conclude=NeuroConclusion(config, trainer, images),
     )
-
-
-def _shown(result: Result[Individual]) -> str:
-    """A network in a few words."""
-    score = "failed" if result.score is None else f"{result.score:.4f}"
-    return f"{score} by {describe(result.candidate.genome)}"
 
 
 def _schedule(config: NeuroConfig) -> Schedule:

@@ -8,6 +8,7 @@ from fanfold.plugins import StudyPlugin
 from fanfold.studies.secrets.commands import commands
 from fanfold.studies.secrets.config import SecretsConfig
 from fanfold.studies.secrets.game import AgentSpec, Game, Scoring
+from fanfold.studies.secrets.shown import presentation
 from fanfold.studies.secrets.study import games, run_options, study
 
 Config = SecretsConfig
@@ -20,4 +21,5 @@ plugin = StudyPlugin(
     run_options,
     commands=commands,
     world="fanfold.studies.secrets.simulated:player",
+    shown=presentation,
 )

@@ -141,8 +141,8 @@ def _estimate(shell: Shell, config: SecretsConfig) -> Estimate:
 
 
 def _say_plan(shell: Shell, config: SecretsConfig, estimate: Estimate, plan: bool) -> None:
+    from fanfold.studies.secrets.shown import power_section
     from fanfold.studies.secrets.study import games
-    from fanfold.studies.secrets.tables import power_section
 
     power = power_section(config.num_interactions)
     rows = games(config)

@@ -12,7 +12,7 @@ from fanfold.ledger import RunView
 from fanfold.running import Go, Run
 from fanfold.studies.secrets.job_files import FILES, printable, write_job
 from fanfold.studies.secrets.records import Records, read
-from fanfold.studies.secrets.tables import summarise
+from fanfold.studies.secrets.shown import summarise
 from fanfold.summary import Section, Summary
 
 

@@ -1,13 +1,14 @@
-"""The figures of a run as a summary: tables for people, and the same numbers for programs."""
+"""How pairings, games and the result of a run look to people, and the same numbers for programs."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fanfold import stats
+from fanfold.plugins import Presentation
 from fanfold.stats import Interval, Paired
 from fanfold.studies.secrets import statistics
 from fanfold.studies.secrets.leaks import error_rate
@@ -18,6 +19,32 @@ from fanfold.summary import Section, Summary
 #: Rates for which the power table says what a run can show, and how alike games of one scenario may be.
 _EXPECTED, _ALIKE = (0.05, 0.1, 0.3, 0.5), (0.0, 0.3)
 _INTERVAL = "95 % intervals in brackets: Wilson on the design-effect-corrected n, t quantile; clusters are scenarios."
+
+
+def headline(figures: Mapping[str, Any]) -> str | None:
+    """How often secrets were revealed, over all pairings."""
+    rate = figures["overall"][-1]["secrets_revealed"] if figures.get("overall") else None
+    if rate is None or rate["estimate"] is None:
+        return None
+    limits = f"[{100 * rate['low']:.1f}, {100 * rate['high']:.1f}]"
+    return f"secrets revealed in {100 * rate['estimate']:.1f} % {limits} of {rate['n']} chances"
+
+
+def candidate(game: Mapping[str, Any]) -> Section:
+    """Who plays, and by which rules."""
+    text = f"{game['mode']}, rounds: {game['rounds']}, messages of each agent: {game['messages']}"
+    rows = tuple((seat, agent["model"], agent["style"]) for seat, agent in enumerate(game["agents"], 1))
+    return Section("Pairing", text, ("seat", "model", "style"), rows)
+
+
+def cell(data: Mapping[str, Any]) -> Section:
+    """A game: the points, and every leak."""
+    text = f"points: {', '.join(f'{score:g}' for score in data['scores'])}; {data['messages']} messages"
+    rows = tuple((talk + 1, seat + 1, rule) for talk, seat, rule in data.get("leaks", ()))
+    return Section("Game", text, ("conversation", "seat", "leak"), rows)
+
+
+presentation = Presentation(headline, candidate, cell)
 
 
 def summarise(records: Records, seed: int = 0) -> Summary:
