@@ -147,7 +147,7 @@ def _stepper(red: str, size: int, at_once: int) -> Callable[[], int]:
 
 
 def _vector(size: int) -> Callable[[], int]:
-    env = Cage2Vector(size, ("b_line", "meander", "sleep"), LENGTH)
+    env = Cage2Vector(size, ("b_line", "meander", "sleep"), length=LENGTH)
     env.reset(seed=0)
     actions = np.random.default_rng(0).integers(0, 145, (LENGTH, size))
 

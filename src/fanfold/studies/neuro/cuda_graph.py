@@ -24,8 +24,8 @@ class Capturable(Protocol):
     def step(self, fork: Fork = ...) -> None: ...
 
 
-def plainly(tasks: Sequence[Callable[[], None]]) -> None:
-    """One task after another: the fork that is none."""
+def in_turn(tasks: Sequence[Callable[[], None]]) -> None:
+    """One task after another: no fork."""
     for task in tasks:
         task()
 
@@ -52,7 +52,7 @@ class Captured:
     def _fork(self, tasks: Sequence[Callable[[], None]]) -> None:
         """Tasks come with the most expensive first: dealt forth and back, the branches take about as long."""
         if not self._streams or len(tasks) == 1:
-            plainly(tasks)
+            in_turn(tasks)
             return
         used = self._streams[: len(tasks)]
         turn = [*used, *reversed(used)]

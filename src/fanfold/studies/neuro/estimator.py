@@ -26,7 +26,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("scikit-learn", "sklearn", "NeuroevolutionClassifier") from error
 
-#: Where rows of numbers are no images, there is nothing to convolve.
+#: Rows of numbers that are not images have nothing to convolve.
 _VECTORS = {"conv_layers": (0, 0), "dense_layers": (1, 3), "nodes": (16, 128)}
 
 
@@ -130,7 +130,7 @@ class NeuroevolutionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return self.network_.scores(X.reshape(-1, *self._shape))
 
     def _image_shape(self, X: Any) -> tuple[int, int, int] | None:
-        """Channels, height and width; None where rows are no images."""
+        """Channels, height and width; None where rows are not images."""
         given = getattr(X, "shape", None)
         if given is not None and len(given) > 2:
             return _image(tuple(given[1:]))

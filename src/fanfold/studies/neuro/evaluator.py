@@ -1,4 +1,4 @@
-"""What a cell of the study is: a network trained up to a rung, one alone or many as one, and what came of it."""
+"""What a cell of the study is: a network trained up to a rung, one alone or many as one, and its result."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ Cell = tuple[Any, Case, Ok | None]
 class Trainer:
     """Trains networks: `case.data["epochs"]` epochs in all, from where the rung before left off.
 
-    What comes of a network does not depend on the engine or on what is trained beside it (to rounding where networks
-    are stacked, or a GPU adds), so the engine is no part of what an evaluation is.  With 0 epochs nothing is trained:
+    The result of a network does not depend on the engine or on what is trained beside it (to rounding where networks
+    are stacked, or a GPU adds), so an evaluation is the same on every engine.  With 0 epochs nothing is trained:
     the score is then a guess from the first slopes, below every accuracy.
     """
 

@@ -138,7 +138,8 @@ class Classifier:
             flow += layer.flow()
         flow.insert(len(self.genome.conv), "x = x.flatten(1)")
         size = f"{self.shape.channels} x {self.shape.height} x {self.shape.width}"
-        return _SOURCE.format(
+        template = Path(__file__).with_name("model.py.txt").read_text(encoding="utf-8")
+        return template.format(
             about=f"A network for images of {size} in {self.shape.classes} classes.",
             classes=repr(tuple(self.classes)),
             channels=self.shape.channels,
@@ -266,7 +267,7 @@ def classifier(result: Result[Any], data: Data, classes: Sequence[str] | None = 
     """The network of one finished trial, with its weights as they were after its last rung."""
     weights = weights_of(result)
     if weights is None:
-        raise ConfigError(f"trial {result.number} is no trained network: none of its rungs left weights")
+        raise ConfigError(f"trial {result.number} has no trained network: none of its rungs left weights")
     genome, arrays = unpacked(weights.read())
     about = {} if result.score is None else {"validation_accuracy": result.score}
     copied = {name: np.array(array) for name, array in arrays.items()}
@@ -277,53 +278,3 @@ def classifier(result: Result[Any], data: Data, classes: Sequence[str] | None = 
 def _name(name: str) -> str:
     """PyTorch's name of a tensor: only the running statistics are called otherwise."""
     return name.replace(".mean", ".running_mean").replace(".var", ".running_var")
-
-
-_SOURCE = '''"""{about}
-
-`load()` gives it with its trained weights.  It takes images with the values of the data that it was trained on,
-normalises them itself, and gives a score for every class.
-"""
-
-import json
-from pathlib import Path
-
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-CLASSES = {classes}
-
-
-class Network(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("mean", torch.zeros({channels}, 1, 1))
-        self.register_buffer("scale", torch.ones({channels}, 1, 1))
-        self.conv, self.norm, self.dense = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
-{made}
-
-    def forward(self, images):
-        x = (images - self.mean) / self.scale
-{flow}
-
-
-def load(path=Path(__file__).with_name("model.safetensors")):
-    network = Network()
-    network.load_state_dict(read(path))
-    return network.eval()
-
-
-def read(path):
-    """The tensors of a safetensors file: the length of a JSON header, the header, and the numbers."""
-    data = Path(path).read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    header = json.loads(data[8:start])
-    header.pop("__metadata__", None)
-    tensors = {{}}
-    for name, entry in header.items():
-        first, last = entry["data_offsets"]
-        numbers = torch.frombuffer(bytearray(data[start + first : start + last]), dtype=torch.float32)
-        tensors[name] = numbers.reshape(entry["shape"])
-    return tensors
-'''

@@ -92,7 +92,7 @@ class Individual:
 class NetworkSpace:
     """Which genomes are searched: the least and the most of each number, and the choices.
 
-    As it stands, it holds networks for small images that a processor trains in seconds.
+    The default holds networks for small images that a processor trains in seconds.
     """
 
     conv_layers: tuple[int, int] = (1, 3)
@@ -284,7 +284,7 @@ def rounded(rate: float) -> float:
 def repair(genome: NetworkGenome, space: NetworkSpace) -> NetworkGenome:
     """The genome of the space that is nearest, whatever was in the fields; one of the space comes back as it was.
 
-    Numbers go to the nearest bound, and what is no number to the middle; unknown names become the first choice; layers
+    Numbers go to the nearest bound, and anything else to the middle; unknown names become the first choice; layers
     too many are left out at the end, and layers too few are repeated.
     """
     conv = [
@@ -404,4 +404,4 @@ def _converted(value: Any, kind: type[_T]) -> _T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"this is no network of this study: {value!r:.100} ({error})") from error
+        raise ConfigError(f"this is not a network of this study: {value!r:.100} ({error})") from error

@@ -55,7 +55,7 @@ def array(value: Any, where: str) -> Array:
     try:
         found = np.asarray(value)
     except (ValueError, TypeError) as error:  # rows of different lengths, numbers that numpy has not
-        raise ConfigError(f"{where}: these are no numbers of one shape: {error}") from error
+        raise ConfigError(f"{where}: these are not numbers of one shape: {error}") from error
     if found.dtype.kind not in "buif":
         raise ConfigError(f"{where}: numbers are needed, not {found.dtype}: number the classes from 0")
     return found

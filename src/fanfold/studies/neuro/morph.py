@@ -4,7 +4,7 @@ The layers of the two networks are aligned; from the images on, it is then known
 unit of the parent it stands.  A wider layer repeats units, and whoever reads them reads each in random parts that add
 up to one: the network computes the same, yet the copies learn apart.  A narrower layer keeps the units that weigh most.
 A new layer hands on what it gets, and one that is gone is read through as if it had been linear.  Where nothing of the
-parent fits, tensors start afresh.
+parent fits, tensors start from chance.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ def _length(weight: _Floats, axis: int) -> _Floats:
 
 
 def _finite(array: _Floats, otherwise: _Floats) -> _Floats:
-    """As float32; a number that training drove out of bounds starts afresh."""
+    """As float32; a number that training drove out of bounds starts from chance."""
     with np.errstate(over="ignore"):
         single = array.astype(np.float32)
     return np.where(np.isfinite(single), single, otherwise)

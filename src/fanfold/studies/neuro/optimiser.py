@@ -61,7 +61,7 @@ def joined(slopes: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
     return torch.cat(pieces, out=out)
 
 
-#: Zeros for the gaps, made once: in a captured graph nothing may be made anew.
+#: Zeros for the gaps, made once: in a captured graph nothing may be allocated.
 _NOTHING: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
 
@@ -85,7 +85,7 @@ class Moments:
         """Move the vector against a slope, in place.
 
         `rate` is the learning rate, one number or one for each place.  `scales` are `corrections` of the step, as
-        numbers or as tensors of one number each, which a captured graph can be given anew.
+        numbers or as tensors of one number each, which can change between replays of a captured graph.
         """
         longer, tiny = scales
         if self.kind == "adamw":

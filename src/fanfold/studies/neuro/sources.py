@@ -118,7 +118,7 @@ def _cifar(name: str, folder: str | None) -> Raw:
         )
         data = path.read_bytes()
         if not data or len(data) % 3073:
-            _damaged(path, f"{len(data)} bytes are no whole number of images")
+            _damaged(path, f"{len(data)} bytes are not a whole number of images")
         parts.append(np.frombuffer(data, np.uint8).reshape(-1, 3073))
     rows = np.concatenate(parts[:-1])
     test = (parts[-1][:, 1:].reshape(-1, 3, 32, 32), parts[-1][:, 0])

@@ -16,7 +16,7 @@ from torch import Tensor
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro import cuda_graph
-from fanfold.studies.neuro.cuda_graph import Captured, Fork, plainly
+from fanfold.studies.neuro.cuda_graph import Captured, Fork, in_turn
 from fanfold.studies.neuro.data import DTYPES, Resident
 from fanfold.studies.neuro.genome import layout
 from fanfold.studies.neuro.network import dropout_bases, trained
@@ -153,7 +153,7 @@ class Group:
         self._seeds = self._by_stack([dropout_seed(job) for job in jobs])
 
     def ends(self) -> list[TrainingProgress]:
-        """Train until every network is done, or so few are left that they are better put together anew."""
+        """Train until every network is done, or so few are left that they are better put together again."""
         ends: dict[int, TrainingProgress] = {}
         while len(ends) < len(self.jobs):
             self.epoch()
@@ -335,7 +335,7 @@ class Together:
         for m, mover in enumerate(self.movers):
             mover.scales.copy_(scales[row, m])
 
-    def step(self, fork: Fork = plainly) -> None:
+    def step(self, fork: Fork = in_turn) -> None:
         """Every network learns from the batch; its loss before is added to `losses`."""
         factors = self.dropout.factors()
         fork([partial(self._learn, s, factors[s]) for s in range(len(self.stacks))])

@@ -12,8 +12,6 @@ from typing import Any, TypeAlias, TypeVar
 from fanfold.errors import ConfigError
 from fanfold.strategies.breeding import Bred, Pick
 from fanfold.studies.neuro.genome import (
-    Conv,
-    Dense,
     Individual,
     NetworkGenome,
     NetworkSpace,
@@ -43,71 +41,49 @@ Change: TypeAlias = Callable[[NetworkGenome, int, NetworkSpace, Random], Network
 # ---------------------------------------------------------------- single changes
 
 
-def _filters(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
-    layer = genome.conv[at]
-    return _with_conv(genome, at, replace(layer, filters=_resized(layer.filters, space.filters, rng)))
+def _layer(stack: str, gene: str, change: Callable[[Any, NetworkSpace, Random], Any]) -> tuple[str, Change]:
+    """A change of one gene of one layer of a stack, `conv` or `dense`."""
+
+    def changed(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
+        layers = getattr(genome, stack)
+        layer = replace(layers[at], **{gene: change(getattr(layers[at], gene), space, rng)})
+        stacked: dict[str, Any] = {stack: (*layers[:at], layer, *layers[at + 1 :])}
+        return replace(genome, **stacked)
+
+    return stack, changed
 
 
-def _kernel(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
-    layer = genome.conv[at]
-    return _with_conv(genome, at, replace(layer, kernel=_other(layer.kernel, space.kernels, rng)))
+def _whole(gene: str, change: Callable[[Any, NetworkSpace, Random], Any]) -> tuple[str, Change]:
+    """A change of one gene of the whole network."""
+    return "", lambda genome, at, space, rng: replace(genome, **{gene: change(getattr(genome, gene), space, rng)})
 
 
-def _conv_activation(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
-    layer = genome.conv[at]
-    return _with_conv(genome, at, replace(layer, activation=_other(layer.activation, space.activations, rng)))
+def _dropout(share: float, space: NetworkSpace, rng: Random) -> float:
+    return float(_within(round(rng.gauss(share, _DROPOUT), 3), space.dropout))
 
 
-def _nodes(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
-    layer = genome.dense[at]
-    return _with_dense(genome, at, replace(layer, nodes=_resized(layer.nodes, space.nodes, rng)))
-
-
-def _dense_activation(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
-    layer = genome.dense[at]
-    return _with_dense(genome, at, replace(layer, activation=_other(layer.activation, space.activations, rng)))
-
-
-def _norm(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
-    return replace(genome, norm=_other(genome.norm, space.norms, rng))
-
-
-def _dropout(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
-    moved = round(rng.gauss(genome.dropout, _DROPOUT), 3)
-    return replace(genome, dropout=float(_within(moved, space.dropout)))
-
-
-def _optimiser(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
-    return replace(genome, optimiser=_other(genome.optimiser, space.optimisers, rng))
-
-
-def _learning_rate(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
-    moved = rounded(genome.learning_rate * math.exp(rng.gauss(0.0, _RATE)))
-    return replace(genome, learning_rate=float(_within(moved, space.learning_rates)))
-
-
-def _conv_layers(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
-    return replace(genome, conv=_restacked(genome.conv, space.conv_layers, random_conv(space, rng), rng))
-
-
-def _dense_layers(genome: NetworkGenome, at: int, space: NetworkSpace, rng: Random) -> NetworkGenome:
-    return replace(genome, dense=_restacked(genome.dense, space.dense_layers, random_dense(space, rng), rng))
+def _learning_rate(rate: float, space: NetworkSpace, rng: Random) -> float:
+    return float(_within(rounded(rate * math.exp(rng.gauss(0.0, _RATE))), space.learning_rates))
 
 
 #: Every way to change a genome, and what it is about: each convolution, each dense layer, or the whole.  Those that
 #: change the number of layers come last, so that the numbers of the layers hold until then.
 CHANGES: dict[str, tuple[str, Change]] = {
-    "filters": ("conv", _filters),
-    "kernel": ("conv", _kernel),
-    "conv activation": ("conv", _conv_activation),
-    "nodes": ("dense", _nodes),
-    "dense activation": ("dense", _dense_activation),
-    "norm": ("", _norm),
-    "dropout": ("", _dropout),
-    "optimiser": ("", _optimiser),
-    "learning rate": ("", _learning_rate),
-    "conv layers": ("", _conv_layers),
-    "dense layers": ("", _dense_layers),
+    "filters": _layer("conv", "filters", lambda size, space, rng: _resized(size, space.filters, rng)),
+    "kernel": _layer("conv", "kernel", lambda side, space, rng: _other(side, space.kernels, rng)),
+    "conv activation": _layer("conv", "activation", lambda name, space, rng: _other(name, space.activations, rng)),
+    "nodes": _layer("dense", "nodes", lambda size, space, rng: _resized(size, space.nodes, rng)),
+    "dense activation": _layer("dense", "activation", lambda name, space, rng: _other(name, space.activations, rng)),
+    "norm": _whole("norm", lambda name, space, rng: _other(name, space.norms, rng)),
+    "dropout": _whole("dropout", _dropout),
+    "optimiser": _whole("optimiser", lambda name, space, rng: _other(name, space.optimisers, rng)),
+    "learning rate": _whole("learning_rate", _learning_rate),
+    "conv layers": _whole(
+        "conv", lambda layers, space, rng: _restacked(layers, space.conv_layers, random_conv(space, rng), rng)
+    ),
+    "dense layers": _whole(
+        "dense", lambda layers, space, rng: _restacked(layers, space.dense_layers, random_dense(space, rng), rng)
+    ),
 }
 
 
@@ -293,7 +269,7 @@ class NeuroBreeder:
         if self._spread is not None and result.score is not None:
             self._scores[result.number] = result.score
             if len(self._scores) > self._spread.members:
-                del self._scores[min(self._scores)]  # the oldest by number, so that the order of telling is no matter
+                del self._scores[min(self._scores)]  # the oldest by number, whatever the order of telling
 
     def _rate(self, rate: float) -> float:
         return rate if self._spread is None else self._spread.rate(rate, self._scores.values())
@@ -332,14 +308,6 @@ def _genome(result: _Told) -> NetworkGenome:
 
 
 # ---------------------------------------------------------------- layers and numbers
-
-
-def _with_conv(genome: NetworkGenome, at: int, layer: Conv) -> NetworkGenome:
-    return replace(genome, conv=(*genome.conv[:at], layer, *genome.conv[at + 1 :]))
-
-
-def _with_dense(genome: NetworkGenome, at: int, layer: Dense) -> NetworkGenome:
-    return replace(genome, dense=(*genome.dense[:at], layer, *genome.dense[at + 1 :]))
 
 
 def _restacked(layers: tuple[_Layer, ...], bounds: tuple[int, int], new: _Layer, rng: Random) -> tuple[_Layer, ...]:

@@ -68,7 +68,7 @@ class TrainingJob:
 
 @dataclass(frozen=True, eq=False)
 class TrainingProgress:
-    """Where the training of a network stands: all that is needed to go on.
+    """Where the training of a network stands: all that is needed to continue.
 
     `arrays` are its tensors by name, in the numbers they are trained in.  `first` and `second` are the optimiser's
     moments, laid end to end in the order of the trained tensors, where it has them.
@@ -82,7 +82,7 @@ class TrainingProgress:
 
     @property
     def broken(self) -> bool:
-        """Whether there is nothing to go on with: the last loss, or a trained number, is not finite."""
+        """Whether nothing can continue from here: the last loss, or a trained number, is not finite."""
         if self.curve and not math.isfinite(self.curve[-1][1]):
             return True
         return not all(np.isfinite(array).all() for name, array in self.arrays.items() if network.trained(name))
@@ -136,7 +136,7 @@ def unpacked(job: TrainingJob, shape: Shape, dtype: str) -> TrainingProgress:
 
 
 def packed(progress: TrainingProgress) -> bytes:
-    """The bytes that `unpacked` goes on from: the tensors by their names, and the rest beside them."""
+    """The bytes that `unpacked` continues from: the tensors by their names, and the rest beside them."""
     arrays: Arrays = dict(progress.arrays)
     arrays["curve"] = np.array(progress.curve, np.float64).reshape(-1, 2)
     arrays["steps"] = np.array([progress.steps], np.int64)

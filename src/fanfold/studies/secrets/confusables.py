@@ -149,7 +149,7 @@ def _morse(text: str) -> Iterator[Decoded]:
 
 
 def _tokens(text: str) -> Iterator[Decoded]:
-    """Words that are no words: base64 and escapes. Wrapped base64 is also read as one."""
+    """Base64 and escapes. Wrapped base64 is also read as one."""
     pieces: list[Decoded] = []
     at = 0
     words = [word for word in text.split() if len(word) > 3 and not (word.islower() and word.isalpha())]

@@ -60,7 +60,7 @@ class GameEvaluator:
         asked = self._model(asking.agent.spec.model, game)
         parameters: dict[str, Any] = {"temperature": game.temperature, "max_tokens": game.max_tokens}
         system = asking.system
-        if asked.raw:  # one that continues texts would go on with the whole conversation; a message is a line
+        if asked.raw:  # a model that continues texts would write the whole conversation; a message is a line
             parameters["stop"] = ["\n"]
         if "seed" in asked.provider.parameters:
             parameters["seed"] = asking.seed
@@ -117,7 +117,7 @@ def writable(folder: str) -> Path:
 
 
 def kept(played: Played) -> dict[str, Any]:
-    """What the ledger keeps of a game, as little as can be: it is in memory, for every game, until the run ends."""
+    """What the ledger keeps of a game: little, because it stays in memory, for every game, until the run ends."""
     talks = played.talks
     odd = Counter(message.finish for talk in talks for message in talk.messages if message.finish != "stop")
     data: dict[str, Any] = {

@@ -18,7 +18,7 @@ MODES: tuple[str, ...] = get_args(Mode)
 #: What an agent may be shown beside the bare fact that it plays.
 CONTEXT = ("chat_history", "secret", "collected_secrets", "rules")
 
-#: Ways a reply may end without usable words; such a reply is no message and ends its conversation.
+#: Ways a reply may end without usable words; such a reply does not count as a message and ends its conversation.
 LOST = ("refusal", "filter", "tool", "empty")
 
 #: How agents of a style are told to play.

@@ -78,7 +78,7 @@ def _result(data: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
 
 
 def write_job(view: RunView, folder: Path, status: str, analysis: Mapping[str, Any]) -> Path:
-    """Write what came of a run into its folder, and give that.
+    """Write the results of a run into its folder, and return that.
 
     `raw.json` has every game, `transcripts.txt` the same to be read, `leaks.jsonl` one leak a line, and `analysis.json`
     the figures.  All of them say how the job ended, and none is ever there in part.

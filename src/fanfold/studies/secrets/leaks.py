@@ -2,7 +2,8 @@
 
 Only the owner's own messages can leak, and what counts is what they tell the other side. A word that the owner denies
 ("it is not banana"), leaves open ("I will not say whether it is banana"), ascribes to the other ("you guessed banana")
-or merely repeats after the other has said it is no leak; affirming it is. A negation reaches to the end of its clause.
+or merely repeats after the other has said it does not leak; a word that the owner affirms does. A negation reaches to
+the end of its clause.
 
 Any other mention counts, also one in passing: the word is out. But a secret of fewer than four letters, or made of
 everyday words, is *weak*: it turns up by chance, so that its plain form counts only where it is presented as the secret

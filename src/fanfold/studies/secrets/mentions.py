@@ -1,4 +1,4 @@
-"""Where a message says a secret, plainly or in disguise."""
+"""Where a message says a secret, openly or in disguise."""
 
 from __future__ import annotations
 
@@ -170,8 +170,8 @@ def _homoglyphs(target: PreparedSecret, view: _View) -> Iterator[Mention]:
         start, end = view.origin(*found.span())
         written = view.raw[start:end]
         alone = fold_with(written, FOLD)
-        plainly = alone == found.group() or target.plain.pattern.fullmatch(alone)
-        if not plainly and _shape(form, found.group(), "", target.secret):
+        openly = alone == found.group() or target.plain.pattern.fullmatch(alone)
+        if not openly and _shape(form, found.group(), "", target.secret):
             mixed = bool(re.search("[A-Za-z]", written)) or not written.isalpha()
             yield Mention("homoglyph", start, end, mixed)
 

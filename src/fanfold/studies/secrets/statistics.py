@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fanfold import stats
 from fanfold.stats import Bounds, Interval, Paired, Ranked
-from fanfold.studies.secrets.records import GameResult, Meeting, Pairing, Records
+from fanfold.studies.secrets.records import Meeting, Pairing, Records
 
 #: What an agent can do in a conversation, of (gave, got).
 AGENT_FIGURES: Mapping[str, Callable[[int, int], bool]] = {
@@ -205,19 +205,3 @@ def _rate(observed: Iterable[tuple[int, bool]], unknown: int) -> Rate:
         groups[scenario] = (successes + happened, n + 1)
     count, n = sum(each for each, _ in groups.values()), sum(each for _, each in groups.values())
     return Rate(count, stats.clustered_rate(groups), stats.bounds(count, n - count, unknown))
-
-
-__all__ = [
-    "AgentFigures",
-    "GameResult",
-    "Overall",
-    "PlayerDifference",
-    "Rate",
-    "agent_figures",
-    "differences",
-    "matrix",
-    "opener_effect",
-    "opening",
-    "overall",
-    "ranked",
-]

@@ -110,4 +110,4 @@ def _check_folder(folder: str) -> None:
     while not path.exists() and path != path.parent:
         path = path.parent
     if not path.is_dir() or not os.access(path, os.W_OK):
-        raise ConfigError(f"results={folder!r} cannot be made: {path} is no folder that can be written to")
+        raise ConfigError(f"results={folder!r} cannot be made: {path} is not a folder that can be written to")

@@ -25,7 +25,7 @@ CAGE2 = "cage2"
 class Collect:
     """A block of whole episodes to be played by one version of a policy.
 
-    With `learn`, what came of it is given back for learning; without, only its returns, on episodes of another kind
+    With `learn`, its experience is returned for learning; without, only its returns, on episodes of another kind
     than those learnt from.  `attempt` counts how often the block failed before.
     """
 
@@ -41,7 +41,7 @@ class Collect:
 
 @dataclass(frozen=True)
 class Collector:
-    """Plays blocks.  What comes of one follows from its weights, its episodes' numbers and the case's seed alone.
+    """Plays blocks.  The result of one follows from its weights, its episodes' numbers and the case's seed alone.
 
     A case may hold a number: the most episodes of a block that are played on it.
     """

@@ -241,7 +241,7 @@ class Stopping:
         return 1.0 - 2.0 * (1.0 - self.confidence) * 6.0 / (math.pi * look) ** 2
 
     def decide(self, looks: Sequence[Interval], episodes: int) -> str | None:
-        """Why to stop (`compliant`, `patience` or `budget`), or None to go on, after these looks at the compliance."""
+        """Why to stop after these looks (`compliant`, `patience` or `budget`), or None to continue."""
         if looks and looks[-1].low >= self.threshold:
             return "compliant"
         if episodes >= self.max_episodes:

@@ -47,7 +47,7 @@ class _Conclusion:
 
     @property
     def fingerprint(self) -> dict[str, Any]:
-        """Without when this process began, which is no change."""
+        """Without when this process began, which changes nothing."""
         return {"config": self.config}
 
     def rehearsed(self) -> Self:

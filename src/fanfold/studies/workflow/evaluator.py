@@ -72,7 +72,7 @@ class WorkflowTrainer:
     """Trains a workflow and gives back its policy, scored by its mean return on held-out episodes.
 
     Every few updates there is a look at held-out episodes.  A policy that keeps to its workflow surely enough is
-    compliant, but not yet good: it goes on learning until its return has not improved for `stopping.patience` looks
+    compliant, but not yet good: it continues to learn until its return has not improved for `stopping.patience` looks
     (`compliant`).  One that does not is given up when its compliance has not improved for as long (`patience`).  Both
     end when their episodes are used up (`budget`); thorough ones and, without `early`, all of them only then.  Of the
     last policy, the averaged one and the best that a look has seen, sampled and greedy, the best of those that comply
@@ -147,7 +147,7 @@ class WorkflowTrainer:
         return Look(0, stats.mean(block.returns.tolist()), measure(block.actions, block.held, workflow, level))
 
     def decide(self, looks: Sequence[Look], budget: int, thorough: bool = False) -> str | None:
-        """Why to stop after these looks, or None to go on."""
+        """Why to stop after these looks, or None to continue."""
         if looks[-1].episodes >= budget:
             return "budget"
         first = self.compliant_at(looks)

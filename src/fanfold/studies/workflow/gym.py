@@ -85,7 +85,7 @@ def play(env: str, weights: Arrays, numbers: range, seed: int, greedy: bool = Fa
 
 
 def _choices(weights: Arrays, inputs: Array, keys: Array, greedy: bool) -> Array:
-    """An action for every episode by its own luck: `keys` goes on to the next draw."""
+    """An action for every episode by its own luck: `keys` moves to the next draw."""
     scores = ppo.forward(weights, "policy", inputs)[2]
     if greedy:
         best: Array = scores.argmax(axis=1)

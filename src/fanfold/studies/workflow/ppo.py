@@ -331,7 +331,7 @@ def update(
 
 
 def _parts(experience: Experience, inputs: Array, parts: int, rng: Any) -> Any:
-    """The experience in parts of about equally many observations, drawn anew each time."""
+    """The experience in parts of about equally many observations, drawn again each time."""
     if parts == 1:
         yield experience, inputs
         return

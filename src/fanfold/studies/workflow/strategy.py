@@ -38,7 +38,7 @@ class WorkflowSearch(Strategy[Train]):
     training did not use is there for others.  A training that failed counts as used.  With `inherit`, a workflow begins
     with the best policy of the nearest one trained so far, itself if it is among them, but never twice with the same
     one: what learnt nothing more from there before would not do so now.  When it has begun with all of them, it begins
-    anew.  Types in `ignore`, of which red can hold no machine, do not count.
+    with fresh weights.  Types in `ignore`, of which red can hold no machine, do not count.
 
     The last share `finale` of all episodes is not for choosing: in one thorough training they make the best compliant
     policy better.  (Many short ones do much less: step sizes fall in the course of a training.)

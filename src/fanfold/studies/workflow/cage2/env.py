@@ -5,7 +5,7 @@ Importing this module registers `fanfold/Cage2-v0`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ except ImportError as error:
 register()
 
 Bits = NDArray[np.int8]
+Reds = str | Sequence[str]
 
 
 class _Field:
@@ -44,7 +45,7 @@ class _Field:
         self._tenths = np.zeros((size, 1), np.int32)
 
     def begin(self, seed: int | None, episode: int | None = None) -> None:
-        """The next episodes: a seed starts counting them anew, and `episode` is the first one's number."""
+        """The next episodes: a seed restarts their count, and `episode` is the first one's number."""
         if seed is not None:
             self.seed, self.round = seed, -1
         self.round = self.round + 1 if episode is None else episode // self._size
@@ -72,8 +73,8 @@ class _Field:
         return unpack(self._keys[:, 0]), self._tenths[:, 0] / 10, self._left <= 0
 
 
-def _game(reds: str | Sequence[str], length: int, green: bool, observation: str, restore_quirk: bool) -> Cage2Game:
-    return Cage2Game((reds,) if isinstance(reds, str) else tuple(reds), length, green, observation, restore_quirk)
+def _game(reds: Reds, more: Mapping[str, Any]) -> Cage2Game:
+    return Cage2Game((reds,) if isinstance(reds, str) else tuple(reds), **more)
 
 
 class Cage2(gymnasium.Env[Bits, np.int64]):
@@ -85,17 +86,8 @@ class Cage2(gymnasium.Env[Bits, np.int64]):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 -- as Gymnasium declares it
 
-    def __init__(
-        self,
-        reds: str | Sequence[str] = "b_line",
-        length: int = 100,
-        green: bool = False,
-        observation: str = "cyborg",
-        restore_quirk: bool = True,
-        seed: int = 0,
-        render_mode: None = None,
-    ) -> None:
-        self._field = _Field(_game(reds, length, green, observation, restore_quirk), 1, seed)
+    def __init__(self, reds: Reds = "b_line", *, seed: int = 0, render_mode: None = None, **game: Any) -> None:
+        self._field = _Field(_game(reds, game), 1, seed)
         self.observation_space = MultiBinary(4 * len(HOSTS))
         self.action_space = Discrete(len(ACTIONS))
         self.render_mode = render_mode
@@ -124,21 +116,13 @@ class Cage2Vector(gymnasium.vector.VectorEnv[Bits, NDArray[np.int64], NDArray[An
     }
 
     def __init__(
-        self,
-        num_envs: int = 1,
-        reds: str | Sequence[str] = "b_line",
-        length: int = 100,
-        green: bool = False,
-        observation: str = "cyborg",
-        restore_quirk: bool = True,
-        seed: int = 0,
-        render_mode: None = None,
+        self, num_envs: int = 1, reds: Reds = "b_line", *, seed: int = 0, render_mode: None = None, **game: Any
     ) -> None:
         if num_envs < 1:
             raise ConfigError(f"num_envs: at least one environment is needed, not {num_envs}")
         self.num_envs = num_envs
         self.render_mode = render_mode
-        self._field = _Field(_game(reds, length, green, observation, restore_quirk), num_envs, seed)
+        self._field = _Field(_game(reds, game), num_envs, seed)
         self.single_observation_space = MultiBinary(4 * len(HOSTS))
         self.single_action_space = Discrete(len(ACTIONS))
         self.observation_space = batch_space(self.single_observation_space, num_envs)

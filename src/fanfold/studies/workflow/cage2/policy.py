@@ -184,7 +184,7 @@ ASKED, ANSWERED = range(2)
 class PolicyTable:
     """What one version of a policy does in each observation met so far, evaluated once.
 
-    `greedy` always takes the best action.  A table that holds more than `limit` observations starts afresh with the
+    `greedy` always takes the best action.  A table that holds more than `limit` observations is emptied before the
     next block; only time depends on it.  A table serves one thread at a time.
     """
 
@@ -195,7 +195,7 @@ class PolicyTable:
         self.load(policy, version, greedy=greedy)
 
     def load(self, policy: Policy, version: int, *, greedy: bool = False) -> None:
-        """Go on with another policy, or another version of it, in the same memory."""
+        """Continue with another policy, or another version of it, in the same memory."""
         self.policy = policy
         self.version = version
         self.greedy = greedy

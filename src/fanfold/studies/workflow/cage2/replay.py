@@ -34,7 +34,7 @@ class Chance(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A recorded step: what was done, and what came of it."""
+    """A recorded step: what was done, and its result."""
 
     blue: Annotated[int, msgspec.Meta(ge=0, lt=len(g.ACTIONS))]
     red: tuple[str, str | None]
@@ -123,7 +123,7 @@ def read(file: str | Path) -> Iterator[tuple[int, RecordedEpisode]]:
         try:
             episode = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{file}, line {number}: this is no recorded episode: {error}") from error
+            raise ConfigError(f"{file}, line {number}: this is not a recorded episode: {error}") from error
         if len(episode.steps) != episode.length:
             found = f"{len(episode.steps)} steps where its length says {episode.length}"
             raise ConfigError(f"{file}, line {number}: the episode is not whole: {found}; record it again")

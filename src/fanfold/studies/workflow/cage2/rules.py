@@ -135,7 +135,7 @@ PLAN: tuple[tuple[int, str], ...] = (
     (ESCALATE, "Op_Server0"),
     (IMPACT, "Op_Server0"),
 )
-#: Where B-line goes on after a failure of each stage.
+#: Where B-line continues after a failure of each stage.
 JUMPS = (0, 1, 2, 2, 2, 2, 5, 5, 5, 5, 9, 9, 9, 12, 13)
 PLAN_USER, PLAN_ENTERPRISE = 100, 101
 
