@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, Literal, Self, TypeVar, get_args, get_origin
 
 from fanfold.errors import ConfigError, nearest
 
@@ -53,10 +53,17 @@ def option(
 
 
 class Settings:
-    """Base of settings dataclasses: values outside the declared ranges and choices are refused.
+    """Base of settings dataclasses: values outside the declared ranges and choices, and unknown names, are refused.
 
     A subclass with a `__post_init__` of its own calls this one first.
     """
+
+    def __new__(cls, *values: Any, **named: Any) -> Self:
+        known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
+        for name in named:
+            if name not in known:
+                raise ConfigError(f"{cls.__name__} has no setting {name!r}{nearest(name, known)}")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         kinds = _kinds(type(self))

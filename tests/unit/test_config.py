@@ -219,3 +219,8 @@ def test_a_description_says_the_range() -> None:
     assert types["count"] == "a whole number, from 1 to 9"
     assert types["share"] == "a number or none, between 0 and 1, both excluded"
     assert types["free"] == "a number"
+
+
+def test_a_keyword_that_is_no_setting_names_the_one_that_was_meant() -> None:
+    with pytest.raises(ConfigError, match="Ranged has no setting 'cuont'; did you mean 'count'"):
+        Ranged(cuont=3)  # type: ignore[call-arg]
