@@ -1,8 +1,14 @@
-"""Call a function on many items at once, on threads, with the results in the order of the items."""
+"""Call a function on many items at once, on threads, with the results in the order of the items.
+
+A function that cannot be called from several threads at once says so by an attribute `thread_safe = False` (its own, or
+that of the object it is a method of): its calls then happen one after the other, also those of different batches.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -40,7 +46,7 @@ def _call_all(fn: Callable[..., R], items: Sequence[Sequence[Any]], max_workers:
         raise ConfigError(f"max_workers must be a whole number of at least 1, or None, not {max_workers!r}")
     if not items:
         return []
-    return run_sync(lambda: _gather(fn, items, max_workers or min(len(items), 4)))
+    return run_sync(lambda: _gather(serialised(fn), items, max_workers or min(len(items), 4)))
 
 
 async def _gather(fn: Callable[..., R], items: Sequence[Sequence[Any]], slots: int) -> list[R]:
@@ -65,3 +71,30 @@ async def _gather(fn: Callable[..., R], items: Sequence[Sequence[Any]], slots: i
         errors[index].item_index = index  # type: ignore[attr-defined]
         raise errors[index]
     return [results[index] for index in range(len(items))]
+
+
+_locks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_locks_lock = threading.Lock()
+#: For owners that no lock can be kept for: they share this one.
+_shared_lock = threading.RLock()
+
+
+def serialised(fn: Callable[..., R]) -> Callable[..., R]:
+    """The function itself; or, where it is declared not thread-safe, one whose calls follow each other.
+
+    All calls of one object wait for the same lock, also those of its other methods.
+    """
+    owner = getattr(fn, "__self__", fn)
+    if getattr(fn, "thread_safe", True) and getattr(owner, "thread_safe", True):
+        return fn
+    with _locks_lock:
+        try:
+            lock = _locks.setdefault(owner, threading.RLock())
+        except TypeError:  # neither hashed nor referred to weakly
+            lock = _shared_lock
+
+    def call(*args: Any, **named: Any) -> R:
+        with lock:
+            return fn(*args, **named)
+
+    return call

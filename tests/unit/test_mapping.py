@@ -104,3 +104,18 @@ def test_coroutine_functions_are_awaited() -> None:
         return 2 * item
 
     assert map_parallel(double, [1, 2, 3]) == [2, 4, 6]
+
+
+def test_calls_of_what_is_declared_not_thread_safe_follow_each_other() -> None:
+    class Fragile:
+        thread_safe = False
+        busy = False
+
+        def work(self, item: int) -> int:
+            assert not self.busy
+            self.busy = True
+            time.sleep(0.001)
+            self.busy = False
+            return item
+
+    assert map_parallel(Fragile().work, range(20), max_workers=8) == list(range(20))
