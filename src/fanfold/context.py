@@ -15,9 +15,11 @@ import msgspec
 
 
 class Meter(msgspec.Struct):
-    """What the model calls of one evaluation cost."""
+    """What the model calls of one evaluation cost; of a block, `case` is its first."""
 
     cost: float = 0.0
+    trial: int = 0
+    case: str = ""
 
 
 class Context(msgspec.Struct, frozen=True):

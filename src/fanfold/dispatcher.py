@@ -180,7 +180,8 @@ class Dispatcher:
 
     async def _evaluate(self, cells: list[Keyed]) -> None:
         started, clock = time.time(), time.perf_counter()
-        meter = Meter()
+        first = cells[0][1]
+        meter = Meter(0.0, first.trial.number, first.case.id)
         enter(meter=meter)  # this task's own: what its model calls cost is added to what the evaluator says
         try:
             outcomes, tries, abandoned = await self.work.evaluate(cells, self.executor, self._time)

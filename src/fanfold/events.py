@@ -85,6 +85,8 @@ class WaveSent:
     model: str
     requests: int
     tag: str
+    #: Whose calls they are: the trial, the case, and which of the evaluation's calls, counted from 0.
+    calls: tuple[tuple[int, str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,9 @@ def test_the_user_is_told_of_every_wave_that_leaves_and_comes_back(style: str) -
     kinds = [(type(event), event.number, event.requests, event.model) for event in waves]
     assert kinds == [(kind, wave, 3, world.model.id) for wave in (1, 2) for kind in (WaveSent, WaveAnswered)]
     assert all(event.seconds > 0 for event in waves if isinstance(event, WaveAnswered))
+    assert [sorted(event.calls) for event in waves if isinstance(event, WaveSent)] == [
+        [(trial, "0", turn) for trial in range(3)] for turn in (0, 1)
+    ]
     assert [event.tag for event in waves[::2]] == [wave.tag for wave in run.view.waves()]
     assert [(wave.requests, wave.answered, wave.state) for wave in run.view.waves()] == [(3, 3, "done")] * 2
     states = [event.state for event in world.events if isinstance(event, BatchChanged)]

@@ -21,6 +21,8 @@ class Parked:
     model: Model
     since: float
     answer: asyncio.Future[Sent | str]
+    #: Whose it is: the trial, the case, and which of the evaluation's calls.
+    place: tuple[int, str, int] = (0, "", 0)
 
     @property
     def worst(self) -> float | None:

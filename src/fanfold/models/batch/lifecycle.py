@@ -112,7 +112,7 @@ class BatchLifecycle:
         self._tags.add(tag)
         self._waves += 1
         batch.wave = self._waves
-        self.broker.emit(WaveSent(batch.wave, first.model.id, len(wave), tag))
+        self.broker.emit(WaveSent(batch.wave, first.model.id, len(wave), tag, tuple(parked.place for parked in wave)))
         self._start(batch, functools.partial(self._carry, batch, protocol_of(first.model)))
 
     async def leave(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from fanfold.calls import Call, CallBroker, Reply, Sent, waiting
-from fanfold.context import here
+from fanfold.context import Meter, here
 from fanfold.models.batch.journal import Parked
 from fanfold.models.batch.lifecycle import NO_BATCHES, BatchLifecycle
 from fanfold.models.batch.recovery import BatchTerms
@@ -24,17 +24,19 @@ class Seat:
 
     def __init__(self, waves: Waves, takes: Callable[[Model], bool]) -> None:
         self.asked: Counter[bytes] = Counter()
+        self._calls = 0
         self._waves, self._takes = waves, takes
 
     def takes(self, model: Model) -> bool:
+        self._calls += 1  # this is asked about every call, also those that take another way
         return asyncio.get_running_loop() is self._waves.loop and self._takes(model)
 
     async def answer(self, broker: CallBroker, model: Model, call: Call) -> Reply:
-        key = call.key
+        key, number = call.key, self._calls - 1
         self.asked[key] += 1
         self._waves.waits(key)
         try:
-            return await broker.answer(call, lambda call: self._waves.send(broker, model, call))
+            return await broker.answer(call, lambda call: self._waves.send(broker, model, call, number))
         finally:
             self.asked -= Counter([key])
             self._waves.continues(key)
@@ -111,11 +113,13 @@ class Waves:
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
-    async def send(self, broker: CallBroker, model: Model, call: Call) -> Sent:
+    async def send(self, broker: CallBroker, model: Model, call: Call, number: int) -> Sent:
         lifecycle = self._lifecycle(broker)
         if (flight := here().flight) is not None and flight.taken_over:
             await lifecycle.look_again()
-        parked = Parked(call, model, self.loop.time(), self.loop.create_future())
+        meter = here().meter or Meter()
+        place = (meter.trial, meter.case, number)
+        parked = Parked(call, model, self.loop.time(), self.loop.create_future(), place)
         if not lifecycle.attach(parked):
             if call.endpoint in lifecycle.without:
                 parked.settle(NO_BATCHES)
