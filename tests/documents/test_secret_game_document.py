@@ -58,6 +58,7 @@ from fanfold.models.providers.openai import OpenAI
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Fault, Faults, Latency, Simulator, SimulatorConfig
 from fanfold.studies.secrets import conclusion, evaluator
+from fanfold.studies.secrets.config import SecretsConfig
 from fanfold.studies.secrets.model_names import AGENT_TYPES
 
 ROOT = Path(__file__).parents[2]
@@ -688,7 +689,7 @@ def test_more_than_two_agents_are_paired_in_rounds_and_counted_each(
 @pytest.mark.slow
 def test_a_game_can_have_a_judge_and_other_settings_of_the_study(world: World) -> None:
     world()
-    scoring = secret_game.Config().scoring
+    scoring = SecretsConfig().scoring
     job = ran(BatchService(GameService(GPT35Agent(), judge=OPENAI, scoring=scoring, temperature=0.2)))
     assert "judge" in job.analysis and job.config.temperature == 0.2
 
@@ -797,7 +798,7 @@ def test_a_job_id_is_taken_once() -> None:
 @given(st.lists(st.sampled_from(["pending", "in_progress", "completed", "failed"]), min_size=1))
 def test_progress_is_the_share_of_tasks_that_have_ended(statuses: list[Any]) -> None:
     tasks = tuple(BatchTask(str(n), AGENTS, status) for n, status in enumerate(statuses))
-    job = BatchJob("j", AGENTS, secret_game.Config(models=(OPENAI,)), tasks)
+    job = BatchJob("j", AGENTS, SecretsConfig(models=(OPENAI,)), tasks)
     assert 0.0 <= job.progress <= 1.0
     assert job.progress * len(tasks) == pytest.approx(job.completed_tasks + job.failed_tasks)
     assert job.analysis == {} and report(job) == ""

@@ -11,16 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from fanfold.calls import counted
 from fanfold.errors import ConfigError, nearest
-from fanfold.ledger import Ledger
+from fanfold.ledger import RunView
 from fanfold.legacy.settings import default_model
-from fanfold.studies.secrets import Config
-from fanfold.studies.secrets.evaluator import deeds
-from fanfold.studies.secrets.game import winners
+from fanfold.studies.secrets.config import SecretsConfig
+from fanfold.studies.secrets.job_files import standings
 from fanfold.studies.secrets.model_names import AGENT_TYPES, SPELLINGS, resolved
 from fanfold.summary import Summary
-from fanfold.types import Failed, Ok, Outcome
 
 Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed"]
 
@@ -105,14 +102,14 @@ _DECIDED = frozenset(
 class GameService:
     """The game that is played: who speaks, and by which rules.
 
-    `settings` are further fields of `fanfold.studies.secrets.Config`: `temperature`, `max_tokens`, `judge`, `scoring`,
-    `targeted`, `early_end`, `memory`, `context`, `rounds` and so on.
+    `settings` are further fields of `SecretsConfig`: `temperature`, `max_tokens`, `judge`, `scoring`, `targeted`,
+    `early_end`, `memory`, `context`, `rounds` and so on.
     """
 
     def __init__(self, agent_service: AgentService | None = None, **settings: Any) -> None:
         if agent_service is not None and not isinstance(agent_service, AgentService):
             raise ConfigError(f"agent_service must be one such as GPT35Agent(), not {agent_service!r}")
-        known = [each.name for each in dataclasses.fields(Config) if each.name not in _DECIDED]
+        known = [each.name for each in dataclasses.fields(SecretsConfig) if each.name not in _DECIDED]
         for name in settings:
             if name in _DECIDED:
                 raise ConfigError(f"GameService: {name} is said where a batch service or a job is made")
@@ -151,25 +148,11 @@ class BatchTask:
     def begin(self) -> None:
         self.status, self.started_at = "in_progress", time.time()
 
-    def end(self, outcome: Outcome, at: float, started: float | None = None) -> None:
+    def end(self, error: str | None, data: Mapping[str, Any], at: float, started: float | None = None) -> None:
         self.started_at = self.started_at if started is None else started
-        self.completed_at = at
-        if isinstance(outcome, Failed):
-            self.status, self.error, self.result = "failed", f"{outcome.kind}: {outcome.message}", None
-        else:
-            self.status, self.error, self.result = "completed", None, _result(outcome, self.agents)
-
-
-def _result(outcome: Ok, agents: tuple[Agent, ...]) -> dict[str, Any]:
-    data, names = outcome.data, [agent.name for agent in agents]
-    revealed, obtained = deeds(data, len(names))
-    return {
-        "scores": dict(zip(names, data["scores"])),
-        "revealed": dict(zip(names, revealed)),
-        "obtained": dict(zip(names, obtained)),
-        "winners": [names[seat] for seat in winners(data["scores"])],
-        "messages": data["messages"],
-    }
+        self.status, self.error, self.completed_at = "completed" if error is None else "failed", error, at
+        names = [agent.name for agent in self.agents]
+        self.result = {**standings(data, names), "messages": data["messages"]} if error is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +166,9 @@ class Requests:
     cost: float | None = 0.0
 
     @classmethod
-    def of(cls, ledger: Ledger, run: int) -> Requests:
-        sql = "SELECT count(*), count(batch), count(cost), coalesce(sum(cost), 0.0) FROM payment WHERE run = ?"
-        calls, batched, priced, cost = ledger.one(sql, (run,))
-        return cls(batched, calls - batched, counted(ledger, run).cached, cost if priced == calls else None)
+    def of(cls, view: RunView) -> Requests:
+        paid = view.costs(siblings=False)
+        return cls(paid.batched, paid.calls - paid.batched, paid.from_ledger, None if paid.unpriced else paid.cost)
 
     def __str__(self) -> str:
         cost = "cost not known" if self.cost is None else f"cost ${self.cost:.4f}"
@@ -203,7 +185,7 @@ class BatchJob:
 
     id: str
     agents: tuple[Agent, ...]
-    config: Config
+    config: SecretsConfig
     tasks: tuple[BatchTask, ...] = field(repr=False)
     status: Status = "pending"
     error: str | None = None
@@ -212,7 +194,7 @@ class BatchJob:
     completed_at: float | None = None
     results_path: str | None = None
     requests: Requests = Requests()
-    #: What came of it: sections for people, figures for programs.
+    #: Its result: sections for people, figures for programs.
     summary: Summary | None = field(default=None, repr=False)
     ledger: str = "fanfold.db"
 
@@ -246,22 +228,23 @@ class BatchJob:
         named = [{"id": who.id, "name": who.name, **each} for who, each in zip(self.agents, figures["agents"])]
         return {**figures, "agents": named}
 
-    def settle(self, ledger: Ledger, run: int) -> None:
+    def settle(self, view: RunView) -> None:
         """Take from the ledger what became of every task, and say how the job ended."""
-        times = "SELECT position, started, seconds FROM evaluation WHERE run = ? AND trial = 0"
-        taken = {position: (started, seconds) for position, started, seconds in ledger.read(times, (run,))}
-        for position, outcome in ledger.outcomes(run, 0).items():  # tasks are in the order of the study's cases
-            started, seconds = taken[position]
-            self.tasks[position].end(outcome, started + seconds, started)
+        for row in view.evaluations():  # tasks are in the order of the study's cases
+            error = None if row.failure is None else f"{row.failure}: {row.message}"
+            started = row.started or 0.0
+            self.tasks[row.position].end(error, row.data, started + (row.seconds or 0.0), started)
         self.completed_at = time.time()
         left = sum(not task.ended for task in self.tasks)
         self.status = "failed" if left else "completed"
         self.error = f"{left} of {len(self.tasks)} tasks were not run" if left else None
 
     def fail(self, error: BaseException) -> None:
-        """It cannot go on now: what was under way is pending again, for the next time that it is run."""
+        """It cannot continue now: what was under way is pending again, for the next time that it is run."""
         interrupted = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
-        self.error = "it was interrupted: run it again to go on" if interrupted else str(error) or type(error).__name__
+        self.error = (
+            "it was interrupted: run it again to continue" if interrupted else str(error) or type(error).__name__
+        )
         self.status = "failed"
         for task in self.tasks:
             if not task.ended:

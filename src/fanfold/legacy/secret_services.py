@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 from fanfold.errors import ConfigError, nearest
 from fanfold.legacy.secret_game import Agent, BatchJob, BatchTask, GameMode, GameService, Requests, provider
-from fanfold.legacy.secret_waves import JobLog
+from fanfold.legacy.secret_waves import JobLog, Listening
 from fanfold.running import Go, Run
 from fanfold.studies import secrets as game
-from fanfold.studies.secrets import Config
+from fanfold.studies.secrets.config import SecretsConfig
 from fanfold.study import Study
 from fanfold.summary import Summary
 from fanfold.sync import run_sync
@@ -27,7 +27,7 @@ class BatchService:
     """Makes batch jobs of interactions and runs them, in realtime: `max_concurrent_tasks` conversations at once.
 
     Jobs are kept in the ledger file (`ledger`, else $FANFOLD_LEDGER or fanfold.db): a job that is made again with the
-    same `job_id` goes on where it stopped, and pays for nothing twice.  Results are in a folder of their own for each
+    same `job_id` continues where it stopped, and pays for nothing twice.  Results are in a folder of their own for each
     job under `results_dir`.  The first job of a service has the service's `seed`, the next one the seed after that.
     """
 
@@ -90,7 +90,9 @@ class BatchService:
         if job.status == "in_progress":
             raise ConfigError(f"batch job {job_id!r} is running already: await that, or look at its progress")
         watcher = JobLog(job, study.seeded_cases)
-        heard = dataclasses.replace(study, evaluate=watcher.listening(study.evaluate), conclude=_Settling(job, study))
+        heard = dataclasses.replace(
+            study, evaluate=Listening(study.evaluate, watcher.begun), conclude=_Settling(job, study)
+        )
         options = game.run_options(job.config)
         meta = {"target": "secrets", "fields": dataclasses.asdict(job.config), "options": options}
         job.status, job.error, job.started_at = "in_progress", None, time.time()
@@ -99,12 +101,10 @@ class BatchService:
         except BaseException as error:
             job.fail(error)
             raise
-        finally:
-            watcher.close()
         with run.ledger:
             assert run.summary is not None
             job.summary, job.results_path = run.summary, run.summary.figures["job"]["folder"]
-            job.requests = Requests.of(run.ledger, run.ledger.run(run.id).id)
+            job.requests = Requests.of(run.view)
         log.info("%s: %s", job.id, job.requests)
         return job
 
@@ -114,7 +114,7 @@ class BatchService:
 
     def _config(
         self, agents: tuple[Agent, ...], mode: GameMode | str, interactions: int, messages: int, seed: int | None
-    ) -> Config:
+    ) -> SecretsConfig:
         modes = [each.value for each in GameMode]
         if mode not in modes:
             raise ConfigError(f"there is no game mode {mode!r}{nearest(str(mode), modes)}")
@@ -128,7 +128,7 @@ class BatchService:
                 f"num_interactions={interactions}: a task of {len(agents)} agents has {each} interactions; give a "
                 f"multiple of that, such as {max(each, interactions // each * each)}"
             )
-        return Config(
+        return SecretsConfig(
             models=tuple(map(service.model_of, agents)),
             style=tuple(map(service.style_of, agents)),
             agents=len(agents),
@@ -145,7 +145,7 @@ class BatchService:
             **service.settings,
         )
 
-    def _warn(self, config: Config) -> None:
+    def _warn(self, config: SecretsConfig) -> None:
         """Say what will not travel in batches although a service was asked for that has them."""
         wanted = self.batch_service.removesuffix("-conversation")
         if wanted in ("openai", "anthropic") and config.base_url is None:
@@ -169,7 +169,7 @@ class _Settling:
         self._job, self._conclude = job, study.conclude
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
-        self._job.settle(run.ledger, run.ledger.run(run.id).id)
+        self._job.settle(run.view)
         return await self._conclude(run, go)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -65,15 +65,17 @@ def _result(data: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
         talk["messages"] = [{"agent": names[each.pop("seat")], **each} for each in talk["messages"]]
         talk["leaks"] = [{"agent": names[each.pop("seat")], **each} for each in talk["leaks"]]
         talk["agents"] = [names[seat] for seat in talk.pop("seats")]
-    best = winners(data["scores"])
+    return {**standings(data, names), "odd": data.get("odd", {}), "conversations": talks}
+
+
+def standings(data: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Who won a game, and what each agent scored, revealed and obtained, by name."""
     revealed, obtained = deeds(data, len(names))
     return {
         "scores": dict(zip(names, data["scores"])),
         "revealed": dict(zip(names, revealed)),
         "obtained": dict(zip(names, obtained)),
-        "winners": [names[seat] for seat in best],
-        "odd": data.get("odd", {}),
-        "conversations": talks,
+        "winners": [names[seat] for seat in winners(data["scores"])],
     }
 
 
