@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fanfold.config import from_mapping, option
+from fanfold.config import Settings, from_mapping, option
 from fanfold.errors import ConfigError
 from fanfold.legacy.pipeline import AsyncEvaluationPipeline, PromptGenome, split_of, task_of
-from fanfold.legacy.settings import AsyncEvolutionConfig, KeywordSettings
+from fanfold.legacy.settings import AsyncEvolutionConfig
 from fanfold.studies.prompts.words import WordBreeder, WordRates, first_words
 
 
 @dataclass(frozen=True)
-class BenchmarkConfig(KeywordSettings):
+class BenchmarkConfig(Settings):
     """What is measured: how many prompts and problems, the settings of the asynchronous side, and the model.
 
     Unless told otherwise a simulated model answers, so that nothing is paid for unasked, after the 0.2 seconds that a

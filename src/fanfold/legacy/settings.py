@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import typing
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from fanfold.config import Settings, convert, option
+from fanfold.config import Settings, option
 from fanfold.errors import ConfigError, nearest
 from fanfold.limits import Limits
 from fanfold.limits.values import PRESETS
@@ -33,26 +32,8 @@ FITNESS = {"accuracy": 0.7, "consistency": 0.15, "efficiency": 0.10, "diversity"
 SOLVER = "fanfold.studies.prompts.simulated:hinted"
 
 
-class KeywordSettings(Settings):
-    """Settings made by keywords: an unknown one names the setting that was meant, a wrong type is refused."""
-
-    def __new__(cls, *args: Any, **given: Any) -> Self:
-        known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]
-        for name in given:
-            if name not in known:
-                raise ConfigError(f"{cls.__name__} has no setting {name!r}{nearest(name, known)}")
-        return super().__new__(cls)
-
-    def __post_init__(self) -> None:
-        kinds = typing.get_type_hints(type(self))
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = convert(kinds[field.name], getattr(self, field.name), field.name, type(self).__name__)
-            object.__setattr__(self, field.name, value)
-        super().__post_init__()
-
-
 @dataclass(frozen=True)
-class EvolutionConfig(KeywordSettings):
+class EvolutionConfig(Settings):
     """An evolution that evaluates one problem after the other: every documented setting with its documented default.
 
     Settings of ours follow below: what is asked and on what, where it is kept, and the seed.
@@ -112,7 +93,7 @@ class EvolutionConfig(KeywordSettings):
         """The names of the models that are asked."""
         if self.model is None:
             return (default_model(),)
-        return (self.model,) if isinstance(self.model, str) else self.model or ("",)
+        return (self.model,) if isinstance(self.model, str) else tuple(self.model) or ("",)
 
     @property
     def slots(self) -> int:
@@ -171,11 +152,11 @@ class EvolutionConfig(KeywordSettings):
                 deletion=self.deletion_rate,
                 swap=self.swap_rate,
                 duplication=self.duplication_rate,
-                random=self.seed_prompts == (),
+                random=self.seed_prompts is not None and not self.seed_prompts,
             ),
             until=self.until,
             model=self.models,
-            seeds=(self.seed_prompts or ())[: self.population_size],
+            seeds=tuple(self.seed_prompts or ())[: self.population_size],
             trials=self.population_size * self.max_generations,
             population=self.population_size,
             elites=self.elite_size,
@@ -216,7 +197,7 @@ class AsyncEvolutionConfig(EvolutionConfig):
     max_concurrent_genomes: int = option(5, "prompts that have their full number of requests in flight", least=1)
     rate_limit_per_minute: float | None = dataclasses.field(
         default_factory=lambda: _variable("FANFOLD_RATE_LIMIT", "3500", "requests a minute, or to none"),
-        metadata={"help": "requests a minute at most; none: learnt from the provider"},
+        metadata=option(None, "requests a minute at most; none: learnt from the provider", above=0).metadata,
     )
     async_retry_attempts: int = option(3, "further tries after a failure that may pass", least=0)
     async_base_delay: float = option(1.0, "longest pause before the first of them, in seconds; then doubled", least=0)

@@ -5,17 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fanfold.legacy.prompt_rl.parallel import LLMBackend, generate_candidates, generate_candidates_parallel
+from fanfold.legacy.prompt_rl.params import ActorCriticParams, EvolutionaryParams, RewardWeights, TrainingConfig
+from fanfold.mapping import map_parallel, run_parallel, score_batch_parallel
+
 if TYPE_CHECKING:
     from fanfold.legacy.prompt_rl.flow import FlowStepResult, HybridOptimizationFlow
-    from fanfold.legacy.prompt_rl.parallel import (
-        LLMBackend,
-        generate_candidates,
-        generate_candidates_parallel,
-        map_parallel,
-        run_parallel,
-        score_batch_parallel,
-    )
-    from fanfold.legacy.prompt_rl.params import ActorCriticParams, EvolutionaryParams, RewardWeights, TrainingConfig
     from fanfold.legacy.prompt_rl.parts import (
         Candidate,
         CompositeReward,
@@ -25,30 +20,6 @@ if TYPE_CHECKING:
         PromptPopulation,
     )
     from fanfold.legacy.prompt_rl.training import TrainingLoop
-
-# Imported on first use: the helpers for threads need no numpy, the learned parts do.
-_HOMES = {
-    "flow": ("FlowStepResult", "HybridOptimizationFlow"),
-    "parallel": (
-        "LLMBackend",
-        "generate_candidates",
-        "generate_candidates_parallel",
-        "map_parallel",
-        "run_parallel",
-        "score_batch_parallel",
-    ),
-    "params": ("ActorCriticParams", "EvolutionaryParams", "RewardWeights", "TrainingConfig"),
-    "parts": (
-        "Candidate",
-        "CompositeReward",
-        "FeedbackAggregator",
-        "LearnedActor",
-        "LearnedCritic",
-        "PromptPopulation",
-    ),
-    "training": ("TrainingLoop",),
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ActorCriticParams",
@@ -74,6 +45,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        return getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Imported on first use: the helpers for threads need no numpy, the learned parts do.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = {"FlowStepResult": "flow", "HybridOptimizationFlow": "flow", "TrainingLoop": "training"}.get(name, "parts")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)

@@ -13,8 +13,6 @@ from fanfold.legacy.prompt_rl.parallel import (
     AnyLLM,
     generate_candidates,
     generate_candidates_parallel,
-    run_parallel,
-    serialised,
 )
 from fanfold.legacy.prompt_rl.params import TrainingConfig
 from fanfold.legacy.prompt_rl.parts import (
@@ -29,6 +27,7 @@ from fanfold.legacy.prompt_rl.parts import (
     LearnedCritic,
     PromptPopulation,
 )
+from fanfold.mapping import run_parallel, serialised
 from fanfold.studies.critic.evaluator import answering
 from fanfold.studies.critic.evolution import Member
 from fanfold.studies.critic.reward import Reward, coherence, unsafe
@@ -222,7 +221,7 @@ class HybridOptimizationFlow:
             serialised(self.critic.update)(shown.system_prompt, query, shown.response, score)
         for at, (member, candidate) in enumerate(zip(members, candidates)):
             real = at == chosen and score is not None
-            self.population.credit(member, rewards[at], None if real else candidate.confidence)
+            self.population.credit(member.prompt, rewards[at], None if real else candidate.confidence)
         observe = getattr(self.actor, "observe", None)
         if callable(observe):
             observe(query, candidates, chosen, rewards, score is not None)

@@ -10,14 +10,13 @@ from typing import Any, Protocol
 
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
-from fanfold.legacy.prompt_rl.params import EvolutionaryParams, RewardWeights
-from fanfold.studies.critic import config as study
-from fanfold.studies.critic.actor import SIGNALS, Actor, Decision, advantages, pick
+from fanfold.studies.critic.actor import Actor, Decision, advantages, lesson, pick, standing
+from fanfold.studies.critic.config import EvolutionaryParams, RewardWeights
 from fanfold.studies.critic.critic import Critic
 from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
 from fanfold.studies.critic.features import CUES, NAMES, cues, features
 from fanfold.studies.critic.feedback import KINDS, Feedback, aggregate, read
-from fanfold.studies.critic.genome import BANK, Bank, Prompt, first_prompts
+from fanfold.studies.critic.genome import BANK, Prompt, first_prompts
 from fanfold.studies.critic.reward import Reward
 
 #: What a prompt of which nothing is known is taken to be worth: middling feedback, as expected, middling coherence.
@@ -113,21 +112,17 @@ class LearnedActor:
     def __init__(self, exploration: float = 0.1, temperatures: Sequence[float] | None = None, seed: int = 0) -> None:
         self._chooses_temperature = temperatures is not None
         self._actor = Actor(tuple(temperatures or (0.7,)), len(CUES))
-        self._exploration = exploration
-        self._seed = seed
-        self._choices = 0
+        self._exploration, self._seed = exploration, seed
+        self._choices = self._temperature = 0
         self._last: tuple[list[list[float]], list[float], float] | None = None
-        self._temperature = 0
         self._shown: list[Decision] = []
         self._warmed: list[Decision] = []
-        #: How likely the last choice was.
-        self.probability = 1.0
 
     def temperature(self, query: str) -> float | None:
         """The temperature for responses to a query; None leaves it to the flow."""
         if not self._chooses_temperature:
             return None
-        chances = self._actor.warms.probabilities(self._actor.temperature_options(cues(query)), self._exploration)
+        _, chances = self._temperatures(query)
         self._temperature = pick(chances, 1, self._rng("temperature"))[0]
         return self._actor.temperatures[self._temperature]
 
@@ -140,32 +135,25 @@ class LearnedActor:
         chosen = pick(chances, 1, self._rng("choice"))[0]
         self._last = (options, chances.tolist(), share)
         self._choices += 1
-        self.probability = float(chances[chosen])
         return chosen
 
     def observe(
         self, query: str, candidates: Sequence[Candidate], chosen: int, rewards: Sequence[float], real: bool
     ) -> None:
-        """Keep what came of the last choice for the next update; rewards not seen are those expected."""
+        """Keep the result of the last choice for the next update; rewards not seen are those expected."""
         if self._last is None:
             return
         options, before, blind = self._last
         ahead = advantages(rewards)
-        trust = [
-            1.0 if real and at == chosen else EXPECTED_SHARE * candidate.confidence
-            for at, candidate in enumerate(candidates)
-        ]
+        trust = [EXPECTED_SHARE * candidate.confidence for candidate in candidates]
+        if real:
+            trust[chosen] = 1.0
         if blind < 1.0:  # a blind choice has nothing to improve
-            terms = [
-                (at, ahead[at], trust[at] * (1.0 if at == chosen else before[at])) for at in range(len(candidates))
-            ]
-            self._shown.append(Decision(options, before, blind, terms))
+            self._shown.append(lesson(options, before, blind, ahead, trust))
         if self._chooses_temperature and real:
-            choices = self._actor.temperature_options(cues(query))
-            chances = self._actor.warms.probabilities(choices, self._exploration).tolist()
-            self._warmed.append(
-                Decision(choices, chances, self._exploration, [(self._temperature, ahead[chosen], 1.0)])
-            )
+            choices, chances = self._temperatures(query)
+            terms = [(self._temperature, ahead[chosen], 1.0)]
+            self._warmed.append(Decision(choices, chances.tolist(), self._exploration, terms))
         self._last = None
 
     def update(self) -> tuple[float, float]:
@@ -174,26 +162,23 @@ class LearnedActor:
         self._shown, self._warmed = [], []
         return moved
 
+    def _temperatures(self, query: str) -> tuple[list[list[float]], Any]:
+        options = self._actor.temperature_options(cues(query))
+        return options, self._actor.warms.probabilities(options, self._exploration)
+
     def _rng(self, purpose: str) -> random.Random:
         return random.Random(derive_seed(self._seed, purpose, self._choices))
 
 
 def _signals(candidate: Candidate, group: Sequence[Candidate]) -> list[float]:
-    """What the study's actor weighs, in its order."""
+    """What the study's actor weighs, in the order of its `SIGNALS`."""
     best, mean = max(each.fitness for each in group), sum(each.fitness for each in group) / len(group)
-    values = {
-        "drawn": candidate.drawn,
-        "sd": candidate.sd,
-        "fitness": (candidate.fitness - mean) / max(best - mean, 0.05),
-        "coherence": candidate.coherence,
-        "tokens": candidate.tokens / 100.0,
-        "unsafe": candidate.unsafe,
-    }
-    return [values.get(name, 0.0) for name in SIGNALS]
+    seen = [candidate.critic_score, candidate.drawn, candidate.sd, standing(candidate.fitness, best, mean)]
+    return [*seen, candidate.coherence, candidate.tokens / 100.0, candidate.unsafe]
 
 
-class PromptPopulation:
-    """System prompts with their fitness, which evolve.
+class PromptPopulation(Population):
+    """The study's population of system prompts with their fitness.
 
     Given prompts are the population; with `params` it is filled up to their `population_size` by compositions of the
     study's clauses, and so it is without any.  `top(k)` gives the fittest, with a bonus for those little is known of,
@@ -203,71 +188,37 @@ class PromptPopulation:
     def __init__(
         self,
         prompts: Iterable[str] = (),
-        params: study.EvolutionaryParams | None = None,
+        params: EvolutionaryParams | None = None,
         *,
         exploration: float = 0.1,
         seed: int = 0,
-        bank: Bank = BANK,
     ) -> None:
         given = list(dict.fromkeys(prompts))
-        count = (
-            len(given)
-            if given and params is None
-            else max(len(given), (params or EvolutionaryParams()).population_size)
-        )
-        params = params or EvolutionaryParams()
+        own = params or EvolutionaryParams()
+        count = len(given) if given and params is None else max(len(given), own.population_size)
         rng = random.Random(derive_seed(seed, "population"))
         start = MIDDLING.total(RewardWeights())
-        members = [Member(prompt, start) for prompt in first_prompts(count, given, bank, rng)]
-        self._population = Population(params, members)
-        self._exploration = exploration
-        self._seed = seed
-        self._bank = bank
-
-    @property
-    def members(self) -> list[Member]:
-        return self._population.members
+        super().__init__(own, [Member(prompt, start) for prompt in first_prompts(count, given, BANK, rng)])
+        self._exploration, self._seed = exploration, seed
 
     @property
     def prompts(self) -> list[str]:
         return [member.prompt.text for member in self.members]
 
-    @property
-    def best(self) -> Member:
-        return self._population.best
+    def top(
+        self, many: int, exploration: float | None = None, suited: Mapping[str, float] | None = None
+    ) -> list[Member]:
+        return super().top(many, self._exploration if exploration is None else exploration, suited)
 
-    @property
-    def evolution_stopped(self) -> bool:
-        return self._population.stopped
-
-    @property
-    def generations(self) -> Sequence[Any]:
-        """What the population was like at each generation: best, mean, variance, diversity."""
-        return self._population.generations
-
-    def top(self, k: int) -> list[Member]:
-        return sorted(self.members, key=lambda each: -each.fitness - self._exploration / (1.0 + each.evidence) ** 0.5)[
-            :k
-        ]
-
-    def credit(self, member: Member, reward: float, confidence: float | None = None) -> None:
-        """Fitness becomes 0.9 old + 0.1 reward; an expected reward counts as far as the critic may be trusted."""
-        self._population.credit(member.prompt, reward, confidence)
-
-    def evolve(self, after: int) -> None:
-        """Mutate, cross over, replace the worst, keep the elite; does nothing once evolution has stopped."""
-        rng = random.Random(derive_seed(self._seed, "evolution", after))
-        self._population.evolve(self._bank, rng, after)
-
-    def refine(self, threshold: float) -> None:
-        """Drop duplicates and prompts under a fitness; the best stays."""
-        self._population.refine(threshold)
+    def renew(self, after: int) -> None:
+        """One generation: children of good prompts replace the worst; does nothing once evolution has stopped."""
+        self.evolve(BANK, random.Random(derive_seed(self._seed, "evolution", after)), after)
 
 
 class CompositeReward:
     """`l1 feedback + l2 critic + l3 coherence + l4 tokens + l5 safety`; called with the parts, gives the sum."""
 
-    def __init__(self, weights: study.RewardWeights | None = None) -> None:
+    def __init__(self, weights: RewardWeights | None = None) -> None:
         self.weights = weights or RewardWeights()
 
     def __call__(self, parts: Reward) -> float:
@@ -297,7 +248,7 @@ class FeedbackAggregator:
         if isinstance(given, list | tuple):
             return [piece for each in given for piece in self.read(each, response)]
         raise ConfigError(
-            f"{given!r:.80} is no feedback: give a number from 0 to 1, true or false, or a mapping of kinds "
+            f"{given!r:.80} is not feedback: give a number from 0 to 1, true or false, or a mapping of kinds "
             f"({', '.join(KINDS)}) to values"
         )
 

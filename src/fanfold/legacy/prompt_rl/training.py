@@ -35,7 +35,7 @@ class TrainingLoop:
 
     @property
     def evolution_stopped(self) -> bool:
-        return self.flow.population.evolution_stopped
+        return self.flow.population.stopped
 
     def run(self, queries: Iterable[str], feedback: AnyFeedback, threshold: float = 0.5) -> list[FlowStepResult]:
         """All phases: the first `bootstrap_queries` of the queries seed the critic, the others are the main loop."""
@@ -65,7 +65,7 @@ class TrainingLoop:
             if self._answered % self.config.actor_critic.update_interval == 0:
                 self._update()
             if self._answered % self.config.evolutionary.evolution_interval == 0:
-                self.flow.population.evolve(self._answered)
+                self.flow.population.renew(self._answered)
         return done
 
     def refine(self, threshold: float = 0.5) -> list[str]:

@@ -121,6 +121,22 @@ class Actor:
         self.shows, self.warms = ChoicePolicy(state["shows"]), ChoicePolicy(state["warms"])
 
 
+def lesson(
+    options: list[list[float]], before: list[float], blind: float, ahead: Sequence[float], trust: Sequence[float]
+) -> Decision:
+    """A choice of what to show as the actor learns from it, with the advantage of each option and what that rests on.
+
+    What was shown (trust 1) counts in full, what was only expected as often as it would have been drawn.
+    """
+    terms = [(at, ahead[at], share * (1.0 if share == 1.0 else before[at])) for at, share in enumerate(trust)]
+    return Decision(options, before, blind, terms)
+
+
+def standing(fitness: float, best: float, mean: float) -> float:
+    """How a prompt stands among others, as the actor weighs it: 0 is the mean, 1 the best."""
+    return (fitness - mean) / max(best - mean, 0.05)
+
+
 def pick(probabilities: Array, many: int, rng: random.Random) -> list[int]:
     """So many different options, drawn one after the other by their probabilities."""
     left = dict(enumerate(probabilities.tolist()))

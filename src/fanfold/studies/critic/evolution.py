@@ -81,12 +81,12 @@ class Population:
     def find(self, prompt: Prompt) -> Member | None:
         return next((member for member in self.members if member.prompt == prompt), None)
 
-    def top(self, many: int, exploration: float, suited: Mapping[str, float]) -> list[Member]:
+    def top(self, many: int, exploration: float = 0.1, suited: Mapping[str, float] | None = None) -> list[Member]:
         """The best by fitness, by how they suit the query, and a bonus for the little known, which fades with use."""
 
         def standing(member: Member) -> float:
             bonus = exploration / math.sqrt(1.0 + member.evidence)
-            return member.fitness + suited.get(member.prompt.text, 0.0) + bonus
+            return member.fitness + (suited or {}).get(member.prompt.text, 0.0) + bonus
 
         return sorted(self.members, key=standing, reverse=True)[:many]
 

@@ -11,7 +11,7 @@ import msgspec
 from fanfold.encoding import derive_seed
 from fanfold.identity import formerly
 from fanfold.strategy import Strategy
-from fanfold.studies.critic.actor import Actor, Decision, advantages, pick
+from fanfold.studies.critic.actor import Actor, Decision, advantages, lesson, pick, standing
 from fanfold.studies.critic.config import CriticConfig
 from fanfold.studies.critic.critic import Critic, np
 from fanfold.studies.critic.evaluator import SLOT, Generate, Show, Shown, Step, response_of
@@ -192,9 +192,9 @@ class CriticStrategy(Strategy[Step]):
         """What the actor weighs, in the order of `SIGNALS`."""
         member = self.population.find(candidate.shown.prompt)
         best, mean = self.population.best.fitness, self.population.mean
-        standing = 0.0 if member is None else (member.fitness - mean) / max(best - mean, 0.05)
+        stands = 0.0 if member is None else standing(member.fitness, best, mean)
         seen = [candidate.expected, worth, candidate.sd]
-        return [*seen, standing, candidate.coherence, candidate.tokens / 100.0, candidate.unsafe]
+        return [*seen, stands, candidate.coherence, candidate.tokens / 100.0, candidate.unsafe]
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
@@ -230,11 +230,7 @@ class CriticStrategy(Strategy[Step]):
         memory, ahead, choices = self.memory, advantages(rewards), self.config.temperatures
         trust = [1.0 if i in given else EXPECTED_SHARE * each.confidence for i, each in enumerate(waiting.candidates)]
         if waiting.blind < 1.0:  # a blind choice has nothing to improve
-            # What was drawn counts in full; what was not, as often as it would have been drawn.
-            terms = [
-                (i, ahead[i], trust[i] * (1.0 if i in given else waiting.probabilities[i])) for i in range(len(ahead))
-            ]
-            memory.shown.append(Decision(waiting.options, waiting.probabilities, waiting.blind, terms))
+            memory.shown.append(lesson(waiting.options, waiting.probabilities, waiting.blind, ahead, trust))
         warm = [
             (choices.index(each.shown.temperature), ahead[i], trust[i]) for i, each in enumerate(waiting.candidates)
         ]
