@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import math
 import tomllib
 import types
@@ -218,6 +219,20 @@ def _readings(text: str) -> Iterator[Any]:
         except ValueError:
             pass
     yield text
+
+
+def imported(name: str, takes: str) -> Any:
+    """The function that a text `module:function` names; `takes` says what it must take and give."""
+    module, _, function = name.partition(":")
+    try:
+        value = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{name!r} names no function ({error}): write module:function, of a module that can be imported"
+        ) from error
+    if not callable(value):
+        raise ConfigError(f"{name!r} is not a function: it must {takes}")
+    return value
 
 
 def load_toml(path: str | Path) -> dict[str, Any]:

@@ -269,6 +269,14 @@ class MaxFailures:
         )
 
 
+def stop_after(trials: int, target: float | None = None, patience: int | None = None) -> Rule:
+    """So many trials, unless the target is reached, or `patience` trials bring nothing better."""
+    rule: Rule = MaxTrials(trials)
+    if target is not None:
+        rule = rule | Target(target)
+    return rule if patience is None else rule | Plateau(patience)
+
+
 def limited(rule: Rule, limit: Rule) -> Rule:
     """`rule | limit`, with `limit` in place of those of its kind that `rule` has as alternatives."""
     parts = rule.rules if isinstance(rule, Either) else (rule,)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from fanfold.config import imported
 from fanfold.encoding import derive_seed
-from fanfold.errors import ConfigError
 from fanfold.simulator.config import Answer, AnswerFunction, SimulatorConfig
 
 CHARACTERS_PER_TOKEN = 4
@@ -111,16 +110,7 @@ class Author:
 
 def named(name: str) -> AnswerFunction:
     """The answer function that a text `module:function` means."""
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"{name!r} names no answer function ({error}): write module:function, of a module that can be imported"
-        ) from error
-    if not callable(found):
-        raise ConfigError(f"{name!r} is no function: an answer function takes (model, messages, params, rng)")
-    return cast(AnswerFunction, found)
+    return cast(AnswerFunction, imported(name, "take (model, messages, params, rng) and give a text or an Answer"))
 
 
 def finish(answer: Answer, prompt: ModelRequest) -> Completion:

@@ -116,7 +116,7 @@ def test_a_function_is_found_by_name_and_a_wrong_name_is_refused_with_a_remedy()
         source_of("rule", "score")
     with pytest.raises(ConfigError, match="module:function"):
         source_of("no.such.module:f", "score")
-    with pytest.raises(ConfigError, match="is no function"):
+    with pytest.raises(ConfigError, match="is not a function"):
         source_of("math:pi", "score")
 
 

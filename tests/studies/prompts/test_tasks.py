@@ -91,7 +91,7 @@ def test_a_repeated_input_is_used_once_so_that_no_answer_leaks() -> None:
     [
         ({"train": 9}, "too few for 1 examples . 9 train . 2 validation . 3 held_out: ask for fewer"),
         ({"train": -1}, "train must be"),
-        ({"train": 1.5}, "is no share"),
+        ({"train": 1.5}, "is not a share"),
         ({"train": True}, "train must be"),
         ({"train": float("nan")}, "train must be"),
         ({"examples": 0.01}, "not even one"),

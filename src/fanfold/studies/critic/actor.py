@@ -22,7 +22,7 @@ LEAST_SPREAD = 0.1
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice among options as it was made, and what came of the options.
+    """One choice among options as it was made, and the result of each option.
 
     `options` has a row of features for each; `before` their probabilities then; `terms` are (option, advantage,
     weight): what was seen counts 1, what was only expected less.

@@ -19,7 +19,7 @@ class EvolutionaryParams(Settings):
     mutation_rate: float = option(0.3, "how likely each section of a child is changed", least=0, most=1)
     crossover_rate: float = option(0.5, "how likely a child has two parents", least=0, most=1)
     evolution_interval: int = option(5, "answered queries between two generations", least=1)
-    min_improvement: float = option(0.01, "what counts as a better best fitness", least=0)
+    min_improvement: float = option(0.01, "the smallest gain of the best fitness that counts as progress", least=0)
     patience: int = option(5, "generations without a better one after which evolution stops", least=1)
 
     def __post_init__(self) -> None:
@@ -34,7 +34,9 @@ class ActorCriticParams(Settings):
 
     num_candidates: int = option(5, "responses to every query, one of which is shown", least=1)
     update_interval: int = option(10, "answered queries between two updates of the actor", least=1)
-    exploration: float = option(0.1, "how much is tried out at first; it fades as evidence grows", least=0, most=1)
+    exploration: float = option(
+        0.1, "how much the actor explores at first; it fades as evidence grows", least=0, most=1
+    )
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,12 @@ class CriticConfig(Settings):
     model: str = option("local/smollm2", "the model that answers, as provider/name")
     base_url: str | None = option(None, "an OpenAI-compatible server that serves it")
     queries: str | None = option(None, "a file of queries: lines of text, or JSON lines with a `query`; none: our own")
-    total: int = option(60, "queries answered in all; a shorter list is gone through again", least=1)
+    total: int = option(60, "queries answered in all; a shorter list is repeated", least=1)
     feedback: str = option("rules", "who judges: rules, human, judge:MODEL, simulated, or module:function")
-    ask: Literal["score", "rating", "thumbs", "pair"] = option("score", "what is asked for; a pair shows two responses")
-    prompts: tuple[str, ...] = option((), "prompts to begin with; the rest is composed")
+    ask: Literal["score", "rating", "thumbs", "pair"] = option(
+        "score", "the form of feedback; a pair shows two responses"
+    )
+    prompts: tuple[str, ...] = option((), "prompts to start with; the rest is composed")
     evolution: EvolutionaryParams = field(default_factory=EvolutionaryParams)
     actor_critic: ActorCriticParams = field(default_factory=ActorCriticParams)
     reward: RewardWeights = field(default_factory=RewardWeights)

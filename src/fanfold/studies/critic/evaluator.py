@@ -23,7 +23,7 @@ SLOT = "slot-"
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
     """Responses of several prompts to one query, each in its slot, at its temperature.
 
-    `number` counts the queries of a run, `sample` how often this query was gone through before.
+    `number` counts the queries of a run, `sample` how often this query was answered before.
     """
 
     number: int
@@ -88,14 +88,14 @@ class CriticEvaluator:
     ask: str = "score"
     base_url: str | None = None
     max_tokens: int = 128
-    #: A source of feedback of one's own: another may take its place when a run is resumed, which says so.
+    #: The caller's own source of feedback; a resume with another one says so.
     source: FeedbackSource | None = field(default=None, compare=False)
 
     @property
     def fingerprint(self) -> str | dict[str, Any]:
         settings = (self.model, self.base_url, self.feedback, self.ask, self.max_tokens)
         said = f"fanfold.critic/1 {digest(encode(settings)).hex()[:12]}"
-        return said if self.source is None else {"settings": said, "source": Unknown("a source of one's own")}
+        return said if self.source is None else {"settings": said, "source": Unknown("a source of the caller's own")}
 
     @functools.cached_property
     def asked(self) -> Model:

@@ -96,7 +96,7 @@ class Population:
     def credit(self, prompt: Prompt, reward: float, confidence: float | None = None) -> None:
         """Move a prompt's fitness: by a real reward, or by an expected one as far as the critic may be trusted.
 
-        A prompt that has left the population in the meantime is none of it.
+        A prompt that has left the population in the meantime is ignored.
         """
         member = self.find(prompt)
         if member is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import difflib
 import functools
-import importlib
 import inspect
 import math
 import re
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from fanfold.config import load_toml
+from fanfold.config import imported, load_toml
 from fanfold.errors import ConfigError, nearest
 from fanfold.models import Model, model
 from fanfold.studies.critic.features import words
@@ -190,17 +189,4 @@ def source_of(name: str, ask: str, base_url: str | None = None) -> FeedbackSourc
         return ModelJudge(rest, base_url)
     if not colon or not rest:
         raise ConfigError(f"feedback={name!r} cannot be used{nearest(name, known)}")
-    return Scored(_function(name), ask)
-
-
-def _function(name: str) -> Callable[[str, str], Any]:
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"feedback={name!r} names no function ({error}): write module:function, of a module that can be imported"
-        ) from error
-    if not callable(found):
-        raise ConfigError(f"feedback={name!r} is no function: it must take (query, response) and give 0 to 1")
-    return found  # type: ignore[no-any-return]
+    return Scored(imported(name, "take (query, response) and give a number from 0 to 1"), ask)

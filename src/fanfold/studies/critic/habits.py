@@ -37,7 +37,7 @@ class Habits:
         effects = self._effects
         if effects is None:
             shrunk = np.eye(len(self._xx)) * RIDGE
-            shrunk[0, 0] = 1e-6  # what all responses have in common is nobody's effect
+            shrunk[0, 0] = 1e-6  # what all responses have in common is no clause's effect
             effects = self._effects = np.linalg.solve(self._xx + shrunk, self._xy).astype(np.float64)
         expected: list[float] = (self._row(prompt) @ effects).tolist()
         return expected

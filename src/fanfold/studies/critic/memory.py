@@ -46,7 +46,7 @@ class PendingChoice:
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """What became of one query; `expected` is the critic's guess before it knew, `best` the best fitness after."""
+    """The result of one query; `expected` is the critic's guess before it knew, `best` the best fitness after."""
 
     number: int
     prompt: str

@@ -26,7 +26,7 @@ from fanfold.types import Ok, Result
 
 @formerly("Search")
 class CriticStrategy(Strategy[Step]):
-    """For each query: asks for the responses of the best prompts, has one shown, and learns from what is said of it.
+    """For each query: asks for the responses of the best prompts, shows one of them, and learns from the feedback.
 
     With `window` queries under way, what is chosen for a query rests on the feedback to all but the last few.
     """

@@ -24,7 +24,7 @@ def run_options(config: CriticConfig) -> dict[str, str]:
 
 
 def study(config: CriticConfig, *, feedback: FeedbackSource | None = None) -> Study[Step]:
-    """The search that a config describes; `feedback` is a source of one's own instead of the one it names."""
+    """The search that a config describes; `feedback` replaces the source that it names."""
     from fanfold.studies.critic.conclusion import CriticConclusion  # these need numpy
     from fanfold.studies.critic.strategy import CriticStrategy
 

@@ -17,7 +17,7 @@ from fanfold.studies.critic.feedback import Feedback, read
 from fanfold.texts import printable
 
 _INSTEAD = (
-    "everything answered so far is kept, and running again under the same name goes on here; without a person, use "
+    "everything answered so far is kept; run it again under the same name to continue. Without a person, use "
     "feedback='rules', 'judge:MODEL' or 'module:function'"
 )
 

@@ -9,7 +9,7 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import MissingExtra
 from fanfold.schedule import Schedule
 from fanfold.schedules import AllCases, Halving, last_rung
-from fanfold.stop import MaxTrials, Plateau, Rule, Target
+from fanfold.stop import stop_after
 from fanfold.strategies import Genetic
 from fanfold.strategies.generations import Convergence, Generations
 from fanfold.studies.neuro.config import NeuroConfig, source, training
@@ -68,7 +68,7 @@ def study(config: NeuroConfig, data: Data | None = None) -> Study[Individual]:
         trainer,
         cases,
         schedule=_schedule(config),
-        stop=_stop(config),
+        stop=stop_after(config.trials, config.target, config.patience),
         seed=config.seed,
         aggregate=last_rung,
         timeout=config.timeout,
@@ -84,15 +84,6 @@ def _schedule(config: NeuroConfig) -> Schedule:
     if config.steady:
         return Halving(config.eta, asynchronous=True)
     return Halving(config.eta, cohort=config.population - config.kept)
-
-
-def _stop(config: NeuroConfig) -> Rule:
-    rule: Rule = MaxTrials(config.trials)
-    if config.target is not None:
-        rule = rule | Target(config.target)
-    if config.patience is not None:
-        rule = rule | Plateau(config.patience)
-    return rule
 
 
 def run_options(config: NeuroConfig) -> dict[str, Any]:

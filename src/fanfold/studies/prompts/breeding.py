@@ -66,7 +66,7 @@ class Bandit:
         return sorted(drawn, key=lambda arm: -drawn[arm])
 
     def learn(self, arm: str, won: bool, weight: float = 1.0) -> None:
-        """One try of an arm paid or did not; arms that are not ours are nobody's."""
+        """One try of an arm paid or did not; arms it does not know are ignored."""
         if arm in self._earned:
             wins, losses = (earned * self._memory**weight for earned in self._earned[arm])
             self._earned[arm] = (wins + weight * won, losses + weight * (not won))
@@ -100,7 +100,7 @@ class PromptBreeder:
         self._seeds = tuple(seeds)
         for number, seed in enumerate(self._seeds):
             if not isinstance(seed, Genome):
-                raise ConfigError(f"seed {number} is no prompt: {seed!r:.60}; write Genome.of(text)")
+                raise ConfigError(f"seed {number} is not a prompt: {seed!r:.60}; write Genome.of(text)")
             if wrong := faults(seed, material):
                 raise ConfigError(f"seed {number} cannot be used: {wrong[0]}. Change the seed or the material's limits")
         self._material = material
@@ -271,4 +271,4 @@ def _converted(value: Any, kind: type[_T]) -> _T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"this is no prompt of this study: {value!r:.100} ({error})") from error
+        raise ConfigError(f"this is not a prompt of this study: {value!r:.100} ({error})") from error

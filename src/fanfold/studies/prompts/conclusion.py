@@ -27,6 +27,9 @@ from fanfold.types import Ok, Result
 
 #: Rows of the lists that could be long.
 MOST_ROWS = 40
+_CALLS = (
+    "{made} model calls in the search ({saved} of {full} saved by racing and by scoring nothing twice), {seconds:.1f} s"
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class PromptsConclusion:
     evaluate: PromptsEvaluator
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
-        search = _History.of(run)
+        search = _History(list(run.results()))
         if not search.finalists(1):
             return Summary({"winner": None}, (Section("No winner", "no prompt was scored on all problems"),))
         winner, validated = await self._winner(search, go)
@@ -47,7 +50,7 @@ class PromptsConclusion:
         names = {"winner": winner} if first is None or first == winner else {"winner": winner, "first": first}
         held = await self._scored(list(names.values()), self.split.held_out, "held-out", go)
         rows = [
-            (name, *self._row(search.training(genome), validated.get(genome), held.get(genome)))
+            (name, *map(interval_text, (search.training(genome), validated.get(genome), held.get(genome))))
             for name, genome in names.items()
         ]
         gain = _gain(held.get(winner), None if first == winner or first is None else held.get(first))
@@ -67,7 +70,7 @@ class PromptsConclusion:
             Section("Accuracy, with 95 % intervals", "", ("prompt", "train", "validation", "held-out"), tuple(rows)),
             *self._by_model(held.get(winner)),
             *_gain_text(gain),
-            Section("Calls", _calls_text(figures["calls"])),
+            Section("Calls", _CALLS.format(**figures["calls"])),
             *_code(self.task.grader),
             *self._front(search),
             Section("Lineage", "", ("trial", "by", "score", "parents"), tuple(search.lineage(winner))),
@@ -102,16 +105,13 @@ class PromptsConclusion:
         run = await go(word, dataclasses.replace(beside, seed=self.config.seed))
         return {msgspec.convert(result.candidate, Genome): result for result in run.results() if result.complete}
 
-    def _row(self, *results: Result[Any] | None) -> tuple[str, ...]:
-        return tuple("-" if result is None else interval_text(interval_of(result)) for result in results)
-
     def _by_model(self, held: Result[Any] | None) -> list[Section]:
         if held is None or len(self.config.model) == 1:
             return []
         rows = []
         for name in self.config.model:
             own = {case: outcome for case, outcome in held.outcomes.items() if case.endswith(f"@{name}")}
-            rows.append((name, interval_text(interval_of(dataclasses.replace(held, outcomes=own)))))
+            rows.append((name, interval_text(dataclasses.replace(held, outcomes=own))))
         return [Section("The winner on each model, held-out", "", ("model", "accuracy"), tuple(rows))]
 
     def _front(self, search: _History) -> list[Section]:
@@ -126,15 +126,7 @@ class PromptsConclusion:
         if held is None:
             return Section("Held-out problems", "not scored")
         answers = {case.id: str(case.data["answer"]) for case in cases(self.split.held_out, self.config.model)}
-        rows = [
-            (
-                case,
-                answers.get(case, ""),
-                outcome.data["said"] if isinstance(outcome, Ok) else outcome.kind,
-                _mark(outcome),
-            )
-            for case, outcome in held.outcomes.items()
-        ]
+        rows = [(case, answers.get(case, ""), *_answer(outcome)) for case, outcome in held.outcomes.items()]
         wrong_first = sorted(rows, key=lambda row: row[3] == "right")
         return Section("Held-out problems", "", ("problem", "expected", "said", ""), tuple(wrong_first[:MOST_ROWS]))
 
@@ -148,10 +140,6 @@ class _History:
         self._best: dict[Genome, Result[Any]] = {}
         for result in self.complete:
             self._best.setdefault(genome_of(result), result)
-
-    @classmethod
-    def of(cls, run: Run[Any]) -> _History:
-        return cls(list(run.results()))
 
     @property
     def first(self) -> Genome | None:
@@ -213,10 +201,11 @@ def interval_of(result: Result[Any]) -> Interval:
     return clustered_mean(problems)
 
 
-def interval_text(interval: Interval) -> str:
-    if interval.estimate is None:
+def interval_text(result: Result[Any] | None) -> str:
+    figure = _figure(result)
+    if figure is None or figure["accuracy"] is None:
         return "-"
-    return f"{interval.estimate:.3f} [{interval.low:.3f}, {interval.high:.3f}] n={interval.n}"
+    return "{accuracy:.3f} [{low:.3f}, {high:.3f}] n={n}".format(**figure)
 
 
 def _figure(result: Result[Any] | None) -> dict[str, Any] | None:
@@ -236,8 +225,10 @@ def _overfit(train: Result[Any] | None, held: Result[Any] | None) -> float | Non
 def _gain(winner: Result[Any] | None, first: Result[Any] | None) -> dict[str, Any]:
     if winner is None or first is None:
         return {"gain": None, "gain_p": None}
-    won, lost = _won_and_lost(winner, first)
-    return {"gain": (winner.score or 0.0) - (first.score or 0.0), "gain_p": mcnemar(won, lost)}
+    pairs = [(winner.outcomes[case], first.outcomes[case]) for case in winner.outcomes if case in first.outcomes]
+    both = [(x.score, y.score) for x, y in pairs if isinstance(x, Ok) and isinstance(y, Ok)]
+    chance = mcnemar(sum(x > y for x, y in both), sum(x < y for x, y in both))
+    return {"gain": (winner.score or 0.0) - (first.score or 0.0), "gain_p": chance}
 
 
 def _gain_text(gain: Mapping[str, Any]) -> list[Section]:
@@ -245,11 +236,6 @@ def _gain_text(gain: Mapping[str, Any]) -> list[Section]:
         return []
     against = f"against the first prompt (exact McNemar p = {gain['gain_p']:.2g})"
     return [Section("Gain", f"{gain['gain']:+.3f} on held-out problems {against}")]
-
-
-def _calls_text(calls: Mapping[str, Any]) -> str:
-    saved = f"{calls['saved']} of {calls['full']} saved by racing and by scoring nothing twice"
-    return f"{calls['made']} model calls in the search ({saved}), {calls['seconds']:.1f} s"
 
 
 def _code(grader: Any) -> list[Section]:
@@ -262,13 +248,9 @@ def _code(grader: Any) -> list[Section]:
     return [Section("Code", f"{text}; UNSAFE, without {lacking}" if lacking else text)]
 
 
-def _won_and_lost(a: Result[Any], b: Result[Any]) -> tuple[int, int]:
-    pairs = [(a.outcomes[case], b.outcomes[case]) for case in a.outcomes if case in b.outcomes]
-    both = [(x.score, y.score) for x, y in pairs if isinstance(x, Ok) and isinstance(y, Ok)]
-    return sum(x > y for x, y in both), sum(x < y for x, y in both)
-
-
-def _mark(outcome: Any) -> str:
+def _answer(outcome: Any) -> tuple[str, str]:
+    """What was said, and whether it is right."""
     if not isinstance(outcome, Ok):
-        return "failed"
-    return "right" if outcome.score >= 1.0 else f"{outcome.score:.2g}" if outcome.score > 0 else "wrong"
+        return outcome.kind, "failed"
+    mark = "right" if outcome.score >= 1.0 else f"{outcome.score:.2g}" if outcome.score > 0 else "wrong"
+    return outcome.data["said"], mark

@@ -24,13 +24,15 @@ class PromptsConfig(Settings):
     grader: str | None = option(None, "how replies are graded; none: as the task says, or `exact`")
     input_field: str | None = option(None, "the field of the file that holds the problem")
     answer_field: str | None = option(None, "the field of the file that holds the answer")
-    model: tuple[str, ...] = option(("local/smollm2",), "the model asked, provider/name; several: each prompt on each")
+    model: tuple[str, ...] = option(
+        ("local/smollm2",), "the model, as provider/name; several: each prompt runs on each"
+    )
     base_url: str | None = option(None, "an OpenAI-compatible server that serves the models")
     writer: str | None = option(None, "a model that writes prompts too: paraphrase, shorten, reflect, combine")
     judge: str | None = option(None, "the model behind the grader `judge`")
-    unsafe: bool = option(False, "grade code also where the sandbox lacks a guard: it can then do what you can")
-    seeds: tuple[str, ...] = option((), "prompts to begin with (in a TOML file); none: the task's own")
-    seeds_file: str | None = option(None, "a text file of prompts to begin with, separated by lines of ---")
+    unsafe: bool = option(False, "grade code although the sandbox lacks a guard: the code can then do whatever you can")
+    seeds: tuple[str, ...] = option((), "prompts to start with (in a TOML file); none: the task's own")
+    seeds_file: str | None = option(None, "a text file of prompts to start with, separated by lines of ---")
     trials: int = option(64, "prompts to try", least=1)
     population: int = option(12, "prompts in a generation", least=2)
     elites: int = option(3, "prompts kept from one generation to the next, with their scores")
@@ -43,15 +45,15 @@ class PromptsConfig(Settings):
         "tournament", "how parents are chosen"
     )
     tournament: int = option(3, "prompts in a tournament")
-    pressure: float = option(1.5, "of the selections rank and sus")
+    pressure: float = option(1.5, "selection pressure of rank and sus")
     crossover_rate: float = option(0.5, "share of prompts with two parents")
-    mutation_rate: float = option(0.5, "how strongly prompts are changed, at first")
+    mutation_rate: float = option(0.5, "how strongly prompts are changed at first")
     adaptive: bool = option(True, "whether the mutation rate follows success")
     steady: bool = option(False, "no generations and no waiting: each prompt is bred from the best so far")
     window: int | None = option(
         None, "prompts being scored at once; none: 4, or when steady the strategy's own", least=1
     )
-    schedule: Literal["racing", "all"] = option("racing", "racing drops a prompt once it is proven behind")
+    schedule: Literal["racing", "all"] = option("racing", "racing drops a prompt once it is shown to be worse")
     error: float = option(
         0.05, "probability with which racing may drop a prompt that is as good as the best", above=0, below=1
     )
@@ -64,14 +66,14 @@ class PromptsConfig(Settings):
     max_examples: int = option(4, "examples in a prompt, at most", least=0)
     max_words: int = option(120, "words in a prompt besides its examples, at most")
     max_tokens: int | None = option(None, "tokens of a reply, at most; none: as the task says", least=1)
-    temperature: float = option(0.0, "of the model that is asked", least=0)
+    temperature: float = option(0.0, "sampling temperature of the model", least=0)
     objectives: tuple[str, ...] = option(("accuracy",), "accuracy, cost, length, ...; several: a Pareto front")
-    weights: tuple[float, ...] | None = option(None, "of the objectives: one fitness instead of a Pareto front")
-    target: float | None = option(None, "stop once a prompt scores this; none: 1, where accuracy is all that counts")
+    weights: tuple[float, ...] | None = option(None, "weights of the objectives: one fitness instead of a Pareto front")
+    target: float | None = option(None, "stop once a prompt scores this; none: 1, if accuracy is the only objective")
     patience: int | None = option(None, "stop after so many prompts without a better one", least=1)
-    preset: Preset = option("adaptive", "how hard the API is used")
+    preset: Preset = option("adaptive", "how hard the API may be used")
     concurrent: int | None = option(None, "calls in flight; none: as the preset says", least=1)
-    seed: int = option(0, "of the search and of the split of the problems")
+    seed: int = option(0, "seed of the search and of the split of the problems")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,7 +10,7 @@ from typing import Any
 from fanfold.errors import ConfigError
 from fanfold.models import Model
 from fanfold.schedules import AllCases, Racing
-from fanfold.stop import MaxTrials, Plateau, Target
+from fanfold.stop import Rule, stop_after
 from fanfold.strategies import Genetic
 from fanfold.strategies.breeding import Breeder
 from fanfold.strategies.generations import Convergence, Generations
@@ -32,13 +32,7 @@ def study(
 ) -> Study[Candidate]:
     """The search that `config` describes; `task` takes the place of the one it names, `make` makes its models."""
     task = _guarded(task or _task(config), config.unsafe)
-    split = task.split(
-        seed=config.seed,
-        examples=config.examples,
-        train=config.train,
-        validation=config.validation,
-        held_out=config.held_out,
-    )
+    split = task.split(config.seed, config.examples, config.train, config.validation, config.held_out)
     evaluate = PromptsEvaluator(
         task,
         shots(split.examples),
@@ -142,11 +136,8 @@ def _seeds(config: PromptsConfig, otherwise: tuple[str, ...]) -> tuple[str, ...]
     return (*config.seeds, *found)
 
 
-def _stop(config: PromptsConfig) -> Any:
-    rule: Any = MaxTrials(config.trials)
+def _stop(config: PromptsConfig) -> Rule:
     target = config.target
     if target is None and config.objectives == ("accuracy",):
         target = 1.0  # nothing on the training problems can tell a better prompt from this one
-    if target is not None:
-        rule = rule | Target(target)
-    return rule if config.patience is None else rule | Plateau(config.patience)
+    return stop_after(config.trials, target, config.patience)

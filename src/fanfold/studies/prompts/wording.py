@@ -136,7 +136,7 @@ def _replaceable(words: tuple[str, ...]) -> Iterator[tuple[int, int, tuple[str, 
     while at < len(words):
         for size in range(min(LONGEST, len(words) - at), 0, -1):
             phrase = words[at : at + size]
-            # Only the last word may carry a mark: a phrase does not go on across a comma.
+            # Only the last word may carry a mark: a phrase ends at a comma.
             if all(_plain(word) for word in phrase[:-1]) and _plain(phrase[-1].rstrip(_MARKS)):
                 others = synonyms(tuple(bare(word) for word in phrase), before(words, at))
                 if others:

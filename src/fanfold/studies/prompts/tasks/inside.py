@@ -1,8 +1,8 @@
-"""The far side of the sandbox: a process that gives up what it may do, runs code, and writes what came of each test.
+"""Runs inside the sandbox: gives up its rights, runs the code, and writes the result of each test.
 
 It is run as a file by a bare interpreter, so it imports nothing of Fanfold.  The job comes as JSON on standard input;
-the first line written says which guards are in place, each further one what came of a test.  Where a guard that the job
-needs is not in place, nothing is run.
+the first line written says which guards are in place, each further one is the result of a test.  Where a guard that the
+job needs is not in place, nothing is run.
 """
 
 from __future__ import annotations

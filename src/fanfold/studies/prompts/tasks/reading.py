@@ -16,7 +16,7 @@ from typing import Any
 
 #: What may stand around an answer without being part of it.
 WRAPPING = " \t\r\n.,;:!?\"'`*_()[]{}<>“”‘’«»…"
-#: Digits in a number that is still read; longer ones are nobody's answer, and slow.
+#: Digits in a number that is still read; longer ones are not answers, and slow.
 _MOST_DIGITS = 1000
 #: Places in a reply where a JSON value is looked for.
 _MOST_STARTS = 1000

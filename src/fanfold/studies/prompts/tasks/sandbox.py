@@ -58,7 +58,7 @@ class CodeBounds:
 
 @dataclass(frozen=True)
 class Tested:
-    """What came of one test: the value of its expression (None for a statement), or the error it ended with."""
+    """The result of one test: the value of its expression (None for a statement), or the error it ended with."""
 
     value: Any = None
     error: str = ""
@@ -66,7 +66,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Ran:
-    """What came of all tests, in order, and which guards were in place.
+    """The results of all tests, in order, and which guards were in place.
 
     `cut` says why it did not come to its own end: `time` (on the clock), `cpu`, `ended` (it left before the tests were
     done, or was killed), `unguarded` (nothing was run, because a guard that was needed is missing); "" when it did.

@@ -163,7 +163,7 @@ class Task:
         if isinstance(size, int):
             return size
         if size > 1:
-            raise ConfigError(f"{name}={size!r} is no share: give at most 1.0, or a whole number of problems")
+            raise ConfigError(f"{name}={size!r} is not a share: give at most 1.0, or a whole number of problems")
         count = int(size * total + 1e-9)  # a sum of shares such as 0.1 + 0.4 + 0.2 + 0.3 is to use every problem
         if size and not count:
             raise ConfigError(
