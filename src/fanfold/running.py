@@ -1,4 +1,4 @@
-"""How a run is put together, resumed, interrupted, and what comes of it."""
+"""How a run is put together, resumed and interrupted, and its result."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ INTERRUPTED = "interrupted"
 
 @dataclass(frozen=True)
 class Run(Generic[C]):
-    """What came of a run.  `trace` identifies the whole search: equal traces asked and were told the same."""
+    """The result of a run.  `trace` identifies the whole search: equal traces asked and were told the same."""
 
     id: str
     best: Result[C] | None
@@ -227,7 +227,7 @@ class Start:
 
     async def _beside(self, done: Run[Any], word: str, study: Study[Any]) -> Run[Any]:
         """Another study on the same executor, ledger and money, whose run belongs to this one."""
-        # A run that went on since may conclude something else, and then it is another run beside.
+        # A run that continued since may conclude something else, and then it is another run beside.
         name = f"{done.id}.{word}-{done.progress.told}"
         limit = self.rule.cost_limit()
         if limit < math.inf:

@@ -76,7 +76,9 @@ class _Signals:
     def _interrupted(self) -> Interrupted:
         name, ledger = self._start.name, self._start.options.ledger
         path = None if ledger is None else str(ledger)
-        how = f"everything finished is in {path}; run again with run={name!r} to go on" if path else "it had no ledger"
+        how = (
+            f"everything finished is in {path}; run again with run={name!r} to continue" if path else "it had no ledger"
+        )
         return Interrupted(
             f"run {name!r} was interrupted: {how}", run_id=name, ledger=path, code=128 + int(self._number)
         )

@@ -275,7 +275,7 @@ class Space:
                 raise ConfigError(f"the candidate {candidate!r} has no {name!r}: give every dimension a value")
             problem = dimension.problem(candidate[name])
             if problem is not None:
-                raise ConfigError(f"{candidate[name]!r} is no value of the dimension {name!r}: {problem}")
+                raise ConfigError(f"{candidate[name]!r} is not a value of the dimension {name!r}: {problem}")
 
 
 def _is_number(value: Any) -> bool:

@@ -24,7 +24,7 @@ class Rule(ABC):
 
     @abstractmethod
     def check(self, progress: Progress) -> str | None:
-        """The reason to stop now, or None to go on."""
+        """The reason to stop now, or None to continue."""
 
     def cost_limit(self) -> float:
         """The most that may be spent on model calls, which reserve their worst case against it before they are sent."""
@@ -33,6 +33,10 @@ class Rule(ABC):
     def allowance(self, progress: Progress) -> float:
         """How many more trials may be asked for before results are known: what keeps a budget from being overrun."""
         return math.inf
+
+    def __repr__(self) -> str:
+        limit = next(iter(vars(self).values()), None)
+        return f"{type(self).__name__}({'' if limit is None else repr(limit)})"
 
     def __or__(self, other: Rule) -> Rule:
         return Either(*_parts(self, Either), *_parts(other, Either)) if isinstance(other, Rule) else NotImplemented
@@ -65,7 +69,7 @@ class Both(Rule):
     """Stops only when all of its rules say so at the same moment (`&`).
 
     `MaxTrials(100) & Plateau(20)` means "at least 100 trials, and then until nothing improves".  For the same reason a
-    budget inside `&` is a minimum, not a limit: the run goes on past it until the other rules agree.  A budget that
+    budget inside `&` is a minimum, not a limit: the run continues past it until the other rules agree.  A budget that
     must hold belongs outside: `(MaxTrials(100) & Plateau(20)) | MaxEvaluations(5000)`.
     """
 
@@ -97,9 +101,6 @@ class Never(Rule):
     def check(self, progress: Progress) -> str | None:
         return None
 
-    def __repr__(self) -> str:
-        return "Never()"
-
 
 @dataclass(frozen=True, repr=False)
 class MaxTrials(Rule):
@@ -116,9 +117,6 @@ class MaxTrials(Rule):
     def allowance(self, progress: Progress) -> float:
         return max(0, self.n - progress.asked)
 
-    def __repr__(self) -> str:
-        return f"MaxTrials({self.n})"
-
 
 @dataclass(frozen=True, repr=False)
 class MaxEvaluations(Rule):
@@ -134,14 +132,11 @@ class MaxEvaluations(Rule):
 
     def check(self, progress: Progress) -> str | None:
         # The open rows fit by construction, so this can only hold once none is open.  Inside `&`, where others may keep
-        # rows open for ever, it must hold all the same: hence no look at them here.
+        # rows open forever, it must hold all the same: hence no look at them here.
         return _plural(self.n, "evaluation") if progress.told_evaluations + progress.cases > self.n else None
 
     def allowance(self, progress: Progress) -> float:
         return max(0, (self.n - progress.told_evaluations - progress.open * progress.cases) // progress.cases)
-
-    def __repr__(self) -> str:
-        return f"MaxEvaluations({self.n})"
 
 
 class MaxTime(Rule):
@@ -155,9 +150,6 @@ class MaxTime(Rule):
         if progress.elapsed < self.seconds:
             return None
         return f"time limit of {self._given if isinstance(self._given, str) else f'{self._given:g}s'}"
-
-    def __repr__(self) -> str:
-        return f"MaxTime({self._given!r})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,9 +172,6 @@ class MaxCost(Rule):
     def cost_limit(self) -> float:
         return self.amount
 
-    def __repr__(self) -> str:
-        return f"MaxCost({self.amount!r})"
-
 
 @dataclass(frozen=True, repr=False)
 class Target(Rule):
@@ -198,9 +187,6 @@ class Target(Rule):
         return (
             f"target of {self.score:g} reached" if progress.best is not None and progress.best >= self.score else None
         )
-
-    def __repr__(self) -> str:
-        return f"Target({self.score!r})"
 
 
 class Plateau(Rule):
@@ -235,7 +221,7 @@ class MaxFailures:
     """Ends a run that only fails: its first 25 evaluations, or its latest `n`, failed in the same way.
 
     The same way is the same kind and the same message but for its numbers.  Evaluations of earlier parts of a run do
-    not count: whoever resumes it may have mended the cause.
+    not count: the cause may have been fixed before a resume.
     """
 
     FIRST = 25
@@ -249,7 +235,7 @@ class MaxFailures:
         self._trace = ""
 
     def count(self, outcome: Outcome) -> OnlyFailures | None:
-        """Take in what became of an evaluation; gives the error that ends the run when it is enough."""
+        """Count the outcome of an evaluation; gives the error that ends the run when it is enough."""
         if not isinstance(outcome, Failed):
             self._alike, self._limit = 0, self.n
             return None
@@ -262,7 +248,7 @@ class MaxFailures:
             return None
         which = "the first" if self._limit < self.n else "the last"
         return OnlyFailures(
-            f"{which} {self._alike} evaluations failed in the same way ({outcome.kind}: {outcome.message[:200]}). Mend "
+            f"{which} {self._alike} evaluations failed in the same way ({outcome.kind}: {outcome.message[:200]}). Fix "
             "the cause, then resume with retry_failed=True (--retry-failed), which evaluates them again; or let them "
             "fail with max_failures=None (--max-failures 0)",
             self._trace,

@@ -48,10 +48,10 @@ class Strategy(ABC, Generic[C]):
 
 @runtime_checkable
 class Snapshots(Protocol):
-    """A strategy whose replay is dear (a learner) offers these two, and a resume starts from its last save."""
+    """A strategy whose replay is expensive (a learner) offers these two, and a resume starts from its last save."""
 
     def save(self) -> bytes:
-        """All state needed to go on, as bytes that `load` understands (never a pickle)."""
+        """All state needed to continue, as bytes that `load` understands (never a pickle)."""
 
     def load(self, state: bytes) -> None:
         """Take over a saved state, after `begin`."""

@@ -28,11 +28,11 @@ class Study(Generic[C]):
     """What is searched, how it is scored, on what, and when it is enough.
 
     `evaluate(candidate, case)` gives a number (higher is better) or `Ok(score, data, cost)`; it may be a coroutine
-    function, and may raise: that candidate's evaluation is then `Failed` and the search goes on.  `cases` are `Case`s
+    function, and may raise: that candidate's evaluation is then `Failed` and the search continues.  `cases` are `Case`s
     or plain values (each becomes the `data` of a case); without them a candidate is evaluated once.  An evaluator with
     an attribute `evaluate_block(cells)` is given up to `block_size` (candidate, case) pairs at once.  One with a true
     attribute `continues` is also given, as a third argument and third of each cell, the `Ok` of the candidate on the
-    case before, or None where it has none: rungs of a training can go on where the last one stopped.
+    case before, or None where it has none: rungs of a training can continue where the last one stopped.
 
     A method `check_ready()` of the evaluator is called before the run begins and raises where nothing can be evaluated:
     no key, an unknown model, a package that is missing.

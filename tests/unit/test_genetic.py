@@ -313,7 +313,7 @@ def test_a_rate_that_does_not_adapt_stays() -> None:
 def test_memory_is_bounded_by_the_population_not_by_the_trials(steady: bool) -> None:
     genetic = Genetic(SPACE, population=8, steady=steady)
     search(genetic, height, 500)
-    assert len(genetic._members) + len(genetic._children.queue) + len(genetic._children.open) <= 8 + genetic.window
+    assert len(genetic._members) + len(genetic._children.queue) + len(genetic._children) <= 8 + genetic.window
 
 
 @pytest.mark.parametrize("steady", [False, True])

@@ -26,7 +26,7 @@ class ShellOptions(RunOptions):
         return {field.name: getattr(self, field.name) for field in fields(RunOptions)} | changes
 
     def recorded(self) -> dict[str, Any]:
-        """What a resume takes over: whatever was set, but for what is decided anew each time."""
+        """What a resume takes over: all that was set, except decisions that hold for one time."""
         return {
             field.name: value
             for field in fields(self)

@@ -65,7 +65,7 @@ def _quietly(call: Callable[[], None]) -> None:
     try:
         call()
     except Exception:
-        pass  # a display that cannot be closed must not hide what became of the run
+        pass  # a display that cannot be closed must not hide the result of the run
 
 
 def _at_a_terminal() -> bool:
@@ -218,7 +218,7 @@ _PLAIN: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 
 
 class Live:
-    """One block that is drawn anew about twice a second."""
+    """One block that is redrawn about twice a second."""
 
     def __init__(self, stop: Rule, colourless: bool, shown: Shown | None = None) -> None:
         from rich.console import Console

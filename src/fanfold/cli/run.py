@@ -1,4 +1,4 @@
-"""`fanfold run` and `fanfold resume`: do a search, with progress, and say what came of it."""
+"""`fanfold run` and `fanfold resume`: run a search, with progress, and print its result."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], **values: A
 
     A Python file holds a Study called `study` (or a function of that name that returns one). A TOML file says
     study = "NAME", the study's fields, and options in a table [run]; flags beat the file. A stopping
-    rule given here takes the place of the study's own of the same kind, and joins the others.
+    rule given here replaces the study's own of the same kind, and joins the others.
     """
     from fanfold import __version__
     from fanfold.cli.trust import file_digest
@@ -145,9 +145,9 @@ class ResumeCommand(click.Command):
 def resume(ctx: click.Context, /, name: str, ledger: str, trust: bool, **values: Any) -> None:
     """Continue RUN where it stopped; nothing finished is evaluated again.
 
-    RUN is a run's name, the beginning of one, or `last`. A stopping rule given here takes the place of the one of its
-    kind that it was started with. A report is written where --report says so again. If the ledger names Python code,
-    files or folders outside the current folder and its own, or is another user's, you are asked first.
+    RUN is a run's name, the beginning of one, or `last`. A stopping rule given here replaces the one of its
+    kind that the run was started with. Ask for a report again with --report. You are asked first if the ledger
+    belongs to another user, or names Python code, files or folders outside the current folder and its own.
     """
     from fanfold.cli.target import reload
     from fanfold.cli.trust import agree

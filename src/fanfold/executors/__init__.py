@@ -35,7 +35,7 @@ _HOMES = {
     "Futures": "futures",
     "Ray": "ray",
 }
-# Our own by name: the class, how it is written, and its slots unless said; 0: one per usable core, None: takes none.
+# Our own by name: the class, how it is written, and its default slots; 0: one per usable core, None: takes none.
 _OWN: dict[str, tuple[str, str, int | None]] = {
     "inline": ("Inline", "inline", None),
     "async": ("Async", "async:N", 64),
@@ -56,8 +56,9 @@ class Registered:
     """An executor that a text can name.
 
     `load()` gives a callable that takes what follows the colon (a number as int, other text as str, or None) and gives
-    an Executor.  It may take keywords as well: `deadline` and `leave` say what becomes of provider batches.  Its
-    attribute `spellings`, a list or a function that gives one, says how it is written: `["acme:N"]`.
+    an Executor.  If it makes provider batches, it takes the keywords `deadline` (seconds) and `leave` ("keep" or
+    "cancel") as well.  Its attribute `spellings`, a list or a function that gives one, says how it is written:
+    `["acme:N"]`.
     """
 
     name: str

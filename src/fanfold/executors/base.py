@@ -45,7 +45,7 @@ class Executor(ABC):
         """End everything within a second or two, stuck calls included."""
 
     def remarks(self) -> Sequence[str]:
-        """What the user should know after a run: work left behind elsewhere, and the like."""
+        """What the user should know after a run: work left behind elsewhere, for example."""
         return ()
 
     @abstractmethod
@@ -83,7 +83,7 @@ def contained(error: BaseException) -> Exception:
         return error
     from fanfold.encoding import brief  # here, because a worker seldom needs it
 
-    stand_in = RuntimeError(f"the call raised {brief(error)}, which is no ordinary error")
+    stand_in = RuntimeError(f"the call raised {brief(error)}, which is not an ordinary error")
     stand_in.__cause__ = error
     return stand_in
 

@@ -27,7 +27,7 @@ STORE = 80 * 2**20
 #: Seconds in which cancelled calls may end before the executor is closed all the same.
 GRACE = 1.0
 
-#: What Ray raises where a node, or something else that is no candidate's, is gone; not every version has all of them.
+#: What Ray raises where a node, or something else that no candidate owns, is gone; not every version has all of them.
 _PLACES = (
     *("NodeDiedError", "LocalRayletDiedError", "ObjectLostError", "OutOfDiskError", "RuntimeEnvSetupError"),
     *("TaskUnschedulableError", "ObjectStoreFullError", "RpcError"),
@@ -252,7 +252,7 @@ class _Mailbox:
 
 
 def _noticed(answer: asyncio.Future[Any]) -> None:
-    """Look at what became of an abandoned call, so that nobody is warned of an exception never retrieved."""
+    """Look at the result of an abandoned call, so that nobody is warned of an exception never retrieved."""
     if not answer.cancelled():
         answer.exception()
 

@@ -52,7 +52,7 @@ def loads(data: bytes | bytearray) -> Any:
 
 
 def main(fd: int) -> None:
-    """Serve the parent at the other end of `fd`, for ever."""
+    """Serve the parent at the other end of `fd`, forever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends its workers
     # The same for a scheduler's SIGTERM to every process; not ignored, which what an evaluator starts would inherit.
     signal.signal(signal.SIGTERM, lambda number, frame: None)

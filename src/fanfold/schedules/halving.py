@@ -1,4 +1,4 @@
-"""Successive halving: cases are rungs from cheap to dear, and only the best share of the trials climbs to the next."""
+"""Successive halving: cases are rungs from cheap to expensive, and only the best trials climb to the next."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def last_rung(scores: Sequence[float]) -> float:
 
 @dataclass(eq=False)
 class Halving(Schedule):
-    """Runs the cases in the order given (rungs, cheap to dear) and lets the best 1/eta of the trials go on at each.
+    """Runs the cases in the order given (rungs, from cheap to expensive) and lets the best 1/eta continue at each.
 
     Trials form cohorts in the order of asking.  At each rung a trial waits until its whole cohort has a score there or
-    has failed; then the best 1/eta (at least one; of equal scores the earlier trial) go on, and the others are dropped
-    with their score at that rung.  A cohort has `cohort` members, by default just enough to leave one at the last rung.
-    A cohort that cannot fill is decided with the members it has, so a study's window should hold at least one cohort.
+    has failed; then the best 1/eta (at least one; of equal scores the earlier trial) continue, and the others are
+    dropped with their score at that rung.  A cohort has `cohort` members, by default enough to leave one at the last
+    rung.  A cohort that cannot fill is decided with the members it has: the window should hold at least one cohort.
 
-    `asynchronous=True` waits for nobody: a trial goes on if its score is among the best 1/eta of the scores that had
+    `asynchronous=True` does not wait: a trial continues if its score is among the best 1/eta of the scores that had
     been told for that rung when the trial was asked, or if fewer than `eta` had been.
 
     `first` is the rung of the first decision: so many cases are run before anyone is dropped.  A failed case drops its
@@ -166,7 +166,7 @@ class _Cohort:
             self._decide_if_all_arrived()
 
     def decide_with_those_present(self) -> None:
-        """Take no more members, and wait for nobody who has not arrived."""
+        """Take no more members, and stop waiting for those who have not arrived."""
         self._places = 0
         self.live.intersection_update(self._scores)
         self._decide_if_all_arrived()

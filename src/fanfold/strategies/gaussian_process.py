@@ -146,8 +146,8 @@ def _cholesky(matrix: Array) -> Array:
         except np.linalg.LinAlgError:
             continue
     raise ConfigError(
-        "GpUcb: the kernel is not positive semidefinite (its matrix has a clearly negative eigenvalue), so it is no "
-        "covariance; use a kernel such as exp(-scale * distance)"
+        "GpUcb: the kernel is not positive semidefinite (its matrix has a clearly negative eigenvalue), so it is "
+        "not a covariance; use a kernel such as exp(-scale * distance)"
     )
 
 
@@ -188,7 +188,7 @@ class Process:
     def posterior(self, pending: Sequence[int], failed: Sequence[int] = ()) -> Posterior:
         """What is believed, as sure as it will be once the pending arms were observed.
 
-        Failed arms count as the lowest value seen; the settings are not fitted to that, because it is no measurement.
+        Failed arms count as the lowest value seen; the settings are not fitted to them.
         """
         import numpy as np
 
@@ -225,7 +225,7 @@ def checked_kernels(kernel: Callable[[float], ArrayLike], scales: Sequence[float
         if not np.isfinite(matrix).all() or not (np.diagonal(matrix) > 0.0).all():
             raise ConfigError(f"GpUcb: kernel({scale!r}) must hold finite numbers, above 0 on its diagonal")
         if not np.allclose(matrix, matrix.T, rtol=0.0, atol=1e-9 * np.abs(matrix).max()):
-            raise ConfigError(f"GpUcb: kernel({scale!r}) is not symmetric, so it is no covariance")
+            raise ConfigError(f"GpUcb: kernel({scale!r}) is not symmetric, so it is not a covariance")
         _cholesky(matrix)
         found.append((matrix + matrix.T) / 2.0)
     return np.stack(found)

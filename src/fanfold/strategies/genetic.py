@@ -26,6 +26,7 @@ from fanfold.strategies.breeding import (
     scores,
 )
 from fanfold.strategies.generations import Generations
+from fanfold.strategies.open import OpenCandidates
 from fanfold.strategy import Strategy
 from fanfold.types import Result
 
@@ -115,7 +116,7 @@ class Genetic(Strategy[Any]):
         self._until = until
         self._rate = _MutationRate(mutation_rate, adaptive)
         self._members: list[_Member] = []
-        self._children = _Children()
+        self._children = _Children("Genetic")
         self._generation = 0
         self.window = max(2, population // 2) if steady else population
 
@@ -134,15 +135,15 @@ class Genetic(Strategy[Any]):
         while len(candidates) < n:
             if not self._children.queue and not self._breed():
                 break
-            candidates.append(self._children.ask().bred.candidate)
+            candidates.append(self._children.ask())
         return candidates
 
     def origin(self, candidate: Any) -> Any:
-        waiting = self._children.open.get(encode(candidate, "an asked candidate"))
-        if not waiting:
+        child = self._children.latest(candidate)
+        if child is None:
             return None
         born = {} if self._until is None else {"generation": self._generation}
-        return {**waiting[-1].bred.origin, **born}
+        return {**child.bred.origin, **born}
 
     def tell(self, result: Result[Any]) -> None:
         child = self._children.take(result.candidate)
@@ -167,7 +168,7 @@ class Genetic(Strategy[Any]):
         """Put what can be asked next into the queue; False when the next candidate must wait or the search is over."""
         if self._steady:
             return self._breed_one()
-        if self._children.open or self._generation == self._generations:
+        if self._children or self._generation == self._generations:
             return False
         if self._until is not None and self._generation > 0 and (self._until.reason or self._until.close()):
             return False
@@ -186,12 +187,13 @@ class Genetic(Strategy[Any]):
         return True
 
     def _breed_one(self) -> bool:
-        children = self._children
-        if self._generations is not None and children.born == self._generations * self._population:
+        if self._generations is not None and self._children.born == self._generations * self._population:
             return False
-        parents = bool(self._members) and children.born >= self._population
-        children.queue.append(self._child(parents, {member.key for member in self._members} | children.open.keys()))
-        self._generation = -(-children.born // self._population)
+        parents = bool(self._members) and self._children.born >= self._population
+        self._children.queue.append(
+            self._child(parents, {member.key for member in self._members} | self._children.keys())
+        )
+        self._generation = -(-self._children.born // self._population)
         return True
 
     def _child(self, parents: bool, taken: set[str]) -> _Child:
@@ -254,27 +256,18 @@ class _Child:
         return max(scores(self.bred.parents), default=None)
 
 
-class _Children:
-    """How many were born; those that wait to be asked, and those asked that wait to be told."""
+class _Children(OpenCandidates[_Child]):
+    """How many were born, and those that wait: in the queue to be asked, then to be told."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str) -> None:
+        super().__init__(owner)
         self.born = 0
         self.queue: deque[_Child] = deque()
-        self.open: dict[str, deque[_Child]] = {}
 
-    def ask(self) -> _Child:
+    def ask(self) -> Any:
         child = self.queue.popleft()
-        self.open.setdefault(child.key, deque()).append(child)
-        return child
-
-    def take(self, candidate: Any) -> _Child:
-        waiting = self.open.get(encode(candidate, "a told candidate"))
-        if not waiting:
-            raise ConfigError(f"Genetic was told {candidate!r}, which is not open: was it changed after the ask?")
-        child = waiting.popleft()
-        if not waiting:
-            del self.open[child.key]
-        return child
+        self.add(child.bred.candidate, child, child.key)
+        return child.bred.candidate
 
 
 @dataclass(frozen=True, slots=True)

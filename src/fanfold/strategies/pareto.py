@@ -1,4 +1,4 @@
-"""Several objectives at once: who is dominated by nobody, and how to rank by that."""
+"""Several objectives at once: fronts of points that no other dominates, and a ranking by them."""
 
 from __future__ import annotations
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fanfold.encoding import encode
 from fanfold.errors import ConfigError, MissingExtra, nearest
 from fanfold.space import Choice, Int, Number, Space
+from fanfold.strategies.open import OpenCandidates
 from fanfold.strategy import Strategy
 from fanfold.types import Result
 
@@ -37,7 +36,7 @@ class Optuna(Strategy[Candidate]):
                 f"not {sampler!r}"
             )
         self._sampler = sampler
-        self._open = _Open("Optuna")
+        self._open: OpenCandidates[Any] = OpenCandidates("Optuna")
 
     def begin(self, seed: int) -> None:
         super().begin(seed)
@@ -89,7 +88,7 @@ class Cmaes(Strategy[Candidate]):
             _check_count("Cmaes", "population", population, 4)
         self._sigma = sigma
         self._population = population or 4 + math.floor(3 * math.log(len(self._dimensions)))
-        self._open = _Open("Cmaes")
+        self._open: OpenCandidates[Any] = OpenCandidates("Cmaes")
         self._asked = 0
         self._told: list[tuple[int, Any, float | None]] = []
         self._worst = math.inf
@@ -161,7 +160,7 @@ class Nevergrad(Strategy[Candidate]):
         _check_count("Nevergrad", "budget", budget, 1)
         self._name = optimizer
         self._left = budget
-        self._open = _Open("Nevergrad")
+        self._open: OpenCandidates[Any] = OpenCandidates("Nevergrad")
         self._worst = math.inf
         self._unscored: list[Any] = []
 
@@ -210,27 +209,6 @@ class Nevergrad(Strategy[Candidate]):
         }
         self._open.add(candidate, asked)
         return candidate
-
-
-class _Open:
-    """What a library knows an open candidate by.  Equal candidates may be open at once: the oldest is told first."""
-
-    def __init__(self, owner: str) -> None:
-        self._owner = owner
-        self._waiting: dict[str, deque[Any]] = {}
-
-    def add(self, candidate: Candidate, handle: Any) -> None:
-        self._waiting.setdefault(encode(candidate), deque()).append(handle)
-
-    def take(self, candidate: Candidate) -> Any:
-        key = encode(candidate)
-        waiting = self._waiting.get(key)
-        if not waiting:
-            raise ConfigError(f"{self._owner} was told {candidate!r}, which is not open: was it changed after the ask?")
-        handle = waiting.popleft()
-        if not waiting:
-            del self._waiting[key]
-        return handle
 
 
 def _library(package: str, owner: str) -> Any:

@@ -26,7 +26,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     that reach the loop in another way are not waited for when there is a timer to jump to.
 
     When there is nothing to wait for but file descriptors and other threads, the loop waits for them really, and
-    raises RuntimeError after `patience` real seconds without a sign of life, instead of hanging for ever.
+    raises RuntimeError after `patience` real seconds without a sign of life, instead of hanging forever.
     """
 
     def __init__(self, patience: float = 5.0) -> None:
