@@ -21,10 +21,9 @@ from click.testing import CliRunner
 
 from fanfold import Case, Ledger, LedgerError, Ok, RunLocked, Study
 from fanfold.cli import cli
-from fanfold.cli.export import _evaluations, _trials
 from fanfold.events import Notice
 from fanfold.files import replacing, write_files
-from fanfold.ledger import RunLock
+from fanfold.ledger import RunLock, RunView
 from fanfold.report import write_report
 from fanfold.strategies import Sweep
 
@@ -394,10 +393,10 @@ def test_a_reader_that_pauses_is_noticed_before_the_log_fills_the_disk(
     assert len(found) == int(paused), notices
 
 
-@pytest.mark.parametrize("rows", [_trials, _evaluations, Ledger.results], ids=lambda rows: rows.__name__)
+@pytest.mark.parametrize("rows", [RunView.trials, RunView.evaluations, RunView.results], ids=lambda rows: rows.__name__)
 def test_our_own_readers_hold_nothing_open_between_rows(folder: Path, rows: Any) -> None:
     with Ledger("fanfold.db") as writing, Ledger("fanfold.db", readonly=True) as reading:
-        paused = rows(reading, 1)
+        paused = rows(RunView(reading, 1))
         next(paused)
         writing.writer.execute("UPDATE run SET reason = 'later'")
         assert writing.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
