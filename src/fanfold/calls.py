@@ -18,8 +18,8 @@ from fanfold.context import Meter, copied, enter, here, within
 from fanfold.errors import CallFailed, NoWayHome
 from fanfold.events import Event, Notice
 from fanfold.executors.base import home
-from fanfold.flights import Call, Flight, Reply, Send, Sent, Waiting, counted, waiting
-from fanfold.ledger import Commits, Ledger, Metrics, RunView, Spending
+from fanfold.flights import Call, Flight, Reply, Send, Sent, Waiting, waiting
+from fanfold.ledger import Commits, Ledger, Metrics, Spending
 from fanfold.money import Budget
 from fanfold.replies import Replies
 from fanfold.sync import run_beside
@@ -278,12 +278,6 @@ def at_work(broker: CallBroker) -> Iterator[None]:
         _AT_WORK.discard(broker)
 
 
-def open_requests(ledger: Ledger, run: int) -> tuple[int, int]:
-    """How many provider batches of a run are not done, and how many requests they hold."""
-    batches = RunView(ledger, run).batches(open=True)
-    return len(batches), sum(batch.requests for batch in batches)
-
-
 __all__ = [
     "Budget",
     "Call",
@@ -300,8 +294,6 @@ __all__ = [
     "ask",
     "ask_sync",
     "at_work",
-    "counted",
     "current_broker",
-    "open_requests",
     "waiting",
 ]

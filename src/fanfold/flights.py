@@ -13,7 +13,6 @@ import msgspec
 from fanfold.attempt import Clock
 from fanfold.context import here
 from fanfold.encoding import digest
-from fanfold.ledger import Ledger, Metrics, RunView
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,8 +129,3 @@ def waiting(what: str, until: float | None = None, *, since: float | None = None
         flight.waiting = None
         for clock in flight.clocks:
             clock.resume()
-
-
-def counted(ledger: Ledger, run: int) -> Metrics:
-    """What the brokers of a run have counted so far."""
-    return RunView(ledger, run).counts()

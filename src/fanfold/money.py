@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fanfold.errors import CallFailed
-from fanfold.ledger import Ledger, Spending, owed
+from fanfold.ledger import Ledger, RunView, owed
 
 if TYPE_CHECKING:
     from fanfold.flights import Call
@@ -50,7 +50,7 @@ class Budget:
         """What is left to a run, and to those beside it."""
         if limit == math.inf:
             return cls()
-        paid = Spending.whole(ledger, run)
+        paid = RunView(ledger, run).costs()
         spent = paid.cost + paid.at_risk
         pending = owed(ledger, run)
         return cls(limit, spent, unpriced=paid.unpriced, at_risk=paid.at_risk, owed=pending, collects=collects)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
 
 from fanfold import executors
-from fanfold.calls import CallBroker, Metrics, at_work, counted, open_requests
+from fanfold.calls import CallBroker, Metrics, at_work
 from fanfold.dispatcher import Dispatcher
 from fanfold.encoding import encode, words
 from fanfold.errors import ConfigError, OnlyFailures, ReplayDivergence
@@ -263,7 +263,7 @@ class Start:
         finally:
             await broker.close(grace)
             if broker.metrics != Metrics():
-                total = broker.metrics.plus(counted(ledger, run))
+                total = broker.metrics.plus(RunView(ledger, run).counts())
                 journal.commits.put(Insert.COUNTS, (run, encode(total)))
 
     def _find_or_create(self, ledger: Ledger) -> int:
@@ -307,11 +307,12 @@ class Start:
         self._emit(RunStarted(self.name, path, self.executor.name, slots, journal.recorded > 0))
         for remark in self._remarks:
             self._emit(Notice(remark))
-        open_batches, waiting = open_requests(journal.ledger, journal.run)
-        if waiting and not self.executor.collects:
+        batches = RunView(journal.ledger, journal.run).batches(open=True)
+        if batches and not self.executor.collects:
             self._emit(
                 Notice(
-                    f"{open_batches} provider batch(es) of this run with {waiting} request(s) are still open: stop, "
+                    f"{len(batches)} provider batch(es) of this run with {sum(batch.requests for batch in batches)} "
+                    "request(s) are still open: stop, "
                     "and resume with the executor batch:auto, or what they answer is paid for again"
                 )
             )

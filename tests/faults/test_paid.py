@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 
 from fanfold import Case, MaxCost, MaxTrials, Run, Study, Sweep
-from fanfold.ledger import Ledger
+from fanfold.ledger import Ledger, RunView
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.model import Model
 from fanfold.models.naming import model
 from fanfold.models.pricing import price_of
 from fanfold.models.simulated import SimulatedTransport
-from fanfold.money import Spending
 from fanfold.simulator.billing import Rates
 from fanfold.simulator.config import Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator
@@ -344,6 +343,6 @@ def test_what_a_ledger_of_an_older_version_paid_still_counts(tmp_path: Path) -> 
             db.execute(f"DROP {later}")
         db.execute("PRAGMA user_version = 3")
     with Ledger(ledger, readonly=True) as opened:
-        paid = Spending.whole(opened, opened.run("a").id)
+        paid = RunView.open(opened, "a").costs()
     assert (paid.calls, paid.cost) == (12, pytest.approx(world.bill))
     assert price_of(world.name) is not None

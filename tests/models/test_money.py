@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fanfold import Case, MaxCost, Run, Study, Sweep
+from fanfold.ledger import Spending
 from fanfold.limits import Limits
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.model import Model
@@ -18,7 +19,6 @@ from fanfold.models.providers.anthropic import Anthropic
 from fanfold.models.providers.compatible import Compatible
 from fanfold.models.providers.openai import OpenAI
 from fanfold.models.simulated import SimulatedTransport
-from fanfold.money import Spending
 from fanfold.simulator.billing import Rates
 from fanfold.simulator.config import Answer, Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator

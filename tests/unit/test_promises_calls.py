@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fanfold import Case, Study, Sweep
-from fanfold.calls import Metrics, counted
+from fanfold.calls import Metrics
 from fanfold.errors import LedgerError
 from fanfold.events import EvaluationFinished, Event
 from fanfold.models import Model, model
@@ -128,7 +128,7 @@ def test_the_counts_of_calls_are_what_happened_over_all_parts_of_a_run(tmp_path:
     def go(candidates: range, name: str) -> Metrics:
         study = Study(Sweep(candidates), evaluate, window=2)
         run = run_virtual(study.run_async("async:2", ledger=path, run=name))
-        return counted(run.ledger, run.ledger.run(name).id)
+        return run.view.counts()
 
     first = go(range(4), "first")
     assert (first.calls, first.shared, first.cached, first.failed) == (4, 4, 0, 0)
@@ -174,6 +174,6 @@ def test_only_a_call_that_is_on_its_way_is_shared_and_one_that_is_over_is_asked_
             return 0.0
 
         run = run_virtual(Study(Sweep([1]), evaluate).run_async("async:1", cache=cache))  # type: ignore[arg-type]
-        metrics = counted(run.ledger, run.ledger.run(run.id).id)
+        metrics = run.view.counts()
         assert len(simulator.charges) == charged
         assert (metrics.calls, metrics.shared, metrics.cached) == counts

@@ -250,18 +250,17 @@ def _interrupted(error: Interrupted, ledger: str, report: str | None) -> None:
 
 def _kept(error: Interrupted, ledger: str) -> str:
     """What is safe after Ctrl-C, and the command that continues from there."""
-    from fanfold.calls import open_requests
-    from fanfold.ledger import Ledger
+    from fanfold.ledger import RunView
 
     try:
-        with Ledger(ledger, readonly=True) as opened:
-            info = opened.run(error.run_id)
-            batches, requests = open_requests(opened, info.id)
+        with RunView.open(ledger, error.run_id) as view:
+            info, batches = view.info, view.batches(open=True)
     except LedgerError:
         return "the run had not begun, there is nothing to continue"
     if machine_readable():
         print_json({"run": info.name, "ledger": ledger, "reason": "interrupted", "trials": info.trials})
-    waiting = f"{batches} provider batches with {requests} requests are still open, and kept. " if batches else ""
+    requests = sum(batch.requests for batch in batches)
+    waiting = f"{len(batches)} provider batches with {requests} requests are still open, and kept. " if batches else ""
     return (
         f"{info.trials} trials and {info.evaluations} evaluations of run {info.name!r} are kept. {waiting}Continue "
         f"with\n  fanfold resume {info.name} --ledger {shlex.quote(ledger)}"

@@ -210,7 +210,7 @@ class CallFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ChangedRows:
     """What was written since a mark: pass `mark` as `since` to get what follows.
 
     Trials were asked, told or amended; every row is as it is now.  `more` says that the limit cut the list short.

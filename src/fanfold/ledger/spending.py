@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from fanfold.ledger.records import Metrics
-
-if TYPE_CHECKING:
-    from fanfold.ledger.store import Ledger
+from fanfold.ledger.store import OWNER, Ledger
 
 #: All prices and costs are in it.
 CURRENCY = "USD"
@@ -67,11 +64,6 @@ class Spending:
             at_risk=sum(each.at_risk for each in counts),
         )
 
-    @classmethod
-    def whole(cls, ledger: Ledger, run: int) -> Spending:
-        """What a run and the runs that belong to it have paid."""
-        return cls.of(ledger, *belonging(ledger, run))
-
     @property
     def cost_text(self) -> str:
         """The cost with its currency, for people; what is not known is not called 0."""
@@ -114,10 +106,6 @@ def cost_text(cost: float, unpriced: int = 0, calls: int | None = None) -> str:
         return amount
     unknown = f"{unpriced:,} call{'' if unpriced == 1 else 's'} of unknown price"
     return f"unknown ({unknown})" if unpriced == calls else f"at least {amount} ({unknown})"
-
-
-#: The name of the run that a run belongs to.
-OWNER = "CASE WHEN json_valid(meta) THEN json_extract(meta, '$.belongs_to') END"
 
 
 def belonging(ledger: Ledger, run: int) -> list[int]:

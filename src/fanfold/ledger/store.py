@@ -26,6 +26,8 @@ from fanfold.types import Case, Failed, Ok, Outcome, Result, Trial
 #: Stands for an evaluation whose row holds what no outcome has: a resume evaluates it again.
 UNREADABLE_ROW = Failed("bad-data", "the row of this evaluation cannot be read: a resume evaluates it again")
 
+#: The name of the run that a run belongs to.
+OWNER = "CASE WHEN json_valid(meta) THEN json_extract(meta, '$.belongs_to') END"
 _RUN = "SELECT id, name, created, updated, elapsed, status, reason, identity, meta FROM run"
 _COUNTS = """
     SELECT count(*), count(failure), coalesce(sum(cost), 0.0),
@@ -148,6 +150,13 @@ class Ledger:
             names = [name for _, name in rows] or [run.name for run in self.runs()]
             raise LedgerError(f"{name!r} {problem} {self.path}{nearest(name, names)}")
         return int(rows[0][0])
+
+    def last(self) -> int:
+        """The id of the run worked on last, or of the one that is called `last`; a run beside another counts less."""
+        sql = f"SELECT id FROM run ORDER BY name = 'last' DESC, {OWNER} IS NOT NULL, updated DESC, id DESC LIMIT 1"
+        for (id,) in self.read(sql):
+            return int(id)
+        raise LedgerError(f"{self.path} has no runs yet: start one with `fanfold run`")
 
     def find(self, name: str) -> int | None:
         """The id of the run of exactly that name."""

@@ -20,7 +20,7 @@ from fanfold.ledger.records import (
     BatchCounts,
     BatchRow,
     CallFacts,
-    Changes,
+    ChangedRows,
     EvaluationRow,
     FailureKind,
     MatrixSlice,
@@ -32,7 +32,7 @@ from fanfold.ledger.records import (
     TrialRow,
     WaveRow,
 )
-from fanfold.ledger.spending import OWNER, Spending, belonging
+from fanfold.ledger.spending import Spending, belonging
 from fanfold.ledger.store import Ledger, text
 from fanfold.ledger.verify import odd, verify
 from fanfold.summary import Summary
@@ -74,7 +74,7 @@ class RunView:
             except BaseException:
                 opened.close()
                 raise
-        id = _last(ledger) if run == "last" else ledger.named(run)
+        id = ledger.last() if run == "last" else ledger.named(run)
         verify(ledger, id)
         return cls(ledger, id)
 
@@ -303,7 +303,7 @@ class RunView:
         """Where the run is now: `changes(since=mark)` gives what is written later."""
         return int(self.ledger.one("SELECT coalesce(max(seq), 0) FROM change WHERE run = ?", (self.id,))[0])
 
-    def changes(self, since: int, limit: int = PAGE) -> Changes:
+    def changes(self, since: int, limit: int = PAGE) -> ChangedRows:
         """What was written after a mark, from at most `limit` commits.
 
         To follow a run: take `mark`, read what is there, then ask for the changes since, again and again.
@@ -316,7 +316,7 @@ class RunView:
         tags = {tag for row in rows for tag in self.ledger.value(row[2], list[str], what=what)}
         cells = {cell for row in rows for cell in self.ledger.value(row[3], list[tuple[int, int]], what=what)}
         evaluated = self.evaluations(trials=sorted({trial for trial, _ in cells}), blobs=False)
-        return Changes(
+        return ChangedRows(
             mark,
             len(rows) == limit,
             self.status,
@@ -377,14 +377,6 @@ class RunView:
     def _notes(self, since: int, until: int) -> list[Note]:
         sql = "SELECT at, text FROM note WHERE run = ? AND seq > ? AND seq <= ? ORDER BY seq, rowid"
         return [Note(*row) for row in self.ledger.read(sql, (self.id, since, until))]
-
-
-def _last(ledger: Ledger) -> int:
-    """The run worked on last, or the one that is called so."""
-    sql = f"SELECT id FROM run ORDER BY name = 'last' DESC, {OWNER} IS NOT NULL, updated DESC, id DESC LIMIT 1"
-    for (id,) in ledger.read(sql):
-        return int(id)
-    raise LedgerError(f"{ledger.path} has no runs yet: start one with `fanfold run`")
 
 
 def _parents(row: TrialRow) -> list[int]:

@@ -7,7 +7,6 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from fanfold.calls import counted
 from fanfold.events import Watcher
 from fanfold.ledger import Ledger
 from fanfold.legacy.settings import EvolutionConfig
@@ -33,7 +32,7 @@ class Performance:
     @classmethod
     def of(cls, run: Run[Any]) -> Performance:
         """The figures of a run, from its ledger."""
-        counts = counted(run.ledger, run.ledger.run(run.id).id)
+        counts = run.view.counts()
         progress = run.progress
         return cls(
             seconds=progress.elapsed,

@@ -23,39 +23,7 @@ TOP = 30
 MOST_CASES = 60
 MOST_TEXT = 4000
 
-_STYLE = """
-:root { color-scheme: light dark; --bg: #fbfbfa; --card: #fff; --ink: #1d2127; --soft: #626b76; --line: #dfe2e6;
-  --accent: #0b6bcb; --dot: #9aa4b1; --bad: #c2303a; }
-@media (prefers-color-scheme: dark) { :root { --bg: #14171b; --card: #1c2026; --ink: #e6e9ed; --soft: #98a2ae;
-  --line: #30363e; --accent: #6cb2ff; --dot: #5d6875; --bad: #ff7b84; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 70rem; background: var(--bg); color: var(--ink);
-  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
-h1 { font-size: 1.5rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.05rem; margin: 2.2rem 0 .6rem; }
-p { margin: .25rem 0; color: var(--soft); }
-.numbers { display: grid; grid-template-columns: repeat(auto-fit, minmax(8rem, 1fr)); gap: .75rem; margin: 1.25rem 0; }
-.numbers div, pre, .box { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; }
-.numbers div { padding: .6rem .8rem; }
-.numbers b { display: block; font-size: 1.2rem; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
-.numbers span, small { color: var(--soft); font-size: .82rem; }
-pre { padding: .8rem 1rem; margin: 0; font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere; }
-.box { overflow-x: auto; }
-svg { display: block; width: 100%; height: auto; min-width: 34rem; }
-svg text { fill: var(--soft); font: 12px system-ui, sans-serif; }
-svg .grid { stroke: var(--line); } svg .dot { fill: var(--dot); opacity: .6; }
-svg .curve { fill: none; stroke-width: 2; stroke-linejoin: round; }
-svg path.c0 { stroke: #2a6fdb; } svg path.c1 { stroke: #d9602b; } svg path.c2 { stroke: #2f9e6e; }
-svg path.c3 { stroke: #a14fc4; } svg path.c4 { stroke: #b08a1e; } svg path.c5 { stroke: #5b6b7a; }
-svg text.c0 { fill: #2a6fdb; } svg text.c1 { fill: #d9602b; } svg text.c2 { fill: #2f9e6e; }
-svg text.c3 { fill: #a14fc4; } svg text.c4 { fill: #b08a1e; } svg text.c5 { fill: #5b6b7a; }
-svg .best { fill: none; stroke: var(--accent); stroke-width: 2; stroke-linejoin: round; }
-table { border-collapse: collapse; width: 100%; font-size: .85rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .6rem; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
-td { overflow-wrap: anywhere; } th { color: var(--soft); font-weight: 600; white-space: nowrap; }
-.heat td, .heat th { text-align: right; white-space: nowrap; } tr:last-child td { border-bottom: 0; }
-.heat td.cell { color: #10151b; } .heat td.failed { color: var(--bad); } .heat td.none { color: var(--soft); }
-"""
+_STYLE = (Path(__file__).parent / "style.css").read_text()
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 

@@ -30,7 +30,7 @@ TREND = 20
 
 def replayed(config: CriticConfig, queries: Sequence[str], run: Run[Any]) -> CriticStrategy:
     """The search as it stood at the end of a run, from the ledger: everything it learnt, nothing asked again."""
-    identity = run.ledger.run(run.id).identity
+    identity = run.view.info.identity
     search = CriticStrategy(config, queries)
     search.begin(derive_seed(identity["seed"], "strategy"))
     asked: list[Step] = list(search.ask(identity["window"]))

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from fanfold.calls import counted
 from fanfold.running import Go, Run
 from fanfold.stats import Interval, clustered_mean, clustered_rate, mcnemar
 from fanfold.strategies import Sweep
@@ -176,10 +175,10 @@ class _History:
 
     def calls(self, run: Run[Any]) -> dict[str, Any]:
         """Cells that were run and those that racing, and equal cells, saved."""
-        number = len(run.ledger.cases(run.ledger.run(run.id).id))
+        number = len(run.view.cases())
         full = number * len(self.results)
         ran = run.progress.told_evaluations - run.progress.reused  # of prompts that were told, not those under way
-        metrics = counted(run.ledger, run.ledger.run(run.id).id)
+        metrics = run.view.counts()
         return {
             "made": metrics.calls,
             "full": full,
