@@ -32,13 +32,11 @@ def test_the_shape_of_the_source_is_kept() -> None:
     assert shape.returncode == 0, shape.stdout
 
 
-#: Modules that still have to lose theirs.
-SQL_LEFT = ("legacy/secret_game.py", "legacy/secret_waves.py")
 SQL = r"\b(SELECT .*\bFROM|INSERT (OR \w+ )?INTO|UPDATE \w+ SET|DELETE FROM|(CREATE|DROP) (TABLE|INDEX)|PRAGMA) "
 
 
 def test_sql_lives_in_the_ledger_alone() -> None:
-    assert list(places(SQL, outside=("ledger/", *SQL_LEFT))) == []
+    assert list(places(SQL, outside=("ledger/",))) == []
     assert list(places(r"\.execute(many)?\(|^\s*(import|from) sqlite3", outside=("ledger/", "cli/doctor.py"))) == []
 
 
