@@ -51,6 +51,25 @@ class RewardWeights(Settings):
 
 
 @dataclass(frozen=True)
+class OnlineParams(ActorCriticParams):
+    """How responses are made, chosen and learnt from online, and on how many threads."""
+
+    parallel_eval: bool = option(False, "whether candidates are generated and scored several at a time")
+    max_workers: int | None = option(None, "threads; none: min(number of candidates, 4)", least=1)
+
+
+@dataclass(frozen=True)
+class OnlineConfig(Settings):
+    """The settings of a training that answers queries one after the other."""
+
+    evolutionary: EvolutionaryParams = field(default_factory=EvolutionaryParams)
+    actor_critic: OnlineParams = field(default_factory=OnlineParams)
+    reward: RewardWeights = field(default_factory=RewardWeights)
+    bootstrap_queries: int = option(20, "first queries, with a blind choice, to seed the critic", least=0)
+    max_queries_per_phase: int | None = option(None, "queries of each phase at most; none: all", least=1)
+
+
+@dataclass(frozen=True)
 class CriticConfig(Settings):
     """What is asked, who answers, who judges, and how it is learnt from."""
 

@@ -8,7 +8,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -85,6 +85,32 @@ def aggregate(given: Iterable[Feedback]) -> float:
     if not pieces:
         raise ConfigError("there is no feedback to aggregate: give at least one piece")
     return sum(weight * score for weight, score in pieces) / sum(weight for weight, _ in pieces)
+
+
+class FeedbackAggregator:
+    """One score for whatever was said of a response, explicit feedback counting more than implicit.
+
+    Feedback is a number from 0 to 1, true or false, a mapping of kinds to values (`{"rating": 4, "reading": 12.5}`), a
+    `Feedback`, or a list of these.
+    """
+
+    def __call__(self, said: Any, response: str) -> float:
+        return aggregate(self.read(said, response))
+
+    def read(self, said: Any, response: str) -> list[Feedback]:
+        """The pieces of feedback in what was said."""
+        if isinstance(said, Feedback):
+            return [said]
+        if isinstance(said, bool | int | float):
+            return [read("thumbs" if isinstance(said, bool) else "score", said)]
+        if isinstance(said, Mapping):
+            return [read(kind, raw, response) for kind, raw in said.items()]
+        if isinstance(said, list | tuple):
+            return [piece for each in said for piece in self.read(each, response)]
+        raise ConfigError(
+            f"{said!r:.80} is not feedback: give a number from 0 to 1, true or false, or a mapping of kinds "
+            f"({', '.join(KINDS)}) to values"
+        )
 
 
 class FeedbackSource(Protocol):

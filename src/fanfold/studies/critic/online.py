@@ -1,21 +1,19 @@
-"""What a flow is put together from: the study's critic, actor, population, reward and feedback under the old verbs."""
+"""The study's critic, actor and population for a program that answers queries itself, one after the other."""
 
 from __future__ import annotations
 
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fanfold.encoding import derive_seed
-from fanfold.errors import ConfigError
 from fanfold.studies.critic.actor import Actor, Decision, advantages, lesson, pick, standing
 from fanfold.studies.critic.config import EvolutionaryParams, RewardWeights
 from fanfold.studies.critic.critic import Critic
 from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
 from fanfold.studies.critic.features import CUES, NAMES, cues, features
-from fanfold.studies.critic.feedback import KINDS, Feedback, aggregate, read
 from fanfold.studies.critic.genome import BANK, Prompt, first_prompts
 from fanfold.studies.critic.reward import Reward
 
@@ -24,7 +22,7 @@ MIDDLING = Reward(0.5, 0.5, 0.5, 0, 0.0)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class OnlineResponse:
     """A response that could be shown, and what is thought of it."""
 
     system_prompt: str
@@ -41,7 +39,7 @@ class Candidate:
 
 
 class AnyCritic(Protocol):
-    """What a flow asks of a critic.  Must be thread-safe, or have `thread_safe = False`."""
+    """What is asked of a critic.  Must be thread-safe, or have `thread_safe = False`."""
 
     def score(self, system_prompt: str, query: str, response: str) -> float: ...
 
@@ -49,13 +47,13 @@ class AnyCritic(Protocol):
 
 
 class AnyActor(Protocol):
-    """What a flow asks of an actor.
+    """What is asked of an actor.
 
     It may also have `temperature(query) -> float | None`, `observe(query, candidates, chosen, rewards, real)` and
     `update()`, as `LearnedActor` has.
     """
 
-    def select(self, query: str, candidates: Sequence[Candidate]) -> int: ...
+    def select(self, query: str, candidates: Sequence[OnlineResponse]) -> int: ...
 
 
 class LearnedCritic:
@@ -119,14 +117,14 @@ class LearnedActor:
         self._warmed: list[Decision] = []
 
     def temperature(self, query: str) -> float | None:
-        """The temperature for responses to a query; None leaves it to the flow."""
+        """The temperature for responses to a query; None leaves it to the caller."""
         if not self._chooses_temperature:
             return None
         _, chances = self._temperatures(query)
         self._temperature = pick(chances, 1, self._rng("temperature"))[0]
         return self._actor.temperatures[self._temperature]
 
-    def select(self, query: str, candidates: Sequence[Candidate], blind: bool = False) -> int:
+    def select(self, query: str, candidates: Sequence[OnlineResponse], blind: bool = False) -> int:
         """The index of the response to show; `blind` leaves it to chance."""
         options = [_signals(candidate, candidates) for candidate in candidates]
         doubt = 1.0 - sum(candidate.confidence for candidate in candidates) / len(candidates)
@@ -138,7 +136,7 @@ class LearnedActor:
         return chosen
 
     def observe(
-        self, query: str, candidates: Sequence[Candidate], chosen: int, rewards: Sequence[float], real: bool
+        self, query: str, candidates: Sequence[OnlineResponse], chosen: int, rewards: Sequence[float], real: bool
     ) -> None:
         """Keep the result of the last choice for the next update; rewards not seen are those expected."""
         if self._last is None:
@@ -170,7 +168,7 @@ class LearnedActor:
         return random.Random(derive_seed(self._seed, purpose, self._choices))
 
 
-def _signals(candidate: Candidate, group: Sequence[Candidate]) -> list[float]:
+def _signals(candidate: OnlineResponse, group: Sequence[OnlineResponse]) -> list[float]:
     """What the study's actor weighs, in the order of its `SIGNALS`."""
     best, mean = max(each.fitness for each in group), sum(each.fitness for each in group) / len(group)
     seen = [candidate.critic_score, candidate.drawn, candidate.sd, standing(candidate.fitness, best, mean)]
@@ -215,42 +213,14 @@ class PromptPopulation(Population):
         self.evolve(BANK, random.Random(derive_seed(self._seed, "evolution", after)), after)
 
 
+@dataclass(frozen=True)
 class CompositeReward:
     """`l1 feedback + l2 critic + l3 coherence + l4 tokens + l5 safety`; called with the parts, gives the sum."""
 
-    def __init__(self, weights: RewardWeights | None = None) -> None:
-        self.weights = weights or RewardWeights()
+    weights: RewardWeights = field(default_factory=RewardWeights)
 
     def __call__(self, parts: Reward) -> float:
         return parts.total(self.weights)
-
-
-class FeedbackAggregator:
-    """One score for whatever was said of a response, explicit feedback counting more than implicit.
-
-    Feedback is a number from 0 to 1, true or false, a mapping of kinds to values (`{"rating": 4, "reading": 12.5}`), a
-    `Feedback`, or a list of these.  Kinds: score, thumbs, rating, correction, acceptance, reprompt, reading.
-    """
-
-    def __call__(self, given: Any, response: str) -> float:
-        return aggregate(self.read(given, response))
-
-    def read(self, given: Any, response: str) -> list[Feedback]:
-        """The pieces of feedback in what was given."""
-        if isinstance(given, Feedback):
-            return [given]
-        if isinstance(given, bool):
-            return [read("thumbs", given)]
-        if isinstance(given, int | float):
-            return [read("score", given)]
-        if isinstance(given, Mapping):
-            return [read(kind, raw, response) for kind, raw in given.items()]
-        if isinstance(given, list | tuple):
-            return [piece for each in given for piece in self.read(each, response)]
-        raise ConfigError(
-            f"{given!r:.80} is not feedback: give a number from 0 to 1, true or false, or a mapping of kinds "
-            f"({', '.join(KINDS)}) to values"
-        )
 
 
 AnyReward = Callable[[Reward], float]
