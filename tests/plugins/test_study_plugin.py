@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -95,3 +97,9 @@ def test_the_doctor_looks_at_it(acme: Environment) -> None:
         not checks["study acme-lab"]["ok"] and "pip install 'acme-study[acme-lab]'" in checks["study acme-lab"]["note"]
     )
     assert not checks["study acme-broken"]["ok"]
+
+
+def test_its_author_checks_it_with_our_suite(acme: Environment) -> None:
+    file = Path(__file__).parents[1] / "data/acme_study/conformance.py"
+    options = ["-q", "-c", os.devnull, "-p", "no:cacheprovider", "--rootdir", str(acme.folder)]
+    assert " passed" in acme.python("-m", "pytest", *options, str(file)).stdout

@@ -5,6 +5,7 @@ from fanfold.testing.executors import ExecutorConformance, Fault, FaultyExecutor
 from fanfold.testing.providers import ProviderConformance
 from fanfold.testing.schedules import ScheduleConformance
 from fanfold.testing.strategies import StrategyConformance
+from fanfold.testing.studies import StudyConformance
 
 __all__ = [
     "ExecutorConformance",
@@ -13,6 +14,7 @@ __all__ = [
     "ProviderConformance",
     "ScheduleConformance",
     "StrategyConformance",
+    "StudyConformance",
     "VirtualLoop",
     "run_virtual",
     "seeded_faults",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fanfold.plugins import Presentation
-from fanfold.studies.neuro.genome import describe, individual_of
+from fanfold.studies.neuro.genome import describe, genome_of
 from fanfold.summary import Section
 from fanfold.types import Result
 
@@ -21,12 +21,10 @@ def headline(figures: Mapping[str, Any]) -> str | None:
     return f"test accuracy {figures['test']:.4f} [{low:.4f}, {high:.4f}] on {figures['test_images']} images"
 
 
-def candidate(value: Any) -> Section:
+def candidate(value: Mapping[str, Any]) -> Section:
     """The network in one line, and whether it starts from a parent's weights."""
-    individual = individual_of(value)
-    return Section(
-        "Network", describe(individual.genome) + ("" if individual.inherited is None else "; inherits weights")
-    )
+    inherits = value.get("inherited") is not None  # weights, or in a page of trials only where they are
+    return Section("Network", describe(genome_of(value["genome"])) + ("; inherits weights" if inherits else ""))
 
 
 def cell(data: Mapping[str, Any]) -> Section:
