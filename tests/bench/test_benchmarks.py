@@ -56,13 +56,11 @@ def test_no_contender_is_busier_than_the_ideal() -> None:
         assert all(0 < value <= 1 + 1e-9 for value in medians(table, "utilisation").values())
 
 
-@pytest.mark.slow
 def test_every_target_of_the_utilisation_names_a_contender_and_a_shape() -> None:
     utilisation = module("utilisation")
     assert all(name in utilisation.SLEEPERS and shape in utilisation.SHAPES for name, shape in utilisation.TARGETS)
 
 
-@pytest.mark.slow
 def test_every_contender_gets_the_same_durations_with_the_mean_that_was_asked_for() -> None:
     utilisation = module("utilisation")
     for shape in utilisation.SHAPES:
@@ -114,7 +112,6 @@ def test_the_queries_of_a_small_run_are_timed_beside_a_large_one() -> None:
     assert all(milliseconds > 0 for milliseconds in medians(table, "ms").values())
 
 
-@pytest.mark.slow
 def test_a_peer_that_is_missing_is_skipped_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     peers = module("peers")
     monkeypatch.setattr(peers, "CONTENDERS", {"nobody": ("no_such_package", None)})
@@ -140,7 +137,6 @@ def test_a_missed_target_is_printed_and_fails_only_a_strict_run(
     assert saved["machine"]["cores"] >= 1
 
 
-@pytest.mark.slow
 def test_a_section_that_does_not_exist_is_refused_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         module("engine").main(["--only", "memroy"])

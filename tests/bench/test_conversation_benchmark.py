@@ -88,7 +88,6 @@ def test_waves_take_the_slowest_call_of_every_turn_and_a_sequence_takes_them_all
     assert sequence.seconds == pytest.approx(sum(map(sum, turns)))
 
 
-@pytest.mark.slow
 def test_a_conversation_that_ends_early_does_not_hold_up_the_waves() -> None:
     async def work() -> float:
         turns = bench().Turns(3, most=3)
@@ -105,7 +104,6 @@ def test_a_conversation_that_ends_early_does_not_hold_up_the_waves() -> None:
     assert run_virtual(work()) == 5.0
 
 
-@pytest.mark.slow
 def test_a_wave_has_no_more_calls_at_once_than_it_may() -> None:
     async def work() -> float:
         turns = bench().Turns(6, most=2)
@@ -164,7 +162,6 @@ def test_a_failed_conversation_is_an_error_and_not_a_measurement(monkeypatch: py
         bench().virtually(setting, tiny(1), 0, "barrier-free")
 
 
-@pytest.mark.slow
 def test_a_conversation_that_is_played_twice_is_an_error_and_not_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = free().cases(tiny(2), 0)
     monkeypatch.setattr(bench().Setting, "cases", lambda self, sizes, seed: [cases[0], cases[0]])
@@ -225,7 +222,6 @@ def test_the_peak_of_a_process_is_not_that_of_the_one_that_started_it() -> None:
     assert 10_000_000 < int(answer) < len(much)
 
 
-@pytest.mark.slow
 def test_growth_beyond_the_target_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {4: {"peak MB": 50.0, "after MB": 40.0}, 8: {"peak MB": 76.0, "after MB": 40.0}}
     monkeypatch.setattr(bench(), "server", lambda command: contextlib.nullcontext("http://nowhere"))
@@ -250,7 +246,6 @@ def test_only_the_sections_that_were_asked_for_are_measured_and_saved(
     assert "every target met" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_a_section_that_does_not_exist_is_refused_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         bench().main(["--only", "prise"])

@@ -66,7 +66,6 @@ def test_a_peer_that_fails_is_noted_with_its_last_words(url: str, monkeypatch: p
     assert not found.samples and "invalid choice: 'no-such-library'" in found.note
 
 
-@pytest.mark.slow
 def test_a_peer_without_its_environment_is_skipped_with_the_way_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,7 +76,6 @@ def test_a_peer_without_its_environment_is_skipped_with_the_way_to_install_it(
     assert not found.samples and "make bench-peers" in found.note
 
 
-@pytest.mark.slow
 def test_no_key_of_the_user_reaches_a_contender(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a-real-one")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://example.com")
@@ -94,7 +92,6 @@ def made_up(calls_per_cpu_second: dict[str, float]) -> dict[tuple[str, int], Any
     }
 
 
-@pytest.mark.slow
 def test_targets_are_met_and_missed_by_what_was_found() -> None:
     models = module("models")
     names = [*models.OURS, *models.THEIRS]
@@ -111,7 +108,6 @@ def test_targets_are_met_and_missed_by_what_was_found() -> None:
     }
 
 
-@pytest.mark.slow
 def test_a_peer_that_is_missing_has_no_ratio_and_no_target() -> None:
     models = module("models")
     speeds = {**dict.fromkeys(models.THEIRS, 0.0), **dict.fromkeys(models.OURS, 4000.0)}
@@ -120,7 +116,6 @@ def test_a_peer_that_is_missing_has_no_ratio_and_no_target() -> None:
     assert all(not line.values for line in models._ratios(made_up(speeds), [100]).lines)
 
 
-@pytest.mark.slow
 def test_what_is_published_is_saved_and_a_missed_target_fails_only_a_strict_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,7 +139,6 @@ def test_utilisation_is_the_share_of_the_allowed_rate_that_was_admitted(share: f
     assert limits.utilisation(case, 1000.0, admitted) == pytest.approx(share, rel=0.05)
 
 
-@pytest.mark.slow
 def test_a_burst_before_the_first_second_is_over_does_not_count() -> None:
     limits = module("limits")
     case = limits.Case(1200, None, "told", False)
@@ -152,7 +146,6 @@ def test_a_burst_before_the_first_second_is_over_does_not_count() -> None:
     assert limits.utilisation(case, 0.0, [(0.5, 100)] * 50 + [(2.0, 100)] * 10) == pytest.approx(0.5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["told", "headers", "adaptive"])
 @pytest.mark.parametrize("counts", [False, True])
 def test_on_the_virtual_clock_every_case_ends_with_nothing_failed(mode: str, counts: bool) -> None:
@@ -165,7 +158,6 @@ def test_on_the_virtual_clock_every_case_ends_with_nothing_failed(mode: str, cou
     assert got["makespan s"] >= 100 / 20 - 1  # the server allows 20 a second after a burst of 20
 
 
-@pytest.mark.slow
 def test_the_limit_is_enforced_on_a_client_that_is_told_ten_times_too_much() -> None:
     limits = module("limits")
 
