@@ -43,7 +43,7 @@ class Backoff:
 class PunctualTime:
     """The time of the event loop without what it was late: a neighbour that blocks it takes time from nobody else.
 
-    A timer fires every `every` seconds; what it is late was taken by someone.  Close it, or it fires for ever.
+    A timer fires every `every` seconds; what it is late was taken by someone.  Close it, or it fires forever.
     """
 
     def __init__(self, every: float) -> None:

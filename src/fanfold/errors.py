@@ -10,7 +10,7 @@ from fanfold.redaction import redact
 
 
 class FanfoldError(Exception):
-    """Base of all errors raised by Fanfold.  No message repeats a known key, whatever text it quotes."""
+    """Base of all errors raised by Fanfold. No message contains a known key, whatever text it quotes."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(redact(arg) if isinstance(arg, str) else arg for arg in args))
@@ -33,7 +33,7 @@ class RunLocked(LedgerError):
 
 
 class ReplayDivergence(FanfoldError):
-    """The study no longer asks what the ledger says it asked, so continuing would be another search."""
+    """The study no longer asks what the ledger recorded, so continuing would be a different search."""
 
 
 class MissingExtra(FanfoldError, ImportError):
@@ -109,9 +109,9 @@ def _call_failed(kind: str, message: str, retry_after: float | None, sent: bool)
 
 
 class Interrupted(FanfoldError, KeyboardInterrupt):
-    """Ctrl-C or SIGTERM ended the run; `run_id` and `ledger` say where it can be continued from.
+    """Ctrl-C or SIGTERM ended the run. `run_id` and `ledger` say what to resume.
 
-    `code` is the exit code of a program that ends because of it: 130, or 143 after SIGTERM.
+    `code` is the exit code for a program that ends because of it: 130, or 143 after SIGTERM.
     """
 
     def __init__(self, message: str, *, run_id: str, ledger: str | None, code: int = 130) -> None:

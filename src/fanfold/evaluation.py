@@ -39,7 +39,7 @@ def block_size(evaluate: Any) -> int:
 
 
 def arguments(evaluate: Any, candidate: Any, case: Case, previous: Outcome | None) -> tuple[Any, ...]:
-    """What an evaluator is called with: one that continues is also given what came of the case before, if it was Ok."""
+    """The arguments of an evaluator: one that continues also gets the outcome of the case before, if it was Ok."""
     if not getattr(evaluate, "continues", False):
         return candidate, case
     return candidate, case, previous if isinstance(previous, Ok) else None

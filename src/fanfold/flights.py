@@ -59,7 +59,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A reply and how it was come by; `why_full` says why it is no part of a batch, where it was to be one."""
+    """A reply and how it was obtained; `why_full` says why it was not part of a batch, if it should have been."""
 
     reply: Reply
     tries: int = 1

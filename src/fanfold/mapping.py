@@ -23,8 +23,8 @@ R = TypeVar("R")
 def map_parallel(fn: Callable[[T], R], items: Sequence[T], max_workers: int | None = None) -> list[R]:
     """`[fn(item) for item in items]`, several at a time.
 
-    `max_workers=None` means `min(len(items), 4)`.  If a call raises, no further item is started, those running finish,
-    and the exception of the first failing item is raised with a note of its index (also as its `item_index`).
+    `max_workers=None` means `min(len(items), 4)`. If a call raises, no further item starts, and the running ones
+    finish. Then the exception of the first failing item is raised, with its index in a note and as `item_index`.
     """
     return _call_all(fn, [(item,) for item in items], max_workers)
 

@@ -69,7 +69,7 @@ class Run(Generic[C]):
 
     @property
     def money(self) -> Spending:
-        """What the run, with those beside it, has paid for model calls, read from the ledger."""
+        """What the run and its siblings have paid for model calls, read from the ledger."""
         return self.view.costs()
 
     def results(self) -> Iterator[Result[Any]]:

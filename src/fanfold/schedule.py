@@ -12,15 +12,15 @@ Plan: TypeAlias = Generator[Sequence[Case], Sequence[Outcome], "Dropped | None"]
 
 
 class Schedule(ABC):
-    """Which cases a trial runs next.  Pure, like a strategy, and ignorant of the domain.
+    """Decides which cases a trial runs next. Pure, like a strategy, and independent of the domain.
 
-    `plan` is a generator, one per trial, made when the trial is asked: it yields the cases to run now, is sent their
-    outcomes in the same order once all have arrived, and returns None (the row is complete) or `Dropped`.  It may
-    yield an empty sequence to wait for other trials: it is then resumed (with an empty answer) after any other row
-    moved, and after `idle`, which is called when nothing runs, nothing more is being asked, and rows still wait.
+    `plan` is a generator, one per trial, made when the trial is asked. It yields the cases to run now, receives their
+    outcomes in the same order once all have arrived, and returns None (the row is complete) or `Dropped`. To wait for
+    other trials, it yields an empty sequence. It is then resumed with an empty answer after any other row moved, and
+    after `idle`, which is called when nothing runs, nothing more is asked, and rows still wait.
 
-    So that a run gives the same result whatever the timing, a plan may use: what was told before it was made, its own
-    outcomes, and, when it waits, the complete outcomes of a fixed group of trials.  Never who arrived first.
+    A run gives the same result whatever the timing. So a plan may use only what was told before it was made, its own
+    outcomes and, when it waits, the complete outcomes of a fixed group of trials. It never uses who arrived first.
     """
 
     #: Whether plans depend on what was told or on other trials; a schedule that does not can be taken over mid-run.
@@ -31,10 +31,10 @@ class Schedule(ABC):
 
     @abstractmethod
     def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
-        """The road of one trial through the cases."""
+        """The path of one trial through the cases."""
 
     def tell(self, result: Result[Any]) -> None:  # noqa: B027
         """Learn from a settled trial, in the order in which the strategy is told."""
 
     def idle(self) -> None:  # noqa: B027
-        """Nothing can move unless waiting rows are let go: decide with what there is."""
+        """Nothing can move until waiting rows are released: decide with the results so far."""

@@ -36,7 +36,7 @@ def makes_snapshots(strategy: Strategy[Any], schedule: Schedule) -> TypeGuard[Sn
 class Cell(Generic[C]):
     """One evaluation to be made: a trial's candidate on one case.
 
-    `text` is the candidate's canonical JSON, `previous` what became of it on the case before, where that is known.
+    `text` is the candidate's canonical JSON, `previous` its outcome on the case before, where that is known.
     """
 
     trial: Trial[C]

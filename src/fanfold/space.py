@@ -176,7 +176,7 @@ class Int(Number):
 
 @dataclass(frozen=True)
 class Choice(Dimension):
-    """One of several values without order.  Options may be anything the ledger can keep; no two may be the same."""
+    """One of several values without an order. Options may be anything that the ledger can store; all must differ."""
 
     options: Sequence[Any]
 

@@ -120,9 +120,9 @@ class MaxTrials(Rule):
 
 @dataclass(frozen=True, repr=False)
 class MaxEvaluations(Rule):
-    """Stops when no further full row of cases fits into `n` evaluations, which are never exceeded.
+    """Stops when no further full row of cases fits into `n` evaluations. They are never exceeded.
 
-    Each open trial is taken to need all its cases; what a schedule saves by dropping it is given out again afterwards.
+    Each open trial is expected to need all its cases. What a schedule saves by dropping it becomes available again.
     """
 
     n: int
@@ -156,8 +156,8 @@ class MaxTime(Rule):
 class MaxCost(Rule):
     """Stops once the evaluations have cost `amount`.
 
-    Model calls reserve the most they can cost before they are sent, so those never exceed it; what evaluators say
-    themselves that they cost (`Ok.cost`) is known only afterwards, and those already open may still add to it.
+    Model calls reserve the most they can cost before they are sent, so they never exceed it. What evaluators report
+    themselves (`Ok.cost`) is known only afterwards, and open evaluations may still add to it.
     """
 
     amount: float
@@ -192,8 +192,8 @@ class Target(Rule):
 class Plateau(Rule):
     """Stops when the best has not risen by more than `min_delta` over the last `trials` told.
 
-    Small steps add up: the best is compared with what it was when it last rose enough, not with the trial before.
-    Trials without a score count as trials that did not improve.
+    Small steps add up: the best is compared with its value when it last rose enough, not with the trial before. Trials
+    without a score count as trials that did not improve.
     """
 
     def __init__(self, trials: int, min_delta: float = 0.0) -> None:

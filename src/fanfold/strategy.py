@@ -42,7 +42,9 @@ class Strategy(ABC, Generic[C]):
         """Learn from one finished trial."""
 
     def origin(self, candidate: C) -> Any:
-        """Where a candidate just asked comes from, as a JSON-like value kept with its trial: parents, operator."""
+        """Where a candidate that was just asked comes from (parents, operator), as a JSON-like value stored with its
+        trial.
+        """
         return None
 
 

@@ -25,28 +25,28 @@ from fanfold.types import C, Case, Result
 
 @dataclass(frozen=True)
 class Study(Generic[C]):
-    """What is searched, how it is scored, on what, and when it is enough.
+    """What is searched, how it is scored, on which cases, and when to stop.
 
-    `evaluate(candidate, case)` gives a number (higher is better) or `Ok(score, data, cost)`; it may be a coroutine
-    function, and may raise: that candidate's evaluation is then `Failed` and the search continues.  `cases` are `Case`s
-    or plain values (each becomes the `data` of a case); without them a candidate is evaluated once.  An evaluator with
-    an attribute `evaluate_block(cells)` is given up to `block_size` (candidate, case) pairs at once.  One with a true
-    attribute `continues` is also given, as a third argument and third of each cell, the `Ok` of the candidate on the
-    case before, or None where it has none: rungs of a training can continue where the last one stopped.
+    `evaluate(candidate, case)` returns a number (higher is better) or `Ok(score, data, cost)`. It may be a coroutine
+    function. If it raises, that candidate's evaluation is `Failed` and the search continues. `cases` are `Case`s or
+    plain values, each of which becomes the `data` of a case. Without cases a candidate is evaluated once.
 
-    A method `check_ready()` of the evaluator is called before the run begins and raises where nothing can be evaluated:
-    no key, an unknown model, a package that is missing.
+    An evaluator may have further attributes. `evaluate_block(cells)` receives up to `block_size` (candidate, case)
+    pairs at once. With a true `continues`, the evaluator also receives the `Ok` of the candidate on the case before (or
+    None), as a third argument and as the third part of each cell. So rungs of a training continue where the last one
+    stopped. `check_ready()` is called before the run and raises if nothing can be evaluated: no key, an unknown model,
+    a missing package.
 
-    A trial's score is `aggregate` of its cases' scores; a trial with a failed case has none, unless `failed_score` says
-    what a failed case counts. `window` is how many trials may be open at once: an ask knows all but the last `window`
-    results, which makes the search the same on every executor. With `in_order=False` results are told as they come (no
-    waiting for stragglers); the order is recorded, so such a run still resumes exactly.
+    A trial's score is `aggregate` of its cases' scores. A trial with a failed case has none, unless `failed_score` says
+    what a failed case counts. `window` is how many trials may be open at once. An ask knows all but the last `window`
+    results, which makes the search the same on every executor. With `in_order=False` results are told as they arrive,
+    without waiting for stragglers. The order is recorded, so such a run still resumes exactly.
 
-    `shown(result)` gives a few words about a finished trial for those who watch the run.
+    `shown(result)` describes a finished trial in a few words for those who watch the run.
 
-    `conclude(run, go)`, a coroutine function, is called when the search is over and gives the run's `Summary`; on its
-    way it may run further studies beside, such as one that scores the winner on held-out cases:
-    `await go("held-out", study)` has the same executor and ledger, and is resumed with the run it belongs to.
+    `conclude(run, go)`, a coroutine function, is called after the search and returns the run's `Summary`. It may run
+    further studies, for example to score the winner on held-out cases: `await go("held-out", study)` uses the same
+    executor and ledger, and is resumed with the run it belongs to.
     """
 
     strategy: Strategy[C]
@@ -83,25 +83,26 @@ class Study(Generic[C]):
     def run(self, options: RunOptions) -> Run[C]:
         """Run the search to its end.
 
-        `executor` says where evaluations run (`fanfold.executors.make` lists the words).  `ledger` is the file that
-        keeps everything; without one, nothing outlives this process.  `run` names the run: a name the ledger knows
-        is continued where it stopped, with nothing evaluated again.  `reuse` says whose finished evaluations may
-        answer an equal one, `cache` the same for model calls (`on`, `off`, `refresh`, `offline`).
+        `executor` says where evaluations run (see `fanfold.executors.make`). `ledger` is the file that stores
+        everything; without one, nothing outlives this process. `run` names the run: a name that the ledger knows
+        continues where it stopped, and nothing is evaluated again. `reuse` says whose finished evaluations may answer
+        an equal one, and `cache` says the same for model calls (`on`, `off`, `refresh`, `offline`).
 
         `max_trials`, `max_evaluations`, `max_time`, `max_cost` and `target` replace the study's own stopping rule of
-        that kind, and join the others.  A run whose first 25 evaluations, or whose latest `max_failures`, fail in the
-        same way stops with `OnlyFailures` (None: never).  `retry_failed=True`, or a list of kinds such as
-        `["timeout"]`, evaluates what failed in the run of that name again before it continues; the search keeps what
-        it was told, the results count the new outcomes.
+        that kind and are combined with the others. A run stops with `OnlyFailures` if its first 25 evaluations, or its
+        latest `max_failures`, fail in the same way (None: never). `retry_failed=True`, or a list of kinds such as
+        `["timeout"]`, first evaluates the failures of that run again. The search keeps what it was told; the results
+        count the new outcomes.
 
-        Ctrl-C or SIGTERM stops asking, gives what runs `grace` seconds, saves, and raises `Interrupted`; a second one
-        stops at once.  Works inside a running event loop too (a notebook).  `RunOptions` lists all options.
+        Ctrl-C or SIGTERM stops asking, gives running evaluations `grace` seconds, saves, and raises `Interrupted`. A
+        second one stops at once. `run` also works inside a running event loop, such as a notebook. `RunOptions` lists
+        all options.
         """
         return run_guarded(Start(self, options))
 
     @takes(RunOptions)
     async def run_async(self, options: RunOptions) -> Run[C]:
-        """`run` for code that is itself asynchronous; cancelling it stops the run and keeps what is finished."""
+        """The same as `run` for asynchronous code. Cancelling it stops the run and keeps what is finished."""
         return await Start(self, options)()
 
     @functools.cached_property

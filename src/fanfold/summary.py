@@ -32,7 +32,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What came of a run beyond its best candidate: JSON-like `figures`, and `sections` in the order of reading."""
+    """The findings of a run beyond its best candidate: JSON-like `figures`, and `sections` in the order of reading."""
 
     figures: Mapping[str, Any] = field(default_factory=dict)
     sections: tuple[Section, ...] = ()

@@ -54,7 +54,7 @@ def _run(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """End what is left on a loop, but wait for nobody who refuses: the runner, which comes next, would for ever."""
+    """End what is left on a loop, but wait for nobody who refuses: the runner, which comes next, would wait forever."""
     tasks = asyncio.all_tasks(loop)
     if not tasks:
         return

@@ -18,9 +18,9 @@ CacheMode: TypeAlias = Literal["on", "off", "refresh", "offline"]
 class Case:
     """One thing to score a candidate on.
 
-    A case carries every source of randomness of an evaluation: two evaluations of one candidate on one case give the
-    same outcome, so candidates compared on the same cases are compared under the same luck.  A `seed` left at None is
-    derived by the study from its own seed and the case's id.
+    A case carries all randomness of an evaluation. Two evaluations of one candidate on one case give the same outcome,
+    so candidates on the same cases are compared under the same luck. If `seed` is None, the study derives it from its
+    own seed and the case's id.
     """
 
     id: str
@@ -36,9 +36,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Trial(Generic[C]):
-    """A candidate that a strategy asked for, its number in the order of asking, and what the strategy says it is from.
+    """A candidate that a strategy asked for, its number in the order of asking, and its origin.
 
-    The origin (`Strategy.origin`) is kept for people, and no part of what is evaluated: equal candidates of different
+    The origin (`Strategy.origin`) is stored for people and is not part of the evaluation: equal candidates of different
     origins are evaluated once.
     """
 
@@ -49,10 +49,10 @@ class Trial(Generic[C]):
 
 @dataclass(frozen=True, slots=True)
 class Ok:
-    """A finished evaluation: its score (higher is better), anything JSON-like worth keeping, and what it cost.
+    """A finished evaluation: its score (higher is better), JSON-like data worth keeping, and its cost.
 
-    Score and cost are finite numbers, the cost not below 0.  Data is kept as JSON: no NaN or infinity, and no more than
-    64 MiB; large things belong into `Blob`s.  Otherwise the evaluation is `Failed`.
+    Score and cost are finite numbers, and the cost is at least 0. Data is stored as JSON, without NaN or infinity and
+    up to 64 MiB; put large things into `Blob`s. Otherwise the evaluation is `Failed`.
     """
 
     score: float
@@ -62,10 +62,10 @@ class Ok:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An evaluation that gave no score.  `kind` is one word for programs, `message` one sentence for people.
+    """An evaluation without a score. `kind` is one word for programs, `message` one sentence for people.
 
-    Kinds the engine gives: `error` (the evaluator raised), `timeout`, `worker-died`, `bad-score` (None, NaN, infinite
-    or not a number), `bad-data` (data, a cost or a kind that cannot be kept).
+    The engine's kinds are `error` (the evaluator raised), `timeout`, `worker-died`, `bad-score` (None, NaN, infinite or
+    not a number) and `bad-data` (data, a cost or a kind that cannot be stored).
     """
 
     kind: str
@@ -87,10 +87,10 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[C]):
-    """A finished trial: what the strategy is told.
+    """A finished trial, as a strategy is told it.
 
-    `score` is None when a case failed (unless the study gives failures a score); `dropped` holds the reason when the
-    schedule gave up on the candidate early.  Only complete results can be the best of a run.
+    `score` is None if a case failed, unless the study gives failures a score. `dropped` is the reason if the schedule
+    gave up on the candidate early. Only complete results can be the best of a run.
     """
 
     trial: Trial[C]
@@ -120,10 +120,11 @@ class Result(Generic[C]):
 
 
 class Blob:
-    """A reference to bytes too big for a row (weights, images), kept once in the ledger under their hash.
+    """A reference to bytes too large for a row, such as weights or images. The ledger stores them once, under their
+    hash.
 
-    `Blob.of(data)` makes one; `blob.read()` gives the bytes back.  Blobs may stand anywhere inside a candidate or in
-    `Ok.data`.  Sending one to another process sends its bytes along.  One holds less than 1e9 bytes.
+    `Blob.of(data)` makes one and `blob.read()` returns its bytes. A blob may appear anywhere inside a candidate or in
+    `Ok.data`. Sending one to another process sends its bytes along. A blob holds less than 1e9 bytes.
     """
 
     __slots__ = ("_load", "digest")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 ROOT = Path(__file__).parents[2]
+CODE = [*(ROOT / "src").rglob("*.py"), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "examples").glob("*.py")]
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
@@ -72,4 +74,14 @@ def test_help_is_plain() -> None:
         shown = CliRunner().invoke(cli, [*words, "--help"])
         assert shown.exit_code == 0, words
         places += [f"fanfold {' '.join(words)}: {phrase}" for phrase in odd(shown.output)]
+    assert places == []
+
+
+def test_docstrings_are_plain() -> None:
+    places = []
+    for path in sorted(CODE):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                name = f"{path.relative_to(ROOT)}: {getattr(node, 'name', 'module')}"
+                places += [f"{name}: {words}" for words in odd(ast.get_docstring(node) or "")]
     assert places == []

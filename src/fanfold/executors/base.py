@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Executor(ABC):
-    """Where a call runs.  It never retries, limits or remembers.
+    """Where a call runs. It never retries, limits or remembers.
 
-    A caller keeps at most `slots` calls in flight; whether one more waits or runs is up to the executor.  Use it as an
-    `async with` block, as often as you like but one at a time.  `fanfold.testing.ExecutorConformance` checks all this.
+    A caller keeps at most `slots` calls in flight. The executor decides whether one more waits or runs. Use it as an
+    `async with` block, as often as you like but one at a time. `fanfold.testing.ExecutorConformance` checks all this.
     """
 
     #: What people are shown, in the form `make` understands where there is one: "threads:8".
@@ -50,10 +50,11 @@ class Executor(ABC):
 
     @abstractmethod
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """Call `fn(*args)` here, awaiting it if that gives an awaitable; give its value or raise what it raised.
+        """Call `fn(*args)` here, await the result if it is awaitable, and return its value or raise its exception.
 
-        Raises WorkerDied if the worker ended without an answer.  Cancelling the awaiting task abandons the call.
-        What would end the loop or pass for a cancellation (SystemExit, a stray CancelledError) comes as a RuntimeError.
+        Raises WorkerDied if the worker ended without an answer. Cancelling the awaiting task abandons the call.
+        Anything that would end the loop or look like a cancellation (SystemExit, a stray CancelledError) becomes a
+        RuntimeError.
         """
 
 

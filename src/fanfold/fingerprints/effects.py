@@ -1,4 +1,4 @@
-"""What code changes by itself: a counter or a cache is no setting, and is no part of a fingerprint."""
+"""What code changes by itself: a counter or a cache is not a setting, and not part of a fingerprint."""
 
 from __future__ import annotations
 

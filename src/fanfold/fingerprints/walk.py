@@ -70,7 +70,7 @@ class Unknown:
 def fingerprint(value: Any, role: str = "evaluate", *, untouched: bool = False) -> Fingerprint:
     """What `value` is; `role` is what it is called in paths.
 
-    What an evaluator's code changes itself (a counter, a cache) is no setting and is left out; with `untouched` the
+    What an evaluator's code changes itself (a counter, a cache) is not a setting and is left out; with `untouched` the
     object is one that is copied before it is used, and everything it holds counts.
     """
     walk = _Walk(role, value, untouched)

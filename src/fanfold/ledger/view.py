@@ -51,8 +51,8 @@ QUANTILES = (0.5, 0.9, 0.99)
 class RunView:
     """Everything one run holds, read from its ledger and never written.
 
-    Every method reads anew, so a view of a run under way follows it.  No method reads a row of another run, however
-    many the file holds; `siblings` names the runs that belong to this one.
+    Every method reads again, so a view follows a run that is still running. No method reads a row of another run,
+    however many the file holds. `siblings` names the runs that belong to this one.
     """
 
     def __init__(self, ledger: Ledger, id: int, *, owner: bool = False) -> None:
@@ -62,9 +62,9 @@ class RunView:
 
     @classmethod
     def open(cls, ledger: Ledger | str | Path, run: str = "last") -> RunView:
-        """The run of that name, the only one whose name starts so, or (`last`) the one worked on last.
+        """The run of that name, the only one whose name starts with it, or (`last`) the one used last.
 
-        Its rows are checked first: a damaged run is refused.  Given a path, the view opens the file for reading, and
+        Its rows are checked first, and a damaged run is refused. Given a path, the view opens the file for reading and
         closes it at the end of a `with` block.
         """
         if not isinstance(ledger, Ledger):
@@ -98,7 +98,7 @@ class RunView:
 
     @property
     def status(self) -> str:
-        """The recorded status, or `interrupted` for a run that says it is running although no process works on it."""
+        """The recorded status, or `interrupted` for a run marked as running that no process works on."""
         name, status = self.ledger.one("SELECT name, status FROM run WHERE id = ?", (self.id,))
         return "interrupted" if status == "running" and not locked(self.ledger.path, name) else str(status)
 
@@ -143,7 +143,7 @@ class RunView:
     def numbers(
         self, *, order: Order = "number", which: Which = "all", first: int = 0, count: int | None = None
     ) -> array[int]:
-        """The numbers of `count` trials from the `first` on, in order of asking, of telling, or from the best down."""
+        """The numbers of `count` trials, starting with the `first`: in order of asking, of telling, or best first."""
         clauses = f"{queries.WHICH[which]} ORDER BY {queries.ORDERS[order]} LIMIT ? OFFSET ?"
         limit = -1 if count is None else count
         return array(
@@ -159,7 +159,7 @@ class RunView:
         count: int | None = None,
         blobs: bool = True,
     ) -> Iterator[TrialRow]:
-        """A page of trials, or all.  Without `blobs`, candidates keep their references to large parts as they are."""
+        """A page of trials, or all. Without `blobs`, candidates keep their references to large parts."""
         return self._trials(self.numbers(order=order, which=which, first=first, count=count), blobs)
 
     def trial(self, number: int) -> TrialRow:
@@ -190,7 +190,7 @@ class RunView:
         return {cases[position]: outcome for position, outcome in self.ledger.outcomes(self.id, trial).items()}
 
     def scores(self) -> Iterator[tuple[int, float, bool]]:
-        """Of every told trial with a score, in order: its place in the order of telling, the score, if complete."""
+        """Place in the order of telling, score, and whether it is complete, for every told trial with a score."""
         sql = (
             "SELECT told, score, dropped IS NULL FROM trial WHERE run = ? AND told IS NOT NULL "
             "AND typeof(score) = 'real' ORDER BY told"
@@ -277,7 +277,7 @@ class RunView:
         return CallFacts(models, states, self.counts())
 
     def counts(self) -> Metrics:
-        """What was counted of the run's calls: cache hits, refusals and the like."""
+        """Counts of the run's calls, such as cache hits and refusals."""
         for (counts,) in self.ledger.read("SELECT counts FROM desk WHERE run = ?", (self.id,)):
             return self.ledger.value(counts, Metrics, what=f"the counts of run {self.id}")  # type: ignore[no-any-return]
         return Metrics()
@@ -300,7 +300,7 @@ class RunView:
 
     @property
     def mark(self) -> int:
-        """Where the run is now: `changes(since=mark)` gives what is written later."""
+        """Where the run is now: `changes(since=mark)` returns what is written later."""
         return int(self.ledger.one("SELECT coalesce(max(seq), 0) FROM change WHERE run = ?", (self.id,))[0])
 
     def changes(self, since: int, limit: int = PAGE) -> ChangedRows:

@@ -21,7 +21,7 @@ from fanfold.studies.prompts.words import WordBreeder, WordRates, first_words
 class BenchmarkConfig(Settings):
     """What is measured: how many prompts and problems, the settings of the asynchronous side, and the model.
 
-    Unless told otherwise a simulated model answers, so that nothing is paid for unasked, after the 0.2 seconds that a
+    By default a simulated model answers, so that nothing is paid for by accident, after the 0.2 seconds that a
     provider may take.  Seconds are those of the event loop's clock: real ones, except on a virtual clock.
     """
 

@@ -20,7 +20,7 @@ from fanfold.types import Case, Failed, Ok, Outcome
 
 @dataclass(frozen=True)
 class LLMResponse:
-    """What became of one prompt: the model's text, or why there is none."""
+    """The result of one prompt: the model's text, or why there is none."""
 
     prompt: str
     text: str = ""

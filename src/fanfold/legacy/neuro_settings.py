@@ -136,7 +136,7 @@ def as_dict(genome: NetworkGenome, fitness: float = 0.0) -> dict[str, Any]:
 
 
 def as_genome(given: Mapping[str, Any], space: NetworkSpace) -> NetworkGenome:
-    """The genome of such a dict, brought into the space; lists too short or too long for the counts are no matter."""
+    """The genome of such a dict, brought into the space; lists may be too short or too long for the counts."""
 
     def at(name: str, place: int, otherwise: Any) -> Any:
         values: Sequence[Any] = given.get(name) or [otherwise]

@@ -43,7 +43,7 @@ class HybridNeuroevolution:
     takes and nothing else.  With a `ledger` file, `evolve(run="name")` continues where a run of that name stopped.
 
     Afterwards there are `best_individual`, `generation_stats`, `fitness_history`, `population` (genomes as dicts),
-    `network` (the best network, with `save(folder)`) and `reason`.  `say` is told what is going on, line by line.
+    `network` (the best network, with `save(folder)`) and `reason`.  `say` receives the progress, line by line.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class HybridNeuroevolution:
         return study.run(executor, ledger=self._ledger, run=run, watch=self._teller())
 
     def _teller(self) -> Callable[[Event], None]:
-        """A watcher that says what became of each network, and of each generation when it is complete."""
+        """A watcher that reports each network, and each generation when it is complete."""
         generations, over = generations_of(self.settings), False
 
         def close() -> None:

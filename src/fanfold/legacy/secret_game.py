@@ -127,9 +127,9 @@ class GameService:
 
 @dataclass(slots=True)
 class BatchTask:
-    """One interaction of two agents (with more agents: a round of them, all paired), and what became of it.
+    """One interaction of two agents (with more agents: a round of them, all paired), and its result. `id`
 
-    `id` is its id in the raw results.  `result` has points, secrets revealed and obtained by agent, the winners, and
+     is its id in the raw results.  `result` has points, secrets revealed and obtained by agent, the winners, and
     how many messages there were; every word is in the raw results.
     """
 
@@ -229,7 +229,7 @@ class BatchJob:
         return {**figures, "agents": named}
 
     def settle(self, view: RunView) -> None:
-        """Take from the ledger what became of every task, and say how the job ended."""
+        """Read the result of every task from the ledger, and say how the job ended."""
         for row in view.evaluations():  # tasks are in the order of the study's cases
             error = None if row.failure is None else f"{row.failure}: {row.message}"
             started = row.started or 0.0

@@ -207,7 +207,7 @@ class AsyncEvolutionConfig(EvolutionConfig):
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> Self:
-        """A documented preset (`balanced`, `conservative`, `aggressive`), or `adaptive`; changes go on top of it."""
+        """A documented preset (`balanced`, `conservative`, `aggressive`), or `adaptive`; changes override it."""
         if name not in BATCHES:
             raise ConfigError(f"there is no preset {name!r}{nearest(name, BATCHES)}")
         batch, requests, genomes = BATCHES[name]

@@ -46,7 +46,7 @@ class Pace:
 
     `spent_until` is the theoretical arrival time: the moment up to which the rate is used up.  It may run ahead of now
     by `burst`.  A charge larger than a whole burst goes out alone once everything before it is paid for, so none waits
-    for ever.  No window of T seconds lets more than (T + burst) x rate through, plus one such charge.
+    forever.  No window of T seconds lets more than (T + burst) x rate through, plus one such charge.
     """
 
     __slots__ = ("_slowed_until", "burst", "full", "meter", "rate", "spent_until")

@@ -18,8 +18,8 @@ FIRST_ANSWER = 30.0
 class Breaker:
     """Opens when calls fail and none succeeds; then one call per pause goes through, with pauses that grow.
 
-    Failures among successes, however many, are no outage: each is tried again by itself.  A success closes the breaker
-    and lets everybody go on.  While it is open nobody hammers a provider that is down, and nobody fails for having
+    Failures among successes, however many, are not an outage: each is tried again.  A success closes the breaker
+    and lets everybody continue.  While it is open nobody hammers a provider that is down, and nobody fails for having
     asked at the wrong time.
     """
 

@@ -221,7 +221,7 @@ class _Engine:
         self._server = None
 
     def _answer(self, chat: bool, request: bytes, unwanted: threading.Event) -> list[bytes]:
-        """All pieces of a reply.  Pieces only because between two of them the library asks whether to go on."""
+        """All pieces of a reply.  Pieces only because between two of them the library asks whether to continue."""
         with self._loading:
             if self._server is None and not self._closed.is_set():
                 self._server = _load(self._settings)

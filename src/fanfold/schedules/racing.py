@@ -21,17 +21,17 @@ _ROUNDING = 1e-9
 
 @dataclass(eq=False)
 class Racing(Schedule):
-    """Drops a candidate once its scores so far show that it is unlikely to beat the incumbent's mean over all cases.
+    """Drops a candidate once its scores show that it is unlikely to beat the incumbent's mean over all cases.
 
-    The incumbent is the best complete result told before the plan was made; both are compared on the same cases, in
-    chunks of `step`, in an order drawn for each trial.  The promise: a candidate whose mean over all cases is at least
-    the incumbent's is dropped with a probability of at most `error`, over the random order, however often it is looked
-    at and whatever the scores are like within `bounds`.  A score outside `bounds` would void the promise, so it is an
-    error.  The promise is about means: use it with a study that folds scores by their mean (the default).
+    The incumbent is the best complete result told before the plan was made. Both are compared on the same cases, in
+    chunks of `step`, in an order drawn for each trial. The promise: a candidate whose mean over all cases is at least
+    the incumbent's is dropped with a probability of at most `error`, over the random order. This holds however often
+    the race looks and whatever the scores are within `bounds`. A score outside `bounds` would void the promise, so it
+    is an error. The promise is about means: use it with a study that aggregates scores by their mean (the default).
 
-    A raced-out candidate gets the incumbent's mean plus its own mean difference to the incumbent on the cases it ran,
-    so that candidates dropped after different cases stay comparable.  A failed case drops its candidate at once,
-    without a score.  While there is no incumbent, a trial runs all its cases together.
+    A dropped candidate gets the incumbent's mean plus its own mean difference to the incumbent on the cases it ran, so
+    that candidates dropped after different cases stay comparable. A failed case drops its candidate at once, without a
+    score. Without an incumbent, a trial runs all its cases together.
     """
 
     error: float = 0.05

@@ -223,7 +223,7 @@ def _unknown(request: Request, owner: str) -> SimulatedResponse:
 
 
 def _spoil(fault: Fault, response: SimulatedResponse) -> SimulatedResponse | BrokenAnswer:
-    """What becomes of a good response on its way out."""
+    """What faults do to a good response on its way out."""
     match fault.kind:
         case "lost_drop":
             return BrokenAnswer("drop")

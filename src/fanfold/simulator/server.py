@@ -77,7 +77,7 @@ class _Floor:
 class _Connection(asyncio.Protocol):
     """One client: reads requests, answers them one after the other.
 
-    Work goes on when the client leaves, as it does at a provider.
+    Work continues when the client leaves, as it does at a provider.
     """
 
     _transport: asyncio.Transport

@@ -86,7 +86,7 @@ class SimulatorState:
         return random.Random(derive_seed(self.config.seed, *identity))
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something go on in the background until it ends or the simulator is closed."""
+        """Run something in the background until it ends or the simulator is closed."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

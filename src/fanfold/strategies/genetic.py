@@ -37,29 +37,29 @@ _ATTEMPTS = 16
 class Genetic(Strategy[Any]):
     """Breeds candidates from the better ones told so far.
 
-    Searches a `Space`, or anything given by functions that return new candidates and leave their arguments alone:
-    `sample(rng)`, `mutate(candidate, rng, rate)` and `crossover(a, b, rng)` (without it, children are mutations only);
-    or whatever a `breeder` makes, which may also learn.
+    It searches a `Space`, or anything given by the functions `sample(rng)`, `mutate(candidate, rng, rate)` and
+    `crossover(a, b, rng)`. They return new candidates and leave their arguments alone; without `crossover`, children
+    are mutations. A `breeder` can replace these functions and may learn.
 
-    In generations (the default), a population is asked, and the next one is bred when all of it has been told, so the
-    order of telling does not matter.  The best `elites` complete results stay in the population with their score and
-    are not asked again: each later generation asks for the rest.  Steady (`steady=True`), the first `population`
-    candidates are samples, and from then on each ask breeds from the best `population` told so far, waiting for nobody.
+    By default it works in generations. It asks for a population and breeds the next one when all of it has been told,
+    so the order of telling does not matter. The best `elites` complete results stay in the population with their score
+    and are not asked again. With `steady=True` the first `population` candidates are samples. From then on each ask
+    breeds from the best `population` told so far and waits for nobody.
 
-    Parents are chosen by `selection` (of `breeding.Selection`; by default they win a tournament) on their `merit`, by
-    default the score; a merit that looks at all members at once can rank them by several objectives.  A failed result
-    never becomes a parent; a dropped one competes with the score it was given but never becomes an elite; with no
-    parents, candidates are sampled.  A child equal to a member or to another child is changed again, up to 16 times.
+    `selection` (see `breeding.Selection`; default: a tournament) chooses parents by their `merit` (default: the score).
+    A merit that sees all members at once can rank them by several objectives. A failed result never becomes a parent. A
+    dropped one competes with the score it was given but never becomes an elite. Without parents, candidates are
+    sampled. A child equal to a member or to another child is changed again, up to 16 times.
 
     With `adaptive=True` the mutation rate moves between a tenth and five times `mutation_rate` (at most 1), once per
-    generation (steady: per `population` children told).  The share of these children that beat their better parent
-    is compared with one fifth: above it, steps can be bolder and the rate grows; below, they must be finer and it
-    shrinks: `rate *= exp((share - 0.2) / 1.6)`.  When diversity is lost (more than a quarter of the children bred were
-    duplicates at first, or all members that could be parents score the same), the rate grows by half instead.
+    generation (steady: per `population` children told). It follows the share of these children that beat their better
+    parent: above one fifth the rate grows, below it shrinks: `rate *= exp((share - 0.2) / 1.6)`. If diversity is lost,
+    the rate grows by half instead. That means that more than a quarter of the children were duplicates at first, or
+    that all possible parents score the same.
 
-    `seeds` are candidates of the user that open the first generation; `generations=N` ends the search after N of them
-    (steady: after N * `population` candidates).  With `until`, the search ends by its rules of convergence, and the
-    origin of a candidate has its `generation`.  Memory is bounded by the population and the open trials.
+    `seeds` are your own candidates, which open the first generation. `generations=N` ends the search after N
+    generations (steady: after N * `population` candidates). With `until`, rules of convergence end the search, and the
+    origin of a candidate has its `generation`. Memory is bounded by the population and the open trials.
     """
 
     def __init__(

@@ -17,8 +17,8 @@ from fanfold.types import C
 class Sweep(Strategy[C]):
     """Asks each of the given candidates once, in their order, and then ends.
 
-    `candidates` is anything that can be gone through again and again in the same order (a list, a tuple, a range), or a
-    function without arguments that returns a fresh iterator: that one is read only as far as candidates are asked for.
+    `candidates` is anything that can be iterated repeatedly in the same order (a list, a tuple, a range), or a function
+    without arguments that returns a fresh iterator. The iterator is read only as far as candidates are asked for.
     """
 
     window = 256

@@ -15,7 +15,7 @@ from fanfold.models.model import Model
 
 @dataclass(slots=True, eq=False)
 class Parked:
-    """A call that waits.  Its answer is a text, which says why, when it has to be sent plainly at full price."""
+    """A call that waits.  Its answer is a text, which says why, when it has to be sent alone at full price."""
 
     call: Call
     model: Model

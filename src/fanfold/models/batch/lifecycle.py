@@ -152,7 +152,7 @@ class BatchLifecycle:
         batch.task = self._loop.create_task(self._guarded(batch, way))
 
     async def _guarded(self, batch: Batch, way: Callable[[], Awaitable[None]]) -> None:
-        """Whatever happens, no call waits for ever."""
+        """Whatever happens, no call waits forever."""
         try:
             await way()
         except Exception as error:

@@ -36,7 +36,7 @@ CHARACTERS_PER_TOKEN = 4
 
 @dataclass(frozen=True)
 class OnlineStep:
-    """What became of one query.
+    """The result of one query.
 
     `prompt_index_used` is the shown response's place among the `candidates`.  Without feedback, `feedback_score` is
     None, nothing is learnt from it, and the reward is the expected one.

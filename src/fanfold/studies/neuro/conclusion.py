@@ -110,7 +110,7 @@ class NeuroConclusion:
         return (*rows, ("out", str(self.data.shape.classes), numbers))
 
     def _spent(self, figures: dict[str, Any], results: Sequence[Result[Any]]) -> Section:
-        """What the rungs saved, and what became of the networks."""
+        """What the rungs saved, and how the networks ended."""
         every = len(results) * self.config.epochs
         spent = figures["epochs"]
         ends = Counter(_end(result) for result in results)

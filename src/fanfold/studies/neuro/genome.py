@@ -70,7 +70,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class NetworkGenome:
-    """A network and how it is trained.  A plain value that promises nothing: `valid` tells, and `repair` mends."""
+    """A network and how it is trained.  A plain value that promises nothing: `valid` checks it, `repair` fixes it."""
 
     conv: tuple[Conv, ...]
     dense: tuple[Dense, ...]

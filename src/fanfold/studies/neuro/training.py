@@ -90,7 +90,7 @@ class TrainingProgress:
 
 @dataclass(frozen=True, eq=False)
 class TrainedNetwork:
-    """What became of a job.
+    """The result of a job.
 
     `accuracy` is that of `weights` on the validation part, and `loss` the mean of the last epoch's steps (not a number
     where that is what it was).  `stopped`: patience ended it before all epochs were done.  `broken`: its numbers grew

@@ -22,7 +22,7 @@ from fanfold.types import Blob, Case, Ok, Result
 
 @dataclass(frozen=True)
 class Play:
-    """A policy to be watched: an agent; `random`, which takes any action; or `greedy`, which mends what it sees.
+    """A policy to be watched: an agent; `random`, which takes any action; or `greedy`, which fixes what it sees.
 
     The last two learn nothing.  `greedy` takes the first type in the workflow's order of which a machine looks
     compromised, and restores it where it may be in deep, or else removes.

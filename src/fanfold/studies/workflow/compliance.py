@@ -59,7 +59,7 @@ def judge(actions: ArrayLike, held: ArrayLike, workflow: Sequence[str], definiti
     """Judge every step of some episodes, given as the arrays `actions` and `held` of an `EpisodeBlock`.
 
     The workflow asks for a fix on the first type in its order of which red holds a host.  In the original's definition
-    that is what counts, but red holds User0 for ever: with `user` in front every other fix is a violation, and
+    that is what counts, but red holds User0 forever: with `user` in front every other fix is a violation, and
     `Remove User0`, which costs nothing and does nothing, is compliant whenever no more urgent type is held.
     """
     order = checked(workflow)
@@ -209,7 +209,7 @@ def reachable(reds: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """When the training for a workflow has gone on for long enough.
+    """When the training for a workflow has taken long enough.
 
     `compliant`: the lower limit of a held-out compliance reaches the threshold; `patience`: so many looks brought no
     rate better than the best before by more than `gain`; `budget`: the episodes are used up.  Who looks often is lucky

@@ -122,7 +122,7 @@ class Contains:
 class Regex:
     """What `pattern` finds in the reply (its `group`, in the first match or the last) is graded by another grader.
 
-    A problem without an answer is right when the pattern is found.  Some patterns take for ever on some texts, and
+    A problem without an answer is right when the pattern is found.  Some patterns take forever on some texts, and
     Python cannot interrupt them, so each search runs in the sandbox (about 30 ms): one that uses a second of processor
     time counts as not found.
     """

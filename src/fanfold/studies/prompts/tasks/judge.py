@@ -101,7 +101,7 @@ class Bench:
 class Judge(Bench):
     """Scores a reply by the rubric: from 0 to 10 (a tenth of which is the score), or yes or no.
 
-    The judge sees the problem, its answer if it has one, and the reply.  An empty reply is worth nothing, unasked.
+    The judge sees the problem, its answer if it has one, and the reply.  An empty reply scores 0 and is not judged.
     """
 
     scale: Literal["0-10", "yes-no"] = "0-10"
