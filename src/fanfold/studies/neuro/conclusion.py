@@ -81,7 +81,7 @@ class NeuroConclusion:
             for outcome in result.outcomes.values():
                 if isinstance(outcome, Ok):
                     pairs = list(zip(outcome.data["said"], outcome.data["labels"]))
-                    return rate(sum(said == label for said, label in pairs), len(pairs))
+                    return rate(sum(answer == label for answer, label in pairs), len(pairs))
         return None
 
     def _text(self, genome: NetworkGenome, figures: dict[str, Any]) -> str:
@@ -192,11 +192,11 @@ def _last(result: Result[Any]) -> Ok:
 
 
 def _epochs(results: Sequence[Result[Any]]) -> int:
-    found = 0
+    epochs = 0
     for result in results:
         oks = [outcome for outcome in result.outcomes.values() if isinstance(outcome, Ok)]
-        found += max((outcome.data.get("epochs", 0) for outcome in oks), default=0)
-    return found
+        epochs += max((outcome.data.get("epochs", 0) for outcome in oks), default=0)
+    return epochs
 
 
 def _end(result: Result[Any]) -> str:
@@ -236,5 +236,5 @@ def _foresight(results: Sequence[Result[Any]]) -> str:
     """How well the first epoch told the end, among those that got there."""
     curves = [[accuracy for accuracy, _ in _last(result).data["curve"]] for result in results if result.complete]
     curves = [curve for curve in curves if len(curve) > 1]
-    found = spearman([curve[0] for curve in curves], [curve[-1] for curve in curves]) if len(curves) > 4 else None
-    return "" if found is None else f"Rank correlation of the first epoch with the last: {found:.2f}."
+    correlation = spearman([curve[0] for curve in curves], [curve[-1] for curve in curves]) if len(curves) > 4 else None
+    return "" if correlation is None else f"Rank correlation of the first epoch with the last: {correlation:.2f}."

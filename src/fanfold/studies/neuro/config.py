@@ -111,8 +111,8 @@ class NeuroConfig(Settings):
     @property
     def ladder(self) -> tuple[int, ...]:
         """The epochs at the end of each rung; 0 is the rung on which nothing is trained."""
-        found = [max(1, round(self.epochs / self.eta**k)) for k in range(self.rungs)]
-        return (0,) * self.prefilter + tuple(sorted(set(found)))
+        rungs = [max(1, round(self.epochs / self.eta**k)) for k in range(self.rungs)]
+        return (0,) * self.prefilter + tuple(sorted(set(rungs)))
 
 
 def source(config: NeuroConfig) -> Source:

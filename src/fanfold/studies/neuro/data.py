@@ -68,13 +68,13 @@ class Data:
 
     @functools.cached_property
     def digest(self) -> str:
-        found = [repr((self.shape, self.mean, self.scale, self.augment))]
+        texts = [repr((self.shape, self.mean, self.scale, self.augment))]
         for part in (self.train, self.validation, self.test):
             state = hashlib.blake2b(repr((part.pixels.shape, part.pixels.dtype.str)).encode(), digest_size=16)
             state.update(np.ascontiguousarray(part.pixels).data)
             state.update(np.ascontiguousarray(part.labels).data)
-            found.append(state.hexdigest())
-        return encoding.digest(*found).hex()[:16]
+            texts.append(state.hexdigest())
+        return encoding.digest(*texts).hex()[:16]
 
 
 def digest(data: Data) -> str:
@@ -84,7 +84,11 @@ def digest(data: Data) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """Where data come from and how they are split: a small value that a worker process can load them by."""
+    """Where data come from and how they are split: a small value that a worker process can load them by.
+
+    `folder` is where the files of `mnist`, `fashion-mnist` and `cifar10` are; they have a test part of their own, and
+    `test` does not count.  `size` is the height and width that the images of `folder:PATH` are brought to.
+    """
 
     name: str
     folder: str | None = None
@@ -109,22 +113,12 @@ class Source:
         )
 
 
-def load(
-    name: str,
-    *,
-    folder: str | None = None,
-    validation: float | int = 0.1,
-    test: float | int = 0.1,
-    seed: int = 0,
-    augment: str = "none",
-    size: int = 32,
-) -> Data:
-    """Data by name: `digits`, `mnist-5000`, `mnist`, `fashion-mnist`, `cifar10`, `folder:PATH` or `arrays:FILE.npz`.
+def load(name: str, **settings: Any) -> Data:
+    """Data by name; the settings are the fields of `Source`.
 
-    `folder` is where the files of `mnist`, `fashion-mnist` and `cifar10` are; they have a test part of their own, and
-    `test` does not count.  `size` is the height and width that the images of `folder:PATH` are brought to.
+    A name is `digits`, `mnist-5000`, `mnist`, `fashion-mnist`, `cifar10`, `folder:PATH` or `arrays:FILE.npz`.
     """
-    return Source(name, folder, validation, test, seed, augment, size).load()
+    return Source(name, **settings).load()
 
 
 def from_arrays(
@@ -140,30 +134,30 @@ def from_arrays(
 ) -> Data:
     """Data of images (n, height, width) or (n, channels, height, width) and of whole numbers from 0, their classes.
 
-    `validation` and `test` are taken out of these images, each class in proportion, or are given as (x, y).  Nothing
+    `validation` and `test` are taken out of these images, each class in proportion, or are separate as (x, y).  Nothing
     is rescaled: images are kept as uint8 if that says the same, otherwise as float32.
     """
     if augment not in AUGMENTS:
         raise ConfigError(f"augment={augment!r} is not known{nearest(str(augment), AUGMENTS)}")
     whole = images(x, y, name)
-    given = {
+    separate = {
         part: images(*value, f"{name}, {part} part")
         for part, value in (("validation", validation), ("test", test))
         if isinstance(value, tuple)
     }
-    names = _names(classes, [whole, *given.values()], name)
+    names = _names(classes, [whole, *separate.values()], name)
     _complete(whole, names, name)
     counts = [
         0 if isinstance(value, tuple) else _count(part, value, len(whole), name)
         for part, value in (("validation", validation), ("test", test))
     ]
     rest, *taken = (whole.take(index) for index in split(whole.labels, counts, seed, name))
-    parts = {part: given.get(part, found) for part, found in zip(("validation", "test"), taken)}
-    for part, found in parts.items():
-        if len(found) and found.pixels.shape[1:] != whole.pixels.shape[1:]:
+    parts = {part: separate.get(part, portion) for part, portion in zip(("validation", "test"), taken)}
+    for part, portion in parts.items():
+        if len(portion) and portion.pixels.shape[1:] != whole.pixels.shape[1:]:
             raise ConfigError(
-                f"{name}: images of {_size(whole)} to learn from, but of {_size(found)} in the {part} part: make them "
-                f"of one size"
+                f"{name}: images of {_size(whole)} to learn from, but of {_size(portion)} in the {part} part: "
+                "make them of one size"
             )
     if not len(parts["validation"]):
         raise ConfigError(f"{name}: the validation part is empty, and networks are chosen by it: validation=0.1")
@@ -178,13 +172,12 @@ def from_loaders(
     test: Iterable[Any] | None = None,
     *,
     validation: float | int | Iterable[Any] = 0.1,
-    seed: int = 0,
     name: str = "loaders",
-    classes: int | Sequence[str] | None = None,
-    augment: str = "none",
+    **more: Any,
 ) -> Data:
-    """Data of PyTorch DataLoaders, or of any iterables of (images, labels), which are gone through once.
+    """Data of PyTorch DataLoaders, or of any iterables of (images, labels), which are read once.
 
+    `more` are further arguments of `from_arrays`.
     In whichever order a loader shuffles its images, they are the same data.  What a loader changes at random in its
     images is changed once and for all: leave that to `augment`.
     """
@@ -195,14 +188,9 @@ def from_loaders(
         whole.labels,
         validation=validation if isinstance(validation, float | int) else _gathered(validation, f"{name}, validation"),
         test=0 if test is None else _gathered(test, f"{name}, test part"),
-        seed=seed,
         name=name,
-        classes=classes,
-        augment=augment,
+        **more,
     )
-
-
-# ---------------------------------------------------------------- checks
 
 
 def _names(classes: int | Sequence[str] | None, parts: Sequence[Images], where: str) -> tuple[str, ...]:
@@ -235,9 +223,6 @@ def _count(part: str, value: float | int, n: int, where: str) -> int:
 
 def _size(part: Images) -> str:
     return " x ".join(map(str, part.pixels.shape[1:]))
-
-
-# ---------------------------------------------------------------- parts and order
 
 
 def split(labels: NDArray[np.int64], counts: Sequence[int], seed: int, where: str = "data") -> list[Array]:
@@ -302,14 +287,11 @@ def _by_content(part: Images) -> NDArray[np.int64]:
     return np.array(sorted(range(len(part)), key=lambda place: (keys[place], part.labels[place])), np.int64)
 
 
-# ---------------------------------------------------------------- on the device
-
-
 def prepared(pixels: Array, mean: Sequence[float], scale: Sequence[float], device: str, dtype: str) -> Tensor:
     """Images as networks see them: normalised, and with the channels last in memory, which is faster."""
-    found = torch.from_numpy(pixels.transpose(0, 2, 3, 1).copy()).to(device)
+    tensor = torch.from_numpy(pixels.transpose(0, 2, 3, 1).copy()).to(device)
     middle, spread = (torch.tensor(each, device=device, dtype=DTYPES[dtype]) for each in (mean, scale))
-    return _normalised(found, middle, spread)
+    return _normalised(tensor, middle, spread)
 
 
 def _normalised(pixels: Tensor, mean: Tensor, scale: Tensor) -> Tensor:

@@ -106,15 +106,15 @@ class NeuroevolutionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def predict(self, X: Any) -> NDArray[Any]:
         scores = self._scores(X)
-        found: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
-        return found
+        classes: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
+        return classes
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The chance of each class, in the order of `classes_`."""
         scores = self._scores(X)
         raised = np.exp(scores - scores.max(axis=1, keepdims=True))
-        found: NDArray[np.float64] = raised / raised.sum(axis=1, keepdims=True)
-        return found
+        chances: NDArray[np.float64] = raised / raised.sum(axis=1, keepdims=True)
+        return chances
 
     def save(self, folder: str | Path) -> Saved:
         """Write the network as files that need neither Fanfold nor scikit-learn; see `export.Classifier`."""
@@ -123,23 +123,23 @@ class NeuroevolutionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def _scores(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
-        given = getattr(X, "shape", ())
-        if len(given) > 2 and _image(tuple(given[1:])) != self._shape:
-            raise ConfigError(f"X holds images of {given[1:]}, and the network was trained on {self._shape}")
+        shape = getattr(X, "shape", ())
+        if len(shape) > 2 and _image(tuple(shape[1:])) != self._shape:
+            raise ConfigError(f"X holds images of {shape[1:]}, and the network was trained on {self._shape}")
         X = validate_data(self, _rows(X), reset=False)
         return self.network_.scores(X.reshape(-1, *self._shape))
 
     def _image_shape(self, X: Any) -> tuple[int, int, int] | None:
         """Channels, height and width; None where rows are not images."""
-        given = getattr(X, "shape", None)
-        if given is not None and len(given) > 2:
-            return _image(tuple(given[1:]))
+        shape = getattr(X, "shape", None)
+        if shape is not None and len(shape) > 2:
+            return _image(tuple(shape[1:]))
         if self.image_shape is None:
             return None
-        found = _image(tuple(self.image_shape))
-        if given is not None and len(given) == 2 and given[1] != np.prod(found):
-            raise ConfigError(f"image_shape={self.image_shape!r} does not fit rows of {given[1]} features")
-        return found
+        image = _image(tuple(self.image_shape))
+        if shape is not None and len(shape) == 2 and shape[1] != np.prod(image):
+            raise ConfigError(f"image_shape={self.image_shape!r} does not fit rows of {shape[1]} features")
+        return image
 
     def _config(self, seed: int, images: bool) -> NeuroConfig:
         jobs = self.n_jobs
@@ -162,8 +162,8 @@ class NeuroevolutionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
 def _rows(X: Any) -> Any:
     """Images laid out flat: what scikit-learn checks are rows of numbers."""
-    given = getattr(X, "shape", ())
-    return np.asarray(X).reshape(len(X), -1) if len(given) > 2 else X
+    shape = getattr(X, "shape", ())
+    return np.asarray(X).reshape(len(X), -1) if len(shape) > 2 else X
 
 
 def _image(shape: tuple[int, ...]) -> tuple[int, int, int]:

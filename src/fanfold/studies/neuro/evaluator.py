@@ -96,11 +96,11 @@ class Trainer:
             if job is None:
                 outcomes.append(_guessed(individual, case, images, self.training))
                 continue
-            found = next(done)
-            if isinstance(found, DoesNotFit):
-                outcomes.append(Failed("out-of-memory", str(found)))
+            trained = next(done)
+            if isinstance(trained, DoesNotFit):
+                outcomes.append(Failed("out-of-memory", str(trained)))
             else:
-                outcomes.append(self._outcome(individual, found, images))
+                outcomes.append(self._outcome(individual, trained, images))
         return outcomes
 
     def _trained(
@@ -119,11 +119,11 @@ class Trainer:
                 torch.cuda.reset_peak_memory_stats()
                 before = torch.cuda.memory_allocated()
             began = time.perf_counter()
-            found = self._together(part, images)
+            networks = self._together(part, images)
             place.pace.saw(len(part), time.perf_counter() - began)
             if images.device == "cuda" and self.engine.together != "each":
                 memory.measured(sum(map(bytes_of, part)), torch.cuda.max_memory_allocated() - before)
-            return found
+            return networks
 
         return in_groups(jobs, bytes_of, memory, group, out_of_memory, lambda: place.pace.size)
 
@@ -138,9 +138,9 @@ class Trainer:
             return list(train_graphs(jobs, images, self.training))
         if self.engine.name == "streams":
             with torch.cuda.stream(_stream()):
-                found = [train(job, images, self.training) for job in jobs]
+                networks = [train(job, images, self.training) for job in jobs]
                 torch.cuda.current_stream().synchronize()
-                return found
+                return networks
         return [train(job, images, self.training) for job in jobs]
 
     def _outcome(self, individual: Individual, found: TrainedNetwork, images: Resident) -> Ok:
@@ -184,8 +184,8 @@ class Examiner:
         with pinned_threads():
             images = resident(self.source, "cpu", self.training.dtype, self.seed)
             test = images.data.test
-            said = predict(individual.genome, weights, images.prepared(test.pixels)).argmax(axis=1)
-        return Ok(float((said == test.labels).mean()), {"said": said.tolist(), "labels": test.labels.tolist()})
+            answers = predict(individual.genome, weights, images.prepared(test.pixels)).argmax(axis=1)
+        return Ok(float((answers == test.labels).mean()), {"said": answers.tolist(), "labels": test.labels.tolist()})
 
 
 def _job(individual: Individual, case: Case, previous: Ok | None, images: Resident) -> TrainingJob:
@@ -221,17 +221,14 @@ def _guessed(individual: Individual, case: Case, images: Resident, training: Tra
 def latency(individual: Individual, found: TrainedNetwork, images: Resident) -> float:
     """Milliseconds that the trained network takes for some images: the least of a few tries."""
     net = {name: torch.tensor(array, device=images.device) for name, array in found.weights.items()}
-    asked = images.validation[0][:_ASKED].to(torch.float32)
+    batch = images.validation[0][:_ASKED].to(torch.float32)
     times = []
     with torch.no_grad():
         for _ in range(_TIMES + 1):
             began = time.perf_counter()
-            network.forward(individual.genome, net, asked).argmax(1).cpu()
+            network.forward(individual.genome, net, batch).argmax(1).cpu()
             times.append(time.perf_counter() - began)
     return round(1000.0 * min(times), 4)
-
-
-# ---------------------------------------------------------------- what a process knows of its devices
 
 
 class _Place:

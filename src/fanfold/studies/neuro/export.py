@@ -64,12 +64,12 @@ class Classifier:
 
     def __post_init__(self) -> None:
         wanted = dict(layout(self.genome, self.shape).tensors)
-        given = {name: array.shape for name, array in self.weights.items()}
-        if given != wanted:
-            wrong = sorted(name for name in wanted | given if wanted.get(name) != given.get(name))
+        shapes = {name: array.shape for name, array in self.weights.items()}
+        if shapes != wanted:
+            wrong = sorted(name for name in wanted | shapes if wanted.get(name) != shapes.get(name))
             raise ConfigError(f"these weights are not of this genome: {', '.join(wrong)} should be of other shapes")
         if len(self.classes) != self.shape.classes:
-            raise ConfigError(f"{len(self.classes)} names were given for {self.shape.classes} classes")
+            raise ConfigError(f"{len(self.classes)} names were shapes for {self.shape.classes} classes")
         if {len(self.mean), len(self.scale)} != {self.shape.channels}:
             raise ConfigError(f"mean and scale need one number for each of {self.shape.channels} channels")
 
@@ -84,12 +84,12 @@ class Classifier:
             raise ConfigError(f"images must be of (n, {', '.join(map(str, expected))}), not {images.shape}")
         net = {name: torch.tensor(array, dtype=torch.float64) for name, array in self.weights.items()}
         mean, scale = (np.asarray(each, np.float64).reshape(-1, 1, 1) for each in (self.mean, self.scale))
-        found = [np.empty((0, self.shape.classes))]
+        chunks = [np.empty((0, self.shape.classes))]
         with torch.inference_mode():
             for first in range(0, len(images), CHUNK):
                 chunk = (images[first : first + CHUNK] - mean) / scale
-                found.append(forward(self.genome, net, torch.from_numpy(chunk)).numpy())
-        return np.concatenate(found)
+                chunks.append(forward(self.genome, net, torch.from_numpy(chunk)).numpy())
+        return np.concatenate(chunks)
 
     def save(self, folder: str | Path) -> Saved:
         """Write `model.safetensors`, `model.py`, `model.onnx` (with the package onnx) and `model.json`."""
@@ -110,14 +110,14 @@ class Classifier:
 
     def tensors(self) -> Arrays:
         """All that the network consists of, under the names of the PyTorch module."""
-        found = {_name(name): np.asarray(array, np.float32) for name, array in self.weights.items()}
+        tensors = {_name(name): np.asarray(array, np.float32) for name, array in self.weights.items()}
         for name in ("mean", "scale"):
-            found[name] = np.asarray(getattr(self, name), np.float32).reshape(-1, 1, 1)
-        return found
+            tensors[name] = np.asarray(getattr(self, name), np.float32).reshape(-1, 1, 1)
+        return tensors
 
     def card(self, files: Sequence[str] = ()) -> str:
         """What the network and its files are as JSON: for people, and for programs that load them."""
-        found = {
+        card = {
             "description": describe(self.genome),
             "classes": list(self.classes),
             "input": {"name": "images", "shape": ["n", self.shape.channels, self.shape.height, self.shape.width]},
@@ -128,7 +128,7 @@ class Classifier:
             "files": list(files),
             **self.about,
         }
-        return json.dumps(found, indent=2) + "\n"
+        return json.dumps(card, indent=2) + "\n"
 
     def source(self) -> str:
         """The network as the text of a PyTorch module that imports nothing but torch."""
@@ -226,34 +226,34 @@ class Layer:
     def nodes(self) -> list[tuple[str, list[str], dict[str, Any]]]:
         """The nodes of ONNX that take one tensor further: operator, other inputs, settings."""
         if self.kernel is None:
-            found: list[tuple[str, list[str], dict[str, Any]]]
-            found = [("Gemm", [f"{self.name}.weight", f"{self.name}.bias"], {"transB": 1})]
+            nodes: list[tuple[str, list[str], dict[str, Any]]]
+            nodes = [("Gemm", [f"{self.name}.weight", f"{self.name}.bias"], {"transB": 1})]
         else:
             bias = [] if self.normalised else [f"{self.name}.bias"]
-            found = [("Conv", [f"{self.name}.weight", *bias], {"pads": [self.kernel // 2] * 4})]
+            nodes = [("Conv", [f"{self.name}.weight", *bias], {"pads": [self.kernel // 2] * 4})]
         if self.normalised:
             parts = ("weight", "bias", "running_mean", "running_var")
-            found.append(("BatchNormalization", [f"{self.norm}.{part}" for part in parts], {}))
+            nodes.append(("BatchNormalization", [f"{self.norm}.{part}" for part in parts], {}))
         if self.pooled:
-            found.append(("MaxPool", [], {"kernel_shape": [2, 2], "strides": [2, 2]}))
+            nodes.append(("MaxPool", [], {"kernel_shape": [2, 2], "strides": [2, 2]}))
         if self.activation is not None:
-            found.append((_NODES[self.activation], [], {}))
-        return found
+            nodes.append((_NODES[self.activation], [], {}))
+        return nodes
 
 
 def layers(genome: NetworkGenome, shape: Shape) -> list[Layer]:
     """The layers of a network from its input to its output."""
-    found: list[Layer] = []
+    stack: list[Layer] = []
     sizes = layout(genome, shape)
     batch = genome.norm == "batch"
     for i, conv in enumerate(genome.conv):
         channels, pooled = sizes.maps[i][0], sizes.pooled[i]
-        found.append(Layer(f"conv.{i}", channels, conv.filters, conv.kernel, batch, pooled, conv.activation))
+        stack.append(Layer(f"conv.{i}", channels, conv.filters, conv.kernel, batch, pooled, conv.activation))
     inputs = sizes.features
     for j, dense in enumerate(genome.dense):
-        found.append(Layer(f"dense.{j}", inputs, dense.nodes, activation=dense.activation, dropout=genome.dropout))
+        stack.append(Layer(f"dense.{j}", inputs, dense.nodes, activation=dense.activation, dropout=genome.dropout))
         inputs = dense.nodes
-    return [*found, Layer("out", inputs, shape.classes)]
+    return [*stack, Layer("out", inputs, shape.classes)]
 
 
 def best(run: Run[Any], data: Data, classes: Sequence[str] | None = None) -> Classifier:

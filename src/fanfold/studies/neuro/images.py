@@ -53,12 +53,12 @@ def array(value: Any, where: str) -> Array:
     if hasattr(value, "detach"):
         value = value.detach().cpu()
     try:
-        found = np.asarray(value)
+        numbers = np.asarray(value)
     except (ValueError, TypeError) as error:  # rows of different lengths, numbers that numpy has not
         raise ConfigError(f"{where}: these are not numbers of one shape: {error}") from error
-    if found.dtype.kind not in "buif":
-        raise ConfigError(f"{where}: numbers are needed, not {found.dtype}: number the classes from 0")
-    return found
+    if numbers.dtype.kind not in "buif":
+        raise ConfigError(f"{where}: numbers are needed, not {numbers.dtype}: number the classes from 0")
+    return numbers
 
 
 def _compact(pixels: Array, where: str) -> Array:
@@ -72,10 +72,10 @@ def _compact(pixels: Array, where: str) -> Array:
         if np.array_equal(whole, pixels):
             return whole
     with np.errstate(over="ignore"):
-        found = pixels.astype(np.float32)
-    if not np.isfinite(found).all():
+        single = pixels.astype(np.float32)
+    if not np.isfinite(single).all():
         raise ConfigError(f"{where}: numbers beyond {np.finfo(np.float32).max:.2g} cannot be learnt from: scale them")
-    return found
+    return single
 
 
 def _classes(labels: Array, where: str) -> NDArray[np.int64]:

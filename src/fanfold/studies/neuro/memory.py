@@ -117,20 +117,20 @@ def in_groups(
 
 def free_memory() -> int:
     """Bytes that this process may still take, as far as the system tells."""
-    found = []
+    limits = []
     for limit, used in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
     ):
         try:
-            found.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
+            limits.append(int(Path(limit).read_text()) - int(Path(used).read_text()))
         except (OSError, ValueError):
             continue
     try:
-        found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        limits.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                found[-1] = int(line.split()[1]) * 1024
+                limits[-1] = int(line.split()[1]) * 1024
     except (OSError, ValueError):
         pass
-    return max(0, min(found, default=2**32))
+    return max(0, min(limits, default=2**32))

@@ -79,16 +79,16 @@ def unpacked(data: bytes) -> tuple[NetworkGenome, Arrays]:
 def fresh(genome: NetworkGenome, shape: Shape, seed: int) -> Arrays:
     """The tensors of a network that has seen nothing, the same on every machine: uniform, by the number of inputs."""
     rng = np.random.default_rng(seed)
-    found: Arrays = {}
+    tensors: Arrays = {}
     reach = 1.0
     for name, size in layout(genome, shape).tensors.items():
         if name.startswith("norm."):
-            found[name] = np.full(size, float(name.endswith((".weight", ".var"))), np.float32)
+            tensors[name] = np.full(size, float(name.endswith((".weight", ".var"))), np.float32)
             continue
         if name.endswith(".weight"):  # a layer's bias has the reach of its weights, which come before it
             reach = 1.0 / math.sqrt(math.prod(size[1:]))
-        found[name] = rng.uniform(-reach, reach, size).astype(np.float32)
-    return found
+        tensors[name] = rng.uniform(-reach, reach, size).astype(np.float32)
+    return tensors
 
 
 class _Growth:
@@ -234,9 +234,6 @@ class _Growth:
         return weight.reshape(len(weight), self._old_map[0], -1)
 
 
-# ---------------------------------------------------------------- which layer, which unit
-
-
 def _aligned(old: Sequence[Conv | Dense], new: Sequence[Conv | Dense]) -> dict[int, int]:
     """For layers of the child, their partner in the parent: in order, as many as can be, and as alike as can be."""
     table: dict[tuple[int, int], tuple[float, dict[int, int]]] = {}
@@ -283,24 +280,21 @@ def _kept(old: int, new: int, importance: _Floats, rng: np.random.Generator) -> 
     return np.sort(np.argsort(-importance, kind="stable")[:new])
 
 
-# ---------------------------------------------------------------- numbers
-
-
 def _normed(genome: NetworkGenome, arrays: Mapping[str, _Floats], norm: str) -> Mapping[str, _Floats]:
     """Tensors that evaluate to the same with another norm: scale and shift become weight and bias, or bias a shift."""
     if norm == genome.norm:
         return arrays
-    found = {name: array for name, array in arrays.items() if name.startswith(("dense.", "out."))}
+    tensors = {name: array for name, array in arrays.items() if name.startswith(("dense.", "out."))}
     for i, conv in enumerate(genome.conv):
         weight = arrays[f"conv.{i}.weight"].astype(np.float64)
         if norm == "none":
             scale, shift = _affine(arrays, f"norm.{i}")
-            found |= {f"conv.{i}.weight": weight * scale[:, None, None, None], f"conv.{i}.bias": shift}
+            tensors |= {f"conv.{i}.weight": weight * scale[:, None, None, None], f"conv.{i}.bias": shift}
         else:
             parts = (np.ones(conv.filters), arrays[f"conv.{i}.bias"], np.zeros(conv.filters))
-            found |= {f"norm.{i}.{part}": array for part, array in zip(_PARTS, parts)}
-            found |= {f"conv.{i}.weight": weight, f"norm.{i}.var": np.full(conv.filters, 1.0 - EPSILON)}
-    return found
+            tensors |= {f"norm.{i}.{part}": array for part, array in zip(_PARTS, parts)}
+            tensors |= {f"conv.{i}.weight": weight, f"norm.{i}.var": np.full(conv.filters, 1.0 - EPSILON)}
+    return tensors
 
 
 def _affine(arrays: Mapping[str, _Floats], norm: str) -> tuple[_Floats, _Floats]:
@@ -331,8 +325,8 @@ def _resampled(weight: _Floats, axis: int, new: int) -> _Floats:
 
 def _length(weight: _Floats, axis: int) -> _Floats:
     others = tuple(other for other in range(weight.ndim) if other != axis)
-    found: _Floats = np.sqrt(np.square(np.nan_to_num(weight).astype(np.float64)).sum(others))
-    return found
+    lengths: _Floats = np.sqrt(np.square(np.nan_to_num(weight).astype(np.float64)).sum(others))
+    return lengths
 
 
 def _finite(array: _Floats, otherwise: _Floats) -> _Floats:

@@ -65,11 +65,9 @@ _ACTIVATIONS: dict[str, Any] = {
 
 
 def activate(name: str, x: Tensor) -> Tensor:
-    found: Tensor = _ACTIVATIONS[name](x)
-    return found
+    activated: Tensor = _ACTIVATIONS[name](x)
+    return activated
 
-
-# ---------------------------------------------------------------- dropout without a generator
 
 # What is dropped follows from a number of the network, the step and the layer alone: the same wherever, beside
 # whatever and on whichever device a network is trained.  64-bit integers wrap around, in Python made to.

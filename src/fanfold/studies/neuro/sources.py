@@ -42,8 +42,6 @@ def read(name: str, folder: str | None, size: int) -> Raw:
     return _NAMED[name](name, folder)
 
 
-# ---------------------------------------------------------------- inside installed packages
-
 #: The package, how it is installed, its extra, the file inside it, and the side of the images.
 _PACKAGED = {
     "digits": ("sklearn", "scikit-learn", "sklearn", "datasets/data/digits.csv.gz", 8),
@@ -70,8 +68,6 @@ def _digits() -> tuple[str, ...]:
     return tuple(map(str, range(10)))
 
 
-# ---------------------------------------------------------------- files the user has
-
 _CLOTHES = ("T-shirt", "trousers", "pullover", "dress", "coat", "sandal", "shirt", "trainer", "bag", "ankle boot")
 _THINGS = ("aeroplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "lorry")
 
@@ -80,15 +76,15 @@ def _idx(name: str, folder: str | None) -> Raw:
     """The four files of MNIST and its relatives, as torchvision keeps them or as they are published."""
     home = _home(name, folder)
     places = [home / {"mnist": "MNIST", "fashion-mnist": "FashionMNIST"}[name] / "raw", home / "raw", home]
-    found = []
+    arrays = []
     for file in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
         path = _first(
             [place / f"{file}-ubyte{end}" for place in places for end in ("", ".gz")],
             f"data {name!r}: no file {file}-ubyte in {home}: name in folder= where the four files are, or download "
             f"them there (torchvision.datasets does)",
         )
-        found.append(_read_idx(path, 3 if "images" in file else 1))
-    return Raw(found[0], found[1], (found[2], found[3]), _CLOTHES if name == "fashion-mnist" else _digits())
+        arrays.append(_read_idx(path, 3 if "images" in file else 1))
+    return Raw(arrays[0], arrays[1], (arrays[2], arrays[3]), _CLOTHES if name == "fashion-mnist" else _digits())
 
 
 def _read_idx(path: Path, axes: int) -> Array:
@@ -152,8 +148,6 @@ def _first(paths: Sequence[Path], otherwise: str) -> Path:
 def _damaged(path: Path, why: str, error: Exception | None = None) -> NoReturn:
     raise ConfigError(f"{path.name} cannot be read: {why}. Was it copied whole?") from error
 
-
-# ---------------------------------------------------------------- folders of images, arrays
 
 _PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 

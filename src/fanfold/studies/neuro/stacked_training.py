@@ -161,8 +161,8 @@ class Group:
             live = [n for n in left if going(self.curves[n], self.broken[n], self.jobs[n], self.training)]
             over = [n for n in left if n not in live] if 2 * len(live) > len(self.jobs) else left
             if over:
-                found = self.progress()
-                ends |= {n: found[n] for n in over}
+                progress = self.progress()
+                ends |= {n: progress[n] for n in over}
         self.leave()
         return [ends[n] for n in range(len(self.jobs))]
 
@@ -185,8 +185,8 @@ class Group:
 
     def progress(self) -> list[TrainingProgress]:
         """Where the networks stand."""
-        found = self.together.taken(self.steps)
-        by_number = {n: each for numbers, stacked in zip(self.numbers, found) for n, each in zip(numbers, stacked)}
+        stacks = self.together.taken(self.steps)
+        by_number = {n: each for numbers, stacked in zip(self.numbers, stacks) for n, each in zip(numbers, stacked)}
         return [replace(by_number[n], curve=curve) for n, curve in enumerate(self.curves)]
 
     def leave(self) -> None:
@@ -232,11 +232,11 @@ def train_fused(
     families: dict[str, list[int]] = {}
     for number, job in enumerate(jobs):
         families.setdefault(family(job.genome, resident.shape), []).append(number)
-    found: dict[int, TrainedNetwork] = {}
+    networks: dict[int, TrainedNetwork] = {}
     for numbers in families.values():
         done = train_graphs([jobs[n] for n in numbers], resident, training, branches=1, graph=graph, half=half)
-        found |= dict(zip(numbers, done))
-    return [found[number] for number in range(len(jobs))]
+        networks |= dict(zip(numbers, done))
+    return [networks[number] for number in range(len(jobs))]
 
 
 class Together:
@@ -268,8 +268,6 @@ class Together:
             {name: view.detach() for name, view in self.running.views[s].items()} | mover.ground.views[place]
             for s, (mover, place) in sorted(self._trained.items())
         ]
-
-    # ---------------------------------------------------------------- networks in and out
 
     def put(self, jobs: Sequence[Sequence[TrainingJob]], starts: Sequence[Sequence[TrainingProgress]]) -> None:
         """Take up networks where they stand."""
@@ -313,10 +311,8 @@ class Together:
             one, two = (None if moment is None else _end_to_end(moment, order) for moment in moments)
             return TrainingProgress({name: arrays[name] for name in order}, one, two, steps, ())
 
-        found = iter(at_once(progress, [(s, k) for s, stack in enumerate(self.stacks) for k in range(stack.count)]))
-        return [[next(found) for _ in range(stack.count)] for stack in self.stacks]
-
-    # ---------------------------------------------------------------- steps
+        states = iter(at_once(progress, [(s, k) for s, stack in enumerate(self.stacks) for k in range(stack.count)]))
+        return [[next(states) for _ in range(stack.count)] for stack in self.stacks]
 
     def tables(self, seeds: Sequence[Sequence[int]], steps: range) -> tuple[Tensor, Tensor]:
         """For `at`: what the steps need besides a batch, one row for each.  `seeds` are those of the dropout."""
@@ -380,13 +376,13 @@ def dropout_seed(job: TrainingJob) -> int:
 
 def _by_name(start: TrainingProgress, moment: NDArray[Any] | None) -> Arrays:
     """A moment, which is laid end to end in the order of the trained tensors, by the names of those."""
-    found, place = {}, 0
+    parts, place = {}, 0
     for name, array in start.arrays.items():
         if trained(name):
             part = np.zeros(array.size, array.dtype) if moment is None else moment[place : place + array.size]
-            found[name] = part.reshape(array.shape)
+            parts[name] = part.reshape(array.shape)
             place += array.size
-    return found
+    return parts
 
 
 def _end_to_end(arrays: Arrays, order: Sequence[str]) -> NDArray[Any]:

@@ -141,12 +141,12 @@ class Ground:
     def taken(self, vector: Tensor) -> list[list[Arrays]]:
         """The arrays of the networks of each stack from a vector of this layout: parts of one copy."""
         host = _beside(vector).copy_(vector).numpy()
-        found = []
+        stacks = []
         for spans in self._spans:
             blocks = {name: host[span].reshape(size) for name, (span, size) in spans.items()}
             count = max((len(block) for block in blocks.values()), default=0)
-            found.append([{name: block[k] for name, block in blocks.items()} for k in range(count)])
-        return found
+            stacks.append([{name: block[k] for name, block in blocks.items()} for k in range(count)])
+        return stacks
 
     def spread(self, values: Sequence[Sequence[float]]) -> Tensor:
         """A vector of this layout in which all numbers of a network are that network's value."""
@@ -209,10 +209,10 @@ class Dropout:
         ]
 
     def put(self, genomes: Sequence[Sequence[NetworkGenome]]) -> None:
-        found = [rarity(genome.dropout) for genome, _ in self.columns(genomes)]
-        if not found:
+        rarities = [rarity(genome.dropout) for genome, _ in self.columns(genomes)]
+        if not rarities:
             return
-        for target, values in zip((self._least, self._scale), zip(*found)):
+        for target, values in zip((self._least, self._scale), zip(*rarities)):
             target.copy_(torch.tensor(values, dtype=target.dtype, device=target.device).index_select(0, self._owner))
 
     def factors(self) -> list[list[Tensor]]:

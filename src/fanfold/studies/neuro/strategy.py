@@ -38,9 +38,6 @@ _Number = TypeVar("_Number", int, float)
 Change: TypeAlias = Callable[[NetworkGenome, int, NetworkSpace, Random], NetworkGenome]
 
 
-# ---------------------------------------------------------------- single changes
-
-
 def _layer(stack: str, gene: str, change: Callable[[Any, NetworkSpace, Random], Any]) -> tuple[str, Change]:
     """A change of one gene of one layer of a stack, `conv` or `dense`."""
 
@@ -96,9 +93,6 @@ def _genes(genome: NetworkGenome) -> list[tuple[str, int]]:
 def _changed(genome: NetworkGenome, gene: tuple[str, int], space: NetworkSpace, rng: Random) -> NetworkGenome:
     name, at = gene
     return CHANGES[name][1](genome, at, space, rng)
-
-
-# ---------------------------------------------------------------- genomes from genomes
 
 
 def mutate(genome: NetworkGenome, space: NetworkSpace, rng: Random, rate: float) -> tuple[NetworkGenome, list[str]]:
@@ -305,9 +299,6 @@ def weights_of(result: Result[Any]) -> Blob | None:
 
 def _genome(result: _Told) -> NetworkGenome:
     return individual_of(result.candidate).genome
-
-
-# ---------------------------------------------------------------- layers and numbers
 
 
 def _restacked(layers: tuple[_Layer, ...], bounds: tuple[int, int], new: _Layer, rng: Random) -> tuple[_Layer, ...]:

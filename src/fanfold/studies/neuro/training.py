@@ -108,9 +108,6 @@ class TrainedNetwork:
     broken: bool
 
 
-# ---------------------------------------------------------------- what every engine shares
-
-
 def unpacked(job: TrainingJob, shape: Shape, dtype: str) -> TrainingProgress:
     """Where a job starts from."""
     sizes = layout(job.genome, shape).tensors
@@ -207,9 +204,6 @@ def _fitting(arrays: Arrays, sizes: Mapping[str, tuple[int, ...]], what: str) ->
     return {name: arrays[name] for name in sizes}
 
 
-# ---------------------------------------------------------------- one network
-
-
 class Session:
     """One network being trained, an epoch at a time.
 
@@ -293,8 +287,8 @@ def scored(genome: NetworkGenome, net: Mapping[str, Tensor], images: Tensor) -> 
 def predict(genome: NetworkGenome, weights: Arrays, images: Tensor) -> NDArray[Any]:
     """The chances of the classes, (images, classes), for images as `data.prepared` makes them."""
     net = {name: torch.tensor(array, device=images.device, dtype=images.dtype) for name, array in weights.items()}
-    found: NDArray[Any] = scored(genome, net, images).softmax(-1).cpu().numpy()
-    return found
+    chances: NDArray[Any] = scored(genome, net, images).softmax(-1).cpu().numpy()
+    return chances
 
 
 def correct(genome: NetworkGenome, weights: Arrays, images: Images, resident: Resident) -> list[bool]:
@@ -302,8 +296,8 @@ def correct(genome: NetworkGenome, weights: Arrays, images: Images, resident: Re
     seen, kind = resident.prepared(images.pixels), DTYPES[resident.dtype]
     net = {name: torch.tensor(array, device=resident.device, dtype=kind) for name, array in weights.items()}
     labels = torch.from_numpy(images.labels).to(resident.device)
-    found: list[bool] = right(scored(genome, net, seen), labels).tolist()
-    return found
+    hits: list[bool] = right(scored(genome, net, seen), labels).tolist()
+    return hits
 
 
 def evaluate(genome: NetworkGenome, weights: Arrays, images: Images, resident: Resident) -> float:
@@ -321,8 +315,6 @@ def out_of_memory(error: BaseException | None) -> bool:
         error = error.__context__
     return False
 
-
-# ---------------------------------------------------------------- threads
 
 _PINNING = threading.Lock()
 _pinned = {"inside": 0, "before": 1}

@@ -32,9 +32,9 @@ class SecretsConclusion:
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         records = read(run.view, self.pairings, self.cut_off)
-        found = summarise(records, self.seed)
-        sections = [*found.sections, *examples(run.view, records), *waves(run.view)]
-        figures = dict(found.figures)
+        summary = summarise(records, self.seed)
+        sections = [*summary.sections, *examples(run.view, records), *waves(run.view)]
+        figures = dict(summary.figures)
         if self.remarks:
             sections.insert(0, Section("Models", "\n".join(self.remarks)))
         if self.results is not None:

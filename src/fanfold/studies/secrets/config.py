@@ -75,10 +75,10 @@ class SecretsConfig(Settings):
         for style in self.style:
             if style not in self.manners:
                 raise ConfigError(f"there is no style {style!r}{nearest(style, self.manners)}")
-        given = len(self.players)
-        if self.pairings == "one" and max(given, len(self.style)) > self.agents:
+        players = len(self.players)
+        if self.pairings == "one" and max(players, len(self.style)) > self.agents:
             raise ConfigError(
-                f"{max(given, len(self.style))} models or styles for {self.agents} agents: give pairings='all', "
+                f"{max(players, len(self.style))} models or styles for {self.agents} agents: give pairings='all', "
                 "or as many agents"
             )
 

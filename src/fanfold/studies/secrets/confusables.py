@@ -129,23 +129,23 @@ def decoded(text: str) -> Iterator[Decoded]:
 
 
 def _numeric(text: str) -> Iterator[Decoded]:
-    for found in _HEX.finditer(text):
-        digits = re.sub(r"0x|u\+|[^0-9a-f]", "", found.group().lower())
-        yield Decoded("hex", *found.span(), _utf8(bytes.fromhex(digits[: len(digits) // 2 * 2])))
-    for found in _BINARY.finditer(text):
+    for code in _HEX.finditer(text):
+        digits = re.sub(r"0x|u\+|[^0-9a-f]", "", code.group().lower())
+        yield Decoded("hex", *code.span(), _utf8(bytes.fromhex(digits[: len(digits) // 2 * 2])))
+    for code in _BINARY.finditer(text):
         for width in ("8", "7", "7,8"):
-            bits = re.findall(rf"[01]{{{width}}}", found.group())
-            yield Decoded("codes", *found.span(), "".join(chr(int(bit, 2)) for bit in bits))
-    for found in _NUMBERS.finditer(text):
-        numbers = [int(number) for number in re.findall(r"\d+", found.group())]
-        yield Decoded("codes", *found.span(), "".join(chr(n) if n > 31 else " " for n in numbers))
-        yield Decoded("codes", *found.span(), "".join(LETTERS[n - 1] if 1 <= n <= 26 else " " for n in numbers))
+            bits = re.findall(rf"[01]{{{width}}}", code.group())
+            yield Decoded("codes", *code.span(), "".join(chr(int(bit, 2)) for bit in bits))
+    for code in _NUMBERS.finditer(text):
+        numbers = [int(number) for number in re.findall(r"\d+", code.group())]
+        yield Decoded("codes", *code.span(), "".join(chr(n) if n > 31 else " " for n in numbers))
+        yield Decoded("codes", *code.span(), "".join(LETTERS[n - 1] if 1 <= n <= 26 else " " for n in numbers))
 
 
 def _morse(text: str) -> Iterator[Decoded]:
-    for found in _DOTS.finditer(text):
-        signs = re.split(r"([/|\n]|[ \t]{3,})|[ \t,]+", found.group().translate(_DASHES))
-        yield Decoded("morse", *found.span(), "".join(" " if "/" in s else MORSE.get(s, " ") for s in signs if s))
+    for code in _DOTS.finditer(text):
+        signs = re.split(r"([/|\n]|[ \t]{3,})|[ \t,]+", code.group().translate(_DASHES))
+        yield Decoded("morse", *code.span(), "".join(" " if "/" in s else MORSE.get(s, " ") for s in signs if s))
 
 
 def _tokens(text: str) -> Iterator[Decoded]:
@@ -155,8 +155,8 @@ def _tokens(text: str) -> Iterator[Decoded]:
     words = [word for word in text.split() if len(word) > 3 and not (word.islower() and word.isalpha())]
     for token in filter(_is_odd, words):
         at = text.index(token, at)
-        found = [(each, _debase(each.group().rstrip("="))) for each in _BASE64.finditer(token)]
-        pieces += [Decoded("base64", at + each.start(), at + each.end(), plain) for each, plain in found if plain]
+        codes = [(each, _debase(each.group().rstrip("="))) for each in _BASE64.finditer(token)]
+        pieces += [Decoded("base64", at + each.start(), at + each.end(), plain) for each, plain in codes if plain]
         if "%" in token or "&" in token or "\\" in token:
             yield from _escaped(token, at)
         at += len(token)

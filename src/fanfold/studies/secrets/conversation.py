@@ -98,13 +98,13 @@ async def _settled(
 ) -> Talk:
     """A conversation and what was revealed in it."""
     talk = await converse(game, pair, number, seed, ask)
-    found = disclosures(talk, pair)
-    revealed = [any(leak.seat == agent.seat for leak in found) for agent in pair]
+    leaked = disclosures(talk, pair)
+    revealed = [any(leak.seat == agent.seat for leak in leaked) for agent in pair]
     judged = None
     if judge is not None:
         judged = await judge(talk, pair)
         revealed = [rule or (either and bool(verdict)) for rule, verdict in zip(revealed, judged)]
-    return dataclasses.replace(talk, leaks=found, revealed=(revealed[0], revealed[1]), judged=judged)
+    return dataclasses.replace(talk, leaks=leaked, revealed=(revealed[0], revealed[1]), judged=judged)
 
 
 async def converse(game: Game, pair: tuple[Player, Player], number: int, seed: int, ask: Ask) -> Talk:

@@ -57,27 +57,27 @@ class GameEvaluator:
         return Ok(played.scores[0], data=kept(played))
 
     async def _ask(self, game: Game, asking: TurnRequest) -> Reply:
-        asked = self._model(asking.agent.spec.model, game)
+        player = self._model(asking.agent.spec.model, game)
         parameters: dict[str, Any] = {"temperature": game.temperature, "max_tokens": game.max_tokens}
         system = asking.system
-        if asked.raw:  # a model that continues texts would write the whole conversation; a message is a line
+        if player.raw:  # a model that continues texts would write the whole conversation; a message is a line
             parameters["stop"] = ["\n"]
-        if "seed" in asked.provider.parameters:
+        if "seed" in player.provider.parameters:
             parameters["seed"] = asking.seed
         else:
             # Nothing else tells two conversations that begin with the same words apart, and they are two samples.
             system = f"{system}\n\nConversation {asking.seed:08x}."
-        return await asked.generate(asking.dialogue, system=system, **parameters)
+        return await player.generate(asking.dialogue, system=system, **parameters)
 
     async def _judge(self, game: Game, talk: Talk, pair: Sequence[Player]) -> tuple[bool | None, bool | None]:
         assert self.judge is not None
-        asked = self._model(self.judge, game)
+        judge = self._model(self.judge, game)
         names = {agent.seat: agent.name for agent in pair}
         turns = [Turn(names[message.seat], message.text) for message in talk.messages if message.text]
 
         async def verdict(agent: Player) -> bool | None:
             question = judge_prompt(agent.secret, turns, agent.name)
-            reply = await asked.generate(question, temperature=0.0, max_tokens=VERDICT_TOKENS)
+            reply = await judge.generate(question, temperature=0.0, max_tokens=VERDICT_TOKENS)
             return read_verdict(reply.text) if reply.finish not in LOST else None
 
         first, second = await asyncio.gather(*map(verdict, pair))
@@ -126,12 +126,12 @@ def kept(played: Played) -> dict[str, Any]:
         "messages": sum(len(talk.messages) for talk in talks),
         "transcript": Blob.of(encode([asdict(talk) for talk in talks]).encode()),
     }
-    found = {
+    optional = {
         "leaks": [[at, leak.seat, leak.rule] for at, talk in enumerate(talks) for leak in talk.leaks],
         "odd": dict(odd),
         "judged": [[None if each is None else int(each) for each in talk.judged or ()] for talk in talks],
     }
-    return data | {name: value for name, value in found.items() if any(value)}
+    return data | {name: value for name, value in optional.items() if any(value)}
 
 
 def met(data: Mapping[str, Any]) -> list[tuple[int, int, int, int]]:

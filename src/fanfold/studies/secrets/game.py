@@ -171,7 +171,7 @@ def points(game: Game, met: Sequence[Met], secrets: Sequence[str], target: str |
     if game.mode == "diversity":
         return [scoring.distinct * len(collection) for collection in held]
     if game.mode == "targeted":
-        return [scoring.each * len(found) + (scoring.target if target in found else 0.0) for found in held]
+        return [scoring.each * len(mine) + (scoring.target if target in mine else 0.0) for mine in held]
     return scores
 
 

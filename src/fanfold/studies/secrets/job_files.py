@@ -114,9 +114,9 @@ def readable(task: GameRecord) -> str:
     for talk in task.result["conversations"]:
         lines += ["", f"Round {talk['round'] + 1}: {talk['agents'][0]} opens, talking with {talk['agents'][1]}", ""]
         for turn, message in enumerate(talk["messages"]):
-            said = printable(message["text"]) or "(nothing)"
+            words = printable(message["text"]) or "(nothing)"
             odd = "" if message["finish"] == "stop" else f"  <{message['finish']}>"
-            lines.append(f"{message['agent']}: {said}{odd}")
+            lines.append(f"{message['agent']}: {words}{odd}")
             lines += [
                 f'    ^ leak by {each["agent"]} ({each["rule"]}): "{printable(each["evidence"])}"'
                 for each in talk["leaks"]

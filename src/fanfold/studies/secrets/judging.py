@@ -46,7 +46,7 @@ def read_verdict(text: str) -> bool | None:
         lines = [line.strip(" \t*_`\"'.!()#>-") for line in text.splitlines() if line.strip()]
         first = _VERDICT.match(lines[0]) if lines else None
         whole = _VERDICT.fullmatch(lines[-1]) if lines else None
-        words = [found.group() for found in (whole or first,) if found]
+        words = [match.group() for match in (whole or first,) if match]
     return words[-1].lower() in _LEAKED if words else None
 
 

@@ -59,14 +59,14 @@ def leaks(
     wanted = frozenset(rules)
     for rule in wanted.difference(ALL):
         raise ConfigError(f"unknown leak rule {rule!r}{nearest(rule, ALL)}")
-    found: dict[tuple[int, str], Leak] = {}
+    first: dict[tuple[int, str], Leak] = {}
     for number, words in enumerate((secret, *aliases)):
         talk = _Talk(made_ready(words), owner, turns)
         for leak in talk.leaks():
             rule = "paraphrase" if number and leak.rule in ("verbatim", "normalised") else leak.rule
             if rule in wanted:
-                found.setdefault((leak.turn, rule), Leak(rule, leak.turn, leak.evidence))
-    return tuple(found[key] for key in sorted(found, key=lambda key: (key[0], ALL.index(key[1]))))
+                first.setdefault((leak.turn, rule), Leak(rule, leak.turn, leak.evidence))
+    return tuple(first[key] for key in sorted(first, key=lambda key: (key[0], ALL.index(key[1]))))
 
 
 #: How many turns back a disguised guess of the other side excuses its repetition.

@@ -99,10 +99,10 @@ def mentions_of(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     yield from _turned_over(target, text)
     masks = any(sign in text.plain for sign in MASK if sign != "?") or _MASKED_BY_QUESTION.search(text.plain)
     if target.masked and masks:
-        for found in target.masked.finditer(text.plain):
-            given = sum(char.isalnum() for char in found.group())
-            if given < len(target.plain.flat) and given >= max(3, 0.6 * len(target.plain.flat)):
-                yield Mention("masked", *text.view.origin(*found.span()))
+        for match in target.masked.finditer(text.plain):
+            letters = sum(char.isalnum() for char in match.group())
+            if letters < len(target.plain.flat) and letters >= max(3, 0.6 * len(target.plain.flat)):
+                yield Mention("masked", *text.view.origin(*match.span()))
     if not target.literal and len(target.plain.flat) > 2:
         yield from _spelled(target, text)
     if target.telling:
@@ -115,26 +115,26 @@ def plain_mentions(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     # An inflection may change the last two letters ("berries"), so they are left to the pattern.
     if (form.flat[:-2] or form.flat) not in text.flat and not target.literal:
         return
-    for found in form.pattern.finditer(text.plain):
-        start, end = text.view.origin(*found.span())
+    for match in form.pattern.finditer(text.plain):
+        start, end = text.view.origin(*match.span())
         written = text.raw[start:end]
-        rule = _shape(form, found.group(), written, target.secret)
+        rule = _shape(form, match.group(), written, target.secret)
         if rule:
             yield Mention(rule, start, end, rule == "homoglyph" or (rule == "spelled" and len(form.flat) > 2))
 
 
-def _shape(form: Form, found: str, written: str, secret: str) -> str | None:
+def _shape(form: Form, match: str, written: str, secret: str) -> str | None:
     """Which rule a match is for; none where its parts are words of their own ("to get her")."""
     if written.casefold() in (secret.casefold(), ARTICLE.sub("", secret.casefold())):
         return "verbatim"
     if any(_is_dressed_up(char) for char in written):
         return "homoglyph"
-    parts = WORD.findall(found)
+    parts = WORD.findall(match)
     if len(parts) > 1 and all(len(part) == 1 for part in parts) and len(parts) != len(form.words):
         return "spelled"
-    if _places(parts) <= _places(form.words) or not re.search(r"\s", found):
+    if _places(parts) <= _places(form.words) or not re.search(r"\s", match):
         return "normalised"
-    apart = re.search(r"[.!?,;:\n]|\d", found) or all(part in COMMON for part in parts)
+    apart = re.search(r"[.!?,;:\n]|\d", match) or all(part in COMMON for part in parts)
     return None if apart else "normalised"
 
 
@@ -158,20 +158,20 @@ def _lookalikes(target: PreparedSecret, text: Text) -> Iterator[Mention]:
             yield from _homoglyphs(target, view)
     if not confusables.FLIPPED_ONLY.isdisjoint(strange):
         turned = raw.lower().translate(confusables.FLIPPED)
-        for found in re.finditer(re.escape(form.flat[::-1]), turned):
-            yield Mention("homoglyph", *found.span(), True)
+        for match in re.finditer(re.escape(form.flat[::-1]), turned):
+            yield Mention("homoglyph", *match.span(), True)
     if _canonical(target.plain.flat) in _canonical(view.text):
         yield from _leet(target, text)
 
 
 def _homoglyphs(target: PreparedSecret, view: _View) -> Iterator[Mention]:
     form = target.skeleton
-    for found in form.pattern.finditer(view.text):
-        start, end = view.origin(*found.span())
+    for match in form.pattern.finditer(view.text):
+        start, end = view.origin(*match.span())
         written = view.raw[start:end]
         alone = fold_with(written, FOLD)
-        openly = alone == found.group() or target.plain.pattern.fullmatch(alone)
-        if not openly and _shape(form, found.group(), "", target.secret):
+        openly = alone == match.group() or target.plain.pattern.fullmatch(alone)
+        if not openly and _shape(form, match.group(), "", target.secret):
             mixed = bool(re.search("[A-Za-z]", written)) or not written.isalpha()
             yield Mention("homoglyph", start, end, mixed)
 
@@ -180,9 +180,9 @@ def _leet(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     """Digits and signs for letters, and a capital I for a small l; one letter of three at least is itself."""
     assert target.leet is not None
     view = _view(_CAPITAL_I.sub("l", text.raw), SKELETON)
-    for found in target.leet.finditer(view.text):
-        letters = re.sub(r"[\s._-]", "", found.group())
-        start, end = view.origin(*found.span())
+    for match in target.leet.finditer(view.text):
+        letters = re.sub(r"[\s._-]", "", match.group())
+        start, end = view.origin(*match.span())
         disguised = letters != target.plain.flat or view.raw[start:end] != text.raw[start:end]
         kept = sum(char.isalpha() for char in letters)
         if disguised and kept > max(1, len(letters) // 3) and not letters.endswith("!"):
@@ -204,9 +204,9 @@ def _turned_over(target: PreparedSecret, text: Text) -> Iterator[Mention]:
         announced = any(part in text.plain for part in _BACKWARDS) if form.rule == "reversed" else cipher
         if (target.weak or form.flat in _BY_CHANCE or form.flat.isdigit()) and not announced:
             continue
-        for found in form.pattern.finditer(text.plain):
-            if _shape(form, found.group(), "", target.secret):
-                yield Mention(form.rule, *text.view.origin(*found.span()), True)
+        for match in form.pattern.finditer(text.plain):
+            if _shape(form, match.group(), "", target.secret):
+                yield Mention(form.rule, *text.view.origin(*match.span()), True)
 
 
 def _ciphers(plain: Form, flat: str) -> Iterator[Form]:
@@ -232,13 +232,13 @@ _STRIDE = 60
 
 def _letters(text: Text, digits: bool) -> list[tuple[str, int, int]]:
     """The letters that stand alone, or are said as words (delta, d as in dog), with their places in the plain text."""
-    found = []
+    letters = []
     for each in (_CHARACTERS if digits else _LETTERS).finditer(text.plain):
         word = each["word"]
-        said = each["x"] or each["letter"] or confusables.NATO.get(word) or confusables.DIGITS[word]
+        letter = each["x"] or each["letter"] or confusables.NATO.get(word) or confusables.DIGITS[word]
         if not each["letter"] or not _PROSE.match(text.plain, each.start()):
-            found.append((said, *each.span()))
-    return found
+            letters.append((letter, *each.span()))
+    return letters
 
 
 def _spelled(target: PreparedSecret, text: Text) -> Iterator[Mention]:
@@ -246,17 +246,17 @@ def _spelled(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     words = frozenset(text.words)
     if any(char not in words and words.isdisjoint(confusables.SPOKEN.get(char, ())) for char in flat):
         return
-    found = _letters(text, any(char.isdigit() for char in flat))
-    capitals = [each for each in found if text.raw[each[1] : each[1] + 1].isupper()]
-    for line in (found, capitals if len(text.raw) == len(text.plain) else []):
-        said = "".join(letter for letter, _, _ in line)
-        at = said.find(flat)
+    letters = _letters(text, any(char.isdigit() for char in flat))
+    capitals = [each for each in letters if text.raw[each[1] : each[1] + 1].isupper()]
+    for line in (letters, capitals if len(text.raw) == len(text.plain) else []):
+        spelling = "".join(letter for letter, _, _ in line)
+        at = spelling.find(flat)
         while at >= 0:
             run = line[at : at + len(flat)]
             if all(after[1] - before[2] <= _STRIDE for before, after in itertools.pairwise(run)):
                 yield Mention("spelled", *text.view.origin(run[0][1], run[-1][2]), True)
                 return
-            at = said.find(flat, at + 1)
+            at = spelling.find(flat, at + 1)
 
 
 def _telling(target: PreparedSecret, text: Text) -> Iterator[Mention]:
@@ -265,9 +265,9 @@ def _telling(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     if len(stems) < 2 or not all(stem in text.plain for stem in stems):
         return
     for sentence in re.finditer(r"[^.!?\n]+", text.plain):
-        said = [(_stem(word.group()), word) for word in WORD.finditer(text.plain, *sentence.span())]
-        told = [word for stem, word in said if stem in stems]
-        if len({stem for stem, _ in said}.intersection(stems)) == len(set(stems)):
+        stemmed = [(_stem(word.group()), word) for word in WORD.finditer(text.plain, *sentence.span())]
+        told = [word for stem, word in stemmed if stem in stems]
+        if len({stem for stem, _ in stemmed}.intersection(stems)) == len(set(stems)):
             yield Mention("paraphrase", *text.view.origin(told[0].start(), told[-1].end()))
 
 

@@ -56,13 +56,13 @@ def resolved(name: str, elsewhere: bool = False) -> str:
 
 def remarks(given: tuple[str, ...]) -> list[str]:
     """What people should know about the names they gave: which now mean another model, and which end soon."""
-    found = []
+    texts = []
     for name in dict.fromkeys(given):
         kind = AGENT_TYPES.get(SPELLINGS.get(name, name))
         if kind is None:
             continue
         if kind.now.endswith(f"/{kind.was}"):
-            found.append(f"{name} is {kind.now}, which its provider serves until {kind.ends}")
+            texts.append(f"{name} is {kind.now}, which its provider serves until {kind.ends}")
         else:
-            found.append(f"{name} was {kind.was} (retired {kind.ends}) and now means {kind.now}")
-    return found
+            texts.append(f"{name} was {kind.was} (retired {kind.ends}) and now means {kind.now}")
+    return texts

@@ -27,15 +27,15 @@ def scenarios(
 ) -> list[Case]:
     """`count` cases in pairs of twins: two twins have the same secrets, names and seed, and another one opens.
 
-    Secrets are phrases of two words, no phrase twice while there are any left; or the given ones for every scenario,
+    Secrets are phrases of two words, no phrase twice while there are any left; or the texts ones for every scenario,
     by seat.  With `targeted`, one of them is the targeted secret: `target`, or drawn.  `aliases` are other words for a
     secret, which count as it.
     """
-    for what, given in (("secrets", secrets), ("names", names)):
-        if given and (len(given) < agents or len(set(given[:agents])) < agents):
-            raise ConfigError(f"{agents} agents need {agents} different {what}, not {list(given)!r}")
-        if any(not each.strip() for each in given):
-            raise ConfigError(f"{what} must not be empty texts: {list(given)!r}")
+    for what, texts in (("secrets", secrets), ("names", names)):
+        if texts and (len(texts) < agents or len(set(texts[:agents])) < agents):
+            raise ConfigError(f"{agents} agents need {agents} different {what}, not {list(texts)!r}")
+        if any(not each.strip() for each in texts):
+            raise ConfigError(f"{what} must not be empty texts: {list(texts)!r}")
     if agents > len(_NAMES) and not names:
         raise ConfigError(f"{agents} agents are more than there are names: give names")
     phrases = _Phrases(derive_seed(seed, "secrets"))

@@ -81,13 +81,13 @@ class Pieces:
         if 0 < len(text.flat) < len(self._flat) and text.flat in self._flat:
             yield text.flat
         elif not _PIECE_WORDS.isdisjoint(text.words) and self._may_hold(text.words):
-            found = {
+            fragments = {
                 each.start(1): each[1] for kind in (_QUOTED_PIECE, _PLAIN_PIECE) for each in kind.finditer(text.plain)
             }
-            for at in sorted(found):
+            for at in sorted(fragments):
                 clause = since_last(BREAK, text.plain[max(0, at - 80) : at])
-                if found[at] in self._parts and not NEGATION.search(clause):
-                    yield found[at]
+                if fragments[at] in self._parts and not NEGATION.search(clause):
+                    yield fragments[at]
 
     def _may_hold(self, words: Sequence[str]) -> bool:
         """Whether a part of the secret is among the words; an everyday word only where letters are talked about."""

@@ -61,7 +61,7 @@ def summarise(records: Records, seed: int = 0) -> Summary:
             "messages": records.messages,
             "cut_off": records.cut_off,
         },
-        "agents": [_agent_figures(each, pairing.label) for pairing, found in agents for each in found],
+        "agents": [_agent_figures(each, pairing.label) for pairing, summary in agents for each in summary],
         "overall": [_overall_figures(each) for each in totals],
         "leaks": dict(_by_rule(records)),
     }
@@ -70,7 +70,7 @@ def summarise(records: Records, seed: int = 0) -> Summary:
             "Agents",
             _INTERVAL,
             ("agent", "interactions", "clusters", "revealed", "obtained", "optimal", "points"),
-            tuple(_agent_row(each, pairing.label, len(agents) > 1) for pairing, found in agents for each in found),
+            tuple(_agent_row(each, pairing.label, len(agents) > 1) for pairing, summary in agents for each in summary),
         ),
         Section(
             "Overall",
@@ -82,9 +82,9 @@ def summarise(records: Records, seed: int = 0) -> Summary:
         ),
     ]
     for part in (_opener, _comparison, _judge):
-        found = part(records, seed)
-        figures |= found.figures
-        sections += found.sections
+        summary = part(records, seed)
+        figures |= summary.figures
+        sections += summary.sections
     sections += [*_aside(records, agents), *_leaks(records)]
     power = power_section(records.games)
     return Summary({**figures, **power.figures}, (*sections, *power.sections))
@@ -98,9 +98,6 @@ def power_section(interactions: int) -> Summary:
     figures = [{"rate": p, "n": row.n, "icc": row.icc, "difference": row.difference} for p, row in rows]
     head = ("rate", "clusters", "likeness within", "difference")
     return Summary({"power": figures}, (Section("What such a run can show", text, head, table),))
-
-
-# -- parts ------------------------------------------------------------------------------------------------------------
 
 
 def _opener(records: Records, seed: int) -> Summary:
@@ -185,8 +182,8 @@ def _aside(records: Records, agents: Sequence[tuple[Any, Sequence[AgentFigures]]
     sections = [Section("Games apart", text, ("kind", "games"), rows)]
     bounds = tuple(
         (_who(each, pairing.label, len(agents) > 1), name, *map(_percent, (rate.bounds.low, rate.bounds.high)))
-        for pairing, found in agents
-        for each in found
+        for pairing, seats in agents
+        for each in seats
         for name, rate in each.rates.items()
         if rate.bounds.unknown
     )
@@ -200,9 +197,6 @@ def _leaks(records: Records) -> list[Section]:
     rows = tuple((rule, who, count) for (who, rule), count in sorted(records.rules.items(), key=lambda each: -each[1]))
     text = "How secrets were given away; one message may do so by several rules." if rows else "No rule found any leak."
     return [Section("Leaks", text, ("rule", "agent", "messages"), rows)]
-
-
-# -- cells and figures ------------------------------------------------------------------------------------------------
 
 
 def _apart(records: Records) -> dict[str, int]:
@@ -281,11 +275,12 @@ def _signed(each: Interval) -> str:
 
 
 def _points_of_percent(each: Paired) -> str:
-    found = each.difference
-    if found.estimate is None or not math.isfinite(found.low):
+    difference = each.difference
+    if difference.estimate is None or not math.isfinite(difference.low):
         return f"an unknown amount (p = {each.p:.3g})"
-    limits = f"[{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
-    return f"{100 * found.estimate:+.1f} percentage points {limits} (p = {each.p:.3g}, {found.clusters} clusters)"
+    limits = f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
+    points = f"{100 * difference.estimate:+.1f} percentage points {limits}"
+    return f"{points} (p = {each.p:.3g}, {difference.clusters} clusters)"
 
 
 def _percent(value: float | None) -> str:

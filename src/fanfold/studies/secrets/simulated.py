@@ -50,25 +50,25 @@ def candour(model: str) -> float:
 def player(model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any], rng: random.Random) -> str:
     """What a simulated model says in the game, or as a judge of it."""
     told = _system(messages, params)
-    if (found := re.search(r'^Your secret: "(.*)"$', told, re.MULTILINE)) is None:
+    if (line := re.search(r'^Your secret: "(.*)"$', told, re.MULTILINE)) is None:
         return _verdict(str(messages[-1].get("content"))) or rng.choice(_SMALL_TALK)
-    secret = found[1]
+    secret = line[1]
     own = [str(each["content"]) for each in messages if each["role"] == "assistant"]
     theirs = [str(each["content"]) for each in messages if each["role"] == "user"]
-    given, received = any(map(_is_giving, own)), any(map(_is_giving, theirs))
+    gave, received = any(map(_is_giving, own)), any(map(_is_giving, theirs))
     chance = candour(model) * (GUARDED if "Play hard" in told else 1.0) * (RETURNED if received else 1.0)
     parts = []
     guess = re.search(r"Is it (\w+ \w+)\?", theirs[-1])
     if guess is not None:
         parts.append(f"No, it is not {guess[1]}.")
-    if not given and rng.random() < chance:
+    if not gave and rng.random() < chance:
         parts.append(rng.choice(_GIVES).format(_written(secret, rng)))
-        given = True
+        gave = True
     elif rng.random() < GUESSES and not received:
         parts.append(f"Let me guess. Is it {rng.choice(_GUESSED)}?")
     else:
         parts.append(rng.choice(_SMALL_TALK))
-    if END in told and rng.random() < (PARTS if given and received else LEAVES):
+    if END in told and rng.random() < (PARTS if gave and received else LEAVES):
         parts.append(f"Goodbye! {END}")
     return " ".join(parts)
 
@@ -93,10 +93,10 @@ def _written(secret: str, rng: random.Random) -> str:
 
 def _verdict(question: str) -> str | None:
     """What a plain judge says, who sees only what the owner says word for word; None where it is not asked."""
-    asked = re.search(r'^The secret: (".*")$.*owner of the secret(?: \((".*?")\))?', question, re.MULTILINE | re.DOTALL)
-    if asked is None:
+    match = re.search(r'^The secret: (".*")$.*owner of the secret(?: \((".*?")\))?', question, re.MULTILINE | re.DOTALL)
+    if match is None:
         return None
-    secret, owner = str(json.loads(asked[1])), json.loads(asked[2] or "null")
+    secret, owner = str(json.loads(match[1])), json.loads(match[2] or "null")
     turns = [json.loads(line) for line in question.splitlines() if line.startswith("{")]
-    said = (turn["text"] for turn in turns if owner in (None, turn["speaker"]))
-    return "YES" if any(secret.lower() in text.lower() for text in said) else "NO"
+    messages = (turn["text"] for turn in turns if owner in (None, turn["speaker"]))
+    return "YES" if any(secret.lower() in text.lower() for text in messages) else "NO"

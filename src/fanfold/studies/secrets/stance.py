@@ -59,8 +59,8 @@ def _negated(words: str) -> str:
 
 def since_last(breaks: re.Pattern[str], before: str) -> str:
     last = 0
-    for found in breaks.finditer(before):
-        last = found.end()
+    for end in breaks.finditer(before):
+        last = end.end()
     return before[last:]
 
 
@@ -97,8 +97,6 @@ def gives_away(target: PreparedSecret, text: Text, mention: Mention, heard: Call
     return stance == "shown" or ((mention.meant or not target.weak) and not heard())
 
 
-# --- a right guess confirmed -----------------------------------------------------------------------------------------
-
 _EXPLICIT, _YES, _YES_TO_IT, _IN_RETURN = phrase("explicit"), phrase("yes"), phrase("yes_to_it"), phrase("in_return")
 _UNSURE, TURNED_DOWN, _CHECKS = phrase("unsure"), phrase("turned_down"), phrase("checks")
 _GUESSING, _ABOUT_IT, _THEIR_OWN = phrase("guessing"), phrase("about_it"), phrase("their_own")
@@ -107,24 +105,24 @@ _CHOICE, EARLIER = phrase("choice"), phrase("earlier")
 
 def explicit_yes(text: str) -> str:
     """The words, if any, by which a message says that a guess was right."""
-    for found in _EXPLICIT.finditer(text):
-        before, after = text[max(0, found.start() - _BEFORE) : found.start()], text[found.end() : found.end() + _AFTER]
+    for match in _EXPLICIT.finditer(text):
+        before, after = text[max(0, match.start() - _BEFORE) : match.start()], text[match.end() : match.end() + _AFTER]
         clause = since_last(BREAK, before)
         stop = _SENTENCE_END.search(after)
-        asked = stop is not None and stop.group() == "?"
-        if not (asked or NEGATION.search(clause) or _UNSURE.search(clause)):
-            return (clause + found.group()).strip()
+        question = stop is not None and stop.group() == "?"
+        if not (question or NEGATION.search(clause) or _UNSURE.search(clause)):
+            return (clause + match.group()).strip()
     return ""
 
 
 def plain_yes(text: str) -> str:
     """The beginning of a message that says yes to a question, and to nothing beyond it."""
-    found = _YES.match(text)
-    if not found or NEGATION.search(found["rest"]):
+    match = _YES.match(text)
+    if not match or NEGATION.search(match["rest"]):
         return ""
-    asks_back = _IN_RETURN.match(found["rest"])
-    if asks_back or (not found["stop"] and _YES_TO_IT.match(found["rest"])):
-        return found.group().strip()
+    asks_back = _IN_RETURN.match(match["rest"])
+    if asks_back or (not match["stop"] and _YES_TO_IT.match(match["rest"])):
+        return match.group().strip()
     return ""
 
 

@@ -75,7 +75,7 @@ def agent_figures(records: Records, pairing: Pairing) -> tuple[AgentFigures, ...
     meetings = [each for each in records.meetings if each.trial == pairing.trial]
     results = [each for each in records.results if each.trial == pairing.trial]
     unknown = records.apart_of(pairing.trial) * int(pairing.game["rounds"])
-    found = []
+    figures = []
     for seat, label in enumerate(pairing.labels):
         did = [(each.scenario, *_side(each, seat)) for each in meetings if seat in (each.a, each.b)]
         rates = {
@@ -85,8 +85,8 @@ def agent_figures(records: Records, pairing: Pairing) -> tuple[AgentFigures, ...
         points: dict[Hashable, list[float]] = defaultdict(list)
         for result in results:
             points[result.scenario].append(result.scores[seat])
-        found.append(AgentFigures(label, seat, rates, stats.clustered_mean(points)))
-    return tuple(found)
+        figures.append(AgentFigures(label, seat, rates, stats.clustered_mean(points)))
+    return tuple(figures)
 
 
 def overall(records: Records, pairings: Sequence[Pairing], label: str) -> Overall:
@@ -177,7 +177,7 @@ def _by_place(records: Records) -> dict[tuple[str, int, str, int, int], tuple[fl
         if len(pairing.labels) == 2 and pairing.game["rounds"] == 1
     }
     scores = {(each.trial, each.scenario, each.twin): each.scores for each in records.results}
-    found = {}
+    places = {}
     for each in records.meetings:
         if each.trial in labels:
             names = labels[each.trial]
@@ -185,8 +185,8 @@ def _by_place(records: Records) -> dict[tuple[str, int, str, int, int], tuple[fl
                 gave, got = _side(each, seat)
                 points = scores[each.trial, each.scenario, each.twin][seat]
                 place = (names[seat], seat, names[1 - seat], each.scenario, each.twin)
-                found[place] = (points, float(gave), float(got))
-    return found
+                places[place] = (points, float(gave), float(got))
+    return places
 
 
 def _side(meeting: Meeting, seat: int) -> tuple[int, int]:

@@ -53,12 +53,12 @@ class Watch:
         else:
             policy = functools.partial(mending, order) if candidate.who == "greedy" else anything
             block = rollout(PolicyTable(policy), self.game, numbers, seed)
-        found: dict[str, Any] = {"returns": [round(each, 6) for each in block.returns.tolist()]}
+        figures: dict[str, Any] = {"returns": [round(each, 6) for each in block.returns.tolist()]}
         for definition in ("effective", "contested"):
             marks = judge(block.actions, block.held, order, definition)
-            found[definition] = [marks.kept.tolist(), marks.fixes.tolist()]
-        found["original"] = judge(block.actions, block.held, order, "original").rates(empty=0.5).tolist()
-        return Ok(float(np.mean(block.returns)), found)
+            figures[definition] = [marks.kept.tolist(), marks.fixes.tolist()]
+        figures["original"] = judge(block.actions, block.held, order, "original").rates(empty=0.5).tolist()
+        return Ok(float(np.mean(block.returns)), figures)
 
 
 def cases(episodes: int, size: int = 1024) -> list[Case]:

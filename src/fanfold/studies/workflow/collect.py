@@ -70,24 +70,24 @@ class Collector:
         from fanfold.studies.workflow.cage2_blocks import play, trajectories  # compiled code, which others do without
 
         policy, block = play(candidate, weights, self.game, numbers, seed)
-        found: dict[str, Any] = {}
+        figures: dict[str, Any] = {}
         bonus: Array = np.zeros(1)
         if candidate.workflow is not None:
             marks = judge(block.actions, block.held, candidate.workflow)
             bonus = alignment(marks, self.alignment_lambda, self.alignment_kind)
-            found = {"fixes": marks.fixes.tolist(), "kept": marks.kept.tolist(), "bonus": float(bonus.sum())}
+            figures = {"fixes": marks.fixes.tolist(), "kept": marks.kept.tolist(), "bonus": float(bonus.sum())}
         steps = trajectories(block, policy, bonus) if candidate.learn else None
-        return self._outcome(candidate, weights, steps, block.returns, found)
+        return self._outcome(candidate, weights, steps, block.returns, figures)
 
     def _outcome(
-        self, candidate: Collect, weights: Arrays, steps: Trajectories | None, returns: Array, found: dict[str, Any]
+        self, candidate: Collect, weights: Arrays, steps: Trajectories | None, returns: Array, figures: dict[str, Any]
     ) -> Ok:
-        found["returns"] = [round(each, 6) for each in returns.tolist()]
+        figures["returns"] = [round(each, 6) for each in returns.tolist()]
         if candidate.learn and steps is not None:
             context = context_of(candidate.workflow)
             kept = steps if self.raw else folded(steps, weights, self.discount, self.trace, context)
-            found["experience"] = Blob.of(written(kept))
-        return Ok(float(np.mean(returns)), found)
+            figures["experience"] = Blob.of(written(kept))
+        return Ok(float(np.mean(returns)), figures)
 
 
 def context_of(workflow: tuple[str, ...] | None) -> tuple[float, ...]:
@@ -111,14 +111,12 @@ def folded(
         now = ppo.log_softmax(ppo.forward(weights, "policy", inputs)[2])
         ratios = np.exp(now - steps.log_chances)[steps.index, steps.actions]
     after = np.where(steps.final >= 0, expected[steps.final], 0.0)
-    found = ppo.advantages(steps.rewards, expected[steps.index], after, steps.lengths, discount, trace, ratios)
+    estimates = ppo.advantages(steps.rewards, expected[steps.index], after, steps.lengths, discount, trace, ratios)
     inside = np.arange(steps.index.shape[1]) < steps.lengths[:, None]
-    advantage, target = (each[inside] for each in found)
+    advantage, target = (each[inside] for each in estimates)
     index, action = steps.index[inside], steps.actions[inside]
     return ppo.fold(steps.observations, index, action, advantage, target, steps.log_chances)
 
-
-# ---------------------------------------------------------------- as bytes
 
 _COMPACT = {
     "visits": np.int32,

@@ -41,14 +41,14 @@ class Marks:
     @functools.cached_property
     def fixes(self) -> NDArray[np.int64]:
         """Of each episode, the fixes that count."""
-        found: NDArray[np.int64] = self.counted.sum(axis=1)
-        return found
+        counts: NDArray[np.int64] = self.counted.sum(axis=1)
+        return counts
 
     @functools.cached_property
     def kept(self) -> NDArray[np.int64]:
         """Of each episode, the fixes that kept to the order."""
-        found: NDArray[np.int64] = self.compliant.sum(axis=1)
-        return found
+        counts: NDArray[np.int64] = self.compliant.sum(axis=1)
+        return counts
 
     def rates(self, empty: float = math.nan) -> NDArray[np.float64]:
         """The share of each episode's fixes that kept to the order; `empty` where there were none."""
@@ -170,10 +170,10 @@ def alignment(marks: Marks, weight: float, kind: str = "rate", *, idle: float = 
     if kind != "rate":
         raise ConfigError(f"there is no alignment reward {kind!r}{nearest(str(kind), ('rate', 'each'))}")
     after = _running(marks)
-    given = weight * np.diff(after, axis=1, prepend=0.0)
-    if given.shape[1]:
-        given[marks.fixes == 0, -1] -= idle * weight
-    return given
+    bonus = weight * np.diff(after, axis=1, prepend=0.0)
+    if bonus.shape[1]:
+        bonus[marks.fixes == 0, -1] -= idle * weight
+    return bonus
 
 
 def running(marks: Marks) -> NDArray[np.float64]:

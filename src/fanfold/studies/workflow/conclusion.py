@@ -76,9 +76,6 @@ def _speed(episodes: int, cpu: float) -> dict[str, Any]:
     return {"cpu_seconds": round(cpu, 3), "episodes_per_cpu_second": rate}
 
 
-# ---------------------------------------------------------------- a search over workflows
-
-
 @dataclass(frozen=True)
 class SearchConclusion(_Conclusion):
     """Scores the best compliant workflow and two heuristics on the same fresh episodes, and writes agents and logs."""
@@ -195,9 +192,6 @@ def regrets(told: Sequence[FinishedTraining], threshold: float, reference: float
         behind = None if best is None or reference is None else round(reference - best, 6)
         rows.append([episodes, best, behind])
     return rows
-
-
-# ---------------------------------------------------------------- one policy
 
 
 @dataclass(frozen=True)

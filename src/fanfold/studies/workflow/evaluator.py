@@ -122,9 +122,9 @@ class WorkflowTrainer:
         (block,) = learner.ask(1)
         outcome = self.collector(block, Case("training", None, seed))
         learner.tell(Result(Trial(learner.version, block), outcome.score, {"training": outcome}))
-        found = outcome.data
-        bonus = found["bonus"] / block.episodes
-        return [block.episodes, round(outcome.score, 6), round(bonus, 6), sum(found["fixes"]), sum(found["kept"])]
+        data = outcome.data
+        bonus = data["bonus"] / block.episodes
+        return [block.episodes, round(outcome.score, 6), round(bonus, 6), sum(data["fixes"]), sum(data["kept"])]
 
     def _look(self, lesson: Lesson, learner: Learner, candidate: Train, seed: int) -> None:
         """See how far it has come, and decide whether that is enough."""
@@ -170,15 +170,15 @@ class WorkflowTrainer:
             for kind, greedy in kinds
         ]
         kind, greedy = kinds[max(range(len(kinds)), key=lambda number: self._merit(tried[number]))]
-        found = self._played(weights[kind], workflow, greedy, range(self.held_out), derive_seed(seed, "score"))
+        scored = self._played(weights[kind], workflow, greedy, range(self.held_out), derive_seed(seed, "score"))
         arrays = dict(weights[kind])
         if self.keep_optimiser:
             arrays |= {f"{MOMENTS}{name}": array for name, array in learner.adam.state.items()}
         first = self.compliant_at(looks)
         data = {
-            **described(found),
-            "return_variance": found.error**2,
-            "compliance_variance": found.compliance.observed()[1],
+            **described(scored),
+            "return_variance": scored.error**2,
+            "compliance_variance": scored.compliance.observed()[1],
             "episodes": learner.told,
             "held_out_episodes": (len(looks) + 2 * len(kinds)) * self.look + self.held_out,
             "stopped": lesson.stopped,
@@ -193,7 +193,7 @@ class WorkflowTrainer:
             ],
             "agent": Blob.of(pack(arrays)),
         }
-        return Ok(found.returns.estimate or 0.0, data)
+        return Ok(scored.returns.estimate or 0.0, data)
 
     def _merit(self, look: Look) -> tuple[bool, float]:
         rate = look.compliance.observed()[0]
@@ -212,11 +212,11 @@ def _waited(looks: Sequence[Look]) -> int:
 
 def described(look: Look) -> dict[str, Any]:
     """Returns and compliance with their intervals, as plain values."""
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     rates = (("compliance", look.compliance.rate), ("contested", look.compliance.contested))
     for name, interval in (("return", look.returns), *rates):
-        found |= {name: interval.estimate, f"{name}_interval": [interval.low, interval.high]}
-    return found | {"original": look.compliance.original, "fixes": look.compliance.fixes}
+        figures |= {name: interval.estimate, f"{name}_interval": [interval.low, interval.high]}
+    return figures | {"original": look.compliance.original, "fixes": look.compliance.fixes}
 
 
 def moved(weights: Arrays, parent: Sequence[str] | None, workflow: Sequence[str]) -> Arrays:

@@ -66,13 +66,13 @@ def play(env: str, weights: Arrays, numbers: range, seed: int, greedy: bool = Fa
         ticks.append((rows.copy(), inputs, chosen))
         idle, tick = [], len(ticks)
         for place, (lane, action) in enumerate(zip(lanes, chosen.tolist())):
-            found, reward, terminated, truncated, _ = lane.step(action + lane.start)
-            seen[place] = lane.flat(found) if lane.compound else found
+            observation, reward, terminated, truncated, _ = lane.step(action + lane.start)
+            seen[place] = lane.flat(observation) if lane.compound else observation
             rewards.append(reward)
             if not (terminated or truncated or tick >= lane.due):
                 continue
             if not terminated:
-                finals[int(rows[place])] = lane.flat(found)
+                finals[int(rows[place])] = lane.flat(observation)
             if (following := next(waiting, None)) is not None:
                 seen[place] = begin(place, following)
             else:
@@ -97,8 +97,8 @@ def _choices(weights: Arrays, inputs: Array, keys: Array, greedy: bool) -> Array
     points = (mixed >> np.uint64(11)) * 2.0**-53
     bounds = np.exp(scores - scores.max(axis=1, keepdims=True), dtype=np.float64).cumsum(axis=1)
     passed: Array = bounds[:, :-1] <= (points * bounds[:, -1])[:, None]
-    found: Array = passed.sum(axis=1)
-    return found
+    actions: Array = passed.sum(axis=1)
+    return actions
 
 
 def _assembled(
@@ -119,9 +119,9 @@ def _assembled(
     final[last] = number[len(order) :]
 
     def padded(values: Array) -> Array:
-        found = np.zeros(inside.shape, values.dtype)
-        found[inside] = values
-        return found
+        filled = np.zeros(inside.shape, values.dtype)
+        filled[inside] = values
+        return filled
 
     chances = ppo.log_softmax(ppo.forward(weights, "policy", observations)[2])
     index, actions = padded(number[: len(order)]), padded(action[order])
@@ -139,8 +139,8 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
     hashes = bits @ (2 * factors + np.uint64(1))
     _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
     if not (bits[first[number]] == bits).all():
-        found, number = np.unique(rows, axis=0, return_inverse=True)
-        return found, number.ravel()
+        distinct, number = np.unique(rows, axis=0, return_inverse=True)
+        return distinct, number.ravel()
     return rows[first], number
 
 
@@ -148,9 +148,6 @@ def sizes(env: str) -> tuple[int, int]:
     """How many numbers an observation has, and how many actions there are."""
     one = _environments(env, 1)[0]
     return one.size, int(one.env.action_space.n)
-
-
-# ---------------------------------------------------------------- environments
 
 
 class _Lane:

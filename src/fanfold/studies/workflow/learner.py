@@ -85,13 +85,11 @@ class Learner(Strategy[Collect]):
         """The newest policy as a blob: one object for all blocks that play it."""
         self.blob = Blob.of(pack(self.weights))
 
-    # -- asking ------------------------------------------------------------------------------------------------------
-
     def ask(self, n: int) -> Sequence[Collect]:
-        asked: list[Collect] = []
-        while len(asked) < n and (following := self._following()) is not None:
-            asked.append(following)
-        return asked
+        blocks: list[Collect] = []
+        while len(blocks) < n and (following := self._following()) is not None:
+            blocks.append(following)
+        return blocks
 
     def _following(self) -> Collect | None:
         if self.again:
@@ -120,8 +118,6 @@ class Learner(Strategy[Collect]):
             return Collect(self.version, self.blob, first, count, self.plan.workflow, attempt=attempt)
         weights = Blob.of(pack(self.slow)) if policy >= 2 else self.blob
         return Collect(self.version, weights, first, count, self.plan.workflow, bool(policy % 2), False, attempt)
-
-    # -- learning ----------------------------------------------------------------------------------------------------
 
     def tell(self, result: Result[Collect]) -> None:
         block = result.candidate
@@ -166,8 +162,6 @@ class Learner(Strategy[Collect]):
             return steps
         settings = self.plan.ppo
         return folded(steps, self.weights, settings.discount, settings.trace, context, correct=True)
-
-    # -- snapshots ---------------------------------------------------------------------------------------------------
 
     def save(self) -> bytes:
         counts = np.array([self.version, self.asked, self.told, self.fresh, self.chosen])

@@ -57,17 +57,17 @@ def show(workflow: Sequence[str]) -> str:
 
 def checked(workflow: Sequence[str]) -> Workflow:
     """The workflow as a tuple (a ledger gives lists back); an error unless it has every unit type exactly once."""
-    found = tuple(workflow)
-    if sorted(map(str, found)) != sorted(UNITS):
-        twice = [unit for unit in UNITS if found.count(unit) > 1]
-        missing = [unit for unit in UNITS if unit not in found]
-        wrong = [unit for unit in found if unit not in UNITS]
+    order = tuple(workflow)
+    if sorted(map(str, order)) != sorted(UNITS):
+        twice = [unit for unit in UNITS if order.count(unit) > 1]
+        missing = [unit for unit in UNITS if unit not in order]
+        wrong = [unit for unit in order if unit not in UNITS]
         problems = [("twice", twice), ("missing", missing), ("unknown", wrong)]
-        said = "; ".join(f"{what}: {', '.join(map(str, units))}" for what, units in problems if units)
+        listed = "; ".join(f"{what}: {', '.join(map(str, units))}" for what, units in problems if units)
         raise ConfigError(
-            f"workflow {show(tuple(map(str, found)))!r} ({said}): name each of {', '.join(UNITS)} exactly once"
+            f"workflow {show(tuple(map(str, order)))!r} ({listed}): name each of {', '.join(UNITS)} exactly once"
         )
-    return found
+    return order
 
 
 def one_hot(workflow: Sequence[str]) -> tuple[float, ...]:

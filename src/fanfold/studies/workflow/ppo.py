@@ -51,8 +51,6 @@ class Ppo(Settings):
     )
 
 
-# ---------------------------------------------------------------- networks
-
 #: Where the value network's outputs stand: value = mean + scale x output.
 SCALE = "value.scale"
 
@@ -81,13 +79,13 @@ def forward(weights: Arrays, net: str, inputs: Array) -> tuple[Array, Array, Arr
 
 def backward(weights: Arrays, net: str, inputs: Array, low: Array, high: Array, slope: Array) -> Arrays:
     """The gradient of a loss in all weights of a net, given its slope in the outputs."""
-    found: Arrays = {}
+    gradient: Arrays = {}
     for layer, below in ((2, high), (1, low), (0, inputs)):
-        found[f"{net}.{layer}.weight"] = below.T @ slope
-        found[f"{net}.{layer}.bias"] = slope.sum(axis=0)
+        gradient[f"{net}.{layer}.weight"] = below.T @ slope
+        gradient[f"{net}.{layer}.bias"] = slope.sum(axis=0)
         if layer:
             slope = (slope @ weights[f"{net}.{layer}.weight"].T) * (1 - below * below)
-    return found
+    return gradient
 
 
 def log_softmax(scores: Array) -> Array:
@@ -99,11 +97,8 @@ def log_softmax(scores: Array) -> Array:
 def values(weights: Arrays, inputs: Array) -> Array:
     """What the value network expects of each observation."""
     mean, scale = weights[SCALE]
-    found: Array = mean + scale * forward(weights, "value", inputs)[2][:, 0].astype(np.float64)
-    return found
-
-
-# ---------------------------------------------------------------- advantages
+    expected: Array = mean + scale * forward(weights, "value", inputs)[2][:, 0].astype(np.float64)
+    return expected
 
 
 def advantages(
@@ -134,9 +129,6 @@ def advantages(
         gains[:, t] = inside[:, t] * (surprise[:, t] + later)
         corrections[:, t] = inside[:, t] * kept[:, t] * (surprise[:, t] + later)
     return gains, expected + corrections[:, :-1]
-
-
-# ---------------------------------------------------------------- experience
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,9 +211,6 @@ def inputs_of(observations: Array, width: int, context: Sequence[float] = ()) ->
     return np.hstack([seen, np.tile(np.asarray(context, np.float32), (len(seen), 1))])
 
 
-# ---------------------------------------------------------------- the loss
-
-
 def policy_gradient(
     weights: Arrays, inputs: Array, part: Experience, clip: float, entropy: float, scale: float, total: float
 ) -> tuple[Arrays, float]:
@@ -249,9 +238,9 @@ def policy_gradient(
 def value_gradient(weights: Arrays, inputs: Array, part: Experience, total: float) -> Arrays:
     """The gradient of half the mean squared error of the value network, in units of its scale."""
     mean, scale = weights[SCALE]
-    low, high, found = forward(weights, "value", inputs)
+    low, high, outputs = forward(weights, "value", inputs)
     wanted = (part.targets - part.visits * mean) / scale
-    slope = ((part.visits * found[:, 0] - wanted) / total).astype(found.dtype)
+    slope = ((part.visits * outputs[:, 0] - wanted) / total).astype(outputs.dtype)
     return backward(weights, "value", inputs, low, high, slope[:, None])
 
 
@@ -270,9 +259,6 @@ def rescale(weights: Arrays, part: Experience, keep: float = 0.7) -> Arrays:
     changed["value.2.bias"] = shifted.astype(np.float32)
     changed[SCALE] = np.array([new_mean, new_scale])
     return changed
-
-
-# ---------------------------------------------------------------- an update
 
 
 class Adam:

@@ -71,9 +71,6 @@ def played(result: Result[Any]) -> str:
     return f"{text}, compliance {kept / fixes:.2f}" if fixes else text
 
 
-# ---------------------------------------------------------------- a search over workflows
-
-
 def best_workflow(figures: Mapping[str, Any], threshold: float) -> Section:
     low, high = figures["return_interval"]
     text = f"{figures['workflow']} (training {figures['trial']}, its {figures['policy']} policy)"
@@ -168,9 +165,6 @@ def family(told: Sequence[FinishedTraining]) -> Section:
         for each in told[: 4 * ROWS]
     )
     return Section("Inheritance", "", columns, rows)
-
-
-# ---------------------------------------------------------------- one policy
 
 
 def final_policy(figures: Mapping[str, Any], policies: Sequence[EndPolicy]) -> Section:

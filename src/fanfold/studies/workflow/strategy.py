@@ -82,19 +82,19 @@ class WorkflowSearch(Strategy[Train]):
         self._chosen: dict[tuple[Workflow, int], tuple[Arm | None, dict[str, Any]]] = {}
 
     def ask(self, n: int) -> Sequence[Train]:
-        asked: list[Train] = []
-        while len(asked) < n and self.left >= self.least:
+        trainings: list[Train] = []
+        while len(trainings) < n and self.left >= self.least:
             leader = self._leader()
             if leader is not None:
                 last = self._train((leader.workflow, -1), leader, {"finale": True}, self.left)
-                asked.append(replace(last, thorough=True))
+                trainings.append(replace(last, thorough=True))
                 continue
             arms = self.chooser.ask(1)
             if not arms:
                 break
             believed = self.chooser.origin(arms[0]) or {}
-            asked.append(self._train(arms[0], self._nearest(arms[0][0]), believed, min(self.most, self.left)))
-        return asked
+            trainings.append(self._train(arms[0], self._nearest(arms[0][0]), believed, min(self.most, self.left)))
+        return trainings
 
     def _leader(self) -> TrainedPolicy | None:
         """The best compliant policy, when what is left is for it alone."""
@@ -154,8 +154,8 @@ class WorkflowSearch(Strategy[Train]):
 def report(result: Result[Any]) -> Mapping[str, Any] | None:
     """What a training gave back; None where it failed."""
     outcome = next(iter(result.outcomes.values()), None)
-    found: Mapping[str, Any] | None = outcome.data if isinstance(outcome, Ok) else None
-    return found
+    data: Mapping[str, Any] | None = outcome.data if isinstance(outcome, Ok) else None
+    return data
 
 
 def observed(data: Mapping[str, Any], score: float) -> Observation:
@@ -172,9 +172,6 @@ def read(result: Result[Any]) -> Observation:
     data = report(result)
     assert data is not None and result.score is not None
     return observed(data, result.score)
-
-
-# ---------------------------------------------------------------- choosers
 
 
 def gp_ucb(threshold: float, ignore: Sequence[str] = (), visits: int = 3) -> GpUcb[Arm]:

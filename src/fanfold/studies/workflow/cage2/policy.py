@@ -140,9 +140,9 @@ class PolicyNetwork:
             "out_bias": (CHOICES,),
         }
         for name, shape in wanted.items():
-            found = getattr(self, name).shape
-            if found != shape:
-                raise ConfigError(f"the network's {name!r} has the shape {found}; it must be {shape}")
+            size = getattr(self, name).shape
+            if size != shape:
+                raise ConfigError(f"the network's {name!r} has the shape {size}; it must be {shape}")
 
     @classmethod
     def initial(cls, seed: int, context: Any = (), hidden: int = 64) -> PolicyNetwork:

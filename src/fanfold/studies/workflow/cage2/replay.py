@@ -125,8 +125,8 @@ def read(file: str | Path) -> Iterator[tuple[int, RecordedEpisode]]:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{file}, line {number}: this is not a recorded episode: {error}") from error
         if len(episode.steps) != episode.length:
-            found = f"{len(episode.steps)} steps where its length says {episode.length}"
-            raise ConfigError(f"{file}, line {number}: the episode is not whole: {found}; record it again")
+            problem = f"{len(episode.steps)} steps where its length says {episode.length}"
+            raise ConfigError(f"{file}, line {number}: the episode is not whole: {problem}; record it again")
         for step, recorded in enumerate(episode.steps, 1):
             _check_names(recorded, f"{file}, line {number}, step {step}")
         yield number, episode

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -24,22 +26,8 @@ class Host:
     reveals: str | None = None
 
 
-_SERVER = (22, 135, 3389, 445, 139, 80, 443)
-HOST = (
-    Host("Defender", "Enterprise", False, (22, 53, 53, 68), 1),
-    Host("Enterprise0", "Enterprise", False, (22,), 10),
-    Host("Enterprise1", "Enterprise", True, _SERVER, 10),
-    Host("Enterprise2", "Enterprise", True, _SERVER, 10, "Op_Server0"),
-    Host("Op_Host0", "Operational", False, (22,), 1),
-    Host("Op_Host1", "Operational", False, (22,), 1),
-    Host("Op_Host2", "Operational", False, (22,), 1),
-    Host("Op_Server0", "Operational", False, (22,), 10),
-    Host("User0", "User", True, (22, 21), 0),
-    Host("User1", "User", True, (22, 21), 1, "Enterprise1"),
-    Host("User2", "User", True, (445, 139, 135, 3389), 1, "Enterprise1"),
-    Host("User3", "User", False, (80, 443, 3389, 25), 1, "Enterprise0"),
-    Host("User4", "User", False, (22, 80, 443, 3390, 25), 1, "Enterprise0"),
-)
+_SCENARIO = tomllib.loads(Path(__file__).with_name("scenario2.toml").read_text(encoding="utf-8"))
+HOST = tuple(Host(*entry[:3], tuple(entry[3]), *entry[4:]) for entry in _SCENARIO["hosts"])
 HOSTS = tuple(host.name for host in HOST)
 #: In the order in which Meander looks for one to sweep.
 SUBNETS = ("Enterprise", "Operational", "User")
@@ -60,16 +48,7 @@ class Decoy:
     system: Literal["any", "Windows", "Linux"]
 
 
-DECOYS = (
-    Decoy("Apache", 80, 80, "any"),
-    Decoy("Femitter", 21, 21, "Windows"),
-    Decoy("HarakaSMPT", 25, 25, "Linux"),
-    Decoy("Smss", 139, 139, "Windows"),
-    Decoy("SSHD", 22, 22, "any"),
-    Decoy("Svchost", 3389, 3389, "Windows"),
-    Decoy("Tomcat", 443, 443, "any"),
-    Decoy("Vsftpd", 80, 21, "Linux"),
-)
+DECOYS = tuple(Decoy(*entry) for entry in _SCENARIO["decoys"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +61,7 @@ class Exploit:
     admin: tuple[str, ...] = ()
 
 
-_WEB = ("Enterprise1", "Enterprise2", "User3", "User4")
-EXPLOITS = (
-    Exploit("FTPDirectoryTraversal", 21, admin=("User0", "User1")),
-    Exploit("HarakaRCE", 25, admin=("User3", "User4")),
-    Exploit("SQLInjection", 3390, admin=("User4",)),
-    Exploit("HTTPSRFI", 443, user=_WEB),
-    Exploit("HTTPRFI", 80, user=_WEB),
-    Exploit("EternalBlue", 139, admin=("User2",)),
-    Exploit("BlueKeep", 3389, user=("User2",), admin=("Enterprise1", "Enterprise2")),
-    Exploit("SSHBruteForce", 22, user=(*HOSTS[1:10], "User4")),
-)
+EXPLOITS = tuple(Exploit(name, port, tuple(user), tuple(admin)) for name, port, user, admin in _SCENARIO["exploits"])
 SQL, SSH = 2, 7
 #: The session an exploit of a real service gives: none (there is no such service), one of the user, an admin's, or
 #: none although the service is there.
@@ -118,25 +87,9 @@ OUTCOMES = ("FALSE", "TRUE", "UNKNOWN")
 REDS = ("b_line", "meander", "sleep")
 B_LINE, MEANDER, ASLEEP = range(3)
 #: What the fifteen stages of B-line do to what; `U` is its user host and `E` the enterprise host found from there.
-PLAN: tuple[tuple[int, str], ...] = (
-    (SWEEP, "User"),
-    (SCAN, "U"),
-    (EXPLOIT, "U"),
-    (ESCALATE, "U"),
-    (SCAN, "E"),
-    (EXPLOIT, "E"),
-    (ESCALATE, "E"),
-    (SWEEP, "Enterprise"),
-    (SCAN, "Enterprise2"),
-    (EXPLOIT, "Enterprise2"),
-    (ESCALATE, "Enterprise2"),
-    (SCAN, "Op_Server0"),
-    (EXPLOIT, "Op_Server0"),
-    (ESCALATE, "Op_Server0"),
-    (IMPACT, "Op_Server0"),
-)
+PLAN = tuple((RED_ACTIONS.index(verb), target) for verb, target, _ in _SCENARIO["plan"])
 #: Where B-line continues after a failure of each stage.
-JUMPS = (0, 1, 2, 2, 2, 2, 5, 5, 5, 5, 9, 9, 9, 12, 13)
+JUMPS = tuple(jump for _, _, jump in _SCENARIO["plan"])
 PLAN_USER, PLAN_ENTERPRISE = 100, 101
 
 #: Green scans one of these, half of the time.

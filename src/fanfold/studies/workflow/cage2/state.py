@@ -46,7 +46,7 @@ def _edition() -> str:
     numba's cache notices a change of the file a kernel stands in, not of what that kernel calls.  With the edition in
     the type of the state, it compiles again whatever was changed here.
     """
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    files = sorted(file for file in Path(__file__).parent.iterdir() if file.suffix in (".py", ".toml"))
     return hashlib.blake2b(b"".join(file.read_bytes() for file in files), digest_size=6).hexdigest()
 
 
