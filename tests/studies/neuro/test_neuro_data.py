@@ -209,8 +209,8 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "labels from 1": (X, Y + 1, "class '0'"),
     "a huge label": (X, np.where(Y == 1, 10**9, Y), "number them from 0"),
     "an impossible label": (X, np.where(Y == 1, 2**40, Y), "too large"),
-    "ragged": ([[1, 2], [3]], Y, "no numbers of one shape"),
-    "half numbers that numpy has not": (torch.zeros(60, 4, 4, dtype=torch.bfloat16), Y, "no numbers of one shape"),
+    "ragged": ([[1, 2], [3]], Y, "not numbers of one shape"),
+    "half numbers that numpy has not": (torch.zeros(60, 4, 4, dtype=torch.bfloat16), Y, "not numbers of one shape"),
     "objects": (np.array([None] * 60), Y, "numbers are needed"),
 }
 

@@ -223,7 +223,7 @@ def test_a_genome_comes_back_from_a_ledger(space: NetworkSpace, seed: int) -> No
 @pytest.mark.parametrize("value", [{}, None, "conv 3", {"genome": {"conv": 3}}, {"genome": None}])
 def test_what_is_no_network_is_said_to_be_none(value: Any) -> None:
     for read in (individual_of, genome_of):
-        with pytest.raises(ConfigError, match="no network of this study"):
+        with pytest.raises(ConfigError, match="not a network of this study"):
             read(value)
 
 

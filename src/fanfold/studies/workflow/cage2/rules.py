@@ -27,7 +27,13 @@ class Host:
 
 
 _SCENARIO = tomllib.loads(Path(__file__).with_name("scenario2.toml").read_text(encoding="utf-8"))
-HOST = tuple(Host(*entry[:3], tuple(entry[3]), *entry[4:]) for entry in _SCENARIO["hosts"])
+
+
+def _frozen(entry: list[Any]) -> tuple[Any, ...]:
+    return tuple(tuple(part) if isinstance(part, list) else part for part in entry)
+
+
+HOST = tuple(Host(*_frozen(entry)) for entry in _SCENARIO["hosts"])
 HOSTS = tuple(host.name for host in HOST)
 #: In the order in which Meander looks for one to sweep.
 SUBNETS = ("Enterprise", "Operational", "User")
@@ -61,7 +67,7 @@ class Exploit:
     admin: tuple[str, ...] = ()
 
 
-EXPLOITS = tuple(Exploit(name, port, tuple(user), tuple(admin)) for name, port, user, admin in _SCENARIO["exploits"])
+EXPLOITS = tuple(Exploit(*_frozen(entry)) for entry in _SCENARIO["exploits"])
 SQL, SSH = 2, 7
 #: The session an exploit of a real service gives: none (there is no such service), one of the user, an admin's, or
 #: none although the service is there.
