@@ -128,3 +128,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; known: {', '.join(known)}" if known else ""
+
+
+def check_whole(value: object, what: str, least: int = 1, most: int | None = None) -> None:
+    """Refuse anything but a whole number in the range."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        limit = f"of at least {least}" if most is None else f"between {least} and {most}"
+        raise ConfigError(f"{what} must be a whole number {limit}, not {value!r}")

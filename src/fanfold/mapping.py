@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from fanfold.errors import ConfigError
+from fanfold.errors import check_whole
 from fanfold.executors.local import Threads
 from fanfold.sync import run_sync
 
@@ -42,8 +42,8 @@ def score_batch_parallel(
 
 
 def _call_all(fn: Callable[..., R], items: Sequence[Sequence[Any]], max_workers: int | None) -> list[R]:
-    if max_workers is not None and (not isinstance(max_workers, int) or max_workers < 1):
-        raise ConfigError(f"max_workers must be a whole number of at least 1, or None, not {max_workers!r}")
+    if max_workers is not None:
+        check_whole(max_workers, "max_workers")
     if not items:
         return []
     return run_sync(lambda: _gather(serialised(fn), items, max_workers or min(len(items), 4)))

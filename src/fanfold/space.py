@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fanfold.encoding import encode
-from fanfold.errors import ConfigError, nearest
+from fanfold.errors import ConfigError, check_whole, nearest
 
 #: Integers up to here are exact as floats, and in the JSON of every reader.
 _EXACT = 2**53
@@ -258,8 +258,7 @@ class Space:
 
     def grid(self, steps: int) -> Iterator[dict[str, Any]]:
         """All combinations of up to `steps` values of each number and all options of each choice, last name fastest."""
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise ConfigError(f"grid(steps={steps!r}): steps must be a whole number of at least 1")
+        check_whole(steps, "steps of a grid")
         values = [dimension.grid(steps) for dimension in self.dimensions.values()]
         return (dict(zip(self.dimensions, combination)) for combination in itertools.product(*values))
 

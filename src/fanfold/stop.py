@@ -7,7 +7,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from fanfold.errors import ConfigError, OnlyFailures
+from fanfold.errors import ConfigError, OnlyFailures, check_whole
 from fanfold.events import Progress
 from fanfold.types import Failed, Outcome
 
@@ -109,7 +109,7 @@ class MaxTrials(Rule):
     n: int
 
     def __post_init__(self) -> None:
-        _require_count("MaxTrials", self.n)
+        check_whole(self.n, "the number of MaxTrials")
 
     def check(self, progress: Progress) -> str | None:
         return _plural(self.n, "trial") if progress.told >= self.n else None
@@ -128,7 +128,7 @@ class MaxEvaluations(Rule):
     n: int
 
     def __post_init__(self) -> None:
-        _require_count("MaxEvaluations", self.n)
+        check_whole(self.n, "the number of MaxEvaluations")
 
     def check(self, progress: Progress) -> str | None:
         # The open rows fit by construction, so this can only hold once none is open.  Inside `&`, where others may keep
@@ -197,7 +197,7 @@ class Plateau(Rule):
     """
 
     def __init__(self, trials: int, min_delta: float = 0.0) -> None:
-        _require_count("Plateau", trials)
+        check_whole(trials, "the number of Plateau")
         if not _is_number(min_delta) or min_delta < 0:
             raise ConfigError(f"Plateau({trials}, min_delta={min_delta!r}): give a finite number, at least 0")
         self.trials = trials
@@ -227,7 +227,7 @@ class MaxFailures:
     FIRST = 25
 
     def __init__(self, n: int) -> None:
-        _require_count("MaxFailures", n)
+        check_whole(n, "the number of MaxFailures")
         self.n = n
         self._alike = 0
         self._limit = min(n, self.FIRST)
@@ -272,11 +272,6 @@ def limited(rule: Rule, limit: Rule) -> Rule:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _require_count(rule: str, n: object) -> None:
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ConfigError(f"{rule}({n!r}): give a whole number, at least 1")
 
 
 def _parse_seconds(given: float | str) -> float:

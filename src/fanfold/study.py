@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic
 
 from fanfold.encoding import derive_seed, encode
-from fanfold.errors import ConfigError
+from fanfold.errors import ConfigError, check_whole
 from fanfold.identity import Identity
 from fanfold.run_options import RunOptions, takes
 from fanfold.running import Conclude, Run, Start
@@ -70,9 +70,9 @@ class Study(Generic[C]):
             raise ConfigError(f"strategy must have ask() and tell(), and {self.strategy!r} has not")
         if not callable(self.evaluate):
             raise ConfigError(f"evaluate must be a function of (candidate, case), not {self.evaluate!r}")
-        for name, value, least in (("window", self.window, 1), ("retries", self.retries, 0)):
-            if value is not None and (not isinstance(value, int) or value < least):
-                raise ConfigError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        check_whole(self.retries, "retries", 0)
+        if self.window is not None:
+            check_whole(self.window, "window")
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigError(f"timeout must be a positive number of seconds or None, not {self.timeout!r}")
         if self.failed_score is not None and not math.isfinite(self.failed_score):

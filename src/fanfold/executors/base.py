@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fanfold.errors import ConfigError, ExecutorBroken, NoWayHome, PlaceLost
+from fanfold.errors import ExecutorBroken, NoWayHome, PlaceLost, check_whole
 
 if TYPE_CHECKING:
     import asyncio
@@ -90,8 +90,7 @@ def contained(error: BaseException) -> Exception:
 
 
 def checked_slots(slots: int, what: str) -> int:
-    if not isinstance(slots, int) or slots < 1:
-        raise ConfigError(f"{what}={slots!r} cannot be used: give a whole number of 1 or more")
+    check_whole(slots, what)
     return slots
 
 

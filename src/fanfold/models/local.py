@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import msgspec
 
-from fanfold.errors import CallFailed, ConfigError, MissingExtra, nearest
+from fanfold.errors import CallFailed, ConfigError, MissingExtra, check_whole, nearest
 from fanfold.executors import usable_cores
 from fanfold.models.http1 import Response
 from fanfold.models.transport import Transport
@@ -83,8 +83,7 @@ class LocalModel:
         deterministic: bool = False,
     ) -> None:
         for name, value in (("slots", slots), ("context", context), ("threads", 1 if threads is None else threads)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name} of a local model must be a whole number of at least 1, not {value!r}")
+            check_whole(value, f"{name} of a local model")
         if importlib.util.find_spec("xllamacpp") is None:
             raise _missing("xllamacpp")
         file = _weights(path)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fanfold.errors import ConfigError
+from fanfold.errors import ConfigError, check_whole
 from fanfold.schedule import Plan, Schedule
 from fanfold.types import Case, Dropped, Failed, Ok, Outcome, Result, Trial
 
@@ -43,11 +43,10 @@ class Halving(Schedule):
     _told: dict[str, list[float]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, value, least in (("eta", self.eta, 2), ("cohort", self.cohort, 1), ("first", self.first, 1)):
-            if name == "cohort" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"Halving({name}={value!r}): give a whole number, at least {least}")
+        check_whole(self.eta, "eta of Halving", 2)
+        check_whole(self.first, "first of Halving")
+        if self.cohort is not None:
+            check_whole(self.cohort, "cohort of Halving")
         if self.asynchronous and self.cohort is not None:
             raise ConfigError(
                 f"Halving(cohort={self.cohort}, asynchronous=True): the asynchronous rule has no cohorts; leave out one"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.encoding import derive_seed
-from fanfold.errors import ConfigError
+from fanfold.errors import ConfigError, check_whole
 from fanfold.schedule import Plan, Schedule
 from fanfold.types import Case, Dropped, Failed, Ok, Outcome, Result, Trial
 
@@ -44,8 +44,7 @@ class Racing(Schedule):
     def __post_init__(self) -> None:
         if not 0.0 < self.error < 1.0:
             raise ConfigError(f"Racing(error={self.error!r}): give a probability between 0 and 1, such as 0.05")
-        if isinstance(self.step, bool) or not isinstance(self.step, int) or self.step < 1:
-            raise ConfigError(f"Racing(step={self.step!r}): give a whole number of cases, at least 1")
+        check_whole(self.step, "step of Racing")
         try:
             low, high = (float(bound) for bound in self.bounds)
         except (TypeError, ValueError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fanfold.encoding import encode
-from fanfold.errors import ConfigError
+from fanfold.errors import ConfigError, check_whole
 from fanfold.space import Space
 from fanfold.strategies.breeding import (
     Bred,
@@ -87,15 +87,15 @@ class Genetic(Strategy[Any]):
         seeds = tuple(seeds)
         if steady and until is not None:
             raise ConfigError("Genetic: a steady search has no generations: leave out steady, or until")
-        _check_whole("population", population, 2)
-        _check_whole("elites", elites, 0, population - 1)
-        _check_whole("tournament", tournament, 1)
+        check_whole(population, "Genetic: population", 2)
+        check_whole(elites, "Genetic: elites", 0, population - 1)
+        check_whole(tournament, "Genetic: tournament", 1)
         _check_share("crossover_rate", crossover_rate)
         _check_share("mutation_rate", mutation_rate)
         if mutation_rate == 0:
             raise ConfigError("Genetic: mutation_rate must be more than 0, or children would copy their parents")
         if generations is not None:
-            _check_whole("generations", generations, 1)
+            check_whole(generations, "Genetic: generations", 1)
         if len(seeds) > population:
             raise ConfigError(f"Genetic: {len(seeds)} seeds do not fit a population of {population}; raise population")
         if breeder is None:
@@ -312,13 +312,6 @@ class _MutationRate:
                 factor = math.exp((self._successes / self.children - 0.2) / 1.6)
             self.value = min(max(self.value * factor, self._low), self._high)
         self._forget()
-
-
-def _check_whole(name: str, value: Any, low: int, high: int | None = None) -> None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or value < low or (high is not None and value > high):
-        limit = f"at least {low}" if high is None else f"between {low} and {high}"
-        raise ConfigError(f"Genetic: {name} must be a whole number {limit}, not {value!r}")
 
 
 def _check_share(name: str, value: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fanfold.errors import ConfigError, MissingExtra, nearest
+from fanfold.errors import ConfigError, MissingExtra, check_whole, nearest
 from fanfold.space import Choice, Int, Number, Space
 from fanfold.strategies.open import OpenCandidates
 from fanfold.strategy import Strategy
@@ -85,7 +85,7 @@ class Cmaes(Strategy[Candidate]):
                 f"Cmaes: sigma must be a number above 0 (a share of the range, such as 0.3), not {sigma!r}"
             )
         if population is not None:
-            _check_count("Cmaes", "population", population, 4)
+            check_whole(population, "Cmaes: population", 4)
         self._sigma = sigma
         self._population = population or 4 + math.floor(3 * math.log(len(self._dimensions)))
         self._open: OpenCandidates[Any] = OpenCandidates("Cmaes")
@@ -157,7 +157,7 @@ class Nevergrad(Strategy[Candidate]):
         self._space = _checked("Nevergrad", space)
         if not isinstance(optimizer, str):
             raise ConfigError(f"Nevergrad: optimizer must be a name from Nevergrad's registry, not {optimizer!r}")
-        _check_count("Nevergrad", "budget", budget, 1)
+        check_whole(budget, "Nevergrad: budget")
         self._name = optimizer
         self._left = budget
         self._open: OpenCandidates[Any] = OpenCandidates("Nevergrad")
@@ -259,11 +259,6 @@ def _numbers(space: Space) -> dict[str, Number]:
 def _number(dimension: Any) -> Number:
     assert isinstance(dimension, Number)
     return dimension
-
-
-def _check_count(owner: str, name: str, value: Any, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise ConfigError(f"{owner}: {name} must be a whole number of at least {low}, not {value!r}")
 
 
 def _hint(name: str, registry: Any) -> str:

@@ -343,8 +343,8 @@ def test_a_policy_just_below_the_threshold_seldom_stops_the_training_in_many_loo
     [
         ({"threshold": 1.0}, "threshold=1.0"),
         ({"confidence": 0.3}, "between 0.5 and 1"),
-        ({"patience": 0}, "patience=0"),
-        ({"max_episodes": 1.5}, "max_episodes=1.5"),
+        ({"patience": 0}, "patience must be a whole number of at least 1, not 0"),
+        ({"max_episodes": 1.5}, "max_episodes must be a whole number"),
         ({"gain": math.nan}, "gain=nan"),
     ],
 )

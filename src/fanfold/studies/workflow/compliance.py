@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fanfold.errors import ConfigError, nearest
+from fanfold.errors import ConfigError, check_whole, nearest
 from fanfold.stats import Interval, clustered_rate, normal_quantile
 from fanfold.studies.workflow.cage2 import rules as g
 from fanfold.studies.workflow.orders import UNITS, checked
@@ -228,9 +228,7 @@ class Stopping:
             if not least < getattr(self, name) < 1.0:
                 raise ConfigError(f"{name}={getattr(self, name)!r}: give a number between {least:g} and 1")
         for name in ("patience", "max_episodes"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{name}={value!r}: give a whole number of at least 1")
+            check_whole(getattr(self, name), name)
         if not self.gain >= 0.0:
             raise ConfigError(f"gain={self.gain!r}: give a number of at least 0")
 

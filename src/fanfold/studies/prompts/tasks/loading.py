@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from fanfold.errors import ConfigError, nearest
+from fanfold.errors import ConfigError, check_whole, nearest
 from fanfold.studies.prompts.tasks.builtin import BUILTIN
 from fanfold.studies.prompts.tasks.grading import grader as make_grader
 from fanfold.studies.prompts.tasks.grading import options_of, right_option
@@ -48,8 +48,8 @@ def load(
     for name in settings:
         if name not in _SETTINGS:
             raise ConfigError(f"a task has no setting {name!r}{nearest(name, _SETTINGS)}")
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise ConfigError(f"limit must be a whole number of at least 1, not {limit!r}")
+    if limit is not None:
+        check_whole(limit, "limit")
     name = str(source)
     named = {"input": input, "answer": answer, "id": id, "options": options}
     if name in BUILTIN:
