@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
-from typing import Any, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import msgspec
 
@@ -235,6 +235,16 @@ def current_broker() -> CallBroker:
     if loop not in _LOOSE:
         _LOOSE[loop] = CallBroker(cache="off")
     return _LOOSE[loop]
+
+
+async def stop_run(failure: CallFailed) -> NoReturn:
+    """Stop the run of this evaluation, which stays open: its question can be answered when the run continues."""
+    broker = _of_this_run()
+    if broker is None or broker.halt is None:
+        raise failure
+    broker.halt(failure)
+    await asyncio.get_running_loop().create_future()  # until the run, which is stopping, cancels us
+    raise failure
 
 
 def _of_this_run() -> CallBroker | None:

@@ -66,6 +66,11 @@ def test_every_study_has_the_same_floor_plan(study: str) -> None:
     assert [name for name in FLOOR_PLAN if not (ROOMS / study / f"{name}.py").is_file()] == []
 
 
+def test_no_study_looks_at_where_it_runs() -> None:
+    looking = [path.name for path in ROOMS.rglob("*.py") if "fanfold.context" in path.read_text()]
+    assert looking == []
+
+
 def test_a_run_of_a_study_that_is_not_installed_is_shown_as_plain_values() -> None:
     assert presentation_of({"target": "gone"}) == presentation_of({}) == Presentation()
     assert presentation_of({"target": "/tmp/my_study.py:study"}) == Presentation()

@@ -342,7 +342,7 @@ def test_when_the_person_leaves_the_run_stops_and_goes_on_later_where_it_was(tmp
 
     made = config(feedback="human", ask="rating", total=6, bootstrap_queries=2)
     ledger = tmp_path / "ledger.db"
-    with pytest.raises(CallFailed, match="running again under the same name"):
+    with pytest.raises(CallFailed, match="run it again under the same name"):
         study(made, feedback=person(2)).run(ledger=ledger, run="r")
     done = study(made, feedback=person(4)).run(ledger=ledger, run="r")
     assert done.summary is not None and done.summary.figures["answered"] == 6

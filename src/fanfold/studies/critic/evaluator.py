@@ -105,16 +105,10 @@ class CriticEvaluator:
     def judged(self) -> FeedbackSource:
         return self.source or source_of(self.feedback, self.ask, self.base_url)
 
-    def check(self) -> None:
-        """Refuse a source of feedback that cannot be used before a run begins, not in the middle of it."""
-        assert self.judged is not None
-
     def check_ready(self) -> None:
         """Refuse a model that cannot be asked: one that nobody knows, or without a key."""
         answering(self.model, self.base_url)
-        ready = getattr(self.judged, "check_ready", None)
-        if ready is not None:
-            ready()
+        getattr(self.judged, "check_ready", lambda: None)()
 
     async def __call__(self, candidate: Step, case: Case) -> Ok:
         if isinstance(candidate, Generate):
@@ -143,6 +137,3 @@ def response_of(data: Any) -> tuple[str, int] | None:
     if not isinstance(data, dict) or not isinstance(data.get("text"), str) or not data["text"].strip():
         return None
     return data["text"], int(data.get("tokens", 0))
-
-
-__all__ = ["CriticEvaluator", "Generate", "Show", "Shown", "Slots", "Step", "answering", "response_of", "slots"]

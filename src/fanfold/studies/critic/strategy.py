@@ -23,6 +23,9 @@ from fanfold.studies.critic.memory import AppraisedResponse, CriticMemory, Criti
 from fanfold.studies.critic.reward import Reward, coherence, unsafe
 from fanfold.types import Ok, Result
 
+#: What is saved of the population.
+_POPULATION = ("members", "generations", "reference", "stale", "stopped")
+
 
 @formerly("Search")
 class CriticStrategy(Strategy[Step]):
@@ -293,27 +296,15 @@ class CriticStrategy(Strategy[Step]):
     # -- snapshots ---------------------------------------------------------------------------------------------------
 
     def save(self) -> bytes:
-        population = self.population
-        return msgspec.json.encode(
-            CriticState(
-                self.memory,
-                population.members,
-                population.generations,
-                population.reference,
-                population.stale,
-                population.stopped,
-                self.critic.state(),
-                self.actor.state(),
-                self.habits.state(),
-            )
-        )
+        people = {name: getattr(self.population, name) for name in _POPULATION}
+        learnt = {name: getattr(self, name).state() for name in ("critic", "actor", "habits")}
+        return msgspec.json.encode(CriticState(self.memory, **people, **learnt))
 
     def load(self, state: bytes) -> None:
         saved = msgspec.json.decode(state, type=CriticState)
         self.memory = saved.memory
-        self.population = Population(
-            self.config.evolution, saved.members, saved.generations, saved.reference, saved.stale, saved.stopped
-        )
+        people = {name: getattr(saved, name) for name in _POPULATION}
+        self.population = Population(self.config.evolution, **people)
         self.critic = Critic.of(saved.critic)
         self.actor.load(saved.actor)
         self.habits.load(saved.habits)

@@ -30,7 +30,7 @@ def study(config: CriticConfig, *, feedback: FeedbackSource | None = None) -> St
 
     queries = queries_of(config)
     evaluate = CriticEvaluator(config.model, config.feedback, config.ask, config.base_url, config.max_tokens, feedback)
-    evaluate.check()
+    assert evaluate.judged is not None  # a source of feedback that cannot be used is refused now
     return Study(
         CriticStrategy(config, queries),
         evaluate,

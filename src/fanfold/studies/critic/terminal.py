@@ -6,12 +6,13 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from fanfold.context import here
+from fanfold.calls import stop_run
 from fanfold.errors import CallFailed
 from fanfold.studies.critic.feedback import Feedback, read
 from fanfold.texts import printable
@@ -71,13 +72,7 @@ class Human:
         try:
             return read(kind, await _beside(lambda: self._converse(query, responses, question, reading)))
         except NobodyThere as error:
-            broker = here().broker
-            failure = CallFailed("no-feedback", f"{error}: {_INSTEAD}")
-            if broker is None or broker.halt is None:
-                raise failure from error
-            broker.halt(failure)
-            await asyncio.get_running_loop().create_future()  # until the run, which is stopping, cancels us
-            raise
+            await stop_run(CallFailed("no-feedback", f"{error}: {_INSTEAD}"))
 
     def _converse(self, query: str, responses: tuple[str, ...], question: str, reading: Callable[[str], Any]) -> Any:
         with _ONE_AT_A_TIME, ExitStack() as stack:
@@ -113,24 +108,14 @@ def terminal(stack: ExitStack) -> tuple[IO[str], IO[str]]:
 
 async def _beside(work: Callable[[], Any]) -> Any:
     """The value of a call that waits for a person, on a thread that does not keep the process alive."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Any] = loop.create_future()
-
-    def settle(value: Any, error: BaseException | None) -> None:
-        if answer.done():
-            return
-        answer.set_exception(error) if error is not None else answer.set_result(value)
+    answer: Future[Any] = Future()
+    answer.set_running_or_notify_cancel()  # a run that is over does not wait, and the thread may still answer
 
     def run() -> None:
-        value, failure = None, None
         try:
-            value = work()
+            answer.set_result(work())
         except Exception as error:
-            failure = error
-        try:
-            loop.call_soon_threadsafe(settle, value, failure)
-        except RuntimeError:  # the run is over
-            pass
+            answer.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="fanfold-feedback").start()
-    return await answer
+    return await asyncio.wrap_future(answer)

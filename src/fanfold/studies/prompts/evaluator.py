@@ -66,9 +66,7 @@ class PromptsEvaluator:
         """Refuse a model that cannot be asked: one that nobody knows, or without a key."""
         for name in {*self.models, *([] if self.writer is None else [self.writer])}:
             self._made(name)
-        ready = getattr(self.task.grader, "check_ready", None)
-        if ready is not None:
-            ready()
+        getattr(self.task.grader, "check_ready", lambda: None)()
 
     def _made(self, name: str) -> Model:
         if self.make is not None:
