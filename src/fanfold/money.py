@@ -47,7 +47,7 @@ class Budget:
 
     @classmethod
     def of(cls, ledger: Ledger, run: int, limit: float, *, collects: bool) -> Budget:
-        """What is left to a run, and to those beside it."""
+        """The budget left to a run and to the runs that belong to it."""
         if limit == math.inf:
             return cls()
         paid = RunView(ledger, run).costs()
@@ -72,12 +72,12 @@ class Budget:
         return worst
 
     def lost(self, call: Call) -> None:
-        """No reply came to a call that was sent: what it may have cost at most counts as spent."""
+        """A call was sent and got no reply: the most it may have cost counts as spent."""
         self.spent += call.worst or 0.0
         self.at_risk += call.worst or 0.0
 
     async def room(self, call: Call) -> None:
-        """Wait until a call whose last try was lost can be sent once more, or say that there is no money for that."""
+        """Wait until there is money to send a lost call again; raise if there will not be."""
         while self.limit < self.spent + self._owing + self._reserved:
             if self._open <= self._stuck + 1:
                 raise CallFailed("budget", self._refusal(call.model, call.worst or 0.0))
@@ -100,7 +100,7 @@ class Budget:
         self._changed.set()
 
     def _worst(self, call: Call) -> float:
-        """The most a call can cost; what is not known is not taken for nothing."""
+        """The most a call can cost; an unknown price is refused, not taken for 0."""
         if call.worst is None:
             raise CallFailed(
                 "budget",

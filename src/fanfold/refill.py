@@ -1,4 +1,4 @@
-"""Failed evaluations again: a pass over the failed cells of a run, before its search continues (ADR 13)."""
+"""Makes the failed evaluations of a run again, before its search continues (ADR 13)."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class Refill(SearchLoop[Any]):
         return []
 
     def check(self, progress: Progress | None = None) -> None:
-        """No rule ends this: it was asked for by somebody who knows how the run stands."""
+        """No stopping rule applies: the user asked for this pass."""
 
 
 class RefillJournal(RunJournal):
-    """Writes outcomes over failed ones, and keeps the failure where the search has built on it."""
+    """Replaces failed outcomes, and keeps those that the search has already used."""
 
     def __init__(self, journal: RunJournal, schedule: Schedule) -> None:
         super().__init__(journal.ledger, journal.run, journal.commits)
@@ -63,7 +63,7 @@ class RefillJournal(RunJournal):
         self._spent: dict[tuple[int, int], float] = {}
 
     def failed_cells(self, kinds: Collection[str] | None, strategy: Strategy[Any], rules: Rules) -> list[Cell[Any]]:
-        """The cells to evaluate again: those that failed (in one of these ways), but for trials that were dropped."""
+        """The cells to evaluate again: those that failed (with one of these kinds), except those of dropped trials."""
         rows = self.failed_rows()
         known = sorted({row[2] for row in rows})
         if rows and kinds is not None and not set(kinds) & set(known):

@@ -95,7 +95,7 @@ def _opened(output: str) -> Iterator[IO[bytes]]:
 
 
 class _Screen(io.RawIOBase):
-    """A terminal: it is given whole texts, without what it would obey.  Files and pipes get the bytes as they are."""
+    """A terminal.  It gets text without control characters; files and pipes get the bytes unchanged."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream

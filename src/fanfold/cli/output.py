@@ -96,13 +96,13 @@ def colourless() -> bool:
 
 
 def say(text: str = "") -> None:
-    """One line of a result for people; silent where JSON or nothing was asked for."""
+    """Print one line of a result for people, unless --json or --quiet was given."""
     if not machine_readable() and not quiet():
         echo(text)
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True, label: str = "") -> None:
-    """Everything that commands write for people passes here: no known key, and no orders to the terminal."""
+    """Print text for people, without known keys and without control characters."""
     styled = click.style(f"{label}:", fg="red", bold=True) + " " if label else ""
     click.echo(styled + printable(redact(text)), err=err, nl=nl)
 

@@ -56,7 +56,7 @@ def _run_as_row(info: RunInfo, status: str) -> list[str]:
 
 
 def cost_of(info: RunInfo) -> str:
-    """What a run's evaluations cost; what is not known is not called 0."""
+    """What a run's evaluations cost; an unknown cost is called unknown, not 0."""
     if not info.unpriced:
         return number(info.cost)
     return f"{number(info.cost)} and {info.unpriced} unknown" if info.cost else "unknown"

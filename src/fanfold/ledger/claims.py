@@ -1,4 +1,4 @@
-"""Who sends which model call, among all runs that work on one ledger: so that equal calls are paid once."""
+"""Which run sends which model call, among all runs on one ledger, so that equal calls are paid once."""
 
 from __future__ import annotations
 

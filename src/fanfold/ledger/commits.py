@@ -1,4 +1,4 @@
-"""Grouped durable writes: what is put while one commit is under way goes out together in the next."""
+"""Grouped durable writes: rows put during one commit are written together in the next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fanfold.errors import RowRefused
 from fanfold.ledger.schema import UNREADABLE, explain
 from fanfold.ledger.store import Ledger
 
-#: Called in the loop's thread once a row is safe (None), or with what kept it from being written.
+#: Called on the event loop's thread once a row is safe (None), or with the error that kept it from being written.
 Then: TypeAlias = Callable[[BaseException | None], None]
 
 
@@ -58,12 +58,12 @@ CONTENT = (
     *(OverflowError, TypeError, UnicodeEncodeError),
 )
 
-#: Whose rows nothing else in the file refers to.
+#: Statements whose rows nothing else in the file refers to.
 ALONE = (Insert.EVALUATION, Insert.CALL)
 
 #: Seconds between two commits in which rows gather: a commit costs as much CPU as writing dozens of rows.
 GATHER = 0.002
-#: Seconds from which on a commit is slow, so that evaluations wait for it: much less work than that is not worth it.
+#: A commit that takes longer (in seconds) is slow, and evaluations wait for it.
 SLOW = 0.05
 
 
@@ -116,7 +116,7 @@ class Commits:
 
     @property
     def behind(self) -> bool:
-        """Whether the disk does not keep up: the last commit took long, or this one already does, or none is known."""
+        """Whether the disk falls behind: the last commit was slow, this one already is, or there was none yet."""
         return not self._quick or (self._writing and time.monotonic() - self._began > SLOW)
 
     async def flush(self) -> None:
@@ -165,7 +165,7 @@ class Commits:
             raise explain(error, self.ledger.path) from error
 
     def _transaction(self, rows: _Rows, expendable: set[tuple[Insert, int]] | None) -> _Refused:
-        """Commit all rows together; or, where some are expendable, those of them that can be written."""
+        """Commit all rows together or, where some are expendable, all that can be written."""
         db, refused = self.ledger.writer, {}
         try:
             db.execute("BEGIN IMMEDIATE")
@@ -223,6 +223,6 @@ def _changes(rows: _Rows) -> list[tuple[Any, ...]]:
 
 
 _Rows: TypeAlias = dict[Insert, list[tuple[Any, ...]]]
-#: Who waits for which row: its statement, its place among the rows of that, and what to call.
+#: Who waits for which row: the statement, the row's place among those of the statement, the callback.
 _Waiting: TypeAlias = tuple[Insert, int, Then]
 _Refused: TypeAlias = dict[tuple[Insert, int], RowRefused]

@@ -1,4 +1,4 @@
-"""The writing side of one run: what is asked, evaluated and told goes to the ledger, and comes back on resume."""
+"""Writes one run to the ledger, and gives back on resume what it wrote."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ class RunJournal:
         self.commits.put(Insert.EVALUATION, (*head, outcome.cost, *times, int(reused)), then)
 
     def current(self, trial: int) -> Mapping[int, Outcome]:
-        """The outcomes of a trial, where they are not all as the search was told them; else nothing."""
+        """The present outcomes of a trial, if some differ from what the search was told; otherwise nothing."""
         return self.ledger.outcomes(self.run, trial) if trial in self.superseded else {}
 
     def amended(self, result: Result[Any]) -> None:
-        """Write down what a told trial came to after failed evaluations of it were made again."""
+        """Write the result of a told trial whose failed evaluations were made again."""
         sql = "SELECT score, cost FROM trial WHERE run = ? AND number = ?"
         if self.ledger.one(sql, (self.run, result.number)) != (result.score, result.cost):
             self.commits.put(Insert.AMENDED, (result.score, result.cost, self.run, result.number))
@@ -134,13 +134,13 @@ class RunJournal:
         return next(((told, asked, bytes(state)) for told, asked, state in self.ledger.read(sql, (self.run,))), None)
 
     def told_rows(self, before: int) -> Iterator[tuple[Any, ...]]:
-        """Number, candidate, score as told and dropped of the trials told before the `before`-th, in order."""
+        """Number, candidate, told score and reason for dropping of the first `before` told trials, in order."""
         sql = "SELECT number, candidate, score, dropped FROM trial WHERE run = ? AND told < ? ORDER BY told"
         for number, text, score, dropped in list(self.ledger.read(sql, (self.run, before))):
             yield number, text, self._told_score(number, score), dropped
 
     def open_rows(self, told: int, asked: int) -> list[tuple[int, str, Any]]:
-        """Number, candidate and origin of the trials that were open when `asked` had been asked and `told` told."""
+        """Number, candidate and origin of the trials open after `asked` asks and `told` tells."""
         sql = (
             "SELECT number, candidate, origin FROM trial "
             "WHERE run = ? AND number < ? AND (told IS NULL OR told >= ?) ORDER BY number"
@@ -149,7 +149,7 @@ class RunJournal:
         return [(number, text, self.ledger.origin(origin)) for number, text, origin in rows]
 
     def failed_rows(self) -> list[tuple[Any, ...]]:
-        """Trial, position, failure, cost, candidate and origin of the failed evaluations, but for dropped trials."""
+        """Trial, position, failure, cost, candidate and origin of failed evaluations; dropped trials are left out."""
         sql = (
             "SELECT e.trial, e.position, e.failure, e.cost, t.candidate, t.origin FROM evaluation e "
             "JOIN trial t ON t.run = e.run AND t.number = e.trial "

@@ -16,7 +16,7 @@ _OWN: set[int] = set()
 
 
 def open_private(path: Path) -> int:
-    """A descriptor of a file for locks, made where it is missing; only its owner can read it.
+    """Open a lock file, and create it if it is missing; only its owner can read it.
 
     What somebody else put in its place (a link to another file, a device, a pipe) is refused, not opened: a lock is
     written to, and the file behind it would lose its content.
@@ -65,7 +65,7 @@ class RunLock:
     """Holds `<ledger>.<run>.lock` until released.  A second holder, in this process or another, is refused."""
 
     def __init__(self, ledger: Path, run: str) -> None:
-        ledger = ledger.resolve()  # one file, one lock, by whatever way it was reached
+        ledger = ledger.resolve()  # one file has one lock, however its path is spelled
         self._path = ledger.with_name(f"{ledger.name}.{run}.lock")
         self._file = -1
         self._process = os.getpid()
@@ -99,7 +99,7 @@ class RunLock:
 
 
 def locked(ledger: Path, run: str) -> bool:
-    """Whether a process works on a run.  Only looks: neither makes nor removes the file of the lock."""
+    """Whether a process works on a run.  Neither creates nor removes the lock file."""
     path = ledger.with_name(f"{ledger.name}.{run}.lock")
     try:
         # Looked at without following a link, or waiting at a pipe, that somebody put in its place.

@@ -213,7 +213,7 @@ class CallFacts:
 class ChangedRows:
     """What was written since a mark: pass `mark` as `since` to get what follows.
 
-    Trials were asked, told or amended; every row is as it is now.  `more` says that the limit cut the list short.
+    Trials were asked, told or amended.  Every row has its present values.  With `more`, the limit cut the list short.
     """
 
     mark: int

@@ -63,7 +63,7 @@ def _writer(path: Path, durable: bool) -> sqlite3.Connection:
 
 
 def _reader(path: Path) -> sqlite3.Connection:
-    """A connection for reading to a file that is up to date, or to a copy of it in memory that is."""
+    """A connection for reading: to the file, once it is up to date, or to an up-to-date copy in memory."""
     db = _opened(path, "ro")
     try:
         try:
@@ -96,7 +96,7 @@ def _upgraded(path: Path) -> bool:
 
 
 def _elsewhere(path: Path) -> sqlite3.Connection:
-    """What a file that cannot be opened in its place holds, in memory."""
+    """A copy in memory of a file that cannot be opened where it is."""
     with tempfile.TemporaryDirectory(prefix="fanfold-") as folder:
         for end in ("", "-wal"):
             if (part := path.with_name(path.name + end)).exists():
@@ -110,7 +110,7 @@ def _elsewhere(path: Path) -> sqlite3.Connection:
 
 
 def _in_memory(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
-    """A copy in memory, up to date, of what a connection, which is closed, has."""
+    """An up-to-date copy in memory of a connection's file; the connection is closed."""
     memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     try:
         db.backup(memory)
@@ -177,7 +177,7 @@ def _foreign(path: Path) -> bool:
 
 
 def _version(db: sqlite3.Connection, path: Path) -> int:
-    """The schema version of a file, which must be a ledger, sound, and of no newer version than this one."""
+    """The schema version of a file; refuses a file that is not a ledger, is damaged or is newer than this program."""
     _harden(db)
     db.execute("BEGIN")  # another process may be creating or upgrading the file: all of it is seen, or nothing
     tables = db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall()
@@ -238,7 +238,7 @@ def _compare(found: list[tuple[Any, ...]], version: int, path: Path) -> None:
             )
 
 
-#: A table that is no virtual one; an index on columns alone.
+#: A table that is not virtual; an index on columns alone.
 _PLAIN = re.compile(r'CREATE (TABLE (?!.*\bAS\b)|INDEX "?\w+"? ON "?\w+"? ?\(["\w, ]+\)$)', re.IGNORECASE)
 
 
@@ -272,7 +272,7 @@ def _forbidden(error: Exception) -> bool:
 
 
 def explain(error: Exception, path: Path) -> LedgerError:
-    """What an SQLite error, or content that cannot be read, means for the user, and what to do about it."""
+    """An SQLite error, or content that cannot be read, as an error that tells the user what to do."""
     text = str(error) if isinstance(error, sqlite3.Error) else f"malformed content: {error}"
     if "full" in text:
         return LedgerError(f"the disk under {path} is full: what is finished is kept; free some space, then resume")

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from fanfold.ledger.records import Metrics
 from fanfold.ledger.store import OWNER, Ledger
 
-#: All prices and costs are in it.
+#: The currency of all prices and costs.
 CURRENCY = "USD"
 
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What a run, with the runs beside it, has paid for model calls.
+    """What a run and the runs that belong to it have paid for model calls.
 
     `cost` is in US dollars, that of all calls whose price is known; `unpriced` counts the others, and `estimated` those
     whose reply came without usage, so that their tokens are estimated from the text.  `batched` calls were paid at half
@@ -66,11 +66,11 @@ class Spending:
 
     @property
     def cost_text(self) -> str:
-        """The cost with its currency, for people; what is not known is not called 0."""
+        """The cost with its currency, for people; an unknown cost is called unknown, not 0."""
         return cost_text(self.cost, self.unpriced, self.calls)
 
     def lines(self) -> list[str]:
-        """A run's calls and their cost in a sentence or two; nothing for a run without any."""
+        """A run's calls and their cost in a sentence or two; empty for a run without calls."""
         if not self.calls and not self.from_ledger:
             return []
         spared = f" ({self.from_ledger:,} more answered from the ledger)" if self.from_ledger else ""
@@ -98,7 +98,7 @@ class Spending:
 
 
 def cost_text(cost: float, unpriced: int = 0, calls: int | None = None) -> str:
-    """An amount of money, of which `unpriced` of the `calls` are not a part because nobody knows their price."""
+    """An amount of money; it leaves out the `unpriced` of the `calls`, whose price is unknown."""
     # Three digits that count, and never fewer than cents.
     digits = max(2, 2 - math.floor(math.log10(cost))) if cost > 0 else 0
     amount = f"{cost:,.{digits}f} {CURRENCY}"

@@ -1,4 +1,4 @@
-"""The run file as its readers see it: which runs there are, their trials, evaluations and blobs."""
+"""The run file: which runs it holds, their trials, evaluations and blobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fanfold.ledger.schema import UNREADABLE, connect, disconnect, explain
 from fanfold.ledger.verify import LATEST, RUN_NAME, STATUSES, STEPS, Patience, odd
 from fanfold.types import Case, Failed, Ok, Outcome, Result, Trial
 
-#: Stands for an evaluation whose row holds what no outcome has: a resume evaluates it again.
+#: Stands for an evaluation whose row cannot be read.
 UNREADABLE_ROW = Failed("bad-data", "the row of this evaluation cannot be read: a resume evaluates it again")
 
 #: The name of the run that a run belongs to.
@@ -81,7 +81,7 @@ class Ledger:
             self.close()
 
     def remark(self) -> str | None:
-        """What there is to say, once, about a write-ahead log that grows because it cannot be cleared."""
+        """A warning, given once, about a write-ahead log that grows because it cannot be cleared."""
         log = self.path.with_name(f"{self.path.name}-wal")
         try:
             size = 0 if self._remarked else log.stat().st_size
@@ -116,13 +116,13 @@ class Ledger:
             raise explain(error, self.path) from error
 
     def one(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
-        """The row that must be there."""
+        """The first row of a query that must have one."""
         for row in self.read(sql, parameters):
             return row
         raise explain(LookupError("a row is missing"), self.path)
 
     def value(self, text: Any, kind: Any = Any, *, blobs: bool = True, what: str = "a value") -> Any:
-        """The value of a JSON text of this file; `what` names it in the error where it is not of the kind."""
+        """The value of a JSON text of this file, checked against a kind; an error calls it `what`."""
         try:
             if text.count("[") + text.count("{") > MOST_DEEP:
                 _check_depth(text)
@@ -152,7 +152,7 @@ class Ledger:
         return int(rows[0][0])
 
     def last(self) -> int:
-        """The id of the run worked on last, or of the one that is called `last`; a run beside another counts less."""
+        """The id of the run called `last`, or else of the one updated last; runs that belong to another come second."""
         sql = f"SELECT id FROM run ORDER BY name = 'last' DESC, {OWNER} IS NOT NULL, updated DESC, id DESC LIMIT 1"
         for (id,) in self.read(sql):
             return int(id)
@@ -175,9 +175,9 @@ class Ledger:
         evaluations, failures, cost, trials, best, unpriced = self.one(_COUNTS, (id,))
         what = f"run {id}"
         if not isinstance(name, str) or RUN_NAME.fullmatch(name) is None:
-            raise odd(self.path, what, "its name is none that a run can have")
+            raise odd(self.path, what, "its name is not one a run can have")
         if status not in STATUSES or not isinstance(reason, str | None):
-            raise odd(self.path, what, "its status is none that a run can have")
+            raise odd(self.path, what, "its status is not one a run can have")
         times = all(isinstance(time, int | float) and 0 <= time <= LATEST for time in (created, updated, elapsed))
         if not times or not isinstance(best, int | float | None):
             raise odd(self.path, what, "a value of the wrong type or size")
@@ -225,7 +225,7 @@ class Ledger:
         return None if text is None else self.value(text)
 
     def summary(self, run: int, kind: Any = Any) -> Any:
-        """What a run's study concluded, as JSON-like values or of a kind; None where it concluded nothing."""
+        """A study's conclusion about a run, as JSON-like values or as a kind; None if there is none."""
         for (text,) in self.read("SELECT text FROM summary WHERE run = ?", (run,)):
             return self.value(text, kind, what=f"the summary of run {run}")
         return None
@@ -256,7 +256,7 @@ class Ledger:
             return UNREADABLE_ROW
 
 
-#: As blobs, because SQLite may hold texts that are no UTF-8, and one of them would end the whole query.
+#: As blobs, because SQLite may hold texts that are not UTF-8, and one of them would end the whole query.
 _OUTCOME = (
     "SELECT position, CAST(failure AS BLOB), score, CAST(data AS BLOB), cost, CAST(message AS BLOB), "
     "CAST(detail AS BLOB) FROM evaluation"
@@ -264,7 +264,7 @@ _OUTCOME = (
 
 
 def text(value: bytes | None) -> str:
-    """A text column that was read as a blob, whatever it holds."""
+    """A text column that was read as a blob."""
     return "" if value is None else value.decode(errors="replace")
 
 
@@ -281,7 +281,7 @@ def _cost(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
-#: Bytes of a write-ahead log that nobody keeps from being cleared, with much to spare: it is cleared every 4 MiB.
+#: Bytes from which a write-ahead log is too large; it is normally cleared every 4 MiB.
 MOST_LOG = 256 * 2**20
 #: How deep a JSON text of a ledger may be nested: what is read can then be shown and written, too.
 MOST_DEEP = 500
@@ -298,7 +298,7 @@ def _check_depth(text: str) -> None:
 def create_run(
     ledger: Ledger, name: str, identity: Mapping[str, Any], meta: Mapping[str, Any], cases: Sequence[Case]
 ) -> int:
-    """Write down a new run and its cases; gives its id."""
+    """Write a new run and its cases, and return its id."""
     texts = [None if case.data is None else encode(case.data, f"case {case.id!r}") for case in cases]
     blobs: dict[str, bytes] = {}
     for case, json in zip(cases, texts):
@@ -326,7 +326,7 @@ def create_run(
 
 
 def forget_run(ledger: Ledger, run: int) -> None:
-    """Remove a run that came to nothing: it could not begin, so nothing of it was evaluated or paid for."""
+    """Remove a run that could not begin, unless something of it was evaluated or paid for."""
     db = ledger.writer
     try:
         db.execute("BEGIN IMMEDIATE")

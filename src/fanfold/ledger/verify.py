@@ -1,4 +1,4 @@
-"""Whether the rows of a run are what their tables promise: a damaged or forged file is refused, never half believed."""
+"""Checks the rows of a run against what their tables promise: a damaged or forged file is refused as a whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATUSES = ("running", "stopped", "finished", "failed")
 #: The last second that a calendar of four digits knows.
 LATEST = 253_402_300_799.0
 
-#: What an evaluator made is read with care instead, because a bad outcome is one bad outcome.
+#: Columns with an evaluator's own values; these are checked when they are read, so that one bad outcome stays one.
 _OUTCOME = {
     "evaluation": {"failure", "score", "data", "cost", "message", "detail"},
     "trial": {"score", "dropped", "cost"},
@@ -84,7 +84,7 @@ def _problem(name: str, kind: str, needed: bool, key: bool) -> str:
     return f"typeof({name}) NOT IN ({allowed}){negative}"
 
 
-#: Steps of SQLite's machine at a time, how many times as many any statement may take, and bytes that allow one more.
+#: SQLite steps per check, checks that any statement may take, and bytes of the file that allow one more.
 STEPS, FEWEST, BYTES = 1_000_000, 5, 10_000
 
 

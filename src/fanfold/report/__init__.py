@@ -1,4 +1,4 @@
-"""What a run came to: its figures for programs and people, and one self-contained HTML file."""
+"""The figures of runs, comparisons of runs, and a run as one self-contained HTML file."""
 
 from fanfold.report.comparison import Comparison, Difference, compare
 from fanfold.report.metrics import Metric, metrics

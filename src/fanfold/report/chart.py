@@ -96,7 +96,7 @@ def line_chart(curves: Sequence[Curve], across: str) -> str:
 
 
 def _drawable(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Those points that have a place on paper, no more than can be seen."""
+    """The points that can be drawn, no more than can be seen."""
     return _thin([(float(x), min(max(float(y), -LARGEST), LARGEST)) for x, y in points if math.isfinite(x + y)])
 
 
@@ -112,7 +112,7 @@ def _scores(view: RunView) -> Iterator[tuple[int, float, float, bool]]:
 
 
 def _thin(points: list[X]) -> list[X]:
-    """Every so manieth point, and the last."""
+    """Evenly chosen points, and the last one."""
     every = -(-len(points) // (MOST_POINTS - 1))
     return points if len(points) <= MOST_POINTS else [*points[:-1:every], points[-1]]
 

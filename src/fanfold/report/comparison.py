@@ -29,7 +29,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What runs have in common and what not; `settings` has a value for each run, None where it has none."""
+    """Runs side by side; `settings` has those that differ, with a value for each run (None where it has none)."""
 
     names: tuple[str, ...]
     metrics: tuple[tuple[Metric, ...], ...]

@@ -28,7 +28,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def write_report(ledger: Ledger | str | Path, run_name: str, path: str | Path) -> Path:
-    """Write the report of a run to `path` and give the path back."""
+    """Write the report of a run to `path`, and return the path."""
     path = Path(path)
     if not isinstance(ledger, Ledger):
         with Ledger(ledger, readonly=True) as opened:
@@ -87,7 +87,7 @@ def _best(trials: Sequence[TrialRow], presented: Presentation) -> list[str]:
 
 
 def _summary(sections: Iterable[Section]) -> list[str]:
-    """The sections of a study's conclusion; what is long is folded away."""
+    """The sections of a study's conclusion."""
     parts = []
     for section in sections:
         if section.title:

@@ -1,4 +1,4 @@
-"""What the statistics accept; anything else is an error that names it."""
+"""Checks of what the statistics accept; an error names the argument."""
 
 from __future__ import annotations
 

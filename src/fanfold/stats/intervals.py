@@ -48,7 +48,7 @@ def clustered_rate(groups: Mapping[C, tuple[int, int]], level: float = 0.95) -> 
     is the ratio estimator's variance between clusters over that of independent observations, at least 1 (also at rates
     of 0 and 1, where nothing can be seen of it).  For clusters of equal size the degrees of freedom are clusters - 1;
     unequal ones count as 1 / (sum of squared shares), because a few large clusters are what the rate then rests on.
-    When every cluster is a single observation there is nothing to estimate: Wilson's interval as it is.
+    When every cluster is a single observation there is nothing to estimate, and this is Wilson's interval.
 
     It is too narrow where a rare success comes from very few of few clusters (ten clusters, rate 0.05, a standard
     deviation of 2 between their logits: 87 % of the 95 % intervals hold the truth), because most such data do not show
