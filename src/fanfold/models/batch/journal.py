@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,11 +58,8 @@ class Batch:
     #: Ids of provider batches that turned out not to be this one.
     rejected: set[str] = field(default_factory=set)
     lines: dict[str, LineOutcome] | None = None
-    cancelled_at: float | None = None
-    failed: bool = False
-    task: asyncio.Task[None] | None = None
-    #: Which wave of this process it is; 0 for one of an earlier process.
-    wave: int = 0
+    #: Why a call of it has no answer from it.
+    missing: str = "no answer in the batch"
 
     @property
     def in_doubt(self) -> bool:
@@ -82,6 +80,11 @@ class BatchJournal:
     def __init__(self, broker: CallBroker) -> None:
         self._ledger, self._commits, self._run = broker.replies.ledger, broker.replies.commits, broker.replies.run
         self._emit = broker.emit
+        self._epoch = time.time() - asyncio.get_running_loop().time()
+
+    def now(self) -> float:
+        """Wall time that cannot jump, and that follows a virtual clock."""
+        return self._epoch + asyncio.get_running_loop().time()
 
     def open_places(self) -> dict[bytes, list[tuple[Batch, str]]]:
         """Where the calls of batches under way are: this run's, and those that other runs have submitted."""

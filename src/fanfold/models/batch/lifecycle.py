@@ -6,8 +6,6 @@ import asyncio
 import functools
 import random
 import secrets
-import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
@@ -19,7 +17,7 @@ from fanfold.errors import CallFailed
 from fanfold.events import WaveAnswered, WaveSent
 from fanfold.models.batch.journal import Batch, BatchJournal, Parked
 from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch, refused
-from fanfold.models.batch.recovery import BatchSearch, BatchTerms, cancel
+from fanfold.models.batch.recovery import BatchSearch, BatchTerms, EarlierBatches, EnqueuedTokens, cancel
 from fanfold.models.model import Model
 from fanfold.models.retry import if_refused
 
@@ -29,8 +27,6 @@ LONGEST = 25 * 3600.0
 CANCELLING = 1800.0
 #: How long leaving waits for a creation under way, so that it is not left in doubt.
 CREATING = 2.0
-#: How long calls that were another run's gather before the ledger is looked through for their batches.
-LOOK = 0.1
 #: Why calls are paid at full price, as the end of a run says it.
 NO_BATCHES = "the endpoint has no batches"
 
@@ -50,77 +46,56 @@ class BatchLifecycle:
         #: Endpoints that turned out to have no batches.
         self.without: set[str] = set()
         self._terms, self._rejoin, self._note = terms, rejoin, note
-        self._loop = asyncio.get_running_loop()
-        # Wall time that cannot jump, and that follows a virtual clock.
-        self._epoch = time.time() - self._loop.time()
-        self._prefix = secrets.token_hex(4)
-        self._waves = 0
-        self._open: set[Batch] = set()
-        self._ending: set[asyncio.Task[None]] = set()
+        #: The numbers of the waves of this process, by the tags of their batches.
+        self._waves: dict[str, int] = {}
+        self._open: dict[Batch, asyncio.Task[None]] = {}
         self._creating: set[Batch] = set()
-        self._enqueued: Counter[str] = Counter()
-        self._freed = asyncio.Event()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._enqueued = EnqueuedTokens(terms.enqueued)
         self._journal = BatchJournal(broker)
-        #: Where calls are in batches of earlier processes, and the tags of all batches heard of.
-        self._known: dict[bytes, list[tuple[Batch, str]]] = {}
-        self._tags: set[str] = set()
-        self._looking: asyncio.Task[None] | None = None
-        self._look()
-        self._search = BatchSearch(self._journal, terms, self._open, note)
+        self._earlier = EarlierBatches(self._journal)
+        self._search = BatchSearch(self._journal, terms, self._open.keys(), note)
 
     # -- from the waves ----------------------------------------------------------------------------------------------
 
     def attach(self, parked: Parked) -> bool:
         """Let a call wait for the batch of an earlier process that has it; False if there is none."""
-        places = [place for place in self._known.pop(parked.call.key, ()) if place[0].state != "abandoned"]
-        if not places:
+        place = self._earlier.take(parked.call.key)
+        if place is None:
             return False
-        batch, custom_id = places.pop()
-        self._known[parked.call.key] = places
+        batch, custom_id = place
         batch.waiting[custom_id] = parked
         if batch.lines is not None:
             self._deliver(batch, batch.lines)
             self._later(self._finish(batch))
-        elif batch.task is None:
+        elif batch not in self._open:
             self._start(batch, functools.partial(self._bring, batch, protocol_of(parked.model)))
         return True
 
     async def look_again(self) -> None:
-        """Take note of batches that another run, which may have died, has made since; one look for many calls."""
-        if self._looking is None:
-            self._looking = self._loop.create_task(asyncio.sleep(LOOK))
-            self._looking.add_done_callback(lambda done: None if done.cancelled() else self._look())
-        await asyncio.shield(self._looking)
-
-    def _look(self) -> None:
-        self._looking = None
-        tags = set()
-        for key, places in self._journal.open_places().items():
-            self._known.setdefault(key, []).extend(place for place in places if place[0].tag not in self._tags)
-            tags |= {batch.tag for batch, _ in places}
-        self._tags |= tags
+        """Find batches that another run has made since."""
+        await self._earlier.look_again()
 
     def submit(self, wave: Sequence[Parked]) -> None:
         """Take these calls, all for one endpoint, to the provider as one batch."""
         first = wave[0]
-        tag = f"{self._prefix}-{secrets.token_hex(4)}"
-        batch = Batch(
-            tag, self.broker.replies.run, first.model.id, first.call.endpoint, "new", None, len(wave), self._now()
-        )
+        tag = f"{secrets.token_hex(4)}-{secrets.token_hex(4)}"
+        place = (self.broker.replies.run, first.model.id, first.call.endpoint)
+        batch = Batch(tag, *place, "new", None, len(wave), self._journal.now())
         batch.waiting = {f"{tag}-{number}": parked for number, parked in enumerate(wave)}
         batch.ids = set(batch.waiting)
-        self._tags.add(tag)
-        self._waves += 1
-        batch.wave = self._waves
-        self.broker.emit(WaveSent(batch.wave, first.model.id, len(wave), tag, tuple(parked.place for parked in wave)))
+        self._earlier.add_own(tag)
+        number = self._waves[tag] = len(self._waves) + 1
+        places = tuple(parked.place for parked in wave)
+        self.broker.emit(WaveSent(number, first.model.id, len(wave), tag, places))
         self._start(batch, functools.partial(self._carry, batch, protocol_of(first.model)))
 
     async def leave(self) -> None:
         """Let go of everything; what still runs at a provider is named in `left`."""
-        creating = [batch.task for batch in self._creating if batch.task is not None]
+        creating = [self._open[batch] for batch in self._creating if batch in self._open]
         if creating:
             await asyncio.wait(creating, timeout=CREATING)
-        tasks = [batch.task for batch in self._open if batch.task is not None]
+        tasks = list(self._open.values())
         for task in tasks:
             task.cancel()
         ours = [
@@ -148,8 +123,7 @@ class BatchLifecycle:
     # -- the way -----------------------------------------------------------------------------------------------------
 
     def _start(self, batch: Batch, way: Callable[[], Awaitable[None]]) -> None:
-        self._open.add(batch)
-        batch.task = self._loop.create_task(self._guarded(batch, way))
+        self._open[batch] = asyncio.get_running_loop().create_task(self._guarded(batch, way))
 
     async def _guarded(self, batch: Batch, way: Callable[[], Awaitable[None]]) -> None:
         """Whatever happens, no call waits forever."""
@@ -160,20 +134,9 @@ class BatchLifecycle:
 
     async def _carry(self, batch: Batch, api: BatchProtocol) -> None:
         tokens = sum(parked.call.input_tokens for parked in batch.waiting.values())
-        await self._room(batch.model_id, tokens)
-        self._enqueued[batch.model_id] += tokens
-        try:
+        async with self._enqueued.hold(batch.model_id, tokens):
             if await self._create(batch, api):
                 await self._bring(batch, api)
-        finally:
-            self._enqueued[batch.model_id] -= tokens
-            self._freed.set()
-
-    async def _room(self, model: str, tokens: int) -> None:
-        limit = self._terms.enqueued
-        while limit is not None and self._enqueued[model] and self._enqueued[model] + tokens > limit:
-            self._freed.clear()
-            await self._freed.wait()
 
     async def _create(self, batch: Batch, api: BatchProtocol) -> bool:
         """Create the batch; False if the provider refused it."""
@@ -185,7 +148,7 @@ class BatchLifecycle:
             except CallFailed as error:
                 self._turned_down(batch, error)
                 return False
-            batch.created = self._now()
+            batch.created = self._journal.now()
             await self._journal.intend(batch)
             try:
                 remote = await attempt(lambda: api.create(body), again=if_refused)
@@ -221,9 +184,9 @@ class BatchLifecycle:
             if lines is not None:
                 break
         batch.lines = lines
-        if batch.wave:
-            took = self._now() - batch.created
-            self.broker.emit(WaveAnswered(batch.wave, batch.model_id, batch.requests, batch.tag, took))
+        if wave := self._waves.get(batch.tag):
+            took = self._journal.now() - batch.created
+            self.broker.emit(WaveAnswered(wave, batch.model_id, batch.requests, batch.tag, took))
         self._deliver(batch, lines)
         self._later(self._finish(batch))
 
@@ -236,7 +199,7 @@ class BatchLifecycle:
     async def _abandon(self, batch: Batch) -> None:
         self._note(f"batch {batch.tag} is not to be found at the provider: its calls are submitted again")
         await self._journal.note(batch, "abandoned", why="not found at the provider")
-        self._open.discard(batch)
+        self._open.pop(batch, None)
         for parked in batch.waiting.values():
             if not parked.answer.done():
                 self._rejoin(parked)
@@ -244,6 +207,7 @@ class BatchLifecycle:
     async def _watch(self, batch: Batch, api: BatchProtocol) -> RemoteBatch | None:
         """Poll until the batch has ended; None if it turned out to be somebody else's."""
         pause, strange = 1.0, False
+        cancelled_at: float | None = None
         while batch.remote is not None:
             again: float | None = None
             try:
@@ -262,7 +226,7 @@ class BatchLifecycle:
                     strange = True
                     self._note(f"batch {remote.id} is {remote.status!r}, a word we do not know: waiting on")
                 again = remote.retry_after
-            left = await self._hurry(batch, api)
+            left, cancelled_at = await self._hurry(batch, api, cancelled_at)
             wait = self._terms.poll
             if wait is None:
                 wait = max(again or 0.0, pause * random.uniform(0.8, 1.2))
@@ -270,20 +234,20 @@ class BatchLifecycle:
             pause = min(30.0, pause * 1.5)
         return None
 
-    async def _hurry(self, batch: Batch, api: BatchProtocol) -> float:
-        """Cancel a batch whose time is up; gives the seconds until this may be called for again."""
+    async def _hurry(self, batch: Batch, api: BatchProtocol, cancelled_at: float | None) -> tuple[float, float | None]:
+        """Cancel a batch whose time is up; gives the seconds until the next look at it, and when it was cancelled."""
         due = batch.created + (LONGEST if self._terms.deadline is None else self._terms.deadline)
-        now = self._now()
+        now = self._journal.now()
         if now < due or batch.in_doubt:  # what may be somebody else's is not ours to cancel
-            return max(due - now, 60.0)
-        if batch.cancelled_at is None:
-            batch.cancelled_at = now
+            return max(due - now, 60.0), None
+        if cancelled_at is None:
+            cancelled_at, batch.missing = now, "the batch was not done by its deadline"
             self._note(f"batch {batch.remote} is not done by its deadline: {self._rest(batch)}")
             assert batch.remote is not None
             await cancel(api, batch.remote)
-        if now - batch.cancelled_at > CANCELLING:
+        if now - cancelled_at > CANCELLING:
             raise CallFailed("not-found", f"batch {batch.remote} was cancelled and does not end")
-        return CANCELLING
+        return CANCELLING, cancelled_at
 
     def _rest(self, batch: Batch) -> str:
         calls = [(parked.call, parked.model.price) for parked in batch.waiting.values()]
@@ -295,7 +259,7 @@ class BatchLifecycle:
         """The lines of a batch that has ended; None if it is not the one we took it for."""
         if remote.refused is not None:
             self._note(f"batch {remote.id} failed ({remote.refused}): its calls go out one by one")
-            batch.failed = True
+            batch.missing = "the batch failed"
             return {}
         results = await api.results(remote)
         ours = {custom_id: line for custom_id, line in results.lines.items() if custom_id in batch.ids}
@@ -319,14 +283,14 @@ class BatchLifecycle:
     # -- handing out -------------------------------------------------------------------------------------------------
 
     def _deliver(self, batch: Batch, lines: dict[str, LineOutcome]) -> None:
-        now = self._loop.time()
+        now = asyncio.get_running_loop().time()
         for custom_id, parked in batch.waiting.items():
             line = lines.get(custom_id)
             if isinstance(line, Reply):
                 reply = parked.model.priced(line, parked.call, batch=True) if line.estimated else line
                 parked.settle(Sent(msgspec.structs.replace(reply, seconds=now - parked.since), batch=batch.tag))
             elif line is None:
-                parked.settle(_why_missing(batch))
+                parked.settle(batch.missing)
             else:
                 parked.settle(line)
         batch.waiting = {}
@@ -336,11 +300,11 @@ class BatchLifecycle:
         await asyncio.sleep(0)  # those who were answered put their rows now
         if await self._journal.all_safe(batch):
             await self._journal.note(batch, "done")
-            self._open.discard(batch)
+            self._open.pop(batch, None)
 
     def _turned_down(self, batch: Batch, error: CallFailed) -> None:
         """Nothing was created: the calls go out one by one, unless they would fail as well."""
-        self._open.discard(batch)
+        self._open.pop(batch, None)
         if error.kind == "not-found":
             self.without.add(batch.endpoint)
         if not error.hopeless:
@@ -354,7 +318,7 @@ class BatchLifecycle:
         if isinstance(error, CallFailed) and error.kind == "not-found" and not batch.in_doubt:
             self._note(f"batch {batch.remote} gives no results ({error}): its calls go out one by one")
             batch.lines = {}
-            self._answer_all(batch, _why_missing(batch))
+            self._answer_all(batch, batch.missing)
             self._later(self._finish(batch))
         else:
             self._answer_all(batch, error)
@@ -365,7 +329,7 @@ class BatchLifecycle:
         batch.waiting = {}
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
+        task = asyncio.get_running_loop().create_task(work)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
@@ -375,16 +339,6 @@ class BatchLifecycle:
             if other.remote == remote and other.in_doubt:
                 other.rejected.add(remote)
                 other.remote = None
-
-    def _now(self) -> float:
-        return self._epoch + self._loop.time()
-
-
-def _why_missing(batch: Batch) -> str:
-    """Why a call that was in a batch has no answer from it."""
-    if batch.cancelled_at is not None:
-        return "the batch was not done by its deadline"
-    return "the batch failed" if batch.failed else "no answer in the batch"
 
 
 def protocol_of(model: Model) -> BatchProtocol:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +16,8 @@ from fanfold.models.batch.protocol import BatchProtocol, RemoteBatch
 
 #: How much older than our note of it a batch in doubt may look: clocks are read with delays, and rounded.
 CLOCKS_DIFFER = 600.0
+#: How long calls that were another run's gather before the ledger is searched for their batches.
+LOOK = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,66 @@ class BatchTerms:
     looks: Sequence[float]
     enqueued: int | None
     leave: Literal["keep", "cancel"]
+
+
+class EarlierBatches:
+    """Batches under way that earlier processes or other runs made: which of them hold a call."""
+
+    def __init__(self, journal: BatchJournal) -> None:
+        self._journal = journal
+        self._places: dict[bytes, list[tuple[Batch, str]]] = {}
+        #: The tags of all batches known, our own among them.
+        self._tags: set[str] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._look()
+
+    def add_own(self, tag: str) -> None:
+        self._tags.add(tag)
+
+    def take(self, key: bytes) -> tuple[Batch, str] | None:
+        """A batch that holds the call, and its custom_id there; each is given once."""
+        places = [place for place in self._places.pop(key, ()) if place[0].state != "abandoned"]
+        if not places:
+            return None
+        self._places[key] = places
+        return places.pop()
+
+    async def look_again(self) -> None:
+        """Find batches that another run, which may have died, has made since; one look for many calls."""
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(asyncio.sleep(LOOK))
+            self._looking.add_done_callback(lambda done: None if done.cancelled() else self._look())
+        await asyncio.shield(self._looking)
+
+    def _look(self) -> None:
+        self._looking = None
+        tags = set()
+        for key, places in self._journal.open_places().items():
+            self._places.setdefault(key, []).extend(place for place in places if place[0].tag not in self._tags)
+            tags |= {batch.tag for batch, _ in places}
+        self._tags |= tags
+
+
+class EnqueuedTokens:
+    """Input tokens that wait in batches, by model; at most `limit` of each, where the provider sets one."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._waiting: Counter[str] = Counter()
+        self._freed = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def hold(self, model: str, tokens: int) -> AsyncIterator[None]:
+        """Wait for room, and take it for as long as the context lasts."""
+        while self._limit is not None and self._waiting[model] and self._waiting[model] + tokens > self._limit:
+            self._freed.clear()
+            await self._freed.wait()
+        self._waiting[model] += tokens
+        try:
+            yield
+        finally:
+            self._waiting[model] -= tokens
+            self._freed.set()
 
 
 class BatchSearch:
