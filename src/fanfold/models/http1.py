@@ -66,7 +66,7 @@ class Exchange:
 
     __slots__ = (
         "_body",
-        "_limits",
+        "_into",
         "_parser",
         "_quiet",
         "bodiless",
@@ -77,7 +77,6 @@ class Exchange:
         "headers",
         "keep",
         "sent",
-        "sink",
         "status",
         "touched",
     )
@@ -94,13 +93,12 @@ class Exchange:
     ) -> None:
         self.head = head
         self.data = data
-        self.sink = sink
         self.bodiless = bodiless
         self.status = 0
         self.headers: dict[str, str] = {}
         self.done = self.keep = self.sent = self.touched = False
         self.failure: BaseException | None = None
-        self._limits = limit, sink_limit
+        self._into = limit, sink, sink_limit
         self._body: _Body | None = None
         self._quiet = 0
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
@@ -167,10 +165,10 @@ class Exchange:
         status = self.status = self._parser.get_status_code()
         if status < 200:
             return
-        limit, sink_limit = self._limits
+        limit, wanted, sink_limit = self._into
         headers, sink = self.headers, None
-        if self.sink is not None and status == 200:
-            limit, sink = sink_limit, self.sink
+        if wanted is not None and status == 200:
+            limit, sink = sink_limit, wanted
         if self.bodiless:
             self._body = _Body(limit, None, "")
             self.done = True
