@@ -390,4 +390,4 @@ def _text(value: bytes | None) -> str | None:
 
 def _number(value: Any) -> float | None:
     """A recorded number; None for what an earlier version, or another program, wrote in its place."""
-    return value if isinstance(value, int | float) else None
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
