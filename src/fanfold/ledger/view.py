@@ -33,7 +33,7 @@ from fanfold.ledger.records import (
     WaveRow,
 )
 from fanfold.ledger.spending import Spending, belonging
-from fanfold.ledger.store import Ledger, text
+from fanfold.ledger.store import UNREADABLE_ROW, Ledger, text
 from fanfold.ledger.verify import odd, verify
 from fanfold.summary import Summary
 from fanfold.types import Case, Outcome, Result
@@ -238,7 +238,7 @@ class RunView:
         ends = (min(columns, default=0), max(columns, default=-1))
         for trial, position, failure, score in self.ledger.read(sql, (self.id, str(list(trials)), *ends)):
             if position in columns:
-                rows[trial][columns.index(position)] = text(failure) if failure is not None else _number(score)
+                rows[trial][columns.index(position)] = _cell(failure, score)
         cells = tuple(tuple(rows[number]) for number in trials)
         return MatrixSlice(tuple(trials), tuple(ids[at] for at in columns), cells)
 
@@ -382,6 +382,12 @@ class RunView:
 def _parents(row: TrialRow) -> list[int]:
     parents = row.origin.get("parents") if isinstance(row.origin, dict) else None
     return [parent for parent in parents if isinstance(parent, int)] if isinstance(parents, list) else []
+
+
+def _cell(failure: bytes | None, score: Any) -> float | str:
+    if failure is not None:
+        return text(failure)
+    return score if isinstance(score, float) and math.isfinite(score) else UNREADABLE_ROW.kind
 
 
 def _text(value: bytes | None) -> str | None:
