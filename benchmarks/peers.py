@@ -178,7 +178,7 @@ def _speed(name: str, answer: dict[str, Any]) -> Line:
 
 def _death(name: str, answer: dict[str, Any]) -> Line:
     counts = {"results delivered": Sampled((answer["got"],)), "executions": Sampled((answer["executions"],))}
-    return Line(name, counts, note=f"the run died: {answer['error']}" if answer["error"] else "the run went on")
+    return Line(name, counts, note=f"the run died: {answer['error']}" if answer["error"] else "the run continued")
 
 
 def in_subprocess(name: str, evaluations: int, iterations: int, rounds: int) -> dict[str, Any]:

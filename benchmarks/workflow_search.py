@@ -83,7 +83,7 @@ def measure(sizes: Sizes) -> Iterator[Table]:
     for name, red in REDS.items():
         yield _compared(sizes, name, red, "policies inherited from the nearest workflow", inherit="nearest")
         if sizes.alone:
-            yield _compared(sizes, name, red, "every training begins anew", inherit="none")
+            yield _compared(sizes, name, red, "every training starts from scratch", inherit="none")
         if sizes.everything:
             seen = run(sizes, red, FIRST_SEED, exhaustive=True)
             yield Table(f"All workflows once, {name}", [Line("the best of them", _columns([seen]))])

@@ -24,7 +24,7 @@ from fanfold.types import C, Case, Dropped, Failed, Outcome, Result, Trial
 #: How many tells lie between two saved states of a strategy that has them.
 SNAPSHOT_EVERY = 50
 
-_RESUMABLE = "What is finished is kept: mend the strategy, then run again under the same name"
+_RESUMABLE = "What is finished is kept: fix the strategy, then run again under the same name"
 
 
 def makes_snapshots(strategy: Strategy[Any], schedule: Schedule) -> TypeGuard[Snapshots]:

@@ -59,7 +59,7 @@ def unpack(data: bytes) -> Arrays:
                 raise ValueError(f"{name!r} does not fit")
             arrays[name] = np.frombuffer(data, kind, math.prod(shape), start + first).reshape(shape)
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"these bytes are no arrays in the safetensors format: {error}") from error
+        raise ConfigError(f"these bytes are not arrays in the safetensors format: {error}") from error
     return arrays
 
 
@@ -72,8 +72,8 @@ def about(data: bytes) -> dict[str, str]:
 def _header(data: bytes) -> tuple[dict[str, Any], int]:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > len(data) - 8:
-        raise ConfigError("these bytes are no arrays in the safetensors format: the header is cut off")
+        raise ConfigError("these bytes are not arrays in the safetensors format: the header is cut off")
     try:
         return msgspec.json.decode(data[8 : 8 + length], type=dict[str, Any]), 8 + length
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"these bytes are no arrays in the safetensors format: {error}") from error
+        raise ConfigError(f"these bytes are not arrays in the safetensors format: {error}") from error

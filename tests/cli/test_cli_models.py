@@ -247,7 +247,7 @@ def test_a_batch_left_behind_is_listed_and_can_be_cancelled(
     with monkeypatch.context() as elsewhere:  # a ledger must not decide where a key is sent
         elsewhere.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
         assert "set OPENAI_BASE_URL" in fanfold("batches", "--cancel", batch["tag"], code=2).stderr
-    assert "is no batch" in fanfold("batches", "--cancel", "nothing", code=3).stderr
+    assert "is not a batch" in fanfold("batches", "--cancel", "nothing", code=3).stderr
 
     assert "fanfold resume it" in fanfold("batches", "--cancel", batch["tag"][:-1]).stdout
     assert served.get(f"/v1/batches/{batch['remote']}")["status"] in ("cancelling", "cancelled")

@@ -77,11 +77,10 @@ def test_help_is_plain() -> None:
     assert places == []
 
 
-def test_docstrings_are_plain() -> None:
+def test_docstrings_and_messages_are_plain() -> None:
     places = []
     for path in sorted(CODE):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                name = f"{path.relative_to(ROOT)}: {getattr(node, 'name', 'module')}"
-                places += [f"{name}: {words}" for words in odd(ast.get_docstring(node) or "")]
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                places += [f"{path.relative_to(ROOT)}:{node.lineno}: {phrase}" for phrase in odd(node.value)]
     assert places == []

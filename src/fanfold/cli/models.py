@@ -263,7 +263,7 @@ def batches(ledger: str, cancel: str | None) -> None:
 def _chosen(found: list[dict[str, Any]], tag: str, ledger: str) -> dict[str, Any]:
     exact = [each for each in found if each["tag"] == tag] or [each for each in found if each["tag"].startswith(tag)]
     if len(exact) != 1:
-        problem = "is not one batch but several" if exact else "is no batch"
+        problem = "is not one batch but several" if exact else "is not a batch"
         tags = [each["tag"] for each in exact or found]
         raise LedgerError(f"{tag!r} {problem} of {ledger}{nearest(tag, tags)}")
     batch = exact[0]

@@ -71,7 +71,7 @@ def reached(ledger: Path, meta: Mapping[str, Any]) -> Iterator[str]:
 def _part(meta: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = meta.get(name, {})
     if not isinstance(found, Mapping):
-        raise ConfigError(f"the {name} of the recorded run are no table: it cannot be resumed from here")
+        raise ConfigError(f"the {name} of the recorded run are not a table: it cannot be resumed from here")
     return found
 
 

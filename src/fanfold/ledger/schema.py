@@ -289,4 +289,4 @@ def explain(error: Exception, path: Path) -> LedgerError:
         return LedgerError(
             f"{path} lacks what its version promises ({text}): another program changed it, or it is damaged"
         )
-    return LedgerError(f"{path}: {text}: what is finished is kept; mend the cause, then resume")
+    return LedgerError(f"{path}: {text}: what is finished is kept; fix the cause, then resume")

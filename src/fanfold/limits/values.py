@@ -37,7 +37,7 @@ class Limits:
                 if not 0 <= value < math.inf:
                     raise ConfigError(f"burst={value!r} is not a number of seconds: give 0 or more")
             elif not 0 < value < math.inf:
-                raise ConfigError(f"{field.name}={value!r} is no limit: give a number above 0, or None if unknown")
+                raise ConfigError(f"{field.name}={value!r} is not a limit: give a number above 0, or None if unknown")
         if self.in_flight is not None and self.in_flight < 1:
             raise ConfigError(f"in_flight={self.in_flight!r} lets nothing through: give 1 or more")
 

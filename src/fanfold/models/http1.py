@@ -109,7 +109,7 @@ class Exchange:
     def feed(self, data: bytes) -> None:
         parser = self._parser
         if parser is None:
-            raise Broken("protocol", "the server went on after the end of its answer")
+            raise Broken("protocol", "the server continued after the end of its answer")
         self.touched = True
         self._quiet += len(data)
         try:

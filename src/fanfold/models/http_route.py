@@ -158,7 +158,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     try:
         return ipaddress.ip_network(text, strict=False)
     except ValueError:
-        raise ConfigError(f"NO_PROXY holds {text!r}, which is no network; write it like 10.0.0.0/8") from None
+        raise ConfigError(f"NO_PROXY holds {text!r}, which is not a network; write it like 10.0.0.0/8") from None
 
 
 @dataclass(slots=True)

@@ -166,7 +166,7 @@ class _Connection(asyncio.Protocol):
             try:
                 answer = await self._floor.simulator.respond(request)
             except Exception as error:
-                # A mistake of the simulator itself: the client should not wait for ever, and the log should say why.
+                # A mistake of the simulator itself: the client should not wait forever, and the log should say why.
                 self._write(reply({"error": {"message": f"the simulator failed: {error!r}"}}, 500), keep=False)
                 raise
             if self._gone:

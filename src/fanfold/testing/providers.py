@@ -107,7 +107,7 @@ class ProviderConformance:
             assert text in seen[0], f"{text!r} was not sent"
 
     def test_a_reply_that_is_cut_off_says_so(self) -> None:
-        reply, _ = self.ask("Go on.", answer="word " * 50, max_tokens=5)
+        reply, _ = self.ask("And then?", answer="word " * 50, max_tokens=5)
         assert reply.finish == "length" and reply.output_tokens == 5
 
     def test_a_refusal_is_no_text(self) -> None:

@@ -85,7 +85,9 @@ class CriticConclusion:
     def _sections(self, search: CriticStrategy, records: Sequence[QueryRecord]) -> list[Section]:
         population, memory, best = search.population, search.memory, search.population.best
         generations = population.generations
-        stopped = "evolution stopped: the best no longer improved" if search.evolution_stopped else "evolution went on"
+        stopped = (
+            "evolution stopped: the best no longer improved" if search.evolution_stopped else "evolution continued"
+        )
         after = [record for record in records if record.number >= self.config.bootstrap_queries]
         agreement = _agreement(after)
         trend = slope([record.feedback for record in records])

@@ -92,7 +92,7 @@ def best_workflow(figures: Mapping[str, Any], threshold: float) -> Section:
 
 
 def side_by_side(scores: Sequence[Mapping[str, Any]]) -> Section:
-    names = ("trained", "greedy: mends the most urgent it sees", "random actions")
+    names = ("trained", "greedy: fixes the most urgent it sees", "random actions")
     columns = ("policy", "return", "low", "high", "compliance", "contested", "as the original counts")
     rows = tuple(
         (name, each["return"], *each["return_interval"], each["compliance"], each["contested"], each["original"])

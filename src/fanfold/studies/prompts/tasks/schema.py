@@ -9,7 +9,7 @@ from fanfold.errors import ConfigError, MissingExtra, nearest
 
 #: Keywords that ask nothing of a value by themselves.
 _NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$comment", "$defs", "then", "else"}
-#: A pattern may take for ever on some text, a format is only checked where further packages are installed.
+#: A pattern may take forever on some text, a format is only checked where further packages are installed.
 _REFUSED = {"pattern", "patternProperties", "format", "$dynamicRef"}
 
 
