@@ -10,7 +10,7 @@ from fanfold import Study
 from fanfold.errors import ConfigError
 from fanfold.space import Float, Space
 from fanfold.strategies import Genetic
-from fanfold.strategies.generations import Convergence, Generations
+from fanfold.strategies.generations import Convergence, Generations, GenerationTimes
 from fanfold.testing import StrategyConformance
 from fanfold.types import Case, Result, Trial
 
@@ -50,6 +50,15 @@ def test_every_candidate_says_in_which_generation_it_was_born_only_where_there_a
     plain = Genetic(SPACE)
     plain.begin(0)
     assert "generation" not in plain.origin(plain.ask(1)[0])
+
+
+def test_a_watcher_is_told_of_every_generation_when_it_is_complete() -> None:
+    seen: list[tuple[int, float]] = []
+    strategy = Genetic(SPACE, population=6, elites=2, until=Generations(Convergence(generations=3), 2))
+    times = GenerationTimes(lambda generation, figures: seen.append((generation, figures["evaluations"])))
+    with Study(strategy, lambda candidate, case: candidate["x"]).run(watch=times).ledger:
+        assert seen == [(1, 6), (2, 4), (3, 4)]
+    assert all(times.figures(generation)["evaluation_time"] >= 0.0 for generation in (1, 2, 3))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fanfold.config import Settings, from_mapping, option
+from fanfold.config import from_mapping, option
 from fanfold.errors import ConfigError
 from fanfold.legacy.pipeline import AsyncEvaluationPipeline, PromptGenome, split_of, task_of
 from fanfold.legacy.settings import AsyncEvolutionConfig
@@ -18,7 +18,7 @@ from fanfold.studies.prompts.words import WordBreeder, WordRates, first_words
 
 
 @dataclass(frozen=True)
-class BenchmarkConfig(Settings):
+class BenchmarkConfig(AsyncEvolutionConfig):
     """What is measured: how many prompts and problems, the settings of the asynchronous side, and the model.
 
     By default a simulated model answers, so that nothing is paid for by accident, after the 0.2 seconds that a
@@ -27,21 +27,14 @@ class BenchmarkConfig(Settings):
 
     population_size: int = option(30, "prompts", least=1)
     num_problems: int = option(50, "problems that each is scored on", least=1)
-    async_batch_size: int = option(20, "problems of a prompt asked at once")
-    max_concurrent_requests: int = option(10, "requests in flight for a prompt")
-    genome_batch_size: int = option(10, "prompts open at once")
-    max_concurrent_genomes: int = option(5, "prompts that have their full number of requests in flight")
-    rate_limit_per_minute: float | None = option(3500.0, "requests a minute at most; none: learnt from the provider")
+    rate_limit_per_minute: float | None = option(3500.0, "requests a minute at most; none: learnt", above=0)
     model: str = option("simulated/solver", "the model that is asked")
-    simulated_latency: float = option(0.2, "seconds that a simulated model takes to answer")
-    seed: int = option(0, "of the prompts and the choice of problems")
+    simulated_latency: float = option(0.2, "seconds that a simulated model takes to answer", least=0)
+    save_checkpoints: bool = option(False, "whether replies are kept in a file")
 
-    @property
-    def settings(self) -> AsyncEvolutionConfig:
-        """The settings of the asynchronous side, which keeps nothing between runs."""
-        own = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        size, problems = own.pop("population_size"), own.pop("num_problems")
-        return AsyncEvolutionConfig(**own, population_size=max(2, size), max_problems=problems, save_checkpoints=False)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_problems", self.num_problems)
+        super().__post_init__()
 
 
 class PerformanceBenchmark:
@@ -50,25 +43,23 @@ class PerformanceBenchmark:
     def __init__(self, config: Mapping[str, Any] | BenchmarkConfig | None = None) -> None:
         if config is not None and not isinstance(config, Mapping | BenchmarkConfig):
             raise ConfigError(f"the benchmark's config must be a dict of settings, not {config!r:.80}")
-        given = config if isinstance(config, BenchmarkConfig) else from_mapping(BenchmarkConfig, config or {})
-        self.config = given
+        own = config if isinstance(config, BenchmarkConfig) else from_mapping(BenchmarkConfig, config or {})
+        self.config = own
         self.results: dict[str, Any] | None = None
-        self._settings = given.settings
-        self._task = task_of(self._settings)
-        self.problems = split_of(self._settings, self._task).train
-        if len(self.problems) < given.num_problems:
+        self._task = task_of(own)
+        self.problems = split_of(own, self._task).train
+        if len(self.problems) < own.num_problems:
             raise ConfigError(
-                f"num_problems is {given.num_problems}, and the task {self._task.name} has {len(self.problems)} "
+                f"num_problems is {own.num_problems}, and the task {self._task.name} has {len(self.problems)} "
                 "besides those held out: ask for fewer"
             )
 
     @classmethod
     def of(cls, config: AsyncEvolutionConfig, **changes: Any) -> PerformanceBenchmark:
         """A benchmark of the settings of an evolution, on the model that it asks."""
-        names = {field.name for field in dataclasses.fields(BenchmarkConfig)}
-        shared = names & {field.name for field in dataclasses.fields(config)} - {"model"}
-        own = {name: getattr(config, name) for name in shared}
-        return cls(BenchmarkConfig(**{**own, "model": config.models[0], **changes}))
+        own = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+        fixed = {"model": config.models[0], "save_checkpoints": False}
+        return cls(BenchmarkConfig(**{**own, **fixed, **changes}))
 
     @property
     def population(self) -> list[PromptGenome]:
@@ -86,9 +77,9 @@ class PerformanceBenchmark:
         `same_accuracies` says whether both sides agree on every prompt, as they do unless a model answers one request
         in two ways.
         """
-        one_by_one = dataclasses.replace(self._settings, enable_async_evaluation=False)
+        one_by_one = dataclasses.replace(self.config, enable_async_evaluation=False)
         sequential, alone = await self._timed(AsyncEvaluationPipeline(one_by_one, self.problems))
-        pipeline = AsyncEvaluationPipeline(self._settings, self.problems)
+        pipeline = AsyncEvaluationPipeline(self.config, self.problems)
         asynchronous, together = await self._timed(pipeline)
         cached, _ = await self._timed(pipeline)
         self.results = {

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import logging
 import secrets
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fanfold.errors import ConfigError, FanfoldError
-from fanfold.events import EvaluationFinished, Event, RunStopped, TrialTold, Watcher
+from fanfold.events import Event, Watcher
 from fanfold.legacy.performance import Performance, StudyRuns
 from fanfold.legacy.pipeline import (
     AnyProblem,
@@ -24,7 +22,7 @@ from fanfold.legacy.pipeline import (
     task_of,
 )
 from fanfold.legacy.settings import AsyncEvolutionConfig, EvolutionConfig
-from fanfold.strategies.generations import GenerationRecord, Generations
+from fanfold.strategies.generations import GenerationRecord, Generations, GenerationTimes
 from fanfold.studies.prompts.breeding import genome_of
 from fanfold.studies.prompts.objectives import accuracy, diversity, words
 from fanfold.study import Study
@@ -32,63 +30,6 @@ from fanfold.sync import run_sync
 from fanfold.types import Result
 
 log = logging.getLogger("fanfold.legacy")
-
-
-@dataclass
-class GenerationTimes:
-    """A watcher that notes when each generation began and ended, and logs what the settings ask for."""
-
-    config: EvolutionConfig
-    watch: Watcher | None = None
-    begun: dict[int, float] = field(default_factory=dict)
-    ended: dict[int, float] = field(default_factory=dict)
-    evaluated: dict[int, int] = field(default_factory=dict)
-    stopped: float = 0.0
-    _starts: dict[int, float] = field(default_factory=dict)
-
-    def __call__(self, event: Event) -> None:
-        now = asyncio.get_running_loop().time()
-        if isinstance(event, EvaluationFinished):
-            self._starts.setdefault(event.trial, now - event.seconds)
-        elif isinstance(event, TrialTold):
-            self._told(event.result, now)
-        elif isinstance(event, RunStopped):
-            self.stopped = now
-            self._log(max(self.ended, default=0))
-        if self.watch is not None:
-            self.watch(event)
-
-    def _told(self, result: Result[Any], now: float) -> None:
-        generation = (result.trial.origin or {}).get("generation", 0)
-        if generation not in self.ended:
-            self._log(generation - 1)
-        # Never before the end of the generation before: the clock of a test may be another than that of evaluations.
-        start = max(self._starts.pop(result.number, now), self.ended.get(generation - 1, float("-inf")))
-        self.begun[generation] = min(start, self.begun.get(generation, start))
-        self.ended[generation] = now
-        self.evaluated[generation] = self.evaluated.get(generation, 0) + len(result.outcomes)
-
-    def figures(self, generation: int) -> dict[str, float]:
-        """Seconds spent on evaluating a generation and on breeding the next one, and evaluations, also per second."""
-        end = self.ended.get(generation, 0.0)
-        seconds = end - self.begun.get(generation, end)
-        bred = self.begun.get(generation + 1, max(end, self.stopped)) - end if generation in self.ended else 0.0
-        evaluations = self.evaluated.get(generation, 0)
-        return {
-            "evaluation_time": seconds,
-            "evolution_time": max(0.0, bred),
-            "evaluations": evaluations,
-            "throughput": evaluations / seconds if seconds > 0 else 0.0,
-        }
-
-    def _log(self, generation: int) -> None:
-        if generation not in self.ended:
-            return
-        if isinstance(self.config, AsyncEvolutionConfig) and self.config.detailed_performance_logging:
-            figures = ", ".join(f"{name} {value:.4g}" for name, value in self.figures(generation).items())
-            log.info("generation %d: %s", generation, figures)
-        if self.config.file is not None and generation % self.config.checkpoint_interval == 0:
-            log.info("generation %d is safe in %s", generation, self.config.file)
 
 
 class EvolutionController:
@@ -123,8 +64,14 @@ class EvolutionController:
         return study_of(self.config, self.task)
 
     async def _run(self, run: str | None, watch: Watcher | None) -> dict[str, Any]:
-        config, times = self.config, GenerationTimes(self.config, watch)
-        done = await StudyRuns(config).run(self.study(), run or f"evolution-{secrets.token_hex(6)}", times)
+        config, times = self.config, GenerationTimes(self._log)
+
+        def watched(event: Event) -> None:
+            times(event)
+            if watch is not None:
+                watch(event)
+
+        done = await StudyRuns(config).run(self.study(), run or f"evolution-{secrets.token_hex(6)}", watched)
         with done.ledger:
             told = list(done.results())
             performance = Performance.of(done)
@@ -147,6 +94,13 @@ class EvolutionController:
             "run": done.id,
             "ledger": config.file,
         }
+
+    def _log(self, generation: int, figures: Mapping[str, float]) -> None:
+        config = self.config
+        if isinstance(config, AsyncEvolutionConfig) and config.detailed_performance_logging:
+            log.info("generation %d: %s", generation, ", ".join(f"{key} {value:.4g}" for key, value in figures.items()))
+        if config.file is not None and generation % config.checkpoint_interval == 0:
+            log.info("generation %d is safe in %s", generation, config.file)
 
     async def _held_out(self, best: PromptGenome) -> dict[str, Any] | None:
         """The accuracy of the best prompt on problems that took no part in the search, scored once."""

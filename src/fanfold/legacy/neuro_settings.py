@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fanfold.config import Settings, option
 from fanfold.errors import ConfigError
+from fanfold.legacy.settings import names
 from fanfold.strategies.generations import Convergence
 from fanfold.studies import neuro
 from fanfold.studies.neuro.genome import Conv, Dense, NetworkGenome, NetworkSpace, key, repair
@@ -83,12 +84,10 @@ class NotebookSettings(Settings):
 
     def study(self, until: Convergence, seed: int) -> neuro.NeuroConfig:
         """The same search in the words of the study."""
-        space = {each.name: getattr(self.space, each.name) for each in dataclasses.fields(NetworkSpace)}
         return neuro.NeuroConfig(
+            **{ours: getattr(self, documented) for ours, documented in _STUDY.items()},
+            **{each.name: getattr(self.space, each.name) for each in dataclasses.fields(NetworkSpace)},
             trials=self.population_size * self.max_generations,
-            population=self.population_size,
-            elites=self.elites,
-            crossover_rate=self.crossover_rate,
             mutation_rate=max(self.base_mutation_rate, 1e-9),
             adaptive="spread",
             mutation_range=(self.mutation_rate_min, self.mutation_rate_max),
@@ -96,20 +95,19 @@ class NotebookSettings(Settings):
             until=until,
             inherit=False,
             target=self.fitness_threshold / 100,
-            epochs=self.num_epochs,
             rungs=1,
-            epoch_patience=self.epoch_patience,
             epoch_gain=self.improvement_threshold / 100,
-            batch_size=self.batch_size,
-            max_batches=self.early_stopping_patience,
             engine="sequential" if self.at_once == 1 else "threads",
-            concurrent=self.at_once,
             results=None,
             seed=seed,
-            **space,
         )
 
 
+#: What settings of the study are called in the document.
+_STUDY = names(
+    "population=population_size elites crossover_rate epochs=num_epochs epoch_patience batch_size "
+    "max_batches=early_stopping_patience concurrent=at_once"
+)
 #: What has a least and a most, in the documented words.
 _BOUNDED = ("conv_layers", "filters", "fc_layers", "fc_nodes")
 #: The settings as the document has them: a dict to change before it is handed over.

@@ -68,8 +68,7 @@ def task_of(config: EvolutionConfig, problems: Sequence[AnyProblem] | None = Non
 
 def study_of(config: EvolutionConfig, task: Task) -> Study[Any]:
     """The study that an evolution of these settings is; it concludes nothing."""
-    there = len({problem.input for problem in task.problems})
-    return dataclasses.replace(prompts.study(config.study(there), task, config.asked), conclude=None)
+    return dataclasses.replace(prompts.study(config.study(task), task, config.asked), conclude=None)
 
 
 def _problem(number: int, given: AnyProblem) -> Problem:
@@ -86,7 +85,7 @@ def _problem(number: int, given: AnyProblem) -> Problem:
 
 def split_of(config: EvolutionConfig, task: Task) -> Split:
     """The problems of the search and those kept away from it."""
-    study = config.study(len({problem.input for problem in task.problems}))
+    study = config.study(task)
     return task.split(study.seed, examples=0, train=study.train, validation=0, held_out=study.held_out)
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from fanfold.errors import ConfigError, nearest
 from fanfold.legacy.secret_game import Agent, BatchJob, BatchTask, GameMode, GameService, Requests, provider
-from fanfold.legacy.secret_waves import JobLog, Listening
+from fanfold.legacy.secret_waves import JobLog, listening
 from fanfold.running import Go, Run
 from fanfold.studies import secrets as game
 from fanfold.studies.secrets.config import SecretsConfig
@@ -91,7 +91,7 @@ class BatchService:
             raise ConfigError(f"batch job {job_id!r} is running already: await that, or look at its progress")
         watcher = JobLog(job, study.seeded_cases)
         heard = dataclasses.replace(
-            study, evaluate=Listening(study.evaluate, watcher.begun), conclude=_Settling(job, study)
+            study, evaluate=listening(study.evaluate, watcher.begun), conclude=_Settling(job, study)
         )
         options = game.run_options(job.config)
         meta = {"target": "secrets", "fields": dataclasses.asdict(job.config), "options": options}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -13,19 +14,36 @@ from fanfold.limits import Limits
 from fanfold.limits.values import PRESETS
 from fanfold.models import Model, model
 from fanfold.models.retry import RetryPolicy
-from fanfold.strategies.breeding import SelectionKind
 from fanfold.strategies.generations import Convergence
 from fanfold.studies import prompts
+from fanfold.studies.prompts.tasks import Task
 from fanfold.studies.prompts.words import Joining, WordRates
 
 #: What a documented preset says besides its limits: async_batch_size, max_concurrent_requests, genome_batch_size.
 BATCHES = {"balanced": (20, 10, 10), "conservative": (10, 5, 5), "aggressive": (30, 15, 15), "adaptive": (20, 32, 10)}
+
+
+def names(table: str) -> dict[str, str]:
+    """A table of names, one=other; a name alone is the same in both."""
+    return {one: other or one for one, _, other in (row.partition("=") for row in table.split())}
+
+
 #: Documented words for what `Genetic` calls otherwise.
-SELECTIONS: dict[str, SelectionKind] = {
-    "roulette_wheel": "roulette",
-    "rank_based": "rank",
-    "stochastic_universal_sampling": "sus",
-}
+SELECTIONS = names("roulette_wheel=roulette rank_based=rank stochastic_universal_sampling=sus")
+#: What settings of the study, of its words and of its end are called in the document.
+STUDY = names(
+    "elites=elite_size tournament=tournament_size pressure=selection_pressure "
+    "adaptive=adaptive_parameters crossover_rate mutation_rate window step max_tokens temperature seed"
+)
+WORDS = names(
+    "crossover=crossover_method semantic=semantic_prob neighbours=n_neighbors insertions=max_insertions "
+    "insertion=insertion_rate deletion=deletion_rate swap=swap_rate duplication=duplication_rate"
+)
+UNTIL = names(
+    "generations=max_generations target=target_fitness diversity=diversity_threshold patience=convergence_patience "
+    "plateau=fitness_plateau_generations plateau_gain=fitness_plateau_threshold "
+    "stagnation=stagnation_threshold stagnation_gain=improvement_threshold"
+)
 #: The documented fitness: objectives of the study, and what each counts.
 FITNESS = {"accuracy": 0.7, "consistency": 0.15, "efficiency": 0.10, "diversity": 0.05, "brevity": 1.0}
 #: What simulated models answer, so that old code can be tried without paying.
@@ -110,11 +128,8 @@ class EvolutionConfig(Settings):
         """How many problems of a prompt are asked before racing looks at it again; as above."""
         return BATCHES["balanced"][0]
 
-    def asked(self, name: str) -> Model:
+    def asked(self, name: str, **options: Any) -> Model:
         """The model of a name, as these settings have it asked."""
-        return self._made(name)
-
-    def _made(self, name: str, **options: Any) -> Model:
         if name.startswith("simulated/"):
             options |= {"answer": SOLVER, "latency": {"median": self.simulated_latency}}
         return model(name, **options)
@@ -127,57 +142,33 @@ class EvolutionConfig(Settings):
     @property
     def until(self) -> Convergence:
         """The documented rules of convergence."""
-        return Convergence(
-            generations=self.max_generations,
-            target=self.target_fitness,
-            diversity=self.diversity_threshold,
-            plateau=self.fitness_plateau_generations,
-            plateau_gain=self.fitness_plateau_threshold,
-            patience=self.convergence_patience,
-            stagnation=self.stagnation_threshold,
-            stagnation_gain=self.improvement_threshold,
-        )
+        return Convergence(**self._taken(UNTIL))
 
-    def study(self, problems: int) -> prompts.PromptsConfig:
-        """The same search in the words of the study, on a task with so many different problems."""
+    def study(self, task: Task) -> prompts.PromptsConfig:
+        """The same search in the words of the study, on a task."""
+        problems = len({problem.input for problem in task.problems})
         held_out = min(self.held_out_problems, problems // 3)
+        seeds = tuple(self.seed_prompts or ())
         return prompts.PromptsConfig(
+            **self._taken(STUDY),
+            population=max(2, self.population_size),
             form="words",
-            words=WordRates(
-                crossover=self.crossover_method,
-                semantic=self.semantic_prob,
-                neighbours=self.n_neighbors,
-                insertion=self.insertion_rate,
-                insertions=self.max_insertions,
-                deletion=self.deletion_rate,
-                swap=self.swap_rate,
-                duplication=self.duplication_rate,
-                random=self.seed_prompts is not None and not self.seed_prompts,
-            ),
+            words=WordRates(**self._taken(WORDS), random=self.seed_prompts is not None and not seeds),
             until=self.until,
             model=self.models,
-            seeds=tuple(self.seed_prompts or ())[: self.population_size],
+            seeds=seeds[: self.population_size],
             trials=self.population_size * self.max_generations,
-            population=self.population_size,
-            elites=self.elite_size,
             selection=SELECTIONS.get(self.selection_method, self.selection_method),  # type: ignore[arg-type]
-            tournament=self.tournament_size,
-            pressure=self.selection_pressure,
-            crossover_rate=self.crossover_rate,
-            mutation_rate=self.mutation_rate,
-            adaptive=self.adaptive_parameters,
-            window=self.window,
-            step=self.step,
             examples=0,
             train=min(self.max_problems, problems - held_out),
             validation=0,
             held_out=held_out,
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
             objectives=tuple(FITNESS),
             weights=tuple(FITNESS.values()),
-            seed=self.seed,
         )
+
+    def _taken(self, names: Mapping[str, str]) -> dict[str, Any]:
+        return {ours: getattr(self, documented) for ours, documented in names.items()}
 
 
 @dataclass(frozen=True)
@@ -257,9 +248,9 @@ class AsyncEvolutionConfig(EvolutionConfig):
         longest = self.async_max_delay
         return RetryPolicy(self.async_retry_attempts + 1, cap=longest, first=self.async_base_delay, longest=longest)
 
-    def asked(self, name: str) -> Model:
+    def asked(self, name: str, **options: Any) -> Model:
         limits = Limits(requests_per_minute=self.rate_limit_per_minute, in_flight=self.slots)
-        return dataclasses.replace(self._made(name, limits=limits, timeout=self.async_timeout), again=self.again)
+        return dataclasses.replace(super().asked(name, limits=limits, timeout=self.async_timeout), again=self.again)
 
 
 def default_model() -> str:

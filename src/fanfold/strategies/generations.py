@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fanfold.config import option
 from fanfold.encoding import encode
+from fanfold.events import EvaluationFinished, Event, RunStopped, TrialTold
 from fanfold.strategies.breeding import Merit, scores
 from fanfold.types import Result
 
@@ -153,3 +155,54 @@ class Generations:
         self._elites, self._told = list(unique.values())[: self._count], []
         kept = {member.number for member in (*self._elites, *([] if self.best is None else [self.best]))}
         self._merits = {number: merit for number, merit in self._merits.items() if number in kept}
+
+
+class GenerationTimes:
+    """A watcher of a search in generations, by the clock of its event loop.
+
+    `complete(generation, figures)` is called when a generation is complete and the next begins: seconds spent on
+    evaluating it (`evaluation_time`) and on breeding the next (`evolution_time`), `evaluations`, and their `throughput`
+    a second.
+    """
+
+    def __init__(self, complete: Callable[[int, Mapping[str, float]], None]) -> None:
+        self._complete = complete
+        #: When each generation began and ended, and how many evaluations it took.
+        self._spans: dict[int, tuple[float, float, int]] = {}
+        self._starts: dict[int, float] = {}
+        self._stopped = 0.0
+
+    def __call__(self, event: Event) -> None:
+        now = asyncio.get_running_loop().time()
+        if isinstance(event, EvaluationFinished):
+            self._starts.setdefault(event.trial, now - event.seconds)
+        elif isinstance(event, TrialTold):
+            self._told(event.result, now)
+        elif isinstance(event, RunStopped):
+            self._stopped = now
+            self._ended(max(self._spans, default=0))
+
+    def _told(self, result: Result[Any], now: float) -> None:
+        generation = (result.trial.origin or {}).get("generation", 0)
+        if generation not in self._spans:
+            self._ended(generation - 1)
+        # Never before the end of the generation before: the clock of a test may be another than that of evaluations.
+        before = self._spans[generation - 1][1] if generation - 1 in self._spans else float("-inf")
+        start = max(self._starts.pop(result.number, now), before)
+        begun, _, evaluations = self._spans.get(generation, (start, now, 0))
+        self._spans[generation] = (min(start, begun), now, evaluations + len(result.outcomes))
+
+    def _ended(self, generation: int) -> None:
+        if generation in self._spans:
+            self._complete(generation, self.figures(generation))
+
+    def figures(self, generation: int) -> dict[str, float]:
+        begun, ended, evaluations = self._spans.get(generation, (0.0, 0.0, 0))
+        following = self._spans[generation + 1][0] if generation + 1 in self._spans else max(ended, self._stopped)
+        seconds = ended - begun
+        return {
+            "evaluation_time": seconds,
+            "evolution_time": max(0.0, following - ended) if evaluations else 0.0,
+            "evaluations": evaluations,
+            "throughput": evaluations / seconds if seconds > 0 else 0.0,
+        }
