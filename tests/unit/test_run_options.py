@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import json
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from fanfold import Study
-from fanfold.cli.options import ShellOptions
+from fanfold.cli import cli
+from fanfold.cli.options import ShellOptions, with_values
 from fanfold.cli.run import resume, run
-from fanfold.config import describe, from_mapping
+from fanfold.config import describe, from_mapping, from_text
 from fanfold.errors import ConfigError
 from fanfold.ledger import Ledger
 from fanfold.run_options import RunOptions
@@ -112,3 +116,31 @@ def test_what_python_says_about_a_run_is_kept_with_it(tmp_path: Path) -> None:
     study().run(ledger=tmp_path / "it.db", run="it", meta={"who": "me"}).ledger.close()
     with Ledger(tmp_path / "it.db", readonly=True) as ledger:
         assert ledger.run("it").meta == {"who": "me"}
+
+
+def test_a_flag_that_needs_no_value_never_takes_the_next_word_for_one() -> None:
+    assert with_values(["--retry-failed", "last"]) == ["--retry-failed=true", "last"]
+    assert with_values(["last", "--retry-failed=timeout"]) == ["last", "--retry-failed=timeout"]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("timeout", ["timeout"]), ("timeout, network", ["timeout", "network"])]
+)
+def test_kinds_of_failure_are_listed_in_one_word(text: str, value: Any) -> None:
+    assert from_text(WRITABLE["retry_failed"].kind, text, "--retry-failed", "the command line") == value
+
+
+def test_a_failed_run_is_filled_by_its_name_and_what_failed_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code = "from pathlib import Path\nfrom fanfold import Study\nfrom fanfold.strategies import Sweep\n"
+    code += "def score(x, case):\n    if x == 2 and not Path('fixed').exists():\n        raise ValueError('no')\n"
+    code += "    return x\nstudy = Study(Sweep([1, 2, 3]), score)\n"
+    (tmp_path / "options_study.py").write_text(code)
+    command = ["run", "options_study.py", "--run", "it", "--executor", "inline", "--json"]
+    assert json.loads(CliRunner().invoke(cli, command).stdout)["failures"] == 1
+    (tmp_path / "fixed").touch()
+    result = CliRunner().invoke(cli, [*command, "--retry-failed"])
+    assert result.exit_code == 0 and json.loads(result.stdout)["failures"] == 0
