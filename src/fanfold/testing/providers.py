@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+import msgspec
 
 from fanfold.calls import Reply, current_broker
 from fanfold.encoding import encode
@@ -13,6 +16,7 @@ from fanfold.errors import CallFailed, ConfigError
 from fanfold.limits import Limits
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.batch.protocol import RemoteBatch
+from fanfold.models.http1 import Response
 from fanfold.models.model import Model
 from fanfold.models.pricing import Price
 from fanfold.models.providers import ERROR_KINDS, Provider
@@ -127,6 +131,17 @@ class ProviderConformance:
             else:
                 raise AssertionError(f"{body!r} was read as a reply")
 
+    def test_a_reply_with_a_wrong_part_breaks_nothing(self) -> None:
+        model, simulator = self.world()
+        good = msgspec.json.decode(self.respond(model, simulator).body)
+        wrong: tuple[Any, ...] = (None, 3, "x", [], [None], {})
+        for name, value in itertools.product(good, wrong):
+            body = msgspec.json.encode({**good, name: value})
+            try:
+                model.read(Response(200, {}, body))
+            except CallFailed as error:
+                assert error.kind == "malformed", f"{body!r} is {error.kind}"
+
     # -- failures ----------------------------------------------------------------------------------------------------
 
     def test_failures_have_the_right_kind(self) -> None:
@@ -160,15 +175,7 @@ class ProviderConformance:
 
     def test_limits_in_headers_are_read(self) -> None:
         model, simulator = self.world(limits=AccountLimits(rpm=600, tpm=60_000))
-        headers: dict[str, str] = {}
-
-        async def main(model: Model) -> None:
-            call = model.call("x", max_tokens=5)
-            sent = {"content-type": "application/json", **model.provider.headers(KEY)}
-            response = await SimulatedTransport(simulator).request("POST", call.endpoint, sent, call.body.encode())
-            headers.update(response.headers)
-
-        self.run(model, main)
+        headers = self.respond(model, simulator).headers
         plain = {"content-type", "date"}
         quota = self.make().quota(headers)
         if quota is None:
@@ -241,6 +248,13 @@ class ProviderConformance:
                 await current_broker().close()
 
         return run_virtual(all())
+
+    def respond(self, model: Model, simulator: Simulator) -> Response:
+        """The response to one plain call."""
+        call = model.call("x", max_tokens=5)
+        headers = {"content-type": "application/json", **model.provider.headers(KEY)}
+        send = SimulatedTransport(simulator).request("POST", call.endpoint, headers, call.body.encode())
+        return self.run(model, lambda model: send)
 
     def ask(
         self, messages: Any, *, answer: Any = None, usage: bool = True, max_tokens: int = 100, system: str | None = None
