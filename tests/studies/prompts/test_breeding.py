@@ -220,7 +220,7 @@ def test_the_written_prompt_of_a_result_is_what_is_bred_from() -> None:
     again = decode(encode(written))
     assert candidate_of(again) == written and candidate_of(decode(encode(MOTHER))) == MOTHER
     assert genome_of(told(again, outcomes={"1": Ok(0.0, {"genome": decode(encode(FATHER))})})) == FATHER
-    with pytest.raises(ConfigError, match="no prompt of this study"):
+    with pytest.raises(ConfigError, match="not a prompt of this study"):
         candidate_of({"instruction": 3})
 
 
