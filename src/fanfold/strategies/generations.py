@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fanfold.config import option
+from fanfold.config import Settings, option
 from fanfold.encoding import encode
 from fanfold.events import EvaluationFinished, Event, RunStopped, TrialTold
 from fanfold.strategies.breeding import Merit, scores
@@ -16,17 +16,17 @@ from fanfold.types import Result
 
 
 @dataclass(frozen=True)
-class Convergence:
+class Convergence(Settings):
     """When a search in generations is over.  A rule that is None does not count; merits are those of the search."""
 
-    generations: int | None = option(None, "generations, at most")
+    generations: int | None = option(None, "generations, at most", least=1)
     target: float | None = option(None, "stop once the best has this merit")
-    diversity: float | None = option(None, "stop when candidates are on average closer together than this")
-    plateau: int | None = option(None, "generations in which best or mean merit must gain ...")
-    plateau_gain: float = option(0.001, "... more than this")
-    patience: int | None = option(None, "generations in which the best merit must rise at all")
-    stagnation: int | None = option(None, "generations in which the best merit must gain ...")
-    stagnation_gain: float = option(0.01, "... more than this")
+    diversity: float | None = option(None, "stop when candidates are on average closer together than this", least=0)
+    plateau: int | None = option(None, "generations in which best or mean merit must gain ...", least=1)
+    plateau_gain: float = option(0.001, "... more than this", least=0)
+    patience: int | None = option(None, "generations in which the best merit must rise at all", least=1)
+    stagnation: int | None = option(None, "generations in which the best merit must gain ...", least=1)
+    stagnation_gain: float = option(0.01, "... more than this", least=0)
 
     def reason(self, records: Sequence[GenerationRecord]) -> str | None:
         """Why the search is over after these generations, or None."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Literal, TypeAlias
 
-from fanfold.config import option
+from fanfold.config import Settings, option
 from fanfold.strategies.breeding import Bred, Pick
 from fanfold.studies.prompts.breeding import genome_of
 from fanfold.studies.prompts.genome import SLOT, Genome, Labels
@@ -28,17 +28,17 @@ Joining = Literal["single_point", "two_point", "uniform", "semantic_blend"]
 
 
 @dataclass(frozen=True)
-class WordRates:
+class WordRates(Settings):
     """How lists of words are changed; the share of words that are replaced is the search's mutation rate."""
 
     crossover: Joining = option("single_point", "how two parents are joined")
-    semantic: float = option(0.9, "share of replaced words that become a synonym, not any word")
-    neighbours: int = option(50, "synonyms of a word that are considered, at most")
-    insertion: float = option(0.05, "probability of each of the insertions")
-    insertions: int = option(3, "words inserted at once, at most")
-    deletion: float = option(0.05, "probability that a word is deleted")
-    swap: float = option(0.05, "probability that a word changes places with the next")
-    duplication: float = option(0.02, "probability that a word is doubled")
+    semantic: float = option(0.9, "share of replaced words that become a synonym, not any word", least=0, most=1)
+    neighbours: int = option(50, "synonyms of a word that are considered, at most", least=1)
+    insertion: float = option(0.05, "probability of each of the insertions", least=0, most=1)
+    insertions: int = option(3, "words inserted at once, at most", least=0)
+    deletion: float = option(0.05, "probability that a word is deleted", least=0, most=1)
+    swap: float = option(0.05, "probability that a word changes places with the next", least=0, most=1)
+    duplication: float = option(0.02, "probability that a word is doubled", least=0, most=1)
     random: bool = option(False, "whether the first prompts are random words, not made of seeds")
 
 
