@@ -160,7 +160,7 @@ def _vector(size: int) -> Callable[[], int]:
 
 
 def _single() -> Callable[[], int]:
-    env = Cage2("b_line", LENGTH)
+    env = Cage2("b_line", length=LENGTH)
     actions = np.random.default_rng(0).integers(0, 145, LENGTH).tolist()
 
     def some_steps() -> int:
