@@ -98,7 +98,7 @@ def test_chances_add_up_to_one_at_the_last_action_that_is_not_forbidden() -> Non
 
 def test_no_episodes_are_an_empty_block() -> None:
     block = rollout(PolicyTable(NETWORK), MIXED, [])
-    assert (block.steps, len(block.keys), len(block.pairs.count), len(block.returns)) == (0, 0, 0, 0)
+    assert (block.steps, len(block.keys), len(block.returns)) == (0, 0, 0)
 
 
 def test_a_block_is_what_its_actions_give_when_played_again() -> None:
@@ -113,7 +113,6 @@ def test_a_block_is_what_its_actions_give_when_played_again() -> None:
     assert block.steps == 20 * 40
     assert np.allclose(block.rewards, tenths / 10)
     assert np.allclose(block.returns, tenths.sum(axis=1) / 10)
-    assert (block.bits() == unpack(block.keys)).all()
 
 
 def test_distinct_observations_are_numbered_as_they_are_met() -> None:
@@ -273,25 +272,6 @@ def test_scores_of_minus_infinity_forbid_actions() -> None:
 
 
 # ---------------------------------------------------------------- for learning
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("network", "folds_well"), [(DECISIVE, True), (NETWORK, False)])
-def test_sums_over_distinct_pairs_are_sums_over_all_steps(network: PolicyNetwork, folds_well: bool) -> None:
-    game = g.Cage2Game(("b_line" if folds_well else "meander",))
-    block = rollout(PolicyTable(network), game, range(200))
-    assert (len(block.keys) * 145 <= 4 * block.steps) == folds_well, "both ways of folding are tried"
-    pairs = block.pairs
-    assert (pairs.observation[pairs.index] == block.observations).all()
-    assert (pairs.action[pairs.index] == block.actions).all()
-    assert pairs.count.sum() == block.steps and (pairs.count > 0).all()
-    codes = pairs.observation * 145 + pairs.action
-    assert (np.diff(codes) > 0).all(), "distinct, in a fixed order"
-    weights = np.random.default_rng(0).normal(size=block.actions.shape)
-    log_probabilities = network.log_probabilities(block.keys).astype(float)
-    direct = (log_probabilities[block.observations, block.actions] * weights).sum()
-    sums = np.bincount(pairs.index.ravel(), weights.ravel(), minlength=len(pairs.count))
-    assert np.isclose((log_probabilities[pairs.observation, pairs.action] * sums).sum(), direct)
 
 
 def test_held_hosts_are_those_red_held_when_blue_chose_without_its_foothold() -> None:

@@ -16,7 +16,7 @@ from fanfold.studies.workflow import compliance as c
 from fanfold.studies.workflow.cage2 import rollout
 from fanfold.studies.workflow.cage2 import rules as g
 from fanfold.studies.workflow.cage2.policy import PolicyNetwork, PolicyTable
-from fanfold.studies.workflow.compliance import Marks, Stopping, alignment, judge, measure, reachable, running
+from fanfold.studies.workflow.compliance import Marks, Stopping, alignment, judge, measure, reachable
 from fanfold.studies.workflow.orders import NAMED, UNITS, Workflow, orders
 
 USER_FIRST = NAMED["user_priority"]
@@ -255,7 +255,6 @@ def marks_of(*steps: str) -> Marks:
 def test_the_reward_of_the_rate_follows_the_running_rate() -> None:
     marks = marks_of("-", "kept", "broken", "-", "kept")
     assert alignment(marks, 60.0)[0].tolist() == pytest.approx([0.0, 60.0, -30.0, 0.0, 10.0])
-    assert running(marks)[0].tolist() == pytest.approx([0.0, 0.0, 1.0, 0.5, 0.5])
 
 
 @given(st.lists(st.sampled_from(["-", "kept", "broken"]), min_size=1, max_size=40))

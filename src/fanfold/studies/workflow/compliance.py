@@ -159,9 +159,9 @@ def alignment(marks: Marks, weight: float, kind: str = "rate", *, idle: float = 
 
     `rate` is the original's: `weight` times the change of the episode's running rate (0 before the first fix), which
     sums to `weight` times the final rate, less `idle * weight` at the end of an episode without a fix.  A step's worth
-    then depends on how often and how well was fixed before, which the observation does not show (`running` gives what
-    it would have to).  `each` has no memory: a fix that breaks the order costs `weight`, one that keeps to it gives
-    nothing, so that nothing is won by fixing more often.
+    then depends on how often and how well was fixed before, which the observation does not show.  `each` has no memory:
+    a fix that breaks the order costs `weight`, one that keeps to it gives nothing, so that nothing is won by fixing
+    more often.
     """
     if not math.isfinite(weight) or not math.isfinite(idle):
         raise ConfigError(f"alignment: weight={weight!r} and idle={idle!r} must be finite numbers")
@@ -174,13 +174,6 @@ def alignment(marks: Marks, weight: float, kind: str = "rate", *, idle: float = 
     if bonus.shape[1]:
         bonus[marks.fixes == 0, -1] -= idle * weight
     return bonus
-
-
-def running(marks: Marks) -> NDArray[np.float64]:
-    """The rate of the fixes made before each step; 0 before the first."""
-    before = np.zeros(marks.counted.shape)
-    before[:, 1:] = _running(marks)[:, :-1]
-    return before
 
 
 def _running(marks: Marks) -> NDArray[np.float64]:

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fanfold.studies.workflow.cage2.engine import advance, start, unpack
+from fanfold.studies.workflow.cage2.engine import advance, start
 from fanfold.studies.workflow.cage2.policy import (
     ANSWERED,
-    CHOICES,
     Floats,
     Keys,
     PolicyNetwork,
@@ -107,16 +106,6 @@ def renumber(rows: Any, numbers: Any, met: Any) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
-    """The distinct (observation, action) pairs of a block, how often each occurred, and which one each step was."""
-
-    observation: NDArray[np.int64]
-    action: NDArray[np.int64]
-    count: NDArray[np.int64]
-    index: NDArray[np.int32]
-
-
-@dataclass(frozen=True, eq=False)
 class EpisodeBlock:
     """Whole episodes played by one version of a policy.
 
@@ -148,26 +137,6 @@ class EpisodeBlock:
         """The sum of the rewards of each episode."""
         sums: NDArray[np.float64] = self.tenths.sum(axis=1, dtype=np.int64) / 10
         return sums
-
-    def bits(self) -> NDArray[np.int8]:
-        """The distinct observations as rows of 52 bits."""
-        return unpack(self.keys)
-
-    @functools.cached_property
-    def pairs(self) -> Pairs:
-        """The steps folded to distinct pairs: sums over them are sums over all steps."""
-        codes = (self.observations.astype(np.int64) * CHOICES + self.actions).ravel()
-        possible = len(self.keys) * CHOICES
-        if possible > 4 * codes.size:  # then counting all that might have been costs more than sorting what was
-            present, index, counts = np.unique(codes, return_inverse=True, return_counts=True)
-        else:
-            counts = np.bincount(codes, minlength=possible)
-            present = np.flatnonzero(counts)
-            numbers = np.empty(possible, np.int64)
-            numbers[present] = np.arange(len(present))
-            counts, index = counts[present], numbers[codes]
-        shape = self.actions.shape
-        return Pairs(present // CHOICES, present % CHOICES, counts, index.astype(np.int32).reshape(shape))
 
 
 _NO_NETWORK = PolicyNetwork.initial(0, hidden=1).layers()
