@@ -56,11 +56,11 @@ class OnlineStep:
 
 @dataclass
 class OnlineOptimiser:
-    """Answers queries with the best prompts of a population, and learns from what is said of the answers.
+    """Answers queries with the best prompts of a population, and learns from feedback on the answers.
 
-    The parts default to the study's learned ones; a population may be a list of prompts.  With `parallel_eval`, the
-    responses to a query are generated, and scored by the critic, on `max_workers` threads (None: at most 4), so the
-    backend and the critic must be thread-safe or say `thread_safe = False`.  Ours are.
+    The parts default to the study's learned ones; a population may be a list of prompts. With `parallel_eval`, the
+    responses to a query are generated and scored on `max_workers` threads (None: at most 4). The backend and the critic
+    must then be thread-safe or say `thread_safe = False`. Ours are thread-safe.
     """
 
     llm: AnyLLM
@@ -108,8 +108,9 @@ class OnlineOptimiser:
     def step(self, query: str, human_feedback: Any = None, *, blind: bool = False) -> OnlineStep:
         """Answer a query and learn from the feedback.
 
-        `human_feedback` is about the response that is shown: a function of (query, response) is asked once that exists;
-        a value (see `FeedbackAggregator`) is taken to be about it, whichever is shown.  `blind` shows any response.
+        `human_feedback` is about the response that is shown. A function of (query, response) is called once the
+        response exists. A value (see `FeedbackAggregator`) applies to whichever response is shown. `blind` shows any
+        response.
         """
         members = self.population.top(self.top_k_prompts)
         temperature = self._temperature(query)
