@@ -59,7 +59,7 @@ MODULES = (
     "schedules/halving",
     "models/batch/executor",
     "models/batch/journal",
-    "models/batch/dialects",
+    "models/batch/waves",
     "models/batch/protocol",
     "models/batch/lifecycle",
     "models/batch/recovery",

@@ -67,8 +67,13 @@ def classes(module: Module) -> Iterator[ast.ClassDef]:
 
 
 def attributes(node: ast.ClassDef) -> set[str]:
-    """The names a class stores: fields of a dataclass, and everything assigned to `self`."""
+    """The names a class stores: fields of a dataclass, and everything assigned to `self`.
+
+    A frozen dataclass is a value or settings, and has no state that anybody could get lost in.
+    """
     names: set[str] = set()
+    if any("frozen=True" in ast.unparse(decorator) for decorator in node.decorator_list):
+        return names
     if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
         names |= {
             part.target.id
