@@ -44,6 +44,14 @@ def test_nothing_imports_legacy() -> None:
     assert list(places(r"^\s*(from|import) fanfold\.legacy", outside=("legacy/",))) == []
 
 
+def test_legacy_searches_stops_retries_and_remembers_nothing_by_itself() -> None:
+    own = (
+        r"class \w+\(.*\b(Strategy|Genetic|Schedule|Rule|Executor|Transport)\b|def (ask|tell|check|sample|child|send)\("
+    )
+    found = [place for place in places(own) if place.startswith("legacy/")]
+    assert found == [], "where a document promises it, the study learns it"
+
+
 #: Where a provider may be named: its own module, prices, its dialect in the simulator; and names in the documents.
 PROVIDERS = ("models/providers/", "simulator/openai", "simulator/anthropic", "legacy/")
 

@@ -550,3 +550,21 @@ def test_a_run_is_found_by_its_name_or_an_unambiguous_beginning(tmp_path: Path) 
             ledger.run("al")
         with pytest.raises(LedgerError, match="did you mean 'beta'"):
             ledger.run("betta")
+
+
+def test_whoever_opens_the_file_of_a_temporary_ledger_need_not_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fanfold.ledger import store
+
+    waits: list[bool] = []
+    connect = store.connect
+
+    def noted(path: Path, **options: Any) -> Any:
+        if not options.get("readonly"):
+            waits.append(options["durable"])
+        return connect(path, **options)
+
+    monkeypatch.setattr(store, "connect", noted)
+    with Ledger() as temporary, Ledger(temporary.path), Ledger(tmp_path / "kept.db"):
+        assert waits == [False, False, True]

@@ -230,7 +230,7 @@ PHASES = ("initialise", "main", "refine", "done")
 
 
 class OnlineTraining:
-    """Runs a flow through its phases.
+    """Trains an optimiser in phases.
 
     `initialise` shows responses blindly, to seed the critic; `main` updates the actor every `update_interval` queries
     and evolves the population every `evolution_interval`, until the best improves less than `min_improvement` over
