@@ -83,7 +83,8 @@ def test_it_is_rehearsed_and_estimated_without_a_key(acme: Environment) -> None:
     assert rehearsed["usage"][0]["model"] == "acme/anvil-1" and rehearsed["cost"] > 0
     waves = json.loads(acme.fanfold("run", *STUDY, "--rehearse", "--executor", "batch:acme", "--json").stdout)
     assert waves["usage"][0]["batched"] > 0
-    estimate = json.loads(acme.fanfold("estimate", *STUDY, "--json").stdout)
+    estimate = json.loads(acme.fanfold("estimate", *STUDY, "--max-tokens", "50", "--json").stdout)
+    assert estimate["high"]["output_tokens"] == 50 * estimate["high"]["calls"]
     assert 0 < estimate["low"]["cost"] <= estimate["expected"]["cost"] <= estimate["high"]["cost"]
 
 
@@ -113,6 +114,7 @@ def test_one_that_cannot_be_imported_disturbs_nobody(acme: Environment) -> None:
     checks = json.loads(acme.fanfold("doctor", "--json").stdout)["checks"]
     row = next(check for check in checks if check["name"] == "provider broken-acme")
     assert not row["ok"] and not row["required"] and "acme-provider" in row["note"]
+    assert "batch:acme" in acme.completions("run", "prompts", "--executor", "batch")
     refused = acme.fanfold("run", "prompts", "--model", "broken-acme/x", code=2).stderr
     assert "cannot be used" in refused and "'acme-provider'" in refused
 

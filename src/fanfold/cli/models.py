@@ -144,20 +144,23 @@ def estimate(ctx: click.Context, /, target_: str, flags: tuple[str, ...], sample
     A few trials are rehearsed with simulated models and extrapolated to all that the study's rules allow. Low: replies
     as short as the shortest in the rehearsal. High: replies as long as max_tokens allows, and every case run.
     """
-    from fanfold.rehearsal import estimate as judged
+    from fanfold.rehearsal import estimate as estimated
 
-    given = _assumptions(assumptions(values))
     study, executor, _ = _unkeyed(ctx, target_, flags, values)
-    found = judged(study, executor, given, sample)
+    forecast = estimated(study, executor, _assumptions(assumptions(values)), sample)
     if machine_readable():
-        print_json({"study": study.name, "stop": repr(study.stop), **dataclasses.asdict(found)})
-    many = f"{found.trials} trials" if not found.endless else f"each {found.trials} trials (it has no end of its own)"
-    say(f"{study.name}, {many} on {found.cases} cases, judged by a rehearsal of {found.sample} trials\n")
+        print_json({"study": study.name, "stop": repr(study.stop), **dataclasses.asdict(forecast)})
+    many = (
+        f"{forecast.trials} trials"
+        if not forecast.endless
+        else f"each {forecast.trials} trials (it has no end of its own)"
+    )
+    say(f"{study.name}, {many} on {forecast.cases} cases, judged by a rehearsal of {forecast.sample} trials\n")
     head = ["", "cost", "time", "calls", "input tokens", "output tokens"]
-    bounds = {"low": found.low, "expected": found.expected, "high": found.high}
+    bounds = {"low": forecast.low, "expected": forecast.expected, "high": forecast.high}
     say(table(head, [_bound_row(name, bound) for name, bound in bounds.items()], right=head[1:]))
-    if found.cost_limit is not None:
-        say(f"\nIt stops before it has paid more than {number(found.cost_limit)}, whatever is done by then.")
+    if forecast.cost_limit is not None:
+        say(f"\nIt stops before it has paid more than {number(forecast.cost_limit)}, whatever is done by then.")
     say(f"\nStopping rules: {study.stop!r}. Those that look at scores or time may end it earlier.\n{_CAVEAT}")
 
 
@@ -195,23 +198,21 @@ def say_calls(facts: CallFacts) -> None:
         say("\nModel calls")
         head = ["model", "calls", "in batches", "input tokens", "output tokens", "cost", "retries", "p50", "p90", "p99"]
         rows = []
-        for each in facts.models:
-            cost = money(each.cost) + (
-                f" and {each.unpriced} unknown" if each.unpriced and each.cost is not None else ""
-            )
-            sums = [str(n) for n in (each.calls, each.batched, each.input_tokens, each.output_tokens)]
-            times = [f"{seconds:.3g}s" for seconds in each.latency.values()] or ["-"] * 3
-            rows.append([each.model, *sums, cost, str(each.retries), *times])
+        for row in facts.models:
+            cost = money(row.cost) + (f" and {row.unpriced} unknown" if row.unpriced and row.cost is not None else "")
+            sums = [str(n) for n in (row.calls, row.batched, row.input_tokens, row.output_tokens)]
+            times = [f"{seconds:.3g}s" for seconds in row.latency.values()] or ["-"] * 3
+            rows.append([row.model, *sums, cost, str(row.retries), *times])
         say(table(head, rows, right=head[1:]))
     counts = facts.counts
     if facts.models or counts.cached:
-        said = f"{counts.cached} answered from the ledger, {counts.shared} by an equal call in flight, "
+        answered = f"{counts.cached} answered from the ledger, {counts.shared} by an equal call in flight, "
         used = "".join(f", {used:.0%} of {model}'s rate used" for model, used in counts.utilisation.items())
-        say(f"{said}{counts.failed} failed, {counts.refused} refused for a rate limit{used}")
+        say(f"{answered}{counts.failed} failed, {counts.refused} refused for a rate limit{used}")
     if facts.batches:
         say("\nProvider batches")
-        found = [[each.model, each.state, str(each.batches), str(each.requests)] for each in facts.batches]
-        say(table(["model", "state", "batches", "requests"], found, right=["batches", "requests"]))
+        rows = [[row.model, row.state, str(row.batches), str(row.requests)] for row in facts.batches]
+        say(table(["model", "state", "batches", "requests"], rows, right=["batches", "requests"]))
 
 
 def money(cost: float | None) -> str:
@@ -241,30 +242,30 @@ def batches(ledger: str, cancel: str | None) -> None:
 
     with Ledger(ledger, readonly=True) as opened:
         verify_batches(opened)
-        found = [asdict(batch) for batch in all_batches(opened)]
+        known = [asdict(batch) for batch in all_batches(opened)]
     if cancel is not None:
-        _cancel(_chosen(found, cancel, ledger))
+        _cancel(_chosen(known, cancel, ledger))
         return
     if machine_readable():
-        print_json(found)
-    if not found:
+        print_json(known)
+    if not known:
         from fanfold.models.providers import batching
 
         executors = " or ".join(f"batch:{name}" for name in batching())
         say(f"{ledger} knows of no provider batches: runs with --executor {executors} make some")
         return
     head = ["tag", "run", "model", "state", "requests", "at the provider", "note"]
-    rows = [
-        [str(each[name] or "-") for name in ("tag", "run", "model", "state", "requests", "remote")] for each in found
-    ]
-    say(table(head, [[*row, first_line(each["note"] or "", 60)] for row, each in zip(rows, found)], right=["requests"]))
+    columns = ("tag", "run", "model", "state", "requests", "remote")
+    rows = [[*(str(batch[name] or "-") for name in columns), first_line(batch["note"] or "", 60)] for batch in known]
+    say(table(head, rows, right=["requests"]))
 
 
-def _chosen(found: list[dict[str, Any]], tag: str, ledger: str) -> dict[str, Any]:
-    exact = [each for each in found if each["tag"] == tag] or [each for each in found if each["tag"].startswith(tag)]
+def _chosen(known: list[dict[str, Any]], tag: str, ledger: str) -> dict[str, Any]:
+    exact = [batch for batch in known if batch["tag"] == tag]
+    exact = exact or [batch for batch in known if batch["tag"].startswith(tag)]
     if len(exact) != 1:
         problem = "is not one batch but several" if exact else "is not a batch"
-        tags = [each["tag"] for each in exact or found]
+        tags = [batch["tag"] for batch in exact or known]
         raise LedgerError(f"{tag!r} {problem} of {ledger}{nearest(tag, tags)}")
     batch = exact[0]
     if batch["state"] != "submitted":

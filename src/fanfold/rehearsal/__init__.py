@@ -49,12 +49,12 @@ class Forecast:
 
     @property
     def calls(self) -> int:
-        return sum(each.calls for each in self.usage)
+        return sum(usage.calls for usage in self.usage)
 
     @property
     def cost(self) -> float | None:
         """The cost of all calls; None where that of some is not known."""
-        costs = [each.cost for each in self.usage]
+        costs = [usage.cost for usage in self.usage]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
 
@@ -166,7 +166,7 @@ def estimate(
     part = dataclasses.replace(study, stop=MaxTrials(sample), conclude=None)
 
     expected = rehearse(part, executor, assumptions)
-    shortest = {each.model: each.shortest for each in expected.usage}
+    shortest = {usage.model: usage.shortest for usage in expected.usage}
     low = rehearse(part, executor, assumptions, length=lambda model, own, most: shortest.get(model, own))
     full = dataclasses.replace(part, schedule=AllCases())
     high = rehearse(full, executor, assumptions, length=lambda model, own, most: most or LONGEST)
@@ -189,7 +189,7 @@ def estimate(
 
 def _scaled(forecast: Forecast, trials: int) -> Bound:
     factor = trials / max(1, forecast.trials)
-    tokens = [sum(getattr(each, name) for each in forecast.usage) for name in ("input_tokens", "output_tokens")]
+    tokens = [sum(getattr(usage, name) for usage in forecast.usage) for name in ("input_tokens", "output_tokens")]
     cost = None if forecast.cost is None else forecast.cost * factor
     calls, read, written = (round(value * factor) for value in (forecast.calls, *tokens))
     return Bound(forecast.seconds * factor, calls, read, written, cost)
@@ -197,7 +197,7 @@ def _scaled(forecast: Forecast, trials: int) -> Bound:
 
 def _ordered(bound: Bound, middle: Bound, pick: Callable[..., Any]) -> Bound:
     """`bound`, not on the wrong side of the middle: a search that sees other replies may take another course."""
-    names = [each.name for each in dataclasses.fields(Bound) if each.name != "cost"]
+    names = [field.name for field in dataclasses.fields(Bound) if field.name != "cost"]
     values = {name: pick(getattr(bound, name), getattr(middle, name)) for name in names}
     cost = None if bound.cost is None or middle.cost is None else pick(bound.cost, middle.cost)
     return Bound(**values, cost=cost)

@@ -104,14 +104,14 @@ class Stage:
     def connect(self, model: Model) -> SimulatedTransport:
         """A line to the simulator that plays this model."""
         if model.fingerprint not in self.cast:
-            given = self._assumptions
+            assumed = self._assumptions
             config = SimulatorConfig(
-                seed=given.seed,
-                limits=given.limits(model),
-                latency=given.latency,
-                turnaround=given.turnaround,
+                seed=assumed.seed,
+                limits=assumed.limits(model),
+                latency=assumed.latency,
+                turnaround=assumed.turnaround,
                 epoch=EPOCH,
-                answer=_Script(model.id, given.reply_tokens, self._length, self._answer),
+                answer=_Script(model, assumed.reply_tokens, self._length, self._answer),
             )
             dialect = model.provider.dialect()
             if dialect is None:
@@ -159,15 +159,16 @@ def _usage(model: Model, simulator: Simulator, seconds: float) -> Usage:
 class _Script:
     """Makes up replies: the same words for the same request, whatever length they are counted as."""
 
-    def __init__(self, model: str, middle: int, length: Length, answer: AnswerFunction | None) -> None:
-        self._model, self._middle, self._length, self._answer = model, middle, length, answer
+    def __init__(self, model: Model, middle: int, length: Length, answer: AnswerFunction | None) -> None:
+        self._model, self._middle, self._length, self._answer = model.id, middle, length, answer
+        self._limit = model.provider.parameters.get("max_tokens", "max_tokens")
 
     def __call__(self, name: str, messages: Any, body: Mapping[str, Any], rng: random.Random) -> Answer:
-        most = body.get("max_completion_tokens") or body.get("max_tokens")
+        most = body.get(self._limit) or body.get("max_tokens")
         drawn = max(1, round(self._middle * math.exp(SPREAD * rng.gauss(0.0, 1.0))))
         own = min(drawn, most or LONGEST)
-        if self._answer is not None and isinstance(said := self._answer(name, messages, body, rng), str):
-            return Answer(said, output_tokens=self._length(self._model, own, most))
+        if self._answer is not None and isinstance(text := self._answer(name, messages, body, rng), str):
+            return Answer(text, output_tokens=self._length(self._model, own, most))
         text = " ".join(rng.choices(_WORDS, k=own))
         if isinstance(body.get("response_format"), Mapping):
             text = f'{{"answer": "{text[: max(0, drawn * CHARACTERS_PER_TOKEN - 14)]}"}}'

@@ -93,19 +93,19 @@ class Author:
     async def _ask(self, prompt: ModelRequest, body: Mapping[str, Any], rng: random.Random) -> Answer:
         function: AnswerFunction | None = self._answer or self._upstream
         assert function is not None
-        said: Any
+        answer: Any
         if self._upstream is not None and not inspect.iscoroutinefunction(function):
             loop = asyncio.get_running_loop()
-            said = await loop.run_in_executor(None, function, prompt.model, prompt.messages, body, rng)
+            answer = await loop.run_in_executor(None, function, prompt.model, prompt.messages, body, rng)
         else:
-            said = function(prompt.model, prompt.messages, body, rng)
-        if inspect.isawaitable(said):
-            said = await said
-        if isinstance(said, str):
-            return Answer(said)
-        if not isinstance(said, Answer):
-            raise TypeError(f"the answer function gave {type(said).__name__}: return a text or an Answer")
-        return said
+            answer = function(prompt.model, prompt.messages, body, rng)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if isinstance(answer, str):
+            return Answer(answer)
+        if not isinstance(answer, Answer):
+            raise TypeError(f"the answer function gave {type(answer).__name__}: return a text or an Answer")
+        return answer
 
 
 def named(name: str) -> AnswerFunction:

@@ -90,7 +90,7 @@ class Charges(Sequence[Charge]):
 
     def __getitem__(self, at: int | slice) -> Charge | list[Charge]:
         if isinstance(at, slice):
-            return [self[each] for each in range(*at.indices(len(self)))]
+            return [self[place] for place in range(*at.indices(len(self)))]
         place = range(len(self))[at]
         return self._read(place, list(self._kinds)[self._kind[place]])
 

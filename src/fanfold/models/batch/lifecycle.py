@@ -275,9 +275,9 @@ class BatchLifecycle:
             "that cannot be read": results.torn,
             "missing": len(batch.ids) - len(ours),
         }
-        said = ", ".join(f"{count} {what}" for what, count in odd.items() if count)
-        if said:
-            self._note(f"batch {remote.id}, lines of its results: {said}")
+        oddities = ", ".join(f"{count} {what}" for what, count in odd.items() if count)
+        if oddities:
+            self._note(f"batch {remote.id}, lines of its results: {oddities}")
         return ours
 
     # -- handing out -------------------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ class BatchLifecycle:
         task.add_done_callback(self._ending.discard)
 
     def _reclaim(self, remote: str) -> None:
-        """A batch is ours for certain: one in doubt that held it for its own looks on."""
+        """A batch is certainly ours: one in doubt that was taken for it continues its search."""
         for other in self._open:
             if other.remote == remote and other.in_doubt:
                 other.rejected.add(remote)

@@ -124,13 +124,13 @@ class BatchSearch:
 
     async def _recent(self, batch: Batch, api: BatchProtocol) -> list[RemoteBatch]:
         known = self._journal.remotes(batch)
-        found = []
+        recent = []
         async for remote in api.newest():
             if 0 < remote.created < batch.created + api.skew - CLOCKS_DIFFER:
                 break
             if remote.id not in known:
-                found.append(remote)
-        return found
+                recent.append(remote)
+        return recent
 
     async def _adopt_alike(self, batch: Batch, recent: list[RemoteBatch], created: float) -> bool:
         """Take the batch that may be this one for it, until its results tell."""
