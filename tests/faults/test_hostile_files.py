@@ -387,6 +387,7 @@ def test_a_reader_that_pauses_is_noticed_before_the_log_fills_the_disk(
             ledger=ledger,
             watch=lambda event: notices.append(event.message) if isinstance(event, Notice) else None,
         )
+        assert [note.text for note in run.view.notes()] == notices, "what the user is told is kept"
         run.ledger.close()
         reader.close()
     found = [notice for notice in notices if "ledger.db-wal has grown to" in notice]
