@@ -145,17 +145,9 @@ class NeuroevolutionClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         jobs = self.n_jobs
         if jobs is not None and (not isinstance(jobs, int) or (jobs < 1 and jobs != -1)):
             raise ConfigError(f"n_jobs must be at least 1, or -1 for as many as the machine has cores, not {jobs!r}")
-        fields = {
-            "trials": self.trials,
-            "population": self.population,
-            "epochs": self.epochs,
-            "rungs": self.rungs,
-            "batch_size": self.batch_size,
-            "engine": self.engine,
-            "concurrent": None if jobs == -1 else jobs,
-            "results": None,
-            "seed": seed,
-        }
+        names = ("trials", "population", "epochs", "rungs", "batch_size", "engine")
+        fields = {name: getattr(self, name) for name in names}
+        fields |= {"concurrent": None if jobs == -1 else jobs, "results": None, "seed": seed}
         settings = {**fields, **({} if images else _VECTORS), **(self.settings or {})}
         return from_mapping(NeuroConfig, settings, "NeuroevolutionClassifier")
 

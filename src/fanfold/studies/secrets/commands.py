@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from fanfold.studies.secrets.config import SecretsConfig
 
 _MODES = ["standard", "retained", "diversity", "targeted"]
+#: Flags that are called otherwise than the fields of the config.
+_FIELDS = {
+    "mode": "game_mode",
+    "interactions": "num_interactions",
+    "messages": "messages_per_interaction",
+    "output_dir": "results",
+}
 #: Games that are rehearsed for the estimate.
 _SAMPLE = 12
 _EXAMPLES = """\b
@@ -75,20 +82,8 @@ def _config(values: dict[str, Any]) -> SecretsConfig:
     models = _listed(values["models"]) or _available(values["batch_service"])
     if len(models) == 1 and styles == ("regular",):
         styles = ("regular", "aggressive")  # with one model there is nothing else to compare
-    return SecretsConfig(
-        models=models,
-        style=styles,
-        pairings="all",
-        game_mode=values["mode"],
-        num_interactions=values["interactions"],
-        messages_per_interaction=values["messages"],
-        batch_service=values["batch_service"],
-        batch_size=values["batch_size"],
-        max_concurrent=values["max_concurrent"],
-        judge=values["judge"],
-        results=values["output_dir"],
-        seed=values["seed"],
-    )
+    fields = {_FIELDS.get(flag, flag): value for flag, value in values.items()}
+    return SecretsConfig(**{**fields, "models": models, "style": styles, "pairings": "all"})
 
 
 def _services(start: str) -> list[str]:
