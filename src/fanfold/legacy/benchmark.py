@@ -111,21 +111,21 @@ class PerformanceBenchmark:
         """Print what was measured."""
         if self.results is None:
             raise ConfigError("there is nothing to print yet: await run_comprehensive_benchmark() first")
-        found = self.results
+        results = self.results
         print(f"{self.config.population_size} prompts on {self.config.num_problems} problems of {self._task.name}")
         answers = f", answers after {self.config.simulated_latency:g} s" if self.config.model[:9] == "simulated" else ""
         print(f"asked: {self.config.model}{answers}")
         print(f"{'':<12}{'seconds':>10}{'per second':>12}{'API calls':>11}{'from cache':>12}{'failures':>10}")
         for name in ("sequential", "async", "cached"):
-            row = found[name]
+            row = results[name]
             print(
                 f"{name:<12}{row['total_time']:>10.2f}{row['throughput']:>12.1f}{row['api_calls']:>11}"
                 f"{row['cache_hit_rate']:>12.0%}{row['failures']:>10}"
             )
-        print(f"asynchronous evaluation is {found['speedup']:.1f} times as fast")
-        if not found["same_accuracies"]:
+        print(f"asynchronous evaluation is {results['speedup']:.1f} times as fast")
+        if not results["same_accuracies"]:
             print("the two sides do not agree on every prompt: the model answered a request in two ways, or not at all")
-        really = sum(found[name]["real_seconds"] for name in ("sequential", "async", "cached"))
-        told = sum(found[name]["total_time"] for name in ("sequential", "async", "cached"))
-        if really < 0.9 * told:
-            print(f"measured on a virtual clock: waiting took no time, and all of it {really:.1f} real seconds")
+        real = sum(results[name]["real_seconds"] for name in ("sequential", "async", "cached"))
+        measured = sum(results[name]["total_time"] for name in ("sequential", "async", "cached"))
+        if real < 0.9 * measured:
+            print(f"measured on a virtual clock: waiting took no time, and all of it {real:.1f} real seconds")

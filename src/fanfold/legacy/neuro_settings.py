@@ -31,7 +31,7 @@ class NotebookSettings(Settings):
     current_mutation_rate: float = option(0.35, "the rate in use; kept up to date by the search")
     crossover_rate: float = option(0.99, "share of networks with two parents", least=0, most=1)
     elite_percentage: float = option(0.2, "share of a generation that is kept, with its fitness", least=0, below=1)
-    dataset: Literal["MNIST", "CIFAR10", "CUSTOM"] = option("MNIST", "what is read where no loaders are given")
+    dataset: Literal["MNIST", "CIFAR10", "CUSTOM"] = option("MNIST", "what is read if there are no loaders")
     num_channels: int = option(1, "of the images; the loaders' own count")
     px_h: int = option(28, "height of the images; the loaders' own count")
     px_w: int = option(28, "width of the images; the loaders' own count")
@@ -133,34 +133,34 @@ def as_dict(genome: NetworkGenome, fitness: float = 0.0) -> dict[str, Any]:
     }
 
 
-def as_genome(given: Mapping[str, Any], space: NetworkSpace) -> NetworkGenome:
+def as_genome(genes: Mapping[str, Any], space: NetworkSpace) -> NetworkGenome:
     """The genome of such a dict, brought into the space; lists may be too short or too long for the counts."""
 
     def at(name: str, place: int, otherwise: Any) -> Any:
-        values: Sequence[Any] = given.get(name) or [otherwise]
+        values: Sequence[Any] = genes.get(name) or [otherwise]
         return values[place % len(values)]
 
     conv = [
         Conv(at("filters", i, None), at("kernel_sizes", i, None), at("activations", i, "relu"))
-        for i in range(_count(given, "num_conv_layers", "filters"))
+        for i in range(_count(genes, "num_conv_layers", "filters"))
     ]
     dense = [
         Dense(at("fc_nodes", i, None), at("fc_activations", i, "relu"))
-        for i in range(_count(given, "num_fc_layers", "fc_nodes"))
+        for i in range(_count(genes, "num_fc_layers", "fc_nodes"))
     ]
-    genome = NetworkGenome(
+    network = NetworkGenome(
         tuple(conv),
         tuple(dense),
-        given.get("normalization", "batch"),
-        given.get("dropout_rate", 0.0),
-        given.get("optimizer", "adam"),
-        given.get("learning_rate", 0.001),
+        genes.get("normalization", "batch"),
+        genes.get("dropout_rate", 0.0),
+        genes.get("optimizer", "adam"),
+        genes.get("learning_rate", 0.001),
     )
-    return repair(genome, space)
+    return repair(network, space)
 
 
-def _count(given: Mapping[str, Any], count: str, values: str) -> int:
-    found = given.get(count, len(given.get(values, ())))
-    if isinstance(found, bool) or not isinstance(found, int):
-        raise ConfigError(f"a genome's {count} must be a whole number, not {found!r}")
-    return found
+def _count(genes: Mapping[str, Any], count: str, values: str) -> int:
+    layers = genes.get(count, len(genes.get(values, ())))
+    if isinstance(layers, bool) or not isinstance(layers, int):
+        raise ConfigError(f"a genome's {count} must be a whole number, not {layers!r}")
+    return layers

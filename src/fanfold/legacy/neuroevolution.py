@@ -110,7 +110,7 @@ class HybridNeuroevolution:
         if self.best_individual is None:
             raise ConfigError("there is nothing to save yet: call evolve() first")
         place = Path(folder) / f"best_architecture_{time.strftime('%Y%m%d_%H%M%S')}.json"
-        found = {
+        record = {
             "config": self.config,
             "best_genome": self.best_individual,
             "test_accuracy": self.test_accuracy,
@@ -119,7 +119,7 @@ class HybridNeuroevolution:
             "execution_time": self.execution_time,
         }
         try:
-            write_files(place.parent, {place.name: f"{json.dumps(found, indent=2)}\n".encode()})
+            write_files(place.parent, {place.name: f"{json.dumps(record, indent=2)}\n".encode()})
         except OSError as error:
             raise ConfigError(f"the results cannot be written to {str(folder)!r}: {error}") from error
         return place
@@ -243,17 +243,17 @@ def _data(settings: NotebookSettings, train: Any, test: Any, validation: float, 
 
 
 def _notes(settings: NotebookSettings, data: Data) -> list[str]:
-    """What was not taken as it was given."""
+    """Settings that could not be used as they are."""
     notes = []
     if settings.at_once != settings.concurrent_models:
         bound = "below 1" if settings.concurrent_models < 1 else f"above max_concurrent_models={settings.at_once}"
         notes.append(f"concurrent_models={settings.concurrent_models} is {bound}: {settings.at_once} at a time")
-    said = (settings.num_channels, settings.px_h, settings.px_w, settings.num_classes)
+    stated = (settings.num_channels, settings.px_h, settings.px_w, settings.num_classes)
     shape = data.shape
-    found = (shape.channels, shape.height, shape.width, shape.classes)
-    if said != found:
+    actual = (shape.channels, shape.height, shape.width, shape.classes)
+    if stated != actual:
         names = ("num_channels", "px_h", "px_w", "num_classes")
-        text = ", ".join(f"{name}={value}" for name, value in zip(names, found))
+        text = ", ".join(f"{name}={value}" for name, value in zip(names, actual))
         notes.append(f"the images count, not the settings: {text}")
     return notes
 

@@ -71,15 +71,15 @@ def study_of(config: EvolutionConfig, task: Task) -> Study[Any]:
     return dataclasses.replace(prompts.study(config.study(task), task, config.asked), conclude=None)
 
 
-def _problem(number: int, given: AnyProblem) -> Problem:
-    if isinstance(given, Problem):
-        return given
-    if isinstance(given, Mapping) and {"question", "answer"} <= given.keys():
-        return Problem(str(given.get("id", number)), str(given["question"]), given["answer"])
-    if isinstance(given, tuple) and len(given) == 2:
-        return Problem(str(number), str(given[0]), given[1])
+def _problem(number: int, problem: AnyProblem) -> Problem:
+    if isinstance(problem, Problem):
+        return problem
+    if isinstance(problem, Mapping) and {"question", "answer"} <= problem.keys():
+        return Problem(str(problem.get("id", number)), str(problem["question"]), problem["answer"])
+    if isinstance(problem, tuple) and len(problem) == 2:
+        return Problem(str(number), str(problem[0]), problem[1])
     raise ConfigError(
-        f"problem {number} is {given!r:.80}: give (question, answer), a mapping with question and answer, or a Problem"
+        f"problem {number} is {problem!r:.80}: give (question, answer), a mapping with both, or a Problem"
     )
 
 

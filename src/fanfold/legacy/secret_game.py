@@ -23,7 +23,7 @@ Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed"]
 
 
 class GameMode(enum.StrEnum):
-    """How points are given."""
+    """How points are scored."""
 
     STANDARD = "standard"
     RETAINED = "retained"
@@ -112,7 +112,7 @@ class GameService:
         known = [each.name for each in dataclasses.fields(SecretsConfig) if each.name not in _DECIDED]
         for name in settings:
             if name in _DECIDED:
-                raise ConfigError(f"GameService: {name} is said where a batch service or a job is made")
+                raise ConfigError(f"GameService: {name} belongs to a batch service or a job")
             if name not in known:
                 raise ConfigError(f"GameService has no setting {name!r}{nearest(name, known)}")
         self.agent_service = agent_service or AgentService()
@@ -157,7 +157,7 @@ class BatchTask:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """How the messages of a job were come by: in provider batches, one by one, or from the ledger, for nothing."""
+    """Where the messages of a job came from: provider batches, single requests, or the ledger, which costs nothing."""
 
     batched: int = 0
     single: int = 0

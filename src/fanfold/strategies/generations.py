@@ -94,15 +94,15 @@ class Generations:
     @classmethod
     def of(cls, results: Iterable[Result[Any]], *settings: Any, **named: Any) -> Generations:
         """The generations of a finished search, told apart by what `Genetic` notes as a candidate's origin."""
-        found, generation = cls(*settings, **named), 1
+        fold, generation = cls(*settings, **named), 1
         for result in results:
             while (result.trial.origin or {}).get("generation", generation) > generation:
-                found.close()
+                fold.close()
                 generation += 1
-            found.tell(result)
-        if found._told:
-            found.close()
-        return found
+            fold.tell(result)
+        if fold._told:
+            fold.close()
+        return fold
 
     @property
     def reason(self) -> str | None:

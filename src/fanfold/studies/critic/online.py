@@ -191,12 +191,12 @@ class PromptPopulation(Population):
         exploration: float = 0.1,
         seed: int = 0,
     ) -> None:
-        given = list(dict.fromkeys(prompts))
-        own = params or EvolutionaryParams()
-        count = len(given) if given and params is None else max(len(given), own.population_size)
+        texts = list(dict.fromkeys(prompts))
+        settings = params or EvolutionaryParams()
+        count = len(texts) if texts and params is None else max(len(texts), settings.population_size)
         rng = random.Random(derive_seed(seed, "population"))
         start = MIDDLING.total(RewardWeights())
-        super().__init__(own, [Member(prompt, start) for prompt in first_prompts(count, given, BANK, rng)])
+        super().__init__(settings, [Member(prompt, start) for prompt in first_prompts(count, texts, BANK, rng)])
         self._exploration, self._seed = exploration, seed
 
     @property

@@ -54,10 +54,10 @@ def _checked(llm: AnyLLM, system_prompts: Sequence[str]) -> Callable[[str, str, 
     ask = responding(llm)
 
     def respond(prompt: str, query: str, max_tokens: int, temperature: float) -> str:
-        said: Any = ask(prompt, query, max_tokens=max_tokens, temperature=temperature)
-        if not isinstance(said, str):
-            raise TypeError(f"{llm!r:.80} answered with {said!r:.60} ({type(said).__name__}): return a text")
-        return said
+        text: Any = ask(prompt, query, max_tokens=max_tokens, temperature=temperature)
+        if not isinstance(text, str):
+            raise TypeError(f"{llm!r:.80} answered with {text!r:.60} ({type(text).__name__}): return a text")
+        return text
 
     return respond
 
