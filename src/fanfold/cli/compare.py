@@ -71,11 +71,11 @@ def _say(comparison: Comparison) -> None:
         say(f"\nDifference from {comparison.names[0]}, best candidates on the same cases")
         columns = ["run", "cases", "n", "difference", "95 % interval", "p"]
         shown = []
-        for each in comparison.differences:
-            interval = each.paired.difference
+        for difference in comparison.differences:
+            interval = difference.paired.difference
             limits = f"{number(interval.low)} to {number(interval.high)}"
-            figures = [str(interval.n), number(interval.estimate), limits, f"{each.paired.p:.3g}"]
-            shown.append([each.run, each.cases, *figures])
+            figures = [str(interval.n), number(interval.estimate), limits, f"{difference.paired.p:.3g}"]
+            shown.append([difference.run, difference.cases, *figures])
         say(table(columns, shown, right=columns[2:]))
     else:
         say("\nThe best candidates share no cases, so there is no paired difference")
@@ -91,13 +91,13 @@ def _short(value: Any) -> str:
 
 def _as_json(comparison: Comparison) -> dict[str, Any]:
     runs = [
-        {"run": name, **{metric.key: metric.value for metric in found}}
-        for name, found in zip(comparison.names, comparison.metrics)
+        {"run": name, **{metric.key: metric.value for metric in figures}}
+        for name, figures in zip(comparison.names, comparison.metrics)
     ]
     differences = [
-        {"run": each.run, "against": each.against, "cases": each.cases, "p": each.paired.p}
-        | dataclasses.asdict(each.paired.difference)
-        for each in comparison.differences
+        {"run": difference.run, "against": difference.against, "cases": difference.cases, "p": difference.paired.p}
+        | dataclasses.asdict(difference.paired.difference)
+        for difference in comparison.differences
     ]
     settings = {name: dict(zip(comparison.names, values)) for name, values in comparison.settings.items()}
     return {"runs": runs, "differences": differences, "settings": settings}

@@ -73,10 +73,10 @@ def _guess(output: str) -> str:
     endings = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
     if output == "-":
         return "jsonl"
-    found = endings.get(Path(output).suffix.lower())
-    if found is None:
+    kind = endings.get(Path(output).suffix.lower())
+    if kind is None:
         raise ConfigError(f"the ending of {output} names no format: say --format jsonl, csv or parquet")
-    return found
+    return kind
 
 
 @contextlib.contextmanager

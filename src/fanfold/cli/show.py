@@ -39,14 +39,14 @@ def runs(ledger: str, upgrade: bool) -> None:
     from fanfold.ledger import Ledger, RunView
 
     with Ledger(ledger, readonly=not upgrade) as opened:
-        found = [(info, RunView(opened, info.id).status) for info in opened.runs()]
+        listed = [(info, RunView(opened, info.id).status) for info in opened.runs()]
     if machine_readable():
-        print_json([_run_as_json(info, status) for info, status in found])
-    if not found:
+        print_json([_run_as_json(info, status) for info, status in listed])
+    if not listed:
         say(f"{ledger} has no runs yet: start one with `fanfold run`")
         return
     head = ["name", "status", "trials", "evaluations", "failures", "best", "cost", "elapsed", "started"]
-    rows = [_run_as_row(info, status) for info, status in found]
+    rows = [_run_as_row(info, status) for info, status in listed]
     say(table(head, rows, right=head[2:8]))
 
 

@@ -29,10 +29,10 @@ def open_private(path: Path) -> int:
         problem = "is a link" if link else f"cannot be opened ({os.strerror(error.errno or 0)})"
         advice = "look where it leads, then remove it" if link else "make it and its folder writable for you"
         raise LedgerError(f"the lock file {path} {problem}: {advice}") from None
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    status = os.fstat(file)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(file)
-        problem = "is also a file of another name" if stat.S_ISREG(found.st_mode) else "is not a regular file"
+        problem = "is also a file of another name" if stat.S_ISREG(status.st_mode) else "is not a regular file"
         raise LedgerError(f"the lock file {path} {problem}: somebody else put it there; look at it, then remove it")
     return file
 

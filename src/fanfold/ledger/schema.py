@@ -153,10 +153,10 @@ def _make_private(path: Path) -> None:
 
 def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _foreign(path: Path) -> bool:
@@ -215,13 +215,13 @@ def _harden(db: sqlite3.Connection) -> None:
         db.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
 
 
-def _compare(found: list[tuple[Any, ...]], version: int, path: Path) -> None:
+def _compare(objects: list[tuple[Any, ...]], version: int, path: Path) -> None:
     """Whether a file has what its version promises, and nothing that acts or answers in its place.
 
     Further plain tables and plain indices are another program's, and none of our business.
     """
     promised = _promised(version)
-    have = {(kind, name): _spaced(sql) for kind, name, _, sql in found}
+    have = {(kind, name): _spaced(sql) for kind, name, _, sql in objects}
     missing = [name for (kind, name), sql in promised.items() if have.get((kind, name)) != sql]
     if missing:
         raise LedgerError(

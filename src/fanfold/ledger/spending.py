@@ -58,10 +58,10 @@ class Spending:
         return cls(
             **dict(zip(names, ledger.one(sums, runs))),
             full_price=dict(ledger.read(reasons, runs)),
-            from_ledger=sum(each.cached for each in counts),
-            shared=sum(each.shared for each in counts),
-            lost=sum(each.lost for each in counts),
-            at_risk=sum(each.at_risk for each in counts),
+            from_ledger=sum(part.cached for part in counts),
+            shared=sum(part.shared for part in counts),
+            lost=sum(part.lost for part in counts),
+            at_risk=sum(part.at_risk for part in counts),
         )
 
     @property
@@ -92,8 +92,8 @@ class Spending:
         reasons = [(why, count) for why, count in self.full_price.items()]
         if rest := full - sum(self.full_price.values()):
             reasons.append(("not for a batch", rest))
-        said = "; ".join(why if count == full else f"{why} ({count:,})" for why, count in reasons)
-        why = f"; {full:,} at full price: {said}" if full else ""
+        listed = "; ".join(why if count == full else f"{why} ({count:,})" for why, count in reasons)
+        why = f"; {full:,} at full price: {listed}" if full else ""
         return [f"{self.batched:,} of {self.calls:,} calls at half price{why}"]
 
 

@@ -126,8 +126,8 @@ class Ledger:
         try:
             if text.count("[") + text.count("{") > MOST_DEEP:
                 _check_depth(text)
-            found = decode(text, self.blob if blobs else None)
-            return found if kind is Any else msgspec.convert(found, kind)
+            value = decode(text, self.blob if blobs else None)
+            return value if kind is Any else msgspec.convert(value, kind)
         except (msgspec.DecodeError, TypeError, AttributeError, UnicodeError, RecursionError) as error:
             raise odd(self.path, what, str(error)) from error
 
@@ -215,9 +215,9 @@ class Ledger:
         """A finished evaluation with this key, in one run or (None) in any; its data `Encoded`."""
         clause, parameters = ("", (key,)) if run is None else (" AND run = ?", (key, run))
         for _, *row in self.read(f"{_OUTCOME} WHERE key = ? AND failure IS NULL AND reused = 0{clause}", parameters):
-            found = self._outcome(*row)
-            if isinstance(found, Ok):
-                return found if found.data is None else replace(found, data=Encoded(row[2].decode()))
+            outcome = self._outcome(*row)
+            if isinstance(outcome, Ok):
+                return outcome if outcome.data is None else replace(outcome, data=Encoded(row[2].decode()))
         return None
 
     def origin(self, text: str | None) -> Any:
@@ -277,8 +277,8 @@ def _cost(value: Any) -> float | None:
         return None
     as_float, as_int = (struct.unpack(code, value)[0] for code in codes)
     # A whole number read as a float is absurdly small.
-    found = float(as_int) if abs(as_float) < 1e-30 else float(as_float)
-    return found if math.isfinite(found) else None
+    cost = float(as_int) if abs(as_float) < 1e-30 else float(as_float)
+    return cost if math.isfinite(cost) else None
 
 
 #: Bytes from which a write-ahead log is too large; it is normally cleared every 4 MiB.

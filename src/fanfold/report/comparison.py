@@ -78,9 +78,9 @@ def _scores(view: RunView, trial: int | None) -> dict[str, float]:
 
 def _differing(views: Sequence[RunView]) -> dict[str, tuple[Any, ...]]:
     settings = [_flat({**view.info.identity, **view.info.meta}) for view in views]
-    names = dict.fromkeys(name for each in settings for name in each if name != "options.run")
-    values = {name: tuple(each.get(name) for each in settings) for name in names}
-    return {name: found for name, found in values.items() if any(value != found[0] for value in found)}
+    names = dict.fromkeys(name for run in settings for name in run if name != "options.run")
+    values = {name: tuple(run.get(name) for run in settings) for name in names}
+    return {name: column for name, column in values.items() if any(value != column[0] for value in column)}
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -27,7 +27,7 @@ def metrics(view: RunView) -> list[Metric]:
     kept = None if beside is None else beside.trial(0).score
     dropped = len(view.numbers(which="dropped"))
     per_second = timings.evaluations / info.elapsed if info.elapsed > 0 else 0.0
-    each = 1000 * timings.busy / timings.evaluations if timings.evaluations else None
+    milliseconds = 1000 * timings.busy / timings.evaluations if timings.evaluations else None
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.created))
     return [
         Metric("best", "best score", info.best, number(info.best)),
@@ -40,7 +40,9 @@ def metrics(view: RunView) -> list[Metric]:
         Metric("cost", "cost", info.cost, money.cost_text if money.calls else number(info.cost)),
         Metric("elapsed", "time", info.elapsed, duration(info.elapsed)),
         Metric("evaluations_per_second", "evaluations a second", per_second, f"{per_second:,.1f}"),
-        Metric("milliseconds", "ms an evaluation", each, "-" if each is None else f"{each:.3g}"),
+        Metric(
+            "milliseconds", "ms an evaluation", milliseconds, "-" if milliseconds is None else f"{milliseconds:.3g}"
+        ),
         Metric("created", "started", info.created, started),
     ]
 

@@ -72,7 +72,7 @@ def page(view: RunView) -> str:
 
 
 def _numbers(view: RunView) -> str:
-    cells = (f"<div><span>{escape(each.label)}</span><b>{escape(each.text)}</b></div>" for each in metrics(view))
+    cells = (f"<div><span>{escape(metric.label)}</span><b>{escape(metric.text)}</b></div>" for metric in metrics(view))
     return f'<div class="numbers">{"".join(cells)}</div>'
 
 

@@ -111,8 +111,8 @@ def bootstrap(
     estimate = defined(statistic(values)) if count else None
     if count < 2:
         return Interval(estimate, -math.inf, math.inf, count, count, level)
-    found = [defined(statistic([values[i] for i in drawn])) for drawn in redraw(count, seed, resamples)]
-    return Interval(estimate, *percentiles(found, count, level), count, count, level)
+    resampled = [defined(statistic([values[i] for i in drawn])) for drawn in redraw(count, seed, resamples)]
+    return Interval(estimate, *percentiles(resampled, count, level), count, count, level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +170,9 @@ def redraw(count: int, seed: int, resamples: int) -> Iterator[list[int]]:
     return (rng.choices(range(count), k=count) for _ in range(resamples))
 
 
-def percentiles(found: Sequence[float | None], count: int, level: float) -> tuple[float, float]:
+def percentiles(values: Sequence[float | None], count: int, level: float) -> tuple[float, float]:
     reach = math.sqrt(count / (count - 1.0)) * t_quantile(0.5 + level / 2.0, count - 1)
-    out = max(0, int(normal_cdf(-reach) * (len(found) + 1)) - 1)
-    lows = sorted(-math.inf if value is None else value for value in found)
-    highs = sorted(math.inf if value is None else value for value in found)
+    out = max(0, int(normal_cdf(-reach) * (len(values) + 1)) - 1)
+    lows = sorted(-math.inf if value is None else value for value in values)
+    highs = sorted(math.inf if value is None else value for value in values)
     return lows[out], highs[-1 - out]

@@ -89,6 +89,6 @@ def power_table(
                     raise ConfigError(f"icc={alike!r}: give a correlation within clusters, from 0 to 1")
                 deff = 1.0 + (m - 1) * alike
                 df = math.inf if m == 1 else 2.0 * (clusters - 1)
-                found = detectable_difference(p, n, deff, power=power, level=level, df=df) if df else None
-                rows.append(PowerRow(n, m, clusters, alike, deff, found))
+                difference = detectable_difference(p, n, deff, power=power, level=level, df=df) if df else None
+                rows.append(PowerRow(n, m, clusters, alike, deff, difference))
     return tuple(rows)

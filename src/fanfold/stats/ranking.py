@@ -62,15 +62,15 @@ def ranking(
         ]
     ranks, drawn_ranks = _places(strengths), [_places(row) for row in drawn]
     n = round(math.fsum(value for group in groups for (a, b), value in group.items() if a != b))
-    found = []
+    ranked = []
     for i, player in enumerate(players):
         low, high, rank_low, rank_high = 0.0, math.inf, 1.0, float(len(players))
         if len(groups) > 1:
             low, high = percentiles([row[i] for row in drawn], len(groups), level)
             rank_low, rank_high = percentiles([float(row[i]) for row in drawn_ranks], len(groups), level)
         strength = Interval(strengths[i], low, high, n, len(groups), level)
-        found.append(Ranked(player, strength, ranks[i], int(rank_low), int(rank_high)))
-    return tuple(sorted(found, key=lambda one: one.rank))
+        ranked.append(Ranked(player, strength, ranks[i], int(rank_low), int(rank_high)))
+    return tuple(sorted(ranked, key=lambda one: one.rank))
 
 
 def _players(groups: Iterable[Mapping[tuple[P, P], float]]) -> list[P]:
