@@ -61,6 +61,7 @@ def test_calls_at_half_price_are_told_from_the_others(
     assert as_json("show", "first")["money"]["full_price"] == {"fewer than 2 in a wave": 1}
 
 
+@pytest.mark.slow
 def test_a_price_nobody_knows_is_shown_as_unknown_everywhere(
     fanfold: Fanfold, as_json: Json, folder: Path, write: Callable[..., None]
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_study_is_run_by_its_name_with_its_fields_as_flags(as_json: Json) -> N
     assert as_json("runs")[0]["meta"]["fields"]["function"] == "ackley"
 
 
+@pytest.mark.slow
 def test_flags_beat_the_file(folder: Path, as_json: Json) -> None:
     text = 'study = "functions"\ntrials = 30\ndimensions = 3\n[run]\nexecutor = "inline"\nrun = "from-file"\n'
     (folder / "search.toml").write_text(text)
@@ -169,6 +170,7 @@ def test_a_run_is_resumed_without_evaluating_anything_twice(as_json: Json) -> No
     assert as_json("resume", "last")["run"] == "whole"
 
 
+@pytest.mark.slow
 def test_a_python_file_is_resumed_with_the_seed_it_was_given(folder: Path, as_json: Json) -> None:
     text = STUDY.replace("Sweep(range(10))", "Random(Space(x=Int(0, 99)))").replace("candidate -", "candidate['x'] -")
     (folder / "mine_f.py").write_text(text.replace("import Case", "import Random, Space, Int"))
@@ -178,6 +180,7 @@ def test_a_python_file_is_resumed_with_the_seed_it_was_given(folder: Path, as_js
     assert resumed["trace"] == as_json("run", *how, "--run", "whole", "--max-trials", "12")["trace"]
 
 
+@pytest.mark.slow
 def test_a_changed_study_is_not_continued(folder: Path, as_json: Json, fanfold: Fanfold) -> None:
     path = folder / "mine_g.py"
     path.write_text(STUDY)
@@ -216,6 +219,7 @@ def test_the_ledger_comes_from_the_flag_then_the_file_then_the_environment(
     assert len(as_json("runs")) == 1
 
 
+@pytest.mark.slow
 def test_quiet_prints_nothing_and_json_prints_only_json(fanfold: Fanfold, as_json: Json) -> None:
     assert fanfold("run", *SMALL, "--quiet").output == ""
     assert as_json("run", *SMALL, "--quiet")["trials"] == 20

@@ -100,6 +100,7 @@ def test_the_basic_usage_finds_a_prompt_of_the_target_fitness(evolved: tuple[dic
     assert simulated.hints(results["best_text"]) > max(simulated.hints(seed) for seed in first_words())
 
 
+@pytest.mark.slow
 def test_results_have_every_documented_key(evolved: tuple[dict[str, Any], Path]) -> None:
     results, file = evolved
     assert results["best_genome"].text == results["best_text"]
@@ -469,6 +470,7 @@ def test_the_documented_fitness_weighs_accuracy_consistency_efficiency_diversity
     assert best.fitness == pytest.approx(0.7 * 0.5 + 0.15 * 1.0 + 0.10 * (1 - 35 / 50) + 0.05 * 0.0 - 0.05)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 60)), max_size=6))
 def test_the_documented_fitness_is_the_studys_with_the_documented_weights(drawn: list[tuple[float, int]]) -> None:

@@ -187,6 +187,7 @@ class Trainings:
         return self._real(job, *others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("models", [1, 2, 4])
 def test_so_many_models_are_trained_at_once(models: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trainings = Trainings(models)
@@ -346,6 +347,7 @@ def test_a_genome_of_the_originals_kind_can_always_be_built(given: dict[str, Any
     assert valid(as_genome(given, NetworkSpace.original()), NetworkSpace.original())
 
 
+@pytest.mark.slow
 def test_a_population_of_ones_own_is_evaluated() -> None:
     search = evolution()
     own = {"num_conv_layers": 1, "num_fc_layers": 1, "filters": [6], "kernel_sizes": [3], "fc_nodes": [20]}

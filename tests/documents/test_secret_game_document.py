@@ -412,6 +412,7 @@ def test_a_job_shows_its_progress_and_keeps_to_its_concurrency(world: World) -> 
     assert all(task.started_at and task.completed_at and task.error is None for task in job.tasks)
 
 
+@pytest.mark.slow
 def test_a_job_has_its_status_before_its_results_are_written(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world()
     service = BatchService(GameService(GPT35Agent()))
@@ -629,6 +630,7 @@ def test_a_second_job_is_another_sample_and_another_service_begins_with_the_same
     assert third.requests.single == 0 and third.requests.remembered == third.analysis["games"]["messages"]
 
 
+@pytest.mark.slow
 def test_the_synchronous_twin_works_inside_a_running_event_loop() -> None:
     async def main() -> BatchJob:
         service = BatchService()

@@ -182,6 +182,7 @@ def test_on_every_executor_a_told_rate_is_kept(place: str, provider: Provider, t
         assert times[late] - times[0] >= (late - 5) / 10 - 0.15
 
 
+@pytest.mark.slow
 def test_in_a_pool_of_processes_of_another_executor_the_run_is_refused_before_a_call(
     provider: Provider, tmp_path: Path
 ) -> None:
@@ -191,6 +192,7 @@ def test_in_a_pool_of_processes_of_another_executor_the_run_is_refused_before_a_
     assert not provider.bill()["charges"]
 
 
+@pytest.mark.slow
 def test_inline_on_any_executor_a_plain_function_that_would_wait_for_itself_is_refused(
     provider: Provider, tmp_path: Path
 ) -> None:
@@ -206,6 +208,7 @@ def test_an_executor_brings_home_what_a_call_failed_with(provider: Provider, tmp
     assert next(iter(result.failures.values())).kind == "bad-request"
 
 
+@pytest.mark.slow
 def test_no_key_travels_to_a_worker_of_an_executor(provider: Provider) -> None:
     assert b"sk-everywhere" not in packed(Plain(gpt(provider)))
 

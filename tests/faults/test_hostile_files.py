@@ -143,6 +143,7 @@ def test_an_existing_ledger_keeps_its_mode(ledger: Path) -> None:
     assert mode(ledger) == 0o664
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -193,6 +194,7 @@ def test_a_link_in_the_place_of_a_report_is_replaced_and_not_followed(folder: Pa
     assert (folder / "precious").read_text() == "precious" and not (folder / "search.html").is_symlink()
 
 
+@pytest.mark.slow
 def test_a_device_is_written_to_and_never_replaced(folder: Path) -> None:
     write_report("fanfold.db", "search", "/dev/null")
     assert Path("/dev/null").is_char_device()
@@ -254,6 +256,7 @@ def test_a_file_of_the_project_is_resumed_without_a_question(project: Path) -> N
     fanfold("resume", "it", "--max-trials", "5", "--quiet")
 
 
+@pytest.mark.slow
 def test_a_file_elsewhere_is_executed_only_with_trust(project: Path) -> None:
     other = project.parent / "elsewhere" / "hostile_b.py"
     other.write_text(STUDY)
@@ -291,6 +294,7 @@ def test_the_digest_of_the_file_is_recorded(project: Path) -> None:
         assert ledger.run("it").meta["digest"] == hashlib.sha256(STUDY.encode()).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "says"),
     [

@@ -380,11 +380,13 @@ def test_the_lock_of_a_killed_runner_does_not_block(start: Start, tmp_path: Path
     assert not list(tmp_path.glob("*.lock"))
 
 
+@pytest.mark.slow
 def test_a_lock_file_left_by_the_dead_does_not_block(ledger: Path, trace: str) -> None:
     ledger.with_name("ledger.db.search.lock").write_text("999999999")
     assert study().run(ledger=ledger, run="search").trace == trace
 
 
+@pytest.mark.slow
 def test_a_locked_run_does_not_block_the_others(ledger: Path, trace: str) -> None:
     lock = RunLock(ledger, "search")
     try:
@@ -400,6 +402,7 @@ def other_evaluator(candidate: Any, case: Case) -> float:
     return score_of(candidate, case).score / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "change"),
     [
@@ -422,6 +425,7 @@ def test_a_changed_study_is_refused_and_the_change_is_named(
     assert study().run(ledger=ledger, run="search").trace == trace
 
 
+@pytest.mark.slow
 def test_a_strategy_that_asks_something_else_is_found_out(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, ask = look(ledger), Genetic.ask
     # The settings are the same, so that only the replay can tell.
@@ -440,6 +444,7 @@ def test_only_a_changed_evaluator_can_be_accepted(ledger: Path, trace: str) -> N
             both.run(ledger=ledger, run="search", accept_changes=True)
 
 
+@pytest.mark.slow
 def test_an_accepted_evaluator_serves_the_rest_of_the_run(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     study(10).run(ledger=path, run="search").ledger.close()

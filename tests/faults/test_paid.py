@@ -333,6 +333,7 @@ def test_calls_of_an_open_batch_of_unknown_price_stop_a_budget_that_cannot_colle
     run_virtual(main())
 
 
+@pytest.mark.slow
 def test_what_a_ledger_of_an_older_version_paid_still_counts(tmp_path: Path) -> None:
     world, ledger = World(), tmp_path / "l.db"
     do(study(world), "async:2", ledger)

@@ -281,6 +281,7 @@ def test_a_run_that_only_fails_stops_with_the_first_traceback(tmp_path: Path) ->
         assert info.evaluations == calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fails", "limit", "stops"),
     [

@@ -192,6 +192,7 @@ BLOCKS: dict[str, Callable[[Sequence[Any]], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evaluator", [Blocks, BlocksLater])
 @pytest.mark.parametrize("executor", ["inline", "async:2", "threads:2"])
 @pytest.mark.parametrize("name", BLOCKS)
@@ -553,6 +554,7 @@ def test_a_ledger_that_was_poisoned_before_resumes(left: tuple[str, Path]) -> No
     assert isinstance(outcomes[1], Failed) and isinstance(outcomes[2], Ok)
 
 
+@pytest.mark.slow
 def test_a_ledger_that_was_poisoned_before_is_shown_reported_and_exported(
     left: tuple[str, Path], tmp_path: Path
 ) -> None:
@@ -575,6 +577,7 @@ def test_a_ledger_that_was_poisoned_before_is_shown_reported_and_exported(
     assert unreadable == (set() if name in READABLE else {2})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("column", "value"), [("score", b"\xff"), ("score", "high"), ("dropped", b"\xff")])
 def test_a_trial_whose_row_is_odd_is_told_again(column: str, value: Any, tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"

@@ -67,6 +67,7 @@ def test_waiting_at_a_rate_limit_fails_nobody(timeout: float) -> None:
     assert run.progress.elapsed > 15
 
 
+@pytest.mark.slow
 def test_waiting_for_a_batch_fails_nobody() -> None:
     executor = BatchExecutor("openai")
     evaluate = Asks(replace(simulated(), provider=model("openai/gpt-6-luna", key="k").provider), calls=2)
@@ -102,6 +103,7 @@ def test_waiting_elsewhere_for_a_call_that_is_made_at_home_fails_nobody(
     assert time.monotonic() - begun > timeout
 
 
+@pytest.mark.slow
 def test_own_time_between_waits_adds_up() -> None:
     """Three seconds of its own are too much for two, however long the waits in between."""
     evaluate = Asks(simulated(latency=1.0, limits=Limits(requests_per_minute=6)), calls=3)
@@ -263,6 +265,7 @@ def test_a_run_out_of_money_is_not_waiting_out_its_grace_period(tmp_path: Path) 
     assert seconds < 10
 
 
+@pytest.mark.slow
 def test_what_is_being_paid_when_the_money_runs_out_is_waited_for(tmp_path: Path) -> None:
     """A call in flight is paid whatever happens, so its evaluation is given the time to end."""
     slow, quick = (simulated(latency=seconds, price=Price(1000.0, 1000.0)) for seconds in (20.0, 0.1))

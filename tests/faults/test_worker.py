@@ -288,6 +288,7 @@ def test_control_c_reaches_the_parent_but_no_worker(tmp_path: Path) -> None:
         assert parent.communicate()[0].strip() == "unharmed"
 
 
+@pytest.mark.slow
 def test_a_worker_ignores_an_interrupt_sent_to_itself() -> None:
     def interrupted() -> str:
         os.kill(os.getpid(), signal.SIGINT)
@@ -296,6 +297,7 @@ def test_a_worker_ignores_an_interrupt_sent_to_itself() -> None:
     assert on(1, lambda executor: executor.run(interrupted)) == "unharmed"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_pickled_is_named_and_the_worker_lives() -> None:
     lock = threading.Lock()
 
@@ -318,6 +320,7 @@ def test_what_cannot_be_pickled_is_named_and_the_worker_lives() -> None:
     on(1, check)
 
 
+@pytest.mark.slow
 def test_lambdas_travel_to_a_worker_and_back() -> None:
     async def check(executor: Processes) -> None:
         three = 3
@@ -485,6 +488,7 @@ def test_numerical_libraries_are_pinned_in_a_worker(monkeypatch: pytest.MonkeyPa
     assert os.environ["OMP_NUM_THREADS"] == "16"
 
 
+@pytest.mark.slow
 def test_workers_serve_a_loop_in_any_thread() -> None:
     answers: list[Any] = []
 

@@ -114,6 +114,7 @@ def ledger_rows(path: Path, sql: str) -> list[Any]:
 # -- waves ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @both_styles
 def test_each_turn_of_all_conversations_that_still_go_on_is_one_wave(style: str) -> None:
     world = World(style)
@@ -183,6 +184,7 @@ def test_a_wave_that_is_not_complete_leaves_when_its_oldest_call_has_waited_long
     assert world.paid == (4, 1)
 
 
+@pytest.mark.slow
 def test_a_wave_leaves_when_the_provider_takes_no_more_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World("openai")
     monkeypatch.setattr(OpenAIBatches, "max_requests", 4)
@@ -220,6 +222,7 @@ def test_a_call_that_nobody_waits_for_any_more_is_not_paid_for() -> None:
     assert len(asked) == len(set(asked)) == 5  # 1, 2, 3, 4 and the other one, but never 0
 
 
+@pytest.mark.slow
 @both_styles
 def test_no_more_tokens_wait_in_batches_than_the_provider_allows(style: str) -> None:
     world = World(style, limits=SimulatedLimits(enqueued_tokens=40))
@@ -230,6 +233,7 @@ def test_no_more_tokens_wait_in_batches_than_the_provider_allows(style: str) -> 
     assert len(world.waves) > 2
 
 
+@pytest.mark.slow
 def test_models_travel_apart_and_those_without_batches_go_out_plainly() -> None:
     world = World("openai")
     other, local = world.another("gpt-6-sol"), world.another("some-model", Compatible())
@@ -318,6 +322,7 @@ def test_what_a_batch_did_before_it_ended_is_used_and_only_the_rest_is_paid_agai
     assert not world.simulator.billing.duplicates()
 
 
+@pytest.mark.slow
 @both_styles
 def test_lines_in_any_order_repeated_unknown_or_missing_reach_the_right_call(style: str) -> None:
     kinds = ("batch_shuffled", "batch_duplicates", "batch_missing", "batch_unknown")
@@ -384,6 +389,7 @@ class Canned:
     async def close(self) -> None: ...
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
     ids=st.lists(st.integers(0, 9), max_size=25),
@@ -505,6 +511,7 @@ def test_results_on_another_host_are_not_fetched() -> None:
     assert world.paid == (3, 0)
 
 
+@pytest.mark.slow
 @both_styles
 @pytest.mark.parametrize(
     "fault",
@@ -533,6 +540,7 @@ def test_mishaps_on_the_way_are_lived_through_without_paying_twice(style: str, f
 # -- a creation in doubt -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @both_styles
 @pytest.mark.parametrize("how", ["lost_drop", "lost_502", "lost_hang", "truncate", "malformed", "cut"])
 def test_a_batch_whose_creation_was_not_confirmed_is_found_and_paid_once(style: str, how: str, tmp_path: Path) -> None:
@@ -611,6 +619,7 @@ def test_two_creations_in_doubt_at_once_both_find_their_own(style: str) -> None:
     assert world.paid == (8, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("skew", [-7200.0, 7200.0])
 @both_styles
 def test_a_provider_whose_clock_is_wrong_by_hours_still_has_our_batch(style: str, skew: float) -> None:
@@ -662,6 +671,7 @@ def interrupted(study: Study[Any], executor: BatchExecutor, path: Path, after: f
     return main()
 
 
+@pytest.mark.slow
 @both_styles
 @pytest.mark.parametrize("after", [0.1, 0.21, 5.0, 700.0, 2000.0])
 def test_a_resumed_run_waits_for_the_batches_under_way(style: str, after: float, tmp_path: Path) -> None:
@@ -734,6 +744,7 @@ def test_leaving_can_cancel_what_is_under_way(style: str, tmp_path: Path) -> Non
     assert "cancelled" in first.left[0]
 
 
+@pytest.mark.slow
 def test_batches_count_against_the_budget(tmp_path: Path) -> None:
     world = World("openai")
     study = talks(Talk(world.model), [1] * 30, stop=MaxCost(0.0008))

@@ -235,6 +235,7 @@ def test_a_request_arrives_as_it_was_given_and_the_answer_comes_back(run: Run) -
     run(main())
 
 
+@pytest.mark.slow
 def test_every_way_to_end_a_body_is_understood(run: Run) -> None:
     answers: dict[str, tuple[bytes, bytes]] = {
         "length": (reply(b"abc"), b"abc"),
@@ -396,6 +397,7 @@ def bomb(blocks: int) -> bytes:
     return b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff" + block * blocks
 
 
+@pytest.mark.slow
 def test_a_gzip_bomb_of_ten_gigabytes_ends_at_the_limit_and_never_unfolds_in_memory(run: Run) -> None:
     packed = bomb(640)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

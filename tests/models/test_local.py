@@ -323,6 +323,7 @@ def test_settings_are_whole_numbers_from_one(settings: dict[str, Any]) -> None:
         LocalModel(**settings)
 
 
+@pytest.mark.slow
 @needs_model
 @pytest.mark.timeout(90)
 def test_the_transport_speaks_the_providers_protocol() -> None:

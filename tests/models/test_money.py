@@ -114,6 +114,7 @@ def test_a_budget_holds_without_usage(tmp_path: Path) -> None:
         assert simulator.billing.bill(RATES["gpt-6-luna"]) <= limit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lost_drop", "cut", "truncate", "lost_hang"])
 def test_a_budget_counts_replies_that_were_lost_on_the_way(kind: str, tmp_path: Path) -> None:
     """The provider has charged them all the same."""

@@ -63,6 +63,7 @@ def test_a_batch_in_progress_has_no_results_and_cannot_be_deleted(start: Start) 
     assert (counts.processing, counts.succeeded) == (6, 0)
 
 
+@pytest.mark.slow
 def test_a_batch_goes_from_creation_to_results_and_deletion(start: Start) -> None:
     running = start(SimulatorConfig(turnaround=FAST))
     client = _client(running)
@@ -101,6 +102,7 @@ def test_a_cancelled_batch_ends_with_what_it_has(start: Start) -> None:
     assert len(kinds) == 10 and kinds.count("canceled") == done.request_counts.canceled > 0
 
 
+@pytest.mark.slow
 def test_errors_become_the_exceptions_of_the_sdk(start: Start) -> None:
     running = start(
         SimulatorConfig(

@@ -65,6 +65,7 @@ def test_realtime_calls_are_answered_counted_and_repeatable(start: Start) -> Non
     assert [model.id for model in client.models.list()] == ["simulated"]
 
 
+@pytest.mark.slow
 def test_a_batch_goes_from_upload_to_results(start: Start) -> None:
     running = start(SimulatorConfig(turnaround=FAST))
     client = _client(running)

@@ -28,6 +28,7 @@ def test_a_day_of_sleep_takes_exactly_a_day_of_virtual_time() -> None:
     assert run_virtual(main()) == 31 * 24 * 3600
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(0.001, 1e6), max_size=20))
 def test_a_sleep_ends_exactly_when_it_should(delays: list[float]) -> None:

@@ -108,6 +108,7 @@ def library(kernel: np.ndarray, seen: list[int], values: np.ndarray, noises: np.
     return model.predict(np.arange(len(kernel), dtype=float)[:, None], return_cov=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_posterior_is_that_of_scikit_learn_on_the_same_kernel_matrix(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -337,6 +338,7 @@ def test_twins_in_the_kernel_can_be_asked_in_turn() -> None:
     assert best is not None and best.arm[0] == 12
 
 
+@pytest.mark.slow
 def test_looking_at_the_beliefs_changes_no_search() -> None:
     truth = planted(5)
 

@@ -82,6 +82,7 @@ class Commits:
         monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, factory=Counting))
 
 
+@pytest.mark.slow
 def test_many_evaluations_share_few_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ledger.db"
 
@@ -137,6 +138,7 @@ def test_a_refused_commit_tells_nobody_and_is_reported(tmp_path: Path) -> None:
     assert len(told) <= 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refused", range(4, 10))
 def test_after_a_refused_commit_the_file_still_fits_together(
     refused: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -264,6 +266,7 @@ def test_what_is_reused_costs_nothing_however_often_it_is_counted(tmp_path: Path
     assert query(path, "SELECT sum(cost) FROM trial") == [(0.5,)]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_stops_at_the_same_cost(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     study = Study(
@@ -289,6 +292,7 @@ def test_runs_share_evaluations_only_when_told_to(tmp_path: Path) -> None:
     assert query(path, "SELECT count(*), sum(cost) FROM evaluation WHERE reused") == [(3, 0.0)]
 
 
+@pytest.mark.slow
 def test_another_evaluator_case_or_candidate_is_no_match(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     study = Study(Sweep([1]), Counted(), cases=[Case("a", data=1, seed=1)])

@@ -56,6 +56,7 @@ def test_a_limit_in_headers_is_as_good_as_told(
     assert got.failed == 0
 
 
+@pytest.mark.slow
 @worlds
 @spreads
 @counted
@@ -130,6 +131,7 @@ def test_calls_are_not_piled_up_on_a_server_that_does_eight_at_a_time() -> None:
     assert 8 <= most <= 200 and refused == 0
 
 
+@pytest.mark.slow
 def test_overload_shrinks_the_window_and_recovery_brings_it_back() -> None:
     async def main() -> list[int]:
         limiter, broken, seen = Limiter(Limits()), False, []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fanfold import ConfigError, map_parallel, run_parallel, score_batch_parallel
 
 
+@pytest.mark.slow
 @given(items=st.lists(st.integers(0, 20), max_size=30), workers=st.one_of(st.none(), st.integers(1, 8)))
 @settings(max_examples=30, deadline=None)
 def test_results_come_in_the_order_of_the_items(items: list[int], workers: int | None) -> None:

@@ -86,6 +86,7 @@ def test_more_conversations_than_there_are_threads_travel_in_one_wave() -> None:
     assert world.waves == [THREADS + 40]
 
 
+@pytest.mark.slow
 @STYLES
 def test_the_user_is_told_of_every_wave_that_leaves_and_comes_back(style: str) -> None:
     world = World(style)

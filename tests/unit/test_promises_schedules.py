@@ -34,6 +34,7 @@ def test_racing_through_the_engine_saves_evaluations() -> None:
     assert run.best is not None and run.best.candidate == 0.9
 
 
+@pytest.mark.slow
 def test_how_soon_a_worse_candidate_is_dropped_depends_on_how_much_worse_it_is() -> None:
     """Pinned, because a bet that is merely too timid keeps every other promise and saves less."""
     candidates = [0.5, 0.05, 0.15, 0.25, 0.35]

@@ -66,6 +66,7 @@ def _rare_losses(rng: random.Random) -> tuple[Scores, Scores]:
     return [0.75] * 60, [0.75 + 1 / 32] * 54 + [0.75] * 3 + [0.75 - 0.5625] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", [_bernoulli, _mirrored, _rare_wins, _rare_losses])
 @pytest.mark.parametrize(("error", "step"), [(0.05, 1), (0.2, 1), (0.2, 8)])
 def test_an_equally_good_candidate_is_dropped_no_more_often_than_the_error_says(
@@ -114,6 +115,7 @@ def test_a_candidate_at_least_as_good_on_every_case_is_never_dropped(
     assert sorted(ran) == sorted(case.id for case in _cases(len(pairs)))
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(pairs=st.lists(st.tuples(score, score), min_size=1, max_size=60), step=st.integers(1, 20))
 def test_a_raced_out_candidate_gets_a_score_within_bounds_and_not_above_the_incumbent(

@@ -95,6 +95,7 @@ def test_timing_never_changes_an_in_order_search(delays: list[float], slots: int
     assert trace(f"async:{slots}", evaluate) == trace("inline", bowl)
 
 
+@pytest.mark.slow
 def test_an_ask_knows_all_but_the_last_window_results() -> None:
     seen: list[tuple[int, int]] = []
 
@@ -214,6 +215,7 @@ def test_an_exception_fails_its_own_evaluation_and_says_where(tmp_path: Any) -> 
         assert "in evaluate" in failures[2].detail, "the traceback is kept"
 
 
+@pytest.mark.slow
 def test_data_that_cannot_be_kept_fails_its_own_evaluation() -> None:
     for where in ("inline", "processes:2"):
         run = sweep(lambda candidate, case: Ok(1.0, data=threading.Lock if candidate == 1 else {"n": candidate})).run(
@@ -362,6 +364,7 @@ class BlockClimber(Climber):
         return [self(*cell) for cell in cells]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["inline", "threads:3", "processes:2"])
 @pytest.mark.parametrize("evaluator", [Climber(), BlockClimber()])
 def test_an_evaluator_that_continues_is_given_what_came_of_the_case_before(evaluator: Any, executor: str) -> None:
@@ -378,6 +381,7 @@ def test_a_case_without_one_before_it_begins_anew_and_so_does_one_asked_at_the_s
     assert [outcome.data["done"] for outcome in result.outcomes.values()] == [["0"], ["1"]]
 
 
+@pytest.mark.slow
 def test_a_continued_evaluation_is_resumed_from_the_ledger(tmp_path: Path) -> None:
     def study(stop: Any) -> Study[int]:
         return sweep(Climber(), range(9), cases=[0.0, 1.0, 2.0], schedule=Halving(3, 9), window=9, stop=stop)
@@ -404,6 +408,7 @@ def test_a_target_ends_the_run_at_the_trial_that_reached_it() -> None:
     assert run.progress.told == 31 and run.best is not None and run.best.candidate == 30
 
 
+@pytest.mark.slow
 def test_time_and_cost_end_a_run() -> None:
     async def evaluate(candidate: Any, case: Case) -> Ok:
         await asyncio.sleep(10)

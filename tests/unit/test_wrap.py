@@ -62,6 +62,7 @@ class TestCmaesOfOneWholeNumberConforms(StrategyConformance):
         return Cmaes(Space(n=Int(0, 3)), population=5)
 
 
+@pytest.mark.slow
 class TestNevergradConforms(StrategyConformance):
     trials = 14
 
@@ -69,6 +70,7 @@ class TestNevergradConforms(StrategyConformance):
         return Nevergrad(MIXED, "DE")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy", [Optuna(NUMBERS), Cmaes(NUMBERS), Nevergrad(NUMBERS, "DE", 200), Nevergrad(MIXED, "NGOpt", 60)]
 )

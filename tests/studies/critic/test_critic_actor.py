@@ -58,6 +58,7 @@ def test_a_group_without_differences_teaches_nothing() -> None:
     assert policy.update([]) == 0.0
 
 
+@pytest.mark.slow
 def test_many_updates_learn_which_signal_matters() -> None:
     policy, rng = ChoicePolicy([0.0, 0.0]), random.Random(1)
     for _ in range(60):
@@ -79,6 +80,7 @@ def test_the_clip_holds_one_decision_back_where_the_bound_on_all_of_them_would_n
     assert 1.1 < policy.probabilities(loud.options)[1] / loud.before[1] < 1.4
 
 
+@pytest.mark.slow
 def test_temperatures_are_learnt_by_kind_of_query() -> None:
     actor, rng = Actor((0.2, 1.0), 2), random.Random(2)
     for _ in range(60):
@@ -116,6 +118,7 @@ def test_a_saved_actor_chooses_the_same() -> None:
     assert twin.warms.probabilities(options).tolist() == actor.warms.probabilities(options).tolist() != [0.5, 0.5]
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.integers(1, 4), st.integers(0, 10**6))
 def test_so_many_different_options_are_picked(weights: list[float], many: int, seed: int) -> None:
     drawn = pick(np.array(weights), many, random.Random(seed))

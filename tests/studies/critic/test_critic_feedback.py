@@ -82,6 +82,7 @@ def test_what_was_said_outweighs_what_was_only_observed() -> None:
         aggregate([])
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=5))
 def test_an_aggregate_lies_among_its_pieces(scores: list[float]) -> None:
     total = aggregate([read("score", score) for score in scores])
@@ -135,6 +136,7 @@ def test_rules_prefer_an_answer_to_an_evasion_and_to_silence() -> None:
     assert good > rules(query, "tomato " * 400)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=100), st.text(max_size=300))
 def test_rules_give_a_score(query: str, response: str) -> None:
     assert 0.0 <= rules(query, response) <= 1.0

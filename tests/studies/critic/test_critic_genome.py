@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,7 @@ def is_sound(prompt: Prompt) -> bool:
     return bool(prompt.text) and all(len(set(each)) == len(each) <= MOST_CLAUSES for each in sections)
 
 
+@pytest.mark.slow
 @given(seeds, st.floats(0, 1))
 def test_every_composed_and_every_mutated_prompt_is_sound(seed: int, rate: float) -> None:
     rng = random.Random(seed)

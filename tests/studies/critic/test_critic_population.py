@@ -30,6 +30,7 @@ def test_real_reward_counts_a_tenth(fitness: float, reward: float) -> None:
     assert people.members[3].evidence == 6.0
 
 
+@pytest.mark.slow
 @given(rewards, rewards, st.floats(-1, 2))
 def test_what_is_only_expected_always_counts_less_than_what_was_said(
     fitness: float, reward: float, confidence: float

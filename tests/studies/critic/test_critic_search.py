@@ -189,6 +189,7 @@ def test_a_random_actor_and_an_absent_critic_are_what_they_say() -> None:
     assert {record.expected for record in simple.memory.records} == {0.5}
 
 
+@pytest.mark.slow
 def test_without_evolution_the_first_prompts_stay() -> None:
     search = begun(total=30, evolve=False, fitness_threshold=-9.0)
     first = {member.prompt for member in search.population.members}

@@ -99,6 +99,7 @@ def test_the_history_has_every_network_and_the_best_of_them(fitted: Any) -> None
     assert all({"genome", "rungs", "by", "parents"} <= set(each) for each in fitted.history_)
 
 
+@pytest.mark.slow
 def test_rows_of_numbers_are_normalised_one_by_one() -> None:
     X, y = load_wine(return_X_y=True)
     assert X.std(axis=0).max() > 1000 * X.std(axis=0).min()

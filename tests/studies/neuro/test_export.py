@@ -157,6 +157,7 @@ def test_the_card_says_what_the_network_is(tmp_path: Path) -> None:
     assert "fanfold" not in text.lower()
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(), min_size=10, max_size=10))
 @settings(max_examples=30, deadline=None)
 def test_a_class_may_have_any_name(names: list[str]) -> None:

@@ -33,6 +33,7 @@ def run(device: Device, jobs: Sequence[int], memory: DeviceMemory, most: int = 1
     return in_groups(jobs, lambda job: job, memory, device.train, lambda error: isinstance(error, Full), lambda: most)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(30, 200), st.integers(1, 400))
 def test_whatever_fits_alone_is_trained_in_order_however_wrong_the_prediction(
     jobs: list[int], room: int, believed: int

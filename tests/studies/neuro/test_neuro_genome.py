@@ -99,6 +99,7 @@ def test_none_of_a_hundred_thousand_random_genomes_is_invalid() -> None:
     assert wrong == 0
 
 
+@pytest.mark.slow
 @given(spaces, seeds, shapes)
 def test_a_random_genome_of_any_space_can_be_built_for_any_shape(space: NetworkSpace, seed: int, shape: Shape) -> None:
     genome = random_genome(space, Random(seed))
@@ -160,6 +161,7 @@ def test_a_norm_takes_the_place_of_the_bias() -> None:
     assert parameters(SMALL, MNIST) - parameters(replace(SMALL, norm="none"), MNIST) == 16 + 32
 
 
+@pytest.mark.slow
 def test_memory_is_what_training_keeps() -> None:
     torch = pytest.importorskip("torch")
     from fanfold.studies.neuro import network
@@ -210,6 +212,7 @@ def test_genomes_that_differ_have_other_keys(one: int, other: int) -> None:
     assert (key(mine) == key(theirs)) == (mine == theirs)
 
 
+@pytest.mark.slow
 @given(spaces, seeds)
 def test_a_genome_comes_back_from_a_ledger(space: NetworkSpace, seed: int) -> None:
     genome = random_genome(space, Random(seed))
@@ -227,6 +230,7 @@ def test_what_is_no_network_is_said_to_be_none(value: Any) -> None:
             read(value)
 
 
+@pytest.mark.slow
 def test_a_description_is_one_line_that_tells_genomes_apart() -> None:
     assert describe(GENOME) == ("conv 16x3 relu, conv 32x5 tanh, batch norm, dense 128 selu, dropout 0.25, adam 0.001")
     assert describe(replace(GENOME, conv=(), dense=(), learning_rate=3e-5)) == "adam 3e-05"

@@ -375,6 +375,7 @@ def search(trials: int = 80) -> Study[Any]:
     return Study(strategy, score, [Case("rung")], seed=3, stop=MaxTrials(trials))
 
 
+@pytest.mark.slow
 def test_a_search_improves_and_its_lineage_can_be_followed() -> None:
     run = search().run()
     results = {result.number: result for result in run.results()}

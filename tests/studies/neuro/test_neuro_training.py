@@ -342,6 +342,7 @@ def test_whoever_has_run_out_of_patience_gains_nothing_in_the_last_epochs(
         assert out == (max(values[-patience:]) <= max(values[:-patience]))
 
 
+@pytest.mark.slow
 def test_a_training_that_stops_stays_stopped_and_in_rungs_stops_where_it_would() -> None:
     training = TrainingSettings(batch=16, patience=1, gain=0.3)
     straight = train(TrainingJob(SMALL, 2, 30), IMAGES, training)

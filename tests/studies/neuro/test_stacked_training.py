@@ -125,6 +125,7 @@ def test_inherited_weights_are_started_from(resident: Resident) -> None:
     same([train(child, resident, TRAINING)], train_graphs([child, mixed(2)[1]], resident, TRAINING)[:1])
 
 
+@pytest.mark.slow
 def test_few_that_are_left_are_put_together_anew(resident: Resident, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = []
     plain = stacked_training.Group.__init__

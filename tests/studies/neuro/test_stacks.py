@@ -79,6 +79,7 @@ def stacked(genome: NetworkGenome, count: int = 3, epochs: int = 2) -> list[Trai
 KINDS = list(itertools.product(OPTIMISERS, NORMS, (0.0, 0.3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("optimiser", "norm", "dropout"), KINDS)
 def test_stacked_networks_become_what_they_become_alone(
     resident: Resident, optimiser: str, norm: str, dropout: float

@@ -379,6 +379,7 @@ for fd in range(3, 64):
     assert grade(CodeTests(), forged, [["double(4)", 8], ["double(5)", 10]]).score == 0
 
 
+@pytest.mark.slow
 def test_code_must_give_json_values_and_true_is_not_one() -> None:
     assert grade(CodeTests(), "f = lambda: {1}", [["f()", [1]]]).score == 0
     assert grade(CodeTests(), "f = lambda: (1, 2)", [["f()", [1, 2]]]).score == 1

@@ -182,6 +182,7 @@ def test_too_many_problems_wanted_is_said_with_the_numbers() -> None:
         study(small(train=10_000))
 
 
+@pytest.mark.slow
 def test_seeds_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "seeds.txt"
     path.write_text("Name the city.\n---\nWhich city?\nOne word.\n---\n")

@@ -34,6 +34,7 @@ def ids(problems: tuple[Problem, ...]) -> list[str]:
 # -- splits -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 2**32),
     st.integers(1, 60),

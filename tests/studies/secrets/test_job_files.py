@@ -48,6 +48,7 @@ def test_a_run_leaves_a_folder_with_raw_results_transcripts_leaks_and_analysis(t
     assert run.summary.figures["job"] == {"folder": str(place), "status": "completed"}
 
 
+@pytest.mark.slow
 def test_every_leak_is_listed_with_its_rule_and_words_that_were_said(tmp_path: Path) -> None:
     run, place = done(tmp_path)
     found = [json.loads(line) for line in (place / "leaks.jsonl").read_text().splitlines()]
@@ -64,6 +65,7 @@ def test_every_leak_is_listed_with_its_rule_and_words_that_were_said(tmp_path: P
             assert leak["secret"].lower() in message["text"].lower()
 
 
+@pytest.mark.slow
 def test_transcripts_can_be_read_by_people(tmp_path: Path) -> None:
     run, place = done(tmp_path)
     text = (place / "transcripts.txt").read_text()
@@ -88,6 +90,7 @@ def test_a_tie_is_called_a_tie_and_a_winner_by_name() -> None:
         assert says in readable(GameRecord("0/1", "completed", agents, "Ada", "standard", result, None, 0.0, 0.0, 0.0))
 
 
+@pytest.mark.slow
 def test_failed_games_are_in_the_raw_results_as_failed_and_without_any_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +112,7 @@ def test_failed_games_are_in_the_raw_results_as_failed_and_without_any_words(
     assert sum(isinstance(each, Failed) for result in run.results() for each in result.outcomes.values()) == 1
 
 
+@pytest.mark.slow
 def test_files_are_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, place = done(tmp_path)
     before = {name: (place / name).read_bytes() for name in FILES}

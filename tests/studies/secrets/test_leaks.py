@@ -317,6 +317,7 @@ def test_a_secret_presented_in_any_of_these_ways_is_always_found(secret: str) ->
         assert said(secret, text), text
 
 
+@pytest.mark.slow
 @given(WORDS)
 def test_a_denial_or_a_question_never_leaks(secret: str) -> None:
     for text in (
@@ -330,6 +331,7 @@ def test_a_denial_or_a_question_never_leaks(secret: str) -> None:
         assert said(secret, f"B: Is it {secret}?", text) == (), text
 
 
+@pytest.mark.slow
 @given(WORDS, st.sampled_from(["matic", "xq", "9"]))
 def test_a_longer_word_is_another_word(secret: str, more: str) -> None:
     assert said(secret, f"My secret is {secret}{more}.") == ()
@@ -339,6 +341,7 @@ def test_a_longer_word_is_another_word(secret: str, more: str) -> None:
 ANY = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=80)
 
 
+@pytest.mark.slow
 @given(ANY.filter(lambda text: any(char.isalnum() for char in text)), st.lists(st.tuples(st.sampled_from("AB"), ANY)))
 def test_any_text_is_judged_without_failing_and_always_in_the_same_way(
     secret: str, talk: list[tuple[str, str]]

@@ -37,6 +37,7 @@ def met(found: Records, trial: int, number: int, gave_first: int, gave_second: i
 games_strategy = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=30)
 
 
+@pytest.mark.slow
 @given(games_strategy)
 def test_the_documented_figures_are_counted_right(games: list[tuple[int, int]]) -> None:
     found = records([("x", "y")], len(games))

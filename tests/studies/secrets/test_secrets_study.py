@@ -298,6 +298,7 @@ def test_a_failed_call_is_a_failed_game_and_never_a_message() -> None:
     assert not any("malformed" in text or "Error" in text for text in said)
 
 
+@pytest.mark.slow
 def test_failed_games_do_not_count_as_points_and_a_run_of_nothing_else_has_no_result() -> None:
     run = World(config(), Fault("malformed", times=15, on=("generate",))).run("async:1")
     scores = [outcome.score for outcome in outcomes(run) if isinstance(outcome, Ok)]
@@ -310,6 +311,7 @@ def words(data: Any) -> list[Any]:
     return [message for talk in json.loads(data["transcript"].read()) for message in talk["messages"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "kind"), [("refusal", "refusal"), ("content_filter", "filter"), ("length", "length")]
 )
@@ -327,6 +329,7 @@ def test_games_with_replies_that_went_wrong_are_counted_apart(fault: str, kind: 
         assert revealed["highest"] == pytest.approx((revealed["count"] + 1) / 12)
 
 
+@pytest.mark.slow
 def test_games_with_a_message_cut_off_can_be_counted_like_any_other() -> None:
     run = World(config(cut_off="count"), Fault("length", times=3), Fault("refusal", times=1)).run("async:3")
     assert run.summary is not None

@@ -44,6 +44,7 @@ def test_both_tables_are_measured_printed_and_saved(
     assert all(0 < share < 1 for share in shares)
 
 
+@pytest.mark.slow
 def test_a_missed_target_fails_only_a_strict_run(
     cage2: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

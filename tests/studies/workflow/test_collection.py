@@ -86,6 +86,7 @@ def test_a_block_holds_what_its_steps_add_up_to() -> None:
     assert np.allclose(found.log_chance, logs[found.where, found.action])
 
 
+@pytest.mark.slow
 def test_held_out_episodes_are_not_those_that_are_learnt_from() -> None:
     weights = weights_for()
     learnt, held_out = PLAIN(block(weights), CASE), PLAIN(block(weights, learn=False), CASE)
@@ -154,6 +155,7 @@ def test_terminated_episodes_have_no_last_observation_and_cut_off_ones_do() -> N
     assert np.allclose(ends, before + moves, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_environments_are_made_once_and_used_again() -> None:
     play("gym_world:Endless-v0", range(30))
     before = gym_world.Corridor.COUNT

@@ -116,6 +116,7 @@ def test_kendalls_distance_is_a_metric_and_counts_swaps_of_neighbours(a: Workflo
     assert kendall(a, a[::-1]) == 10
 
 
+@pytest.mark.slow
 @given(an_order, an_order, st.permutations(range(5)))
 def test_renaming_the_types_in_both_orders_changes_no_distance(a: Workflow, b: Workflow, names: list[int]) -> None:
     renamed = [tuple(UNITS[names[UNITS.index(unit)]] for unit in order) for order in (a, b)]

@@ -180,6 +180,7 @@ def test_a_bandit_is_learnt(minibatch: int) -> None:
     assert means[0] < -46 and means[-1] > -40.6, "chance is worth -47.5, the best -40"
 
 
+@pytest.mark.slow
 def test_an_update_stops_before_the_policy_has_moved_too_far() -> None:
     weights = ppo.initial(WIDTH, ACTIONS, 16, 0)
     experience, _ = bandit(weights, np.random.default_rng(0), 10 * np.eye(ACTIONS), 300)

@@ -531,6 +531,7 @@ def test_regret_is_measured_by_a_run_of_all_workflows_in_the_same_ledger(tmp_pat
     assert [row[2] for row in later.summary.figures["regret"]] == [20.0] * 5
 
 
+@pytest.mark.slow
 def test_a_search_without_any_finished_training_says_so(tmp_path: Path) -> None:
     broken = dataclasses.replace(study(SMALL), evaluate=_broken)
     run = broken.run()

@@ -222,6 +222,7 @@ def test_a_saved_learner_goes_on_as_if_nothing_had_happened(reference: Run[Any])
     assert straight.version >= 4
 
 
+@pytest.mark.slow
 def test_a_held_out_block_that_fails_is_asked_for_again_of_the_same_policy(reference: Run[Any]) -> None:
     learner = copy.deepcopy(study(SMALL).strategy)
     assert isinstance(learner, Learner)
@@ -237,6 +238,7 @@ def test_a_held_out_block_that_fails_is_asked_for_again_of_the_same_policy(refer
     assert list(learner.ask(100)) == [dataclasses.replace(play, attempt=1) for play in plays]
 
 
+@pytest.mark.slow
 def test_a_training_that_was_stopped_is_scored_as_far_as_it_came() -> None:
     run = dataclasses.replace(study(SMALL), stop=MaxTrials(6)).run()
     assert run.summary is not None
