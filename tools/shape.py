@@ -110,11 +110,11 @@ def measure(modules: list[Module]) -> list[Measure]:
     shared = sorted((name, paths) for name, paths in homes.items() if len(paths) > 1)
     legacy = sum(module.lines for module in modules if module.package == "legacy")
     return [
-        Measure("modules over 400 lines", len(long_modules), 0, [f"{n} {at}" for n, at in long_modules], False),
+        Measure("modules over 400 lines", len(long_modules), 0, [f"{n} {at}" for n, at in long_modules], True),
         Measure("functions over 60 lines", len(long_functions), 0, [f"{n} {at}" for n, at in long_functions], True),
-        Measure("class names used twice", len(shared), 5, [f"{name}: {', '.join(at)}" for name, at in shared], False),
-        Measure("attributes of the busiest class", busy[0][0], 14, [f"{n} {at}" for n, at in busy if n > 14], False),
-        Measure("lines of legacy", legacy, 2_200, [], False),
+        Measure("class names used twice", len(shared), 5, [f"{name}: {', '.join(at)}" for name, at in shared], True),
+        Measure("attributes of the busiest class", busy[0][0], 14, [f"{n} {at}" for n, at in busy if n > 14], True),
+        Measure("lines of legacy", legacy, 2_200, [], True),
         Measure("lines of src", sum(module.lines for module in modules), 40_000, [], False),
     ]
 
