@@ -112,6 +112,7 @@ def test_the_queries_of_a_small_run_are_timed_beside_a_large_one() -> None:
     assert all(milliseconds > 0 for milliseconds in medians(table, "ms").values())
 
 
+@pytest.mark.slow
 def test_a_peer_that_is_missing_is_skipped_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     peers = module("peers")
     monkeypatch.setattr(peers, "CONTENDERS", {"nobody": ("no_such_package", None)})

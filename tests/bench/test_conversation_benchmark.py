@@ -162,6 +162,7 @@ def test_a_failed_conversation_is_an_error_and_not_a_measurement(monkeypatch: py
         bench().virtually(setting, tiny(1), 0, "barrier-free")
 
 
+@pytest.mark.slow
 def test_a_conversation_that_is_played_twice_is_an_error_and_not_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = free().cases(tiny(2), 0)
     monkeypatch.setattr(bench().Setting, "cases", lambda self, sizes, seed: [cases[0], cases[0]])

@@ -158,6 +158,7 @@ def test_on_the_virtual_clock_every_case_ends_with_nothing_failed(mode: str, cou
     assert got["makespan s"] >= 100 / 20 - 1  # the server allows 20 a second after a burst of 20
 
 
+@pytest.mark.slow
 def test_the_limit_is_enforced_on_a_client_that_is_told_ten_times_too_much() -> None:
     limits = module("limits")
 

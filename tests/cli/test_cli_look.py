@@ -147,6 +147,7 @@ def test_an_empty_ledger_says_what_to_do(fanfold: Fanfold, as_json: Json) -> Non
     assert as_json("runs") == []
 
 
+@pytest.mark.slow
 def test_the_doctor_is_content_here_and_not_without_a_folder_to_write_to(fanfold: Fanfold, as_json: Json) -> None:
     checks = {check["name"]: check for check in as_json("doctor")["checks"]}
     assert checks["SQLite"]["ok"] and checks["click"]["required"] and not checks["optuna"]["required"]

@@ -256,6 +256,7 @@ def test_a_batch_left_behind_is_listed_and_can_be_cancelled(
     assert "not under way" in fanfold("batches", "--cancel", batch["tag"], code=2).stderr
 
 
+@pytest.mark.slow
 def test_a_ledger_without_batches_says_how_to_get_some(fanfold: Fanfold, as_json: Json) -> None:
     fanfold("run", "functions", "--trials", "4", "--run", "plain", "--executor", "inline")
     assert "batch:openai" in fanfold("batches").stdout

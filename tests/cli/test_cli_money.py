@@ -76,6 +76,7 @@ def test_a_price_nobody_knows_is_shown_as_unknown_everywhere(
     assert "unknown (5 calls of unknown price)" in (folder / "first.html").read_text()
 
 
+@pytest.mark.slow
 def test_usage_that_was_not_sent_is_said_to_be_estimated(fanfold: Fanfold, write: Callable[..., None]) -> None:
     write(usage=False)
     said = fanfold("run", "asks.py", "--executor", "async:4", "--run", "first").stdout

@@ -37,6 +37,7 @@ number = 5
 """
 
 
+@pytest.mark.slow
 def test_a_study_is_run_by_its_name_with_its_fields_as_flags(as_json: Json) -> None:
     done = as_json("run", *SMALL, "--function=ackley", "--run", "one")
     assert (done["run"], done["trials"], done["evaluations"]) == ("one", 20, 60)
@@ -64,6 +65,7 @@ def test_the_seed_of_a_file_is_beaten_by_the_seed_of_a_flag(folder: Path, as_jso
     assert traces["file"] == traces["same"] != traces["flag"]
 
 
+@pytest.mark.slow
 def test_the_example_file_runs(as_json: Json) -> None:
     example = Path(__file__).parents[2] / "examples" / "functions.toml"
     assert as_json("run", str(example), "--trials", "50", "--executor", "inline")["trials"] == 50
@@ -198,6 +200,7 @@ def test_a_run_started_from_python_says_how_it_goes_on(folder: Path, fanfold: Fa
     assert "study.run(run='by-hand', ledger='fanfold.db')" in shown
 
 
+@pytest.mark.slow
 def test_a_run_that_another_process_works_on_is_left_alone(folder: Path, fanfold: Fanfold) -> None:
     from fanfold.ledger import RunLock
 

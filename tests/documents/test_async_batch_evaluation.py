@@ -100,7 +100,6 @@ def test_the_basic_usage_finds_a_prompt_of_the_target_fitness(evolved: tuple[dic
     assert simulated.hints(results["best_text"]) > max(simulated.hints(seed) for seed in first_words())
 
 
-@pytest.mark.slow
 def test_results_have_every_documented_key(evolved: tuple[dict[str, Any], Path]) -> None:
     results, file = evolved
     assert results["best_genome"].text == results["best_text"]
@@ -160,6 +159,7 @@ def test_the_documented_benchmark_measures_the_speed_up(capsys: pytest.CaptureFi
     assert "11.8 times as fast" in shown and "virtual clock" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("virtual_time")
 def test_a_benchmark_of_ones_own_configuration_runs() -> None:
     elided = {"{...}": "{'population_size': 3, 'num_problems': 5, 'max_concurrent_requests': 2}"}
@@ -661,6 +661,7 @@ def test_answers_come_in_the_order_of_the_prompts_and_failures_are_values(monkey
     assert (metrics["api_calls"], metrics["failures"], metrics["cache_hits"]) == (2, 2, 2)
 
 
+@pytest.mark.slow
 def test_the_rate_limit_holds_from_one_batch_to_the_next() -> None:
     llm = AsyncLLMInterface(rate_limit_per_minute=60, use_cache=False, save_checkpoints=False)
 
@@ -672,6 +673,7 @@ def test_the_rate_limit_holds_from_one_batch_to_the_next() -> None:
     assert run_virtual(batches()) >= 11 - 1  # twelve requests at one a second
 
 
+@pytest.mark.slow
 def test_the_rate_limit_holds_from_one_population_to_the_next() -> None:
     config = small(rate_limit_per_minute=60, use_cache=False, save_checkpoints=False, max_problems=3)
 

@@ -230,6 +230,7 @@ def test_a_network_that_fails_among_others_has_no_fitness_and_disturbs_nobody(mo
     assert any("failed: ZeroDivisionError: a broken network" in line for line in said)
 
 
+@pytest.mark.slow
 def test_where_no_network_can_be_trained_the_error_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*args: Any) -> Any:
         raise ZeroDivisionError("nothing works")
@@ -322,6 +323,7 @@ def test_results_are_written_on_request() -> None:
 # -- genomes as dicts --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32))
 def test_a_genome_as_a_dict_and_back_is_the_same(seed: int) -> None:
     genome = random_genome(NetworkSpace.original(), random.Random(seed))

@@ -114,7 +114,6 @@ def test_the_flow_of_episodes_is_the_documents() -> None:
 # -- what stands behind it ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_an_episode_is_the_one_that_the_study_plays() -> None:
     policy = initial_policy(show(UNITS), hidden=16)
     episode = collect_single_episode(policy, 5, show(UNITS), "MeanderAgent", seed=9)

@@ -230,6 +230,7 @@ def test_a_batch_that_cannot_be_is_refused() -> None:
         generate_candidates(object(), PROMPTS, "Why?")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_critic_and_the_models_bear_eight_threads() -> None:
     critic = taught()
     expected = [critic.score(*triple) for triple in TRIPLES]
@@ -513,6 +514,7 @@ def test_evolution_stops_when_the_best_no_longer_improves_and_shows_it() -> None
     assert not trained(patience=50).evolution_stopped
 
 
+@pytest.mark.slow
 def test_the_actor_learns_from_its_choices_every_so_many_queries() -> None:
     class Counting(LearnedActor):
         updates = 0

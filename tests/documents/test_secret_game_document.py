@@ -653,6 +653,7 @@ def test_two_jobs_run_at_the_same_time_in_one_file(world: World) -> None:
     assert len(simulator.charges) == sum(job.analysis["games"]["messages"] for job in jobs)
 
 
+@pytest.mark.slow
 def test_a_job_is_not_run_twice_at_once(world: World) -> None:
     world()
     service = BatchService()
@@ -815,6 +816,7 @@ def test_an_example_program_ends_with_a_plain_sentence_where_it_cannot_run() -> 
         assert done.returncode == 1 and done.stderr.startswith("error: openai/gpt-6-luna needs an API key")
 
 
+@pytest.mark.slow
 def test_the_migration_page_has_every_module_name_parameter_and_command() -> None:
     page = (ROOT / "docs" / "migration-secrets.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("|")]

@@ -327,6 +327,7 @@ def test_what_is_raised_to_the_user_has_no_key(
     assert_clean(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_key_that_is_in_an_old_ledger_is_neither_shown_nor_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

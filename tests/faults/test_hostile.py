@@ -346,6 +346,7 @@ def test_a_small_file_whose_pages_share_their_children_is_given_up(ledger: Path)
     assert time.monotonic() - started < 3 * LIMIT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("statement", "says"),
     [

@@ -187,6 +187,7 @@ def test_a_file_under_way_is_never_seen_under_its_name(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_link_in_the_place_of_a_report_is_replaced_and_not_followed(folder: Path) -> None:
     (folder / "precious").write_text("precious")
     (folder / "search.html").symlink_to(folder / "precious")
@@ -250,6 +251,7 @@ def start(target: str, *options: str) -> None:
     Path("executed").unlink(missing_ok=True)
 
 
+@pytest.mark.slow
 def test_a_file_of_the_project_is_resumed_without_a_question(project: Path) -> None:
     (project / "hostile_a.py").write_text(STUDY)
     start("hostile_a.py")
@@ -269,6 +271,7 @@ def test_a_file_elsewhere_is_executed_only_with_trust(project: Path) -> None:
     assert Path("executed").exists()
 
 
+@pytest.mark.slow
 def test_a_link_in_the_project_to_a_file_elsewhere_is_no_file_of_the_project(project: Path) -> None:
     (project / "hostile_c.py").write_text(STUDY)
     start("hostile_c.py")
@@ -278,6 +281,7 @@ def test_a_link_in_the_project_to_a_file_elsewhere_is_no_file_of_the_project(pro
     assert "execute the Python file" in fanfold("resume", "it", code=2) and not Path("executed").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only the administrator can give a file away")
 @pytest.mark.parametrize("given_away", ["fanfold.db", "hostile_d.py"])
 def test_a_ledger_or_file_of_another_user_is_not_executed(project: Path, given_away: str) -> None:
@@ -315,6 +319,7 @@ def test_what_recorded_fields_reach_is_asked_about(project: Path, fields: dict[s
     assert "--trust" not in fanfold("resume", "it", "--trust", code=2), "it is then an ordinary mistake in a field"
 
 
+@pytest.mark.slow
 def test_a_recorded_cluster_is_asked_about(project: Path) -> None:
     start("functions")
     recorded("fanfold.db", options={"executor": "ray:2@10.0.0.1:6379"})
@@ -398,6 +403,7 @@ def test_a_reader_that_pauses_is_noticed_before_the_log_fills_the_disk(
     assert len(found) == int(paused), notices
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [RunView.trials, RunView.evaluations, RunView.results], ids=lambda rows: rows.__name__)
 def test_our_own_readers_hold_nothing_open_between_rows(folder: Path, rows: Any) -> None:
     with Ledger("fanfold.db") as writing, Ledger("fanfold.db", readonly=True) as reading:

@@ -190,6 +190,7 @@ def test_cancelling_an_asynchronous_run_keeps_what_is_finished(tmp_path: Path) -
     assert len(lines(side)) == len(set(lines(side)))
 
 
+@pytest.mark.slow
 def test_cancelling_does_not_wait_for_the_grace_period(tmp_path: Path) -> None:
     side = tmp_path / "side.txt"
 

@@ -72,6 +72,7 @@ def finish(process: subprocess.Popen[str]) -> str:
 # -- files that are no ledger, or no longer ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_ledger_of_a_newer_version_is_refused_and_left_alone(ledger: Path) -> None:
     edit(ledger, "PRAGMA user_version = 99")
     before = ledger.read_bytes()
@@ -146,6 +147,7 @@ def read_and_resume(path: Path) -> str | None:
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(1, 17))
 def test_a_truncated_ledger_is_consistent_or_refused(part: int, ledger: Path, trace: str) -> None:
     os.truncate(ledger, ledger.stat().st_size * part // 16)
@@ -302,6 +304,7 @@ def test_a_second_runner_of_the_same_run_is_refused_and_told_by_whom(start: Star
     assert finish(first) == full_trace()
 
 
+@pytest.mark.slow
 def test_the_same_run_by_another_path_is_refused_too(tmp_path: Path, ledger: Path) -> None:
     link = tmp_path / "link.db"
     link.symlink_to(ledger)

@@ -172,6 +172,7 @@ def test_a_budget_is_shared_with_the_runs_beside_a_run(tmp_path: Path) -> None:
     assert payments(ledger, "a")[1] < run.money.cost == pytest.approx(payments(ledger)[1])
 
 
+@pytest.mark.slow
 def test_a_budget_refuses_to_continue_a_run_that_paid_a_price_nobody_knows(tmp_path: Path) -> None:
     world = World()
     unpriced = replace(world.model, price=None)
@@ -318,6 +319,7 @@ def test_a_budget_lets_a_resumed_run_collect_its_open_batches(tmp_path: Path) ->
     run_virtual(main())
 
 
+@pytest.mark.slow
 def test_calls_of_an_open_batch_of_unknown_price_stop_a_budget_that_cannot_collect_them(tmp_path: Path) -> None:
     world = World()
     asked = study(world, 1000, stop=MaxCost(0.0004))

@@ -113,6 +113,7 @@ def test_a_lost_place_uses_up_no_tries_and_twins_share_the_next_one() -> None:
     assert (run.progress.evaluations, run.progress.failures, place.lost) == (4, 0, 4)
 
 
+@pytest.mark.slow
 def test_blocks_of_a_lost_place_are_evaluated_elsewhere() -> None:
     class Blocks:
         block_size = 16

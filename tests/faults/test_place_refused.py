@@ -149,6 +149,7 @@ class Raises(Strategy[int]):
         return [self.asked]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("after", "kept"), [(0, False), (3, True)])
 def test_a_run_that_evaluated_something_stays_in_its_place(after: int, kept: bool, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):

@@ -193,6 +193,7 @@ class Listening(Sweep[int]):
         self.heard.append((result.number, result.score))
 
 
+@pytest.mark.slow
 def test_what_the_search_was_not_yet_told_it_is_told_as_it_came_out_the_second_time(tmp_path: Path) -> None:
     """Trial 0 hangs, so that none of the others could be told when the run was cut off."""
     ledger = tmp_path / "ledger.db"

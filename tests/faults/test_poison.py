@@ -539,6 +539,7 @@ def left(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Path]:
     return request.param, path
 
 
+@pytest.mark.slow
 def test_a_ledger_that_was_poisoned_before_resumes(left: tuple[str, Path]) -> None:
     name, path = left
     counts = Counts()

@@ -169,6 +169,7 @@ def continued(path: Path) -> Run:
     return run_virtual(study(asked_at(Edge()), 20).run_async("async:4", ledger=path, run="a"))
 
 
+@pytest.mark.slow
 def test_waiting_nobody_listens_stops_the_run_after_half_a_minute_and_nothing_counts_as_failed(tmp_path: Path) -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
@@ -213,6 +214,7 @@ def test_waiting_a_redirect_of_a_server_that_answered_before_stops_the_run_too()
     assert 30 <= run_virtual(main()) <= 45
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gpt-6-luna", "claude-haiku-5-5"])
 def test_waiting_a_redirect_stops_a_run_in_batches_as_well(name: str) -> None:
     class Moved(Edge):
@@ -455,6 +457,7 @@ def test_waiting_in_vain_ends_in_a_failure_that_says_how_often_and_how_long(
     assert int(told[2]) >= least
 
 
+@pytest.mark.slow
 def test_waiting_for_a_rate_limit_uses_up_no_tries_of_another_sort() -> None:
     edge = Edge(Fault("rate_limit", times=15, value=1.0), Fault("internal", times=4), Fault("truncate", times=2))
     run, _ = evaluated(asked_at(edge))

@@ -504,6 +504,7 @@ def test_workers_serve_a_loop_in_any_thread() -> None:
     assert answers == [5, 6]
 
 
+@pytest.mark.slow
 def test_a_worker_is_started_only_when_all_others_are_busy() -> None:
     async def check(executor: Processes) -> None:
         assert len({await executor.run(os.getpid) for _ in range(10)}) == 1

@@ -163,6 +163,7 @@ def test_calls_in_batches_cost_half_and_the_ledger_says_so(style: str, tmp_path:
     assert ledger_rows(tmp_path / "1.db", "SELECT count(*) FROM batch_item") == [(6,)]
 
 
+@pytest.mark.slow
 def test_a_wave_that_is_not_complete_leaves_when_its_oldest_call_has_waited_long_enough() -> None:
     world = World("openai")
 
@@ -197,6 +198,7 @@ def test_a_wave_leaves_when_the_provider_takes_no_more_in_one_batch(monkeypatch:
     assert max(world.waves) < 8
 
 
+@pytest.mark.slow
 def test_a_call_that_nobody_waits_for_any_more_is_not_paid_for() -> None:
     world = World("openai")
 
@@ -282,6 +284,7 @@ def test_plain_functions_travel_in_batches_too() -> None:
     assert world.waves == [6, 6]
 
 
+@pytest.mark.slow
 @both_styles
 def test_equal_calls_of_several_evaluations_are_one_request(style: str) -> None:
     world = World(style)
@@ -309,6 +312,7 @@ def test_an_evaluation_may_have_several_calls_out_at_once() -> None:
 # -- what comes back -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @both_styles
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("kind", ["batch_expired", "batch_cancelled"])
@@ -417,6 +421,7 @@ def test_whatever_comes_in_whatever_pieces_the_first_line_of_an_id_counts(
     assert results.torn == 0
 
 
+@pytest.mark.slow
 @both_styles
 def test_a_batch_that_failed_as_a_whole_or_could_not_be_made_falls_back_to_realtime(style: str) -> None:
     faults = [Fault("rate_limit", on=("create",)), Fault("internal", on=("upload",))]
@@ -470,6 +475,7 @@ def test_lines_that_say_there_is_no_money_stop_the_run(style: str) -> None:
     assert world.paid == (0, 0)
 
 
+@pytest.mark.slow
 @both_styles
 def test_what_is_not_done_by_the_deadline_goes_out_plainly(style: str) -> None:
     world = World(style, Fault("batch_stuck", value=0.5, times=1))
@@ -693,6 +699,7 @@ def test_a_resumed_run_waits_for_the_batches_under_way(style: str, after: float,
     assert run.trace == virtual(lambda: talks(Talk(calm.model), [3] * 5).run_async("async")).trace
 
 
+@pytest.mark.slow
 @both_styles
 def test_a_resumed_run_finds_a_batch_whose_creation_it_never_heard_of(style: str, tmp_path: Path) -> None:
     world, path = World(style, Fault("lost_hang", times=1)), tmp_path / "l.db"
@@ -725,6 +732,7 @@ def test_another_run_shares_a_submitted_batch_and_leaves_its_record_alone(style:
     assert world.paid == (5, 0)
 
 
+@pytest.mark.slow
 @both_styles
 def test_leaving_can_cancel_what_is_under_way(style: str, tmp_path: Path) -> None:
     world, path = World(style), tmp_path / "l.db"

@@ -313,6 +313,7 @@ def test_an_answer_before_the_request_is_all_sent_is_taken_and_the_connection_is
     run(main())
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     body=st.binary(max_size=3000),
@@ -338,6 +339,7 @@ def test_an_answer_is_the_same_however_the_network_cuts_it(
     assert (response.status, response.body, response.headers["x-id"]) == (200, body, "7")
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(body=st.binary(min_size=1, max_size=500), chunked=st.booleans(), packed=st.booleans(), cut=st.floats(0, 1))
 def test_a_cut_answer_is_never_taken_for_a_whole_one(body: bytes, chunked: bool, packed: bool, cut: float) -> None:
@@ -496,6 +498,7 @@ def test_a_server_that_never_answers_ends_at_the_deadline_to_the_second() -> Non
     assert run_virtual(main()) == pytest.approx(3600.0)
 
 
+@pytest.mark.slow
 def test_waiting_for_a_connection_counts_towards_the_deadline(run: Run) -> None:
     async def main() -> None:
         async with serving(Request.hang) as server, client(connections=1) as http:
@@ -511,6 +514,7 @@ def test_waiting_for_a_connection_counts_towards_the_deadline(run: Run) -> None:
 # Servers that break
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("raw", "kind"),
     [
@@ -912,6 +916,7 @@ def test_what_a_sink_raises_reaches_the_caller(run: Run) -> None:
 # What may not be sent
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.text(max_size=10), st.sampled_from("\r\n\0"), st.text(max_size=10), st.booleans())
 def test_no_header_can_smuggle_in_another(before: str, evil: str, after: str, in_name: bool) -> None:

@@ -73,6 +73,7 @@ def test_it_finds_the_cities_when_shown_how_and_asked_more_at_once_than_it_has_s
     assert asyncio.run(main()) == list(SENTENCES.values())
 
 
+@pytest.mark.slow
 @needs_model
 def test_a_short_request_does_not_wait_for_a_long_one() -> None:
     async def main() -> None:
@@ -87,6 +88,7 @@ def test_a_short_request_does_not_wait_for_a_long_one() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @needs_model
 def test_a_reply_ends_at_its_limit_or_before_a_stop_text_and_says_which() -> None:
     async def main() -> None:
@@ -105,6 +107,7 @@ def test_a_reply_ends_at_its_limit_or_before_a_stop_text_and_says_which() -> Non
     asyncio.run(main())
 
 
+@pytest.mark.slow
 @needs_model
 def test_usage_counts_the_prompt_and_what_of_it_was_remembered() -> None:
     async def main() -> None:

@@ -98,6 +98,7 @@ def test_a_batch_is_rehearsed_also_behind_a_gateway() -> None:
     assert usage.batched == usage.calls == 20
 
 
+@pytest.mark.slow
 def test_time_follows_from_latency_and_concurrency() -> None:
     study = asking(keyless("openai/gpt-6-luna", limits=Limits(adaptive=False)), trials=6, cases=2)
     assert rehearse(study, "inline", STEADY).seconds == pytest.approx(12.0)
@@ -122,6 +123,7 @@ def test_a_limit_decides_how_long_it_takes(name: str, told: bool) -> None:
     assert usage.refused <= 3
 
 
+@pytest.mark.slow
 def test_an_unknown_price_stays_unknown() -> None:
     known, unknown = keyless("openai/gpt-6-luna"), keyless("openai/gpt-nobody-knows")
     assert rehearse(asking(unknown), "async", STEADY).cost is None

@@ -174,6 +174,7 @@ def test_a_runs_calls_are_counted_from_the_ledger() -> None:
     assert found.latency == {0.5: 1.0, 0.9: 1.0, 0.99: 1.0} and found.seconds == pytest.approx(20.0)
 
 
+@pytest.mark.slow
 def test_calls_in_batches_have_no_latency_of_their_own() -> None:
     facts = facts_of(simulated(), "batch:openai")
     (found,) = facts.models
@@ -210,6 +211,7 @@ LINE = re.compile(r'([a-z_]+)\{((?:[a-z]+="(?:[^"\\\n]|\\.)*",?)*)\} (\S+)')
 LABEL = re.compile(r'([a-z]+)="((?:[^"\\\n]|\\.)*)"')
 
 
+@pytest.mark.slow
 @given(st.text(), st.text(), st.text(), st.floats(0, 1e6) | st.none())
 def test_every_text_survives_as_a_label(run: str, name: str, state: str, cost: float | None) -> None:
     use = ModelCalls(name, 3, 1, 10, 20, cost, 0, 1, 2.5, {0.5: 1.0, 0.9: 1.5, 0.99: 1.5})

@@ -80,6 +80,7 @@ def test_a_batch_goes_from_creation_to_results_and_deletion(start: Start) -> Non
         client.messages.batches.retrieve(batch.id)
 
 
+@pytest.mark.slow
 def test_lists_are_paged_in_both_directions(start: Start) -> None:
     client = _client(start(SimulatorConfig(turnaround=FAST)))
     made = [client.messages.batches.create(requests=_requests(1)).id for _ in range(7)]

@@ -29,6 +29,7 @@ def test_what_is_encoded_comes_back(value: Any) -> None:
     assert decode(encode(value)) == value
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(), st.integers(-100, 100), max_size=8))
 def test_equal_dicts_have_equal_text(value: dict[str, int]) -> None:
     assert encode(value) == encode(dict(reversed(value.items())))

@@ -131,6 +131,7 @@ def test_an_elite_is_never_asked_again_and_lives_on_as_a_parent() -> None:
             tell(genetic, child, 1.0)
 
 
+@pytest.mark.slow
 @given(st.permutations(range(8)), st.permutations(range(6)), st.integers(0, 1000))
 @settings(max_examples=30)
 def test_the_order_of_telling_a_generation_changes_nothing(first: list[int], second: list[int], seed: int) -> None:
@@ -147,6 +148,7 @@ def test_the_order_of_telling_a_generation_changes_nothing(first: list[int], sec
     assert trace(first, second) == trace(list(range(8)), list(range(6)))
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 1000),
     st.booleans(),

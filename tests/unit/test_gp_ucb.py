@@ -516,6 +516,7 @@ def test_what_cannot_be_searched_is_refused_with_a_reason(make: Any, says: str) 
         make()
 
 
+@pytest.mark.slow
 def test_importing_it_imports_no_numpy() -> None:
     code = "import sys, fanfold.strategies.gp_ucb; print('numpy' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

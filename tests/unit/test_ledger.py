@@ -183,6 +183,7 @@ def test_bytes_in_the_data_of_an_outcome_come_back(data: bytes) -> None:
         assert (blob.read(), beside, outcome.data["n"]) == (data, "beside", 1)
 
 
+@pytest.mark.slow
 def test_equal_bytes_are_stored_once(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
 
@@ -257,6 +258,7 @@ def test_equal_cells_in_flight_share_a_failure_too() -> None:
     assert [result.outcomes["0"].message for result in run.results()] == ["ValueError: no"] * 4
 
 
+@pytest.mark.slow
 def test_what_is_reused_costs_nothing_however_often_it_is_counted(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     study = Study(Sweep([1, 1, 1, 1]), Counted(lambda candidate, case: Ok(1.0, cost=0.5)), window=1)
@@ -280,6 +282,7 @@ def test_a_resumed_run_stops_at_the_same_cost(tmp_path: Path) -> None:
     assert study.run(ledger=path, run="run").trace == whole.trace
 
 
+@pytest.mark.slow
 def test_runs_share_evaluations_only_when_told_to(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     counted = Counted()
@@ -308,6 +311,7 @@ def test_another_evaluator_case_or_candidate_is_no_match(tmp_path: Path) -> None
         assert changed.run(ledger=path, run=name, reuse="ledger").progress.reused == 0
 
 
+@pytest.mark.slow
 def test_a_failure_answers_for_nobody_else(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
 
@@ -415,6 +419,7 @@ def test_a_strategy_with_snapshots_goes_on_from_the_last_without_replay(
     assert replace(resumed.progress, elapsed=0.0) == replace(whole.progress, elapsed=0.0)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_stops_on_the_same_plateau(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     study = Study(Random(lambda rng: rng.randrange(10**6)), Counted(), window=4, stop=Plateau(25), seed=3)
@@ -465,6 +470,7 @@ def test_results_come_in_the_order_of_telling_with_everything_that_was_kept(tmp_
         assert list(ledger.results(ledger.run("run").id)) == told
 
 
+@pytest.mark.slow
 def test_results_are_given_one_by_one(tmp_path: Path) -> None:
     run = Study(Sweep(range(300)), Counted()).run(ledger=tmp_path / "ledger.db")
     results: Iterator[Result[Any]] = run.results()
@@ -540,6 +546,7 @@ def test_every_plain_name_can_be_used(name: str) -> None:
         assert run.id == name and run.ledger.run(name).status == "finished"
 
 
+@pytest.mark.slow
 def test_a_run_is_found_by_its_name_or_an_unambiguous_beginning(tmp_path: Path) -> None:
     study = Study(Sweep([1]), Counted())
     names: Sequence[str] = ("alpha", "alpha-2", "beta", "gamma.1")

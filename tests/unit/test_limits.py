@@ -111,6 +111,7 @@ def test_a_server_without_limits_has_a_thousand_calls_in_flight_within_a_second(
     assert run_virtual(main()) == 1000
 
 
+@pytest.mark.slow
 def test_calls_are_not_piled_up_on_a_server_that_does_eight_at_a_time() -> None:
     async def main() -> tuple[int, int]:
         limiter, server, most = Limiter(Limits()), asyncio.Semaphore(8), 0

@@ -113,6 +113,7 @@ def test_the_shell_says_when_a_wave_leaves_and_when_it_is_back(style: str) -> No
     assert len(lines) == 4
 
 
+@pytest.mark.slow
 @STYLES
 def test_a_part_of_the_results_is_not_taken_for_all_of_them_and_nothing_is_paid_twice(style: str) -> None:
     class Part(SimulatedTransport):
@@ -144,6 +145,7 @@ def test_a_model_that_is_not_reached_by_http_has_no_batches() -> None:
     assert Local().batches is None
 
 
+@pytest.mark.slow
 @STYLES
 def test_what_is_not_done_by_the_deadline_is_cancelled_and_goes_out_plainly(style: str) -> None:
     world = World(style)

@@ -117,6 +117,7 @@ def test_every_evaluation_is_announced_once(tmp_path: Path) -> None:
 # -- model calls -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_counts_of_calls_are_what_happened_over_all_parts_of_a_run(tmp_path: Path) -> None:
     asked, simulator = simulated()
     path = tmp_path / "ledger.db"

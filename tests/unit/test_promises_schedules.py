@@ -23,6 +23,7 @@ def of(run: Any) -> list[Result[Any]]:
     return list(run.results())
 
 
+@pytest.mark.slow
 def test_racing_through_the_engine_saves_evaluations() -> None:
     """The first trial runs everything; a clearly worse one is dropped after a few cases, and gets no more of them."""
     study = Study(Sweep([0.9] + [0.1] * 9), plain, cases=range(40), schedule=Racing(step=1), window=1)
@@ -67,6 +68,7 @@ def test_a_raced_out_trial_is_never_scored_above_the_one_it_could_not_beat() -> 
     assert end.value.value == Dropped("raced out after 30 of 60 cases", 0.5)
 
 
+@pytest.mark.slow
 def test_a_trial_with_a_failure_that_was_given_a_score_does_not_end_the_race() -> None:
     """It cannot be compared case by case, so the one before it stays the one to beat."""
 
@@ -87,6 +89,7 @@ def test_a_trial_with_a_failure_that_was_given_a_score_does_not_end_the_race() -
     assert third.dropped is not None and len(third.outcomes) < 20
 
 
+@pytest.mark.slow
 def test_a_better_candidate_becomes_the_one_to_beat() -> None:
     """What is told counts at once: the third trial, as good as the first but worse than the second, is dropped."""
     study = Study(Sweep([0.5, 0.95, 0.5]), plain, cases=range(40), schedule=Racing(step=1), window=1)

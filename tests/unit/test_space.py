@@ -91,6 +91,7 @@ def test_a_candidate_read_back_from_json_still_belongs(space: Space, rng: random
     space.check(decode(encode(space.sample(rng))))
 
 
+@pytest.mark.slow
 @given(st.dictionaries(names, floats() | ints() | choices, min_size=1, max_size=3).map(Space), st.integers(1, 5))
 def test_a_grid_stays_inside_and_repeats_nothing(space: Space, steps: int) -> None:
     points = list(space.grid(steps))
@@ -100,6 +101,7 @@ def test_a_grid_stays_inside_and_repeats_nothing(space: Space, steps: int) -> No
     assert len({encode(point) for point in points}) == len(points)
 
 
+@pytest.mark.slow
 @given(floats() | ints(), st.floats(0, 1))
 def test_positions_and_values_of_a_number_agree(dimension: Float | Int, unit: float) -> None:
     value = dimension.from_unit(unit)

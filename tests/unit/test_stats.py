@@ -101,6 +101,7 @@ def test_t_quantiles_are_those_of_the_table(p: float, df: float, expected: float
     assert t_quantile(p, df) == pytest.approx(expected, abs=6e-6)
 
 
+@pytest.mark.slow
 @given(st.floats(1e-9, 1 - 1e-9))
 def test_t_quantiles_are_exact_where_there_is_a_formula(p: float) -> None:
     assert t_quantile(p, 2) == pytest.approx((2 * p - 1) / math.sqrt(2 * p * (1 - p)), rel=1e-10, abs=1e-10)
@@ -108,6 +109,7 @@ def test_t_quantiles_are_exact_where_there_is_a_formula(p: float) -> None:
     assert t_quantile(p, math.inf) == normal_quantile(p)
 
 
+@pytest.mark.slow
 @given(st.floats(1e-6, 1 - 1e-6), st.floats(1.0, 1e9))
 def test_a_t_quantile_has_its_probability_below_it(p: float, df: float) -> None:
     assert t_cdf(t_quantile(p, df), df) == pytest.approx(p, abs=1e-9)
@@ -158,6 +160,7 @@ def test_wilson_intervals_are_those_newcombe_published(successes: int, n: int, l
     assert (found.estimate, found.n, found.clusters, found.level) == (successes / n, n, n, 0.95)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 200), st.integers(0, 200), levels)
 def test_a_wilson_limit_is_a_rate_at_which_the_score_test_just_rejects(successes: int, more: int, level: float) -> None:
     n = successes + more + 1
@@ -199,6 +202,7 @@ def test_a_clustered_rate_is_wilson_with_the_design_effect_and_t() -> None:
     assert (alike.low, alike.high) == pytest.approx(by_hand((5,) * 10, 20))
 
 
+@pytest.mark.slow
 @given(st.lists(st.booleans(), max_size=60), levels)
 def test_clusters_of_one_observation_are_independent_observations(seen: list[bool], level: float) -> None:
     assert clustered_rate({i: (int(x), 1) for i, x in enumerate(seen)}, level) == rate(sum(seen), len(seen), level)
@@ -382,6 +386,7 @@ def flipped_in_full(values: Sequence[float], slack: float = 1e-9) -> float:
     return sum(total >= observed for total in sums) / len(sums)
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(whole, st.sampled_from([0.1, 0.2, 0.3, -0.7, 1.1])), max_size=9))
 def test_a_sign_flip_test_counts_every_assignment(values: list[float]) -> None:
     assert sign_flip(values) == flipped_in_full(values)
@@ -514,6 +519,7 @@ def test_the_baseball_season_of_the_textbook_has_its_strengths() -> None:
 matches = st.dictionaries(st.tuples(st.integers(0, 4), st.integers(0, 4)), st.integers(0, 30), max_size=20)
 
 
+@pytest.mark.slow
 @given(matches)
 def test_strengths_predict_as_many_wins_as_there_were(wins: dict[tuple[int, int], int]) -> None:
     # The likelihood is highest where every player's expected wins are those won, the prior's included.

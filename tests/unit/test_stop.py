@@ -29,6 +29,7 @@ def test_max_trials_allows_what_is_left_and_stops_when_all_are_told() -> None:
     assert MaxTrials(1).check(Progress(asked=1, told=1)) == "1 trial"
 
 
+@pytest.mark.slow
 @given(
     n=st.integers(1, 200),
     cases=st.integers(1, 12),

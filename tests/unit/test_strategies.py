@@ -104,6 +104,7 @@ def test_all_exported_strategies_exist() -> None:
         _ = fanfold.strategies.Optunaa
 
 
+@pytest.mark.slow
 def test_importing_the_strategies_and_the_suite_imports_no_optional_package() -> None:
     code = (
         "import sys, fanfold.strategies, fanfold.testing.strategies; fanfold.strategies.Optuna; "

@@ -142,6 +142,7 @@ def test_barrier_free_telling_does_not_wait_for_stragglers() -> None:
     assert order == list(range(10))
 
 
+@pytest.mark.slow
 def test_one_study_can_run_twice_and_starts_afresh() -> None:
     study = genetic()
     assert study.run().trace == study.run().trace
@@ -199,6 +200,7 @@ def test_a_score_that_is_no_finite_number_fails_that_evaluation_only(value: Any)
     assert run.best is not None and run.best.candidate == 9 and run.progress.failures == 1
 
 
+@pytest.mark.slow
 def test_an_exception_fails_its_own_evaluation_and_says_where(tmp_path: Any) -> None:
     def evaluate(candidate: int, case: Case) -> float:
         if candidate == 2:
@@ -320,6 +322,7 @@ class Vectorised:
         return [self(candidate, case) for candidate, case in cells]
 
 
+@pytest.mark.slow
 def test_an_evaluator_with_blocks_gets_full_ones_and_gives_the_same_results() -> None:
     evaluator = Vectorised()
     blocks = sweep(evaluator, range(100, 200), cases=[0.0, 0.5]).run()

@@ -79,6 +79,7 @@ def test_it_gets_better_as_it_is_told(strategy: Strategy[Any]) -> None:
     assert sorted(scores[-20:])[10] > sorted(scores[:20])[10]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [Cmaes(NUMBERS), Nevergrad(NUMBERS, "DE", 200)])
 def test_it_leaves_a_region_where_everything_fails(strategy: Strategy[Any]) -> None:
     scores = search(strategy, 100, fails=2.0)

@@ -70,6 +70,7 @@ def test_a_bank_too_small_for_different_prompts_still_fills_the_population() -> 
     assert len(first_prompts(8, (), bank, random.Random(1))) == 8
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(["Be brief.", "Why not?", "Use lists", "No: never!"]), min_size=1, max_size=6))
 def test_a_plain_prompt_keeps_its_words(parts: list[str]) -> None:
     text = "\n".join(parts)

@@ -21,6 +21,7 @@ def population(many: int = 10, seed: int = 1, evidence: float = 5.0, **params: f
     return Population(EvolutionaryParams(**params), members)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @given(rewards, rewards)
 def test_real_reward_counts_a_tenth(fitness: float, reward: float) -> None:
     people = population()

@@ -143,6 +143,7 @@ def test_the_same_preference_a_hundred_times_stays_finite() -> None:
     assert np.all(np.isfinite(seen.mean)) and seen.mean[0] > seen.mean[1]
 
 
+@pytest.mark.slow
 def test_draws_vary_about_the_mean_as_the_uncertainty_says() -> None:
     world = World(8)
     critic, rows = world.taught(30), world.rows(3)

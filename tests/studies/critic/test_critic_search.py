@@ -168,6 +168,7 @@ def test_bootstrap_shows_every_prompt_in_turn_before_evolution_begins() -> None:
     assert [generation.query for generation in search.population.generations] == [25, 30, 35, 40]
 
 
+@pytest.mark.slow
 def test_the_actor_learns_every_so_many_answers() -> None:
     search = begun(total=21, actor_critic=ActorCriticParams(update_interval=7))
     weights = []
@@ -179,6 +180,7 @@ def test_the_actor_learns_every_so_many_answers() -> None:
     assert changes == [7, 14, 21]
 
 
+@pytest.mark.slow
 def test_a_random_actor_and_an_absent_critic_are_what_they_say() -> None:
     blind = begun(actor="random")
     drive(blind)
@@ -197,12 +199,14 @@ def test_without_evolution_the_first_prompts_stay() -> None:
     assert {member.prompt for member in search.population.members} == first
 
 
+@pytest.mark.slow
 def test_in_the_end_what_is_unfit_is_dropped_and_the_best_remains() -> None:
     search = begun(fitness_threshold=99.0)
     drive(search)
     assert search.done and len(search.population.members) == 1
 
 
+@pytest.mark.slow
 def test_preferences_between_two_teach_the_critic_and_credit_both() -> None:
     search = begun(total=12, ask="pair")
     shown = [step for step in drive(search) if isinstance(step, Show)]

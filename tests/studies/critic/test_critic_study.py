@@ -153,6 +153,7 @@ def test_the_slope_is_of_a_trend_and_not_of_a_handful() -> None:
     assert slope([0.01 * i for i in range(30)]) == pytest.approx(0.01)
 
 
+@pytest.mark.slow
 def test_a_run_in_which_nobody_gave_feedback_is_summarised_too() -> None:
     async def silent(query: str, responses: tuple[str, ...]) -> Any:
         raise ValueError("nothing to say")

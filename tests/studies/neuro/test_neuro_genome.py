@@ -206,6 +206,7 @@ def test_a_key_leaves_out_what_has_no_effect() -> None:
     assert key(replace(still, learning_rate=1.0)) == key(replace(still, learning_rate=1))
 
 
+@pytest.mark.slow
 @given(seeds, seeds)
 def test_genomes_that_differ_have_other_keys(one: int, other: int) -> None:
     mine, theirs = (random_genome(SPACES[1], Random(seed)) for seed in (one, other))

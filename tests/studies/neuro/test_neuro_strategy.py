@@ -110,6 +110,7 @@ def test_none_of_a_hundred_thousand_offspring_is_invalid() -> None:
     assert wrong == 0
 
 
+@pytest.mark.slow
 @given(spaces, seeds, st.floats(0, 1))
 def test_offspring_of_any_space_are_valid_and_follow_from_the_seed(space: NetworkSpace, seed: int, rate: float) -> None:
     def bred() -> list[NetworkGenome]:

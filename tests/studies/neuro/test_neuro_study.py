@@ -187,6 +187,7 @@ def test_a_training_that_raises_fails_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert done.progress.failures == 1 and done.best is not None and done.progress.told == 14
 
 
+@pytest.mark.slow
 def test_a_network_too_large_for_the_machine_fails_without_a_score(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(job: Any, *rest: Any) -> Any:
         raise torch.OutOfMemoryError("injected")

@@ -79,6 +79,7 @@ def same(one: TrainedNetwork, other: TrainedNetwork) -> bool:
 # ---------------------------------------------------------------- rungs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_training_in_rungs_is_training_straight_through(optimiser: str, dtype: Any) -> None:
@@ -95,6 +96,7 @@ def test_training_in_rungs_is_training_straight_through(optimiser: str, dtype: A
     assert straight.steps == 4 * (60 // 16)
 
 
+@pytest.mark.slow
 def test_what_is_handed_over_matters() -> None:
     """Otherwise the test above could not fail: without moments, steps or statistics another network comes out."""
     first, straight = train(TrainingJob(SMALL, 9, 1), IMAGES, FAST), train(TrainingJob(SMALL, 9, 2), IMAGES, FAST)
@@ -148,6 +150,7 @@ def test_networks_come_to_the_same_bit_for_bit_wherever_they_are_trained(place: 
     assert len({one.state for one in expected}) == 6
 
 
+@pytest.mark.slow
 def test_no_global_generator_is_used_or_changed() -> None:
     expected = train(TrainingJob(SMALL, 3, 2), IMAGES, FAST)
     torch.manual_seed(1234)
@@ -159,6 +162,7 @@ def test_no_global_generator_is_used_or_changed() -> None:
     assert (repr(np.random.get_state()), random.getstate(), torch.get_num_threads()) == before[1:]
 
 
+@pytest.mark.slow
 def test_a_network_depends_on_its_own_seed_and_on_that_of_the_data() -> None:
     found = {
         train(TrainingJob(SMALL, seed, 1), Resident(DATA, seed=luck), FAST).state for seed in (1, 2) for luck in (1, 2)
@@ -203,6 +207,7 @@ PEERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_an_epoch_is_what_a_plain_training_loop_does(optimiser: str) -> None:
     genome = NetworkGenome((Conv(4, 3, "relu"),), (Dense(16, "tanh"),), "batch", 0.0, optimiser, 0.003)
@@ -394,6 +399,7 @@ def test_states_and_weights_of_other_networks_are_refused() -> None:
         train(TrainingJob(dataclasses.replace(SMALL, optimiser="sgd"), 1, 2, found.state), IMAGES, FAST)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=200) | st.integers(0, 3000).map(lambda n: STATE[:n]) | st.sampled_from(["curve", "steps"]))
 def test_bytes_that_are_no_state_are_refused(data: bytes | str) -> None:

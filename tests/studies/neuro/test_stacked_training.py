@@ -73,6 +73,7 @@ def same(alone: Sequence[TrainedNetwork], beside: Sequence[TrainedNetwork]) -> N
         assert one.accuracy == other.accuracy
 
 
+@pytest.mark.slow
 def test_networks_of_any_kind_become_what_they_become_alone(resident: Resident) -> None:
     jobs = mixed(9)
     same([train(job, resident, TRAINING) for job in jobs], train_graphs(jobs, resident, TRAINING))

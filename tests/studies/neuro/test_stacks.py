@@ -133,6 +133,7 @@ def test_a_broken_state_is_given_back_and_not_trained(resident: Resident) -> Non
     same([train(jobs[1], resident, TRAINING)], [beside[1]])
 
 
+@pytest.mark.slow
 def test_a_stack_with_patience_keeps_each_network_as_it_was_when_it_stopped(resident: Resident) -> None:
     training = replace(TRAINING, patience=1, gain=0.05)
     jobs = stacked(GENOME, 5, epochs=6)

@@ -125,6 +125,7 @@ def test_some_children_are_fresh_so_that_a_search_in_a_rut_meets_something_new()
     assert {bred.by for bred in fresh} == {"seed variation", "composition"}
 
 
+@pytest.mark.slow
 def test_children_differ_from_their_parents_and_say_how_they_were_made() -> None:
     pool = Pool(told(MOTHER, number=3), told(FATHER, number=5))
     made = children(breeder(crossover_rate=0.5), pool)
@@ -140,6 +141,7 @@ def test_children_differ_from_their_parents_and_say_how_they_were_made() -> None
     assert not any(len(bred.parents) == 2 for bred in children(breeder(), Pool(told(MOTHER))))
 
 
+@pytest.mark.slow
 def test_a_higher_rate_changes_more() -> None:
     def changes(rate: float) -> float:
         made = children(breeder(crossover_rate=0), Pool(told(MOTHER)), rate=rate)
@@ -179,6 +181,7 @@ def test_what_cannot_be_bred_from_is_refused(options: dict[str, Any], said: str)
 # -- what a model writes ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_share_of_the_children_is_left_to_a_model_in_every_way() -> None:
     outcomes = {str(case): wrong(case) for case in range(5)}
     pool = Pool(told(MOTHER, outcomes=outcomes), told(FATHER))

@@ -359,6 +359,7 @@ def test_code_is_found_in_a_reply_and_run(reply: str) -> None:
     assert grade(CodeTests(), reply, TESTS) == Grade(1.0, "3 of 3 tests passed")
 
 
+@pytest.mark.slow
 def test_code_that_fails_a_test_is_wrong_or_partly_right() -> None:
     wrong = "def double(n):\n    return 2 * n if n else 1"
     assert grade(CodeTests(), wrong, TESTS) == Grade(0.0, "2 of 3 tests passed; assert double(0) == 0: AssertionError")
@@ -505,6 +506,7 @@ def test_nothing_a_model_says_upsets_a_grader_and_every_grade_can_be_kept(reply:
         encode(graded)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reply", ["\ud800 = 1", "raise ValueError('\ud800')", "f = lambda: '\ud800'", "\0", "(" * 5000]
 )

@@ -259,6 +259,7 @@ def test_a_child_of_proper_parents_is_proper_and_made_of_them(
     assert {word.strip(".!?:;,…").lower() for word in child.head().split()} <= known
 
 
+@pytest.mark.slow
 @given(GENOMES, SEEDS)
 def test_a_prompt_crossed_with_itself_is_itself(genome: Genome, seed: int) -> None:
     bare = mend(genome, Material(examples=IDS, most_words=500, most_examples=9))

@@ -53,6 +53,7 @@ def test_expressions_have_values_and_statements_pass_or_fail() -> None:
     assert done.cut == "" and "limits" in done.guards
 
 
+@pytest.mark.slow
 def test_the_same_code_always_gives_the_same_values() -> None:
     code = "value = list({'a', 'b', 'c', 'd', 'e', 'f'})"
     assert ran(code, ["value"]) == ran(code, ["value"])
@@ -159,6 +160,7 @@ def test_devices_shared_memory_and_the_scheduler_are_out_of_reach() -> None:
     assert {what: outcome for what, outcome in tried.value.items() if outcome != [-1, 1]} == {}
 
 
+@pytest.mark.slow
 @needs_calls
 def test_a_nicer_process_and_a_thread_on_another_core_are_refused_by_their_python_names() -> None:
     for code in ("import os; os.nice(1)", "import os; os.sched_setaffinity(0, {0})", "import os; os.mkfifo('pipe')"):
@@ -214,6 +216,7 @@ def test_a_plain_user_has_the_same_guards(tmp_path: Path) -> None:
     assert identity["value"][2] in ([], [65534], [12345])
 
 
+@pytest.mark.slow
 def test_code_is_not_run_where_a_guard_that_it_needs_is_missing(tmp_path: Path) -> None:
     done = asyncio.run(run("open('ran', 'w')", ["1"], QUICK, needs={"limits", "no such guard"}))
     assert done.cut == "unguarded" and done.tests[0].error == "it was not run: a guard that it needs is missing"
@@ -231,6 +234,7 @@ CODE = {"task": "code", "model": ("simulated/gpt-6-luna",), "trials": 3, "popula
         "held_out": 2, "examples": 1}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unguarded")
 def test_a_search_that_grades_code_is_refused_at_the_start_where_a_guard_is_missing(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"lacks a moat.*unsafe = true"):

@@ -131,6 +131,7 @@ def test_the_study_runs_by_its_name_with_the_documented_options(fanfold: Fanfold
     assert "messages each agent sends" in fanfold("run", "secrets", "--help").stdout
 
 
+@pytest.mark.slow
 def test_points_can_be_changed_from_the_shell(fanfold: Fanfold) -> None:
     words = ("run", "secrets", "--models", "simulated/gpt-talker", "--num-interactions", "8", "--seed", "3", "--json")
     for more, worth in (((), 1), (("--scoring.both", "100"), 100)):

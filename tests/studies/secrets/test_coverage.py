@@ -51,6 +51,7 @@ def pooled(groups: Groups) -> Interval:
     return rate(sum(x for x, _ in groups.values()), sum(n for _, n in groups.values()))
 
 
+@pytest.mark.slow
 def test_the_coverage_designs_have_the_marginal_rate_they_state() -> None:
     rng = random.Random(2)
     for p, tau in ((0.24, 1.0), (0.13, 1.0), (0.03, 1.0)):
@@ -73,6 +74,7 @@ def test_coverage_of_clustered_rates_is_what_they_say(sizes: list[int], p: float
     assert 0.93 <= coverage(clustered_rate, sizes, p, tau, seed=1) <= 0.975
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "p"),
     [

@@ -81,6 +81,7 @@ def test_in_the_retained_mode_a_held_secret_is_worth_agents_over_holders() -> No
     assert points(game(4, mode="retained"), met, SECRETS) == [0.0, 2.0, 6.0, 0.0]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans(), st.booleans()), max_size=20))
 def test_all_holders_of_a_retained_secret_share_the_number_of_agents(met: list[Any]) -> None:
     met = [each for each in met if each[0] != each[1]]

@@ -31,6 +31,7 @@ def done(folder: Path, **settings: Any) -> tuple[Run[Any], Path]:
     return run, folder / run.id
 
 
+@pytest.mark.slow
 def test_a_run_leaves_a_folder_with_raw_results_transcripts_leaks_and_analysis(tmp_path: Path) -> None:
     run, place = done(tmp_path / "deep" / "results")
     assert sorted(each.name for each in place.iterdir()) == sorted(FILES)
@@ -146,6 +147,7 @@ def test_a_folder_that_cannot_be_made_is_said_before_anything_is_paid_for(tmp_pa
         study(config(tmp_path / "file" / "results"))
 
 
+@pytest.mark.slow
 def test_the_folder_is_there_before_the_first_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generate = Model.generate
 

@@ -351,6 +351,7 @@ def test_the_words_of_a_refusal_reach_nobody() -> None:
     assert "refuse" not in encode(talk["messages"])
 
 
+@pytest.mark.slow
 def test_a_judge_that_is_listened_to_decides_the_game_and_is_still_measured_against_the_rules() -> None:
     def answer(model: str, messages: Any, params: Any, rng: Any) -> str:
         return "YES" if model == "judge" else "I will not tell."

@@ -133,6 +133,7 @@ def assert_consistent(states: Any, action: int) -> None:
         assert not state["pinned"] or state["running"]
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 144), min_size=1, max_size=120))
 def test_the_state_never_contradicts_itself(seed: int, actions: list[int]) -> None:

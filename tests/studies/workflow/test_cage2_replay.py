@@ -173,6 +173,7 @@ def test_a_chance_outcome_too_many_is_caught() -> None:
         assert (difference.step, difference.field) == (5, "chance")
 
 
+@pytest.mark.slow
 def test_the_first_difference_is_shown_with_the_steps_before_it(tmp_path: Path) -> None:
     episode = json.loads(json.dumps(SHORT["b_line"][0]))
     step = episode["steps"][9]

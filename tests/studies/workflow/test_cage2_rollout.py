@@ -203,6 +203,7 @@ class Counting:
         return scores
 
 
+@pytest.mark.slow
 def test_a_policy_is_asked_once_for_each_observation_however_many_blocks_are_played() -> None:
     policy = Counting(NETWORK)
     table = PolicyTable(policy)

@@ -192,6 +192,7 @@ def test_red_holds_only_types_it_is_said_to_reach(red: str) -> None:
     assert held == set(reachable((red,)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("red", "classes"), [("b_line", 6), ("meander", 24)])
 def test_orders_that_differ_only_in_types_out_of_reach_ask_for_the_same_fixes(red: str, classes: int) -> None:
     block = played(red, NETWORK, 300)
@@ -257,6 +258,7 @@ def test_the_reward_of_the_rate_follows_the_running_rate() -> None:
     assert alignment(marks, 60.0)[0].tolist() == pytest.approx([0.0, 60.0, -30.0, 0.0, 10.0])
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(["-", "kept", "broken"]), min_size=1, max_size=40))
 def test_the_rewards_of_the_rate_sum_to_the_weight_times_the_final_rate(steps: list[str]) -> None:
     marks = marks_of(*steps)

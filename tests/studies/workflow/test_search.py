@@ -176,6 +176,7 @@ def order(text: str) -> Workflow:
     return parse(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(orders()), min_size=2, max_size=8, unique=True))
 def test_a_workflow_begins_with_the_policy_of_the_nearest_one(given_orders: list[Workflow]) -> None:
