@@ -83,8 +83,15 @@ NOT_ABOUT = tuple(
     )
 )
 EXTRA = (
-    "tests/models/test_batch_executor.py",
-    "tests/unit/test_ledger.py",
+    "tests/models/test_batch",
+    "tests/models/test_model",
+    "tests/models/test_money",
+    "tests/unit/test_halving",
+    "tests/unit/test_ledger",
+    "tests/unit/test_limits",
+    "tests/unit/test_promises",
+    "tests/unit/test_racing",
+    "tests/unit/test_study",
     "tests/faults/test_calls_from_everywhere",
     "tests/faults/test_paid",
     "tests/faults/test_place",
