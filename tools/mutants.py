@@ -53,7 +53,7 @@ MODULES = (
     "ledger/commits",
     "limits/limiter",
     "limits/pace",
-    "limits/paces",
+    "limits/known_rates",
     "limits/window",
     "schedules/racing",
     "schedules/halving",

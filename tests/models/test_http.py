@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from fanfold import Case, Study, Sweep
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.models.http import Http, HttpError, Response
-from fanfold.models.http1 import Broken, Exchange
+from fanfold.models.http_exchange import Broken, Exchange
 from fanfold.models.http_route import Origin, Proxies, Proxy, route, shown
 from fanfold.testing import run_virtual
 

@@ -72,3 +72,17 @@ def test_the_architecture_page_shows_the_layers_that_are_checked() -> None:
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
     shown = "\n".join(layer.replace("fanfold.", "").replace(" | ", " · ") for layer in layers)
     assert f"```\n{shown}\n```" in (ROOT / "ARCHITECTURE.md").read_text()
+
+
+def test_no_two_modules_of_a_folder_differ_by_one_letter() -> None:
+    for folder in {path.parent for path in SOURCE.rglob("*.py")}:
+        names = sorted(path.stem for path in folder.glob("*.py"))
+        alike = [(one, other) for one in names for other in names if one < other and _one_letter(one, other)]
+        assert alike == [], folder
+
+
+def _one_letter(one: str, other: str) -> bool:
+    short, long = sorted((one, other), key=len)
+    if len(short) == len(long):
+        return sum(a != b for a, b in zip(short, long)) == 1
+    return any(long[:place] + long[place + 1 :] == short for place in range(len(long)))

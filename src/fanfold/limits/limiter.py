@@ -9,8 +9,8 @@ from types import TracebackType
 
 from fanfold.errors import FanfoldError
 from fanfold.limits.inferred_rate import InferredRate
+from fanfold.limits.known_rates import Cost, Paces
 from fanfold.limits.pace import Pace, RateMeter
-from fanfold.limits.paces import Cost, Paces
 from fanfold.limits.values import Limits, Quota
 from fanfold.limits.window import FIRST, Window
 

@@ -14,7 +14,7 @@ from typing import Self
 
 from fanfold.addresses import shown
 from fanfold.errors import ConfigError, FanfoldError
-from fanfold.models.http1 import Broken, Connection, Exchange, Response, Sink
+from fanfold.models.http_exchange import Broken, Connection, Exchange, Response, Sink
 from fanfold.models.http_route import Dialler, HttpRoute, Origin, Proxies, route
 from fanfold.models.transport import Transport
 

@@ -18,7 +18,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from fanfold.addresses import shown
 from fanfold.errors import ConfigError
-from fanfold.models.http1 import Broken, Connection, Exchange
+from fanfold.models.http_exchange import Broken, Connection, Exchange
 from fanfold.redaction import know
 
 PORTS = {"http": 80, "https": 443}

@@ -21,7 +21,7 @@ import msgspec
 
 from fanfold.errors import CallFailed, ConfigError, MissingExtra, check_whole, nearest
 from fanfold.executors import usable_cores
-from fanfold.models.http1 import Response
+from fanfold.models.http_exchange import Response
 from fanfold.models.transport import Transport
 
 #: The model used when none is named.

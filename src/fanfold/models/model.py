@@ -21,7 +21,7 @@ from fanfold.limits import Limiter, Limits, Permit
 from fanfold.models.breaker import Breaker
 from fanfold.models.failures import Redirected, deserted, network_failure, redirected
 from fanfold.models.http import Http, HttpError
-from fanfold.models.http1 import Response
+from fanfold.models.http_exchange import Response
 from fanfold.models.pricing import Price
 from fanfold.models.providers.contract import Messages, Provider
 from fanfold.models.providers.reading import estimated, malformed

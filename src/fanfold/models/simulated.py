@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from fanfold.config import from_mapping
 from fanfold.encoding import encode
 from fanfold.models.http import HttpError
-from fanfold.models.http1 import Response
+from fanfold.models.http_exchange import Response
 from fanfold.models.transport import Transport
 from fanfold.simulator.config import SimulatorConfig
 from fanfold.simulator.core import Simulator

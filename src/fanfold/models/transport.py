@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.encoding import encode
-from fanfold.models.http1 import Response, Sink
+from fanfold.models.http_exchange import Response, Sink
 
 
 class Transport(ABC):

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from fanfold.errors import ConfigError
-from fanfold.models.http1 import Response
+from fanfold.models.http_exchange import Response
 from fanfold.models.model import OUTPUT_GUESS, Model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator.answers import CHARACTERS_PER_TOKEN

@@ -16,7 +16,7 @@ from fanfold.errors import CallFailed, ConfigError
 from fanfold.limits import Limits
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.batch.protocol import RemoteBatch
-from fanfold.models.http1 import Response
+from fanfold.models.http_exchange import Response
 from fanfold.models.model import Model
 from fanfold.models.pricing import Price
 from fanfold.models.providers import ERROR_KINDS, Provider

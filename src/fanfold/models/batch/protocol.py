@@ -18,7 +18,7 @@ from fanfold.calls import Call, Reply
 from fanfold.errors import CallFailed
 from fanfold.models.failures import network_failure, redirected
 from fanfold.models.http import HttpError
-from fanfold.models.http1 import Response
+from fanfold.models.http_exchange import Response
 from fanfold.models.model import Model
 from fanfold.models.providers.reading import retry_after
 from fanfold.models.retry import persist
