@@ -354,3 +354,26 @@ def test_a_told_row_that_another_program_spoilt_is_written_again(column: str, va
     study.run(ledger=ledger, run="a")
     with contextlib.closing(sqlite3.connect(ledger)) as db, db:
         assert db.execute("SELECT number, score, dropped FROM trial ORDER BY number").fetchall() == before
+
+
+def test_an_error_in_tell_ends_the_run_and_says_whose_it_is() -> None:
+    class Deaf(Sweep):
+        def tell(self, result: Result[Any]) -> None:
+            raise ValueError("not listening")
+
+    with pytest.raises(ValueError, match="not listening") as caught:
+        Study(Deaf([1, 2]), plain).run()
+    assert any("Deaf.tell() for trial 0" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_a_finished_run_evaluates_nothing_again_whatever_its_window(window: int, tmp_path: Path) -> None:
+    evaluated: list[int] = []
+
+    def evaluate(candidate: int, case: Case) -> float:
+        evaluated.append(candidate)
+        return float(candidate)
+
+    for _ in range(2):
+        Study(Sweep([1, 2, 3]), evaluate, window=window).run(ledger=tmp_path / "a.db", run="a", reuse="never")
+    assert evaluated == [1, 2, 3]

@@ -9,14 +9,16 @@ import asyncio
 import functools
 import sqlite3
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fanfold import Case, Study, Sweep
+from fanfold import Case, MaxCost, Study, Sweep
 from fanfold.calls import Metrics
+from fanfold.context import here
 from fanfold.errors import LedgerError
 from fanfold.events import EvaluationFinished, Event
 from fanfold.models import Model, model
@@ -178,3 +180,44 @@ def test_only_a_call_that_is_on_its_way_is_shared_and_one_that_is_over_is_asked_
         metrics = run.view.counts()
         assert len(simulator.charges) == charged
         assert (metrics.calls, metrics.shared, metrics.cached) == counts
+
+
+def test_with_the_cache_off_equal_calls_at_the_same_time_are_all_made() -> None:
+    asked, simulator = simulated(SimulatorConfig(latency=Latency(1.0)))
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        await asked.generate("the same for all", max_tokens=4)
+        return float(candidate)
+
+    run_virtual(Study(Sweep(range(3)), evaluate, window=3).run_async("async:3", cache="off"))
+    assert len(simulator.charges) == 3
+
+
+def test_a_call_that_fails_takes_nothing_from_the_budget() -> None:
+    asked, simulator = simulated()
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        await asked.generate("hello", max_tokens=4 if candidate else -1)  # the provider refuses a negative number
+        return float(candidate)
+
+    study = Study(Sweep(range(4)), evaluate, window=1, stop=MaxCost(0.9))
+    run = run_virtual(study.run_async("async:1", cache="off"))
+    assert (run.progress.failures, run.progress.told, len(simulator.charges)) == (1, 4, 3)
+
+
+def test_what_a_block_paid_is_shared_by_its_cells() -> None:
+    class Blocks:
+        block_size = 4
+
+        async def __call__(self, candidate: int, case: Case) -> float:
+            raise AssertionError("cells come in blocks")
+
+        async def evaluate_block(self, cells: Sequence[tuple[int, Case]]) -> list[float]:
+            meter = here().meter
+            assert meter is not None
+            meter.cost += 0.6
+            return [1.0 for _ in cells]
+
+    run = Study(Sweep(range(4)), Blocks(), window=4).run("async:1")
+    assert run.progress.cost == pytest.approx(0.6)
+    assert [result.cost for result in run.results()] == pytest.approx([0.15] * 4)
