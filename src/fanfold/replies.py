@@ -53,8 +53,6 @@ class Replies:
 
     def take(self, key: bytes) -> bool:
         """Claim a call that was not found; False where another run is at it, or may have brought its reply since."""
-        if not self._opened:
-            self._open()
         return self._claims is None or (self._claims.take(key) and self._claims.alone())
 
     async def taken(self, key: bytes) -> Reply | None:
