@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from fanfold.context import copied, here
+from fanfold.sync import noticed
 
 T = TypeVar("T")
 
@@ -190,7 +191,7 @@ async def _limited(call: Callable[[], Awaitable[T]], timeout: float, time: Calla
         abandon(task)
         raise Abandoned
     if expired:
-        _noticed(task)
+        noticed(task)
         raise TimeoutError
     return task.result()
 
@@ -211,7 +212,7 @@ async def let_go(tasks: Collection[asyncio.Task[Any]]) -> int:
 
 def abandon(task: asyncio.Task[Any]) -> None:
     """Leave a task behind that swallows its cancellation: its coroutine is closed or, where it resists, ignored."""
-    task.add_done_callback(_noticed)
+    task.add_done_callback(noticed)
     coroutine = task.get_coro()
     try:
         if coroutine is not None:
@@ -219,12 +220,6 @@ def abandon(task: asyncio.Task[Any]) -> None:
     except Exception:
         pass  # it ignores even this
     task.cancel()
-
-
-def _noticed(task: asyncio.Task[Any]) -> None:
-    """Look at how a task ended, so that nobody is warned of an exception never retrieved."""
-    if not task.cancelled():
-        task.exception()
 
 
 class Room:

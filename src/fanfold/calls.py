@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 import msgspec
 
-from fanfold.context import Meter, copied, enter, here, within
+from fanfold.context import copied, enter, here, within
 from fanfold.errors import CallFailed, NoWayHome
 from fanfold.events import Event, Notice
 from fanfold.executors.base import home
@@ -22,7 +22,7 @@ from fanfold.flights import Call, Flight, Reply, Send, Sent, Waiting, waiting
 from fanfold.ledger import Commits, Ledger, Metrics, Spending
 from fanfold.money import Budget
 from fanfold.replies import Replies
-from fanfold.sync import run_beside
+from fanfold.sync import noticed, run_beside
 from fanfold.tracing import observer
 from fanfold.types import CacheMode
 
@@ -164,19 +164,23 @@ class CallBroker:
             return sent.reply
         except CallFailed as error:
             self.metrics.failed += 1
-            if error.hopeless and self.halt is not None:
+            if error.hopeless:
                 self._paying.discard(task)
-                self.halt(error)
-                with waiting("the end of the run"):
-                    await asyncio.get_running_loop().create_future()  # until the run, which is stopping, cancels us
+                await self.stop_run(error)
             raise
         finally:
             self._paying.discard(task)
 
+    async def stop_run(self, error: CallFailed) -> None:
+        """Stop the run that this broker serves, and wait until it cancels us; without a run, return at once."""
+        if self.halt is not None:
+            self.halt(error)
+            with waiting("the end of the run"):
+                await asyncio.get_running_loop().create_future()
+
     def _over(self, key: bytes, flight: asyncio.Task[Reply]) -> None:
         self._flights.pop(key, None)
-        if not flight.cancelled():
-            flight.exception()  # seen: whoever asked may have left
+        noticed(flight)  # whoever asked may have left
 
 
 class Asked(Protocol):
@@ -239,11 +243,8 @@ def current_broker() -> CallBroker:
 
 async def stop_run(failure: CallFailed) -> NoReturn:
     """Stop the run of this evaluation, which stays open: its question can be answered when the run continues."""
-    broker = _of_this_run()
-    if broker is None or broker.halt is None:
-        raise failure
-    broker.halt(failure)
-    await asyncio.get_running_loop().create_future()  # until the run, which is stopping, cancels us
+    if (broker := _of_this_run()) is not None:
+        await broker.stop_run(failure)
     raise failure
 
 
@@ -293,7 +294,6 @@ __all__ = [
     "Call",
     "CallBroker",
     "Flight",
-    "Meter",
     "Metrics",
     "Reply",
     "Route",

@@ -9,7 +9,7 @@ import asyncio
 import heapq
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -39,6 +39,7 @@ class Dispatcher:
         executor: Executor,
         work: Work,
         wakeup: Wakeup,
+        emit: Callable[[Event], None],
         watch: Watcher | None,
     ) -> None:
         self.search = search
@@ -46,6 +47,7 @@ class Dispatcher:
         self.executor = executor
         self.work = work
         self._wakeup = wakeup
+        self._emit = emit
         self._watch = watch
         self._outbox = Outbox(journal, work, search.tally, wakeup, watch)
         self._queue: list[tuple[int, int, Cell[Any]]] = []
@@ -80,9 +82,9 @@ class Dispatcher:
     async def _step(self) -> bool:
         """One turn: take in what is ready, hand out work, wait for something to happen.  False when nothing is left."""
         wakeup, outbox = self._wakeup, self._outbox
+        await self._absorb()
         if wakeup.reason is not None:
             self.search.stop(wakeup.reason)
-        await self._absorb()
         if wakeup.error is not None or self.journal.commits.error is not None:
             return False
         if self.search.stopped is not None:
@@ -145,15 +147,13 @@ class Dispatcher:
         heapq.heappush(self._queue, (cell.trial.number, cell.position, cell))
 
     async def _absorb(self) -> None:
-        taken, ready = 0, self._outbox.ready
-        while ready and self.search.stopped is None and self._wakeup.error is None:
+        taken, ready, wakeup = 0, self._outbox.ready, self._wakeup
+        while ready and self.search.stopped is None and wakeup.reason is None and wakeup.error is None:
             cell, outcome = ready.popleft()
             self._accept(self.search.arrive(cell, outcome))
             taken += 1
             if taken % 256 == 0:
                 await asyncio.sleep(0)  # a long replay must not starve timers and Ctrl-C
-                if self._wakeup.reason is not None:
-                    self.search.stop(self._wakeup.reason)
 
     # -- handing out -------------------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class Dispatcher:
             if (remark := self.journal.ledger.remark()) is not None:
                 self._emit(Notice(remark))
             if self._watch is not None:
-                self._emit(Ticked(self.search.progress, len(self._running), len(self._queue), self._waits()))
+                self._watch(Ticked(self.search.progress, len(self._running), len(self._queue), self._waits()))
 
     def _waits(self) -> str | None:
         """What the work waits for, in words: calls that all wait, or workers to be had again."""
@@ -256,9 +256,3 @@ class Dispatcher:
             return None
         then = "" if wait.until is None else f", next try in {max(0.0, wait.until - now):.0f} s"
         return f"waiting for {wait.what} since {now - wait.since:.0f} s{then}"
-
-    def _emit(self, event: Event) -> None:
-        if isinstance(event, Notice):
-            self.journal.note(event.message)
-        if self._watch is not None:
-            self._watch(event)

@@ -140,8 +140,8 @@ class Start:
 
     async def _locked(self, ledger: Ledger) -> Run[Any]:
         commits = Commits(ledger)
-        new = ledger.find(self.name) is None
-        journal = self._journal = RunJournal(ledger, self._find_or_create(ledger), commits)
+        run, new = self._find_or_create(ledger)
+        journal = self._journal = RunJournal(ledger, run, commits)
         started = asyncio.get_running_loop().time()
 
         def clock() -> float:
@@ -194,7 +194,7 @@ class Start:
         study, options = self.study, self.options
         limits = WorkLimits(study.timeout, study.retries, options.grace, options.reuse, options.max_failures or None)
         work = Work(study.evaluate, self._evaluator, study.seeded_cases, limits)
-        dispatcher = Dispatcher(search, journal, self.executor, work, self._wakeup, self.watch)
+        dispatcher = Dispatcher(search, journal, self.executor, work, self._wakeup, self._emit, self.watch)
         self._hand_over(_stopper(self._wakeup))
         return await dispatcher.drive(reopened)
 
@@ -266,7 +266,8 @@ class Start:
                 total = broker.metrics.plus(RunView(ledger, run).counts())
                 journal.commits.put(Insert.COUNTS, (run, encode(total)))
 
-    def _find_or_create(self, ledger: Ledger) -> int:
+    def _find_or_create(self, ledger: Ledger) -> tuple[int, bool]:
+        """The id of the run, and whether it is new."""
         name, identity = self.name, Identity.of(self.study)
         self._evaluator = identity.record["evaluate"]
         if self.options.reuse == "ledger" and (where := identity.unknown("evaluate")):
@@ -276,9 +277,10 @@ class Start:
             )
         run = ledger.find(name)
         if run is None:
-            return create_run(ledger, name, identity.record, dict(self.options.meta or {}), self.study.seeded_cases)
+            meta = dict(self.options.meta or {})
+            return create_run(ledger, name, identity.record, meta, self.study.seeded_cases), True
         self._check(identity, ledger.identity(run))
-        return run
+        return run, False
 
     def _check(self, identity: Identity, recorded: Any) -> None:
         """Refuse to continue with another study than the recorded one."""

@@ -93,3 +93,9 @@ def run_beside(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if _beside is None:
             _beside = _Beside()
     return asyncio.run_coroutine_threadsafe(main(), _beside.loop).result()
+
+
+def noticed(ended: asyncio.Future[Any]) -> None:
+    """Look at how a task ended, so that nobody is warned of an exception never retrieved."""
+    if not ended.cancelled():
+        ended.exception()

@@ -18,6 +18,7 @@ from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, PlaceLost,
 from fanfold.executors.base import Caller, Executor, checked_slots, name_of, set_home
 from fanfold.executors.processes import THREAD_SETTINGS, answered, packed, pickled, value_of
 from fanfold.executors.worker import FUNCTIONS_KEPT, answer, dumps, settle
+from fanfold.sync import noticed
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -100,7 +101,7 @@ class Ray(Executor):
             kind, reply = await asyncio.shield(answer)
         except asyncio.CancelledError:
             self._cancel(call)
-            answer.add_done_callback(_noticed)
+            answer.add_done_callback(noticed)
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
@@ -249,12 +250,6 @@ class _Mailbox:
         waiting = self._waiting.pop(letter, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(body)
-
-
-def _noticed(answer: asyncio.Future[Any]) -> None:
-    """Look at the result of an abandoned call, so that nobody is warned of an exception never retrieved."""
-    if not answer.cancelled():
-        answer.exception()
 
 
 # ---------------------------------------------------------------- in a worker

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from neuro_world import apart, one_thread  # noqa: F401 (a fixture)
 
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro import cuda_graph, stacked_training
@@ -21,7 +22,7 @@ from fanfold.studies.neuro.data import Resident, from_arrays
 from fanfold.studies.neuro.genome import NetworkSpace, random_genome
 from fanfold.studies.neuro.stacked_training import Together, train_graphs
 from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, train, unpacked
-from fanfold.tensors import pack, unpack
+from fanfold.tensors import pack
 
 SPACE = NetworkSpace(conv_layers=(0, 2), filters=(2, 4), kernels=(1, 3), dense_layers=(0, 2), nodes=(3, 6))
 TRAINING = TrainingSettings(batch=8, dtype="float64", max_batches=3)
@@ -37,14 +38,6 @@ def resident() -> Resident:
     return Resident(data, "cpu", "float64", 4)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def mixed(count: int, epochs: int = 2, seed: int = 3) -> list[TrainingJob]:
     """Networks of any kind; every third is of the family of the one before."""
     rng, found = Random(seed), []
@@ -52,12 +45,6 @@ def mixed(count: int, epochs: int = 2, seed: int = 3) -> list[TrainingJob]:
         genome = replace(found[-1].genome, learning_rate=0.02) if n % 3 == 2 else random_genome(SPACE, rng)
         found.append(TrainingJob(genome, n, epochs))
     return found
-
-
-def apart(one: TrainedNetwork, other: TrainedNetwork) -> float:
-    mine, theirs = unpack(one.state), unpack(other.state)
-    assert list(mine) == list(theirs)
-    return max(float(np.abs(mine[name] - theirs[name]).max() / max(np.abs(mine[name]).max(), 1e-9)) for name in mine)
 
 
 def same(alone: Sequence[TrainedNetwork], beside: Sequence[TrainedNetwork]) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 pytest.importorskip("torch")
 
 import torch
+from neuro_world import apart, one_thread  # noqa: F401 (a fixture)
 
 from fanfold.studies.neuro.data import Resident, from_arrays
 from fanfold.studies.neuro.genome import ACTIVATIONS, NORMS, OPTIMISERS, Conv, Dense, NetworkGenome, Shape
@@ -21,7 +22,6 @@ from fanfold.studies.neuro.network import dropout_base, dropout_bases
 from fanfold.studies.neuro.stacked_training import Together, train_fused
 from fanfold.studies.neuro.stacks import Stack, family
 from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, train, unpacked
-from fanfold.tensors import unpack
 
 GENOME = NetworkGenome((Conv(3, 3, "relu"), Conv(2, 3, "tanh")), (Dense(5, "relu"),), "batch", 0.3, "adam", 0.01)
 TRAINING = TrainingSettings(batch=8, dtype="float64", max_batches=3)
@@ -35,21 +35,6 @@ def resident() -> Resident:
     pixels = rng.integers(0, 120, (60, 2, 6, 5))
     pixels[np.arange(60), :, labels] += 100
     return Resident(from_arrays(pixels.astype(np.uint8), labels, validation=20, test=0), "cpu", "float64", 4)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def apart(one: TrainedNetwork, other: TrainedNetwork) -> float:
-    """The largest difference in a tensor or a moment, over its largest number."""
-    mine, theirs = unpack(one.state), unpack(other.state)
-    assert list(mine) == list(theirs)
-    return max(float(np.abs(mine[name] - theirs[name]).max() / max(np.abs(mine[name]).max(), 1e-9)) for name in mine)
 
 
 def same(alone: list[TrainedNetwork], beside: list[TrainedNetwork]) -> None:

@@ -1,0 +1,28 @@
+"""What tests of trained networks share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from fanfold.studies.neuro.training import TrainedNetwork
+from fanfold.tensors import unpack
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Import it to run a file's tests on one thread of torch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def apart(one: TrainedNetwork, other: TrainedNetwork) -> float:
+    """The largest difference in a tensor or a moment, over its largest number."""
+    mine, theirs = unpack(one.state), unpack(other.state)
+    assert list(mine) == list(theirs)
+    return max(float(np.abs(mine[name] - theirs[name]).max() / max(np.abs(mine[name]).max(), 1e-9)) for name in mine)
