@@ -62,11 +62,14 @@ def compose(bank: Bank, rng: random.Random) -> Prompt:
 def mutate(prompt: Prompt, bank: Bank, rng: random.Random, rate: float) -> Prompt:
     """Change each section with probability `rate`, and at least one; a prompt never becomes empty."""
     chosen = [section for section in SECTIONS if rng.random() < rate] or [rng.choice(SECTIONS)]
+    changed = prompt
     for section in chosen:
-        prompt = replace(prompt, **{section: _varied(getattr(prompt, section), bank[section], rng)})
-    if prompt.text:
-        return prompt
-    return replace(prompt, system_role=(rng.choice(bank["system_role"]),))
+        changed = replace(changed, **{section: _varied(getattr(prompt, section), bank[section], rng)})
+    if changed.text:
+        return changed
+    # A section that lost its last clause gets one back, so that no other section changes.
+    emptied = next((section for section in chosen if getattr(prompt, section)), "system_role")
+    return replace(changed, **{emptied: (rng.choice(bank[emptied] or getattr(prompt, emptied)),)})
 
 
 def _varied(clauses: tuple[str, ...], bank: Sequence[str], rng: random.Random) -> tuple[str, ...]:
