@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from email.utils import formatdate
 from importlib.metadata import entry_points
 from typing import Any
@@ -57,9 +58,9 @@ def installed_dialects() -> tuple[type[Dialect], ...]:
 def addresses(url: str) -> dict[str, str]:
     """The environment variables that send each provider's clients to a simulator at `url`."""
     return {
-        provider.url_variable: url + urlsplit(provider.default_url).path
+        provider.url_variable: url + dialect.mount + urlsplit(provider.default_url).path
         for provider in _installed()
-        if provider.dialect() is not None
+        if (dialect := provider.dialect()) is not None
     }
 
 
@@ -107,7 +108,13 @@ class Simulator:
         """Answer one request."""
         if request.path.startswith("/_simulator/"):
             return self._administer(request)
-        operation, dialect, work = self._route(request)
+        for dialect in self._dialects:
+            if dialect.mount and request.path.startswith(f"{dialect.mount}/"):
+                request = replace(request, path=request.path.removeprefix(dialect.mount))
+                break
+        else:
+            dialect = next((dialect for dialect in self._dialects if dialect.speaks(request)), self._dialects[-1])
+        operation, work = self._route(request, dialect)
         faulty = bool(self._state.plan.faults.faults)
         answer: SimulatedResponse | BrokenAnswer | None = None
         if faulty:
@@ -134,18 +141,16 @@ class Simulator:
         except ApiError as error:
             return dialect.failure(error, self._state.serial())
 
-    def _route(self, request: Request) -> tuple[str, Dialect, Work]:
-        """What a request is for, whose protocol it speaks, and what answers it."""
-        dialect = next((dialect for dialect in self._dialects if dialect.speaks(request)), self._dialects[-1])
-        if request.method == "POST" and request.path in dialect.endpoints:
-            return "generate", dialect, functools.partial(self._generate, dialect)
-        operation, work = dialect.route(request) or ("other", _unknown)
-        return operation, dialect, work
+    def _route(self, request: Request, dialect: Dialect) -> tuple[str, Work]:
+        """What a request is for, and what answers it."""
+        if dialect.generates(request):
+            return "generate", functools.partial(self._generate, dialect)
+        return dialect.route(request) or ("other", _unknown)
 
     async def _generate(self, dialect: Dialect, request: Request, owner: str) -> SimulatedResponse:
         state = self._state
         started = state.now()
-        body = read_json(request.body)
+        body = dialect.body_of(request)
         model = state.check_model(dialect, body)
         account = state.account(owner, model)
         invalid: ApiError | None = None

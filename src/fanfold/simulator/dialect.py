@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from fanfold.simulator.answers import Completion, ModelRequest
 from fanfold.simulator.limits import Account, Refused
-from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, reply
+from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, read_json, reply
 
 if TYPE_CHECKING:
     from fanfold.simulator.state import SimulatorState
@@ -41,8 +41,10 @@ class Dialect(ABC):
     """
 
     name: ClassVar[str]
-    #: The paths that generate text; what else there is, `route` knows.
-    endpoints: ClassVar[Collection[str]]
+    #: The paths that generate text, unless `generates` knows better; what else there is, `route` knows.
+    endpoints: ClassVar[Collection[str]] = ()
+    #: What its paths begin with at a simulator of many dialects, where they would look like another provider's.
+    mount: ClassVar[str] = ""
     #: Whether it answers what no dialect claims.
     fallback: ClassVar[bool] = False
     #: Whether writing to the prompt cache is counted, and charged, apart.
@@ -54,6 +56,10 @@ class Dialect(ABC):
     def speaks(self, request: Request) -> bool:
         """Whether a request is written in this dialect."""
         return request.path in self.endpoints
+
+    def generates(self, request: Request) -> bool:
+        """Whether a request asks a model for text."""
+        return request.method == "POST" and request.path in self.endpoints
 
     def route(self, request: Request) -> tuple[str, Work] | None:
         """What another request is for (one of faults.OPERATIONS), and what answers it; None: there is no such URL."""
@@ -67,6 +73,10 @@ class Dialect(ABC):
         if scheme.lower() != "bearer" or not key.strip():
             raise ApiError(401, "no API key: send the header Authorization: Bearer KEY")
         return key.strip()
+
+    def body_of(self, request: Request) -> Json:
+        """The body of a request for text; where the model is in the path, with the model."""
+        return read_json(request.body)
 
     def model_of(self, body: Json) -> str:
         """The model asked for, or an ApiError."""

@@ -30,5 +30,7 @@ class Simulated(OpenAI):
         speaker = OpenAI() if maker is None else find_provider(maker)
         connect = Connector.of(SimulatedTransport.of, model, options)
         connect()  # options that cannot be used are refused here
-        url = "http://simulated" + urlsplit(speaker.default_url).path
+        dialect = speaker.dialect()
+        mount = "" if dialect is None else dialect.mount
+        url = f"http://simulated{mount}{urlsplit(speaker.default_url).path}"
         return Endpoint(speaker, url, "simulated", speaker.price(model), connect=connect)
