@@ -227,6 +227,12 @@ def test_an_unknown_parameter_or_message_is_an_error_that_names_it() -> None:
         OpenAI().request("gpt", [], {})
 
 
+def test_a_model_may_cost_something_else_at_another_provider(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TABLE, "acme/gpt-4o-mini", Price(9.0, 9.0))
+    assert price_of("gpt-4o-mini", None, "acme") == Price(9.0, 9.0) == price_of("gpt-4o-mini-latest", None, "acme")
+    assert price_of("gpt-4o-mini", provider="openai") == TABLE["gpt-4o-mini"]
+
+
 def test_unknown_prices_are_unknown_and_batches_cost_half() -> None:
     assert price_of("gpt-99-imaginary") is None
     assert price_of("gpt-4o-mini-2024-07-18") == TABLE["gpt-4o-mini"]

@@ -48,14 +48,16 @@ AS_OF: str = _DATA["as_of"]
 TABLE = {name: Price(*rates) for name, rates in _DATA["models"].items()}
 
 
-def price_of(name: str, more: Mapping[str, Price] | None = None) -> Price | None:
+def price_of(name: str, more: Mapping[str, Price] | None = None, provider: str = "") -> Price | None:
     """The price of a model by its name, dated versions included; None where it is not known.
 
-    Beyond our own short table and `more` prices, the package genai-prices is asked where it is installed.
+    `more` prices come first, then our own short table, in which a model may have a price of its own at a `provider`;
+    then the package genai-prices is asked, where it is installed.
     """
     bare = re.sub(r"-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$", "", name)
+    names = (f"{provider}/{name}", f"{provider}/{bare}", name, bare)
     for table in (more or {}, TABLE):
-        if price := table.get(name) or table.get(bare):
+        if price := next((table[key] for key in names if key in table), None):
             return price
     return _from_package(name)
 

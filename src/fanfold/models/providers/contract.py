@@ -118,7 +118,7 @@ class Provider(ABC):
 
     def price(self, model: str) -> Price | None:
         """The price of a model; None where it is not known."""
-        return price_of(model, self.prices)
+        return price_of(model, self.prices, self.name)
 
     def at(self, base_url: str) -> Provider:
         """The provider that speaks for a server at another address than its own."""
