@@ -275,6 +275,35 @@ def test_a_mean_has_students_interval() -> None:
     assert (found.low, found.high) == pytest.approx((5.5 - reach, 5.5 + reach), abs=1e-5)
 
 
+def test_a_mean_within_0_and_1_of_zeros_and_ones_is_a_clustered_rate() -> None:
+    groups = {i: [1.0] * (i % 4) + [0.0] * (5 - i % 3) for i in range(12)}
+    found = clustered_mean(groups, within=(0.0, 1.0))
+    expected = clustered_rate({key: (int(sum(values)), len(values)) for key, values in groups.items()})
+    assert (found.estimate, found.low, found.high) == pytest.approx((expected.estimate, expected.low, expected.high))
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([0.0, 1.0, 3.0]), min_size=1, max_size=3), min_size=2, max_size=20),
+    st.floats(-5, 5),
+    st.floats(0.1, 10),
+)
+def test_a_mean_within_limits_has_a_width_and_stays_within_them(
+    groups: list[list[float]], shift: float, factor: float
+) -> None:
+    found = clustered_mean(dict(enumerate(groups)), within=(0.0, 3.0))
+    assert found.estimate is not None
+    assert 0.0 <= found.low <= found.estimate <= found.high <= 3.0 and found.low < found.high
+    moved = {i: [factor * value + shift for value in group] for i, group in enumerate(groups)}
+    other = clustered_mean(moved, within=(min(map(min, moved.values())), factor * 3.0 + shift + 1e-9))
+    if any(0.0 in group for group in groups):
+        assert other.high == pytest.approx(factor * found.high + shift, abs=1e-6)
+
+
+def test_a_value_outside_of_the_limits_of_a_mean_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="outside"):
+        clustered_mean({1: [0.0], 2: [2.0]}, within=(0.0, 1.0))
+
+
 def test_a_clustered_mean_of_equal_clusters_is_the_mean_of_their_means() -> None:
     groups = {"a": (1.0, 2.0, 3.0), "b": (4.0, 4.0, 7.0), "c": (0.5, 1.0, 0.0), "none": ()}
     found, expected = clustered_mean(groups), mean([2.0, 5.0, 0.5])

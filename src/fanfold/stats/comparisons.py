@@ -29,10 +29,17 @@ class Paired:
     p: float
 
 
-def paired(pairs: Mapping[C, Sequence[tuple[float, float]]], level: float = 0.95, *, seed: int = 0) -> Paired:
+def paired(
+    pairs: Mapping[C, Sequence[tuple[float, float]]],
+    level: float = 0.95,
+    *,
+    seed: int = 0,
+    within: tuple[float, float] | None = None,
+) -> Paired:
     """Compare two things on the same cases: `pairs` holds (first, second) of each case, grouped by cluster.
 
-    The p-value is of a permutation that swaps first and second in whole clusters.
+    The p-value is of a permutation that swaps first and second in whole clusters.  `within` are limits of the values,
+    if they have any (see `clustered_mean`).
     """
     differences = {
         key: [
@@ -42,7 +49,8 @@ def paired(pairs: Mapping[C, Sequence[tuple[float, float]]], level: float = 0.95
         for key, group in pairs.items()
     }
     p = sign_flip([math.fsum(group) for group in differences.values()], seed=seed)
-    return Paired(clustered_mean(differences, level), p)
+    reach = None if within is None else (within[0] - within[1], within[1] - within[0])
+    return Paired(clustered_mean(differences, level, within=reach), p)
 
 
 def mcnemar(b: int, c: int) -> float:

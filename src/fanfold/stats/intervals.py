@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fanfold.encoding import derive_seed
+from fanfold.errors import ConfigError
 from fanfold.stats.checks import checked_counts, checked_finite, checked_pair, checked_share, checked_whole, defined
 from fanfold.stats.distributions import normal_cdf, normal_quantile, t_quantile
 
@@ -76,8 +77,15 @@ def mean(values: Iterable[float], level: float = 0.95) -> Interval:
     return clustered_mean({number: (value,) for number, value in enumerate(values)}, level)
 
 
-def clustered_mean(groups: Mapping[C, Sequence[float]], level: float = 0.95) -> Interval:
-    """A mean over all values of all clusters, with a t interval from the differences between clusters."""
+def clustered_mean(
+    groups: Mapping[C, Sequence[float]], level: float = 0.95, *, within: tuple[float, float] | None = None
+) -> Interval:
+    """A mean over all values of all clusters, with a t interval from the differences between clusters.
+
+    Where all values lie `within` known limits, it is Wilson's interval, made for any values between them: a mean is
+    rejected as too high if even the observed values, mixed with as many at the upper limit as it takes, would rarely
+    give what was observed.  That interval has a width also where no two values differ.
+    """
     checked_share(level, "level")
     filled = [
         [checked_finite(value, f"cluster {key!r}") for value in group] for key, group in groups.items() if len(group)
@@ -85,10 +93,20 @@ def clustered_mean(groups: Mapping[C, Sequence[float]], level: float = 0.95) -> 
     sums, sizes = [math.fsum(group) for group in filled], [len(group) for group in filled]
     n = sum(sizes)
     estimate = math.fsum(sums) / n if n else None
+    least, most = (-math.inf, math.inf) if within is None else within
+    if any(not least <= value <= most for group in filled for value in group):
+        raise ConfigError(f"values of a mean lie outside of {within}: give the limits of what they can be")
     if estimate is None or len(sizes) == 1:
-        return Interval(estimate, -math.inf, math.inf, n, len(sizes), level)
+        return Interval(estimate, least, most, n, len(sizes), level)
     variance, df = _between(sums, sizes, estimate)
-    reach = t_quantile(0.5 + level / 2.0, df) * math.sqrt(variance) if variance else 0.0
+    quantile = t_quantile(0.5 + level / 2.0, df)
+    if within is not None:
+        spread = math.fsum((value - estimate) ** 2 for group in filled for value in group) / n
+        alike = spread <= 1e-12 * (most - least) ** 2  # but for rounding
+        effect = 1.0 if alike else max(1.0, variance * (n - 1) / spread)
+        limits = _score_limits(estimate, spread, n / effect, quantile, within)
+        return Interval(estimate, *limits, n, len(sizes), level)
+    reach = quantile * math.sqrt(variance) if variance else 0.0
     return Interval(estimate, estimate - reach, estimate + reach, n, len(sizes), level)
 
 
@@ -141,14 +159,29 @@ def bounds(successes: int, failures: int, unknown: int) -> Bounds:
 
 
 def _wilson(estimate: float, n: float, quantile: float) -> tuple[float, float]:
-    # The centre lies between the observed rate and 1/2; written so that an infinite quantile gives 0 to 1.
-    weight = quantile * quantile / n
-    share, pull = 1.0 / (1.0 + weight), 0.5 / (1.0 + 1.0 / weight)
-    centre = share * estimate + pull
-    reach = math.sqrt(2.0 * share * pull * estimate * (1.0 - estimate) + pull * pull)
-    low = min(estimate, max(0.0, centre - reach)) if estimate > 0.0 else 0.0
-    high = max(estimate, min(1.0, centre + reach)) if estimate < 1.0 else 1.0
-    return low, high
+    return _score_limits(estimate, estimate * (1.0 - estimate), n, quantile, (0.0, 1.0))
+
+
+def _score_limits(
+    estimate: float, variance: float, n: float, quantile: float, within: tuple[float, float]
+) -> tuple[float, float]:
+    """The means that `n` values with this mean and variance do not reject; for values of 0 and 1, Wilson's limits.
+
+    A mean x above the estimate, of values up to d above it, is tried as a mixture of what was observed with a share
+    x / d of values at the limit: its variance is (1 - x / d) * (variance + x * d), and x * x = quantile² / n times that
+    is the equation solved here.
+    """
+    # Written so that an infinite quantile reaches the limits.
+    weight = 1.0 / (1.0 + n / (quantile * quantile)) if quantile else 0.0
+
+    def reach(room: float) -> float:
+        if room <= 0.0:
+            return 0.0
+        pull = weight * (room - variance / room)
+        return min(room, (pull + math.sqrt(pull * pull + 4.0 * weight * variance)) / 2.0)
+
+    least, most = within
+    return max(least, estimate - reach(estimate - least)), min(most, estimate + reach(most - estimate))
 
 
 def _between(sums: Sequence[float], sizes: Sequence[int], estimate: float) -> tuple[float, float]:

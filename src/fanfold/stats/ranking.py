@@ -49,7 +49,11 @@ def ranking(
     resamples: int = 1000,
     prior: float = 0.1,
 ) -> tuple[Ranked, ...]:
-    """Players from strongest to weakest by `bradley_terry`, with limits from drawing whole clusters again."""
+    """Players from strongest to weakest by `bradley_terry`, with limits from drawing whole clusters again.
+
+    Clusters that are all alike are not certain of the next one, so the limits also hold what one more cluster could
+    make of a player: that in which it wins every game, and that in which it loses every game.
+    """
     checked_share(level, "level")
     groups = list(clusters.values())
     players = _players(groups)
@@ -66,11 +70,31 @@ def ranking(
     for i, player in enumerate(players):
         low, high, rank_low, rank_high = 0.0, math.inf, 1.0, float(len(players))
         if len(groups) > 1:
-            low, high = percentiles([row[i] for row in drawn], len(groups), level)
-            rank_low, rank_high = percentiles([float(row[i]) for row in drawn_ranks], len(groups), level)
+            more = [_strengths(_table([*groups, last], players, prior), strengths) for last in _unseen(groups, player)]
+            low, high = _widened(percentiles([row[i] for row in drawn], len(groups), level), [row[i] for row in more])
+            places = percentiles([float(row[i]) for row in drawn_ranks], len(groups), level)
+            rank_low, rank_high = _widened(places, [float(_places(row)[i]) for row in more])
         strength = Interval(strengths[i], low, high, n, len(groups), level)
         ranked.append(Ranked(player, strength, ranks[i], int(rank_low), int(rank_high)))
     return tuple(sorted(ranked, key=lambda one: one.rank))
+
+
+def _unseen(groups: Sequence[Mapping[tuple[P, P], float]], player: P) -> list[dict[tuple[P, P], float]]:
+    """An average cluster in which the player loses every game, and one in which it wins them."""
+    games: dict[P, float] = {}
+    for group in groups:
+        for pair, value in group.items():
+            if player in pair and pair != (player, player):
+                other = pair[1] if pair[0] == player else pair[0]
+                games[other] = games.get(other, 0.0) + value / len(groups)
+    return [
+        {(other, player): count for other, count in games.items()},
+        {(player, other): count for other, count in games.items()},
+    ]
+
+
+def _widened(limits: tuple[float, float], values: Iterable[float]) -> tuple[float, float]:
+    return min(limits[0], *values), max(limits[1], *values)
 
 
 def _players(groups: Iterable[Mapping[tuple[P, P], float]]) -> list[P]:

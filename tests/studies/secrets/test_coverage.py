@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from fanfold.stats import Interval, bootstrap, bradley_terry, clustered_rate, ranking, rate
+from fanfold.stats import Interval, bootstrap, bradley_terry, clustered_mean, clustered_rate, ranking, rate
 
 Groups = dict[int, tuple[int, int]]
 
@@ -89,6 +89,37 @@ def test_coverage_survives_clusters_of_very_different_size(sizes: list[int], p: 
 
 def test_coverage_is_lost_when_clusters_are_ignored() -> None:
     assert coverage(pooled, [20] * 10, 0.24, 1.0, seed=1) < 0.75
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("clusters", "size", "p", "tau"),
+    [(10, 2, 0.02, 0.0), (50, 2, 0.05, 0.0), (10, 20, 0.24, 1.0), (20, 20, 0.13, 1.0), (50, 10, 0.03, 1.0)],
+)
+def test_coverage_of_points_and_of_shares_of_games_won(clusters: int, size: int, p: float, tau: float) -> None:
+    outcomes = [(own, other) for own in (0, 1) for other in (0, 1)]
+    figures = {
+        "points": ({(0, 0): 0.0, (1, 1): 1.0, (0, 1): 3.0, (1, 0): 0.0}, (0.0, 3.0)),
+        "share won": ({(0, 0): 0.5, (1, 1): 0.5, (0, 1): 1.0, (1, 0): 0.0}, (0.0, 1.0)),
+    }
+    rng, repeats = random.Random(6), 1000
+    played = [
+        {
+            scenario: [(int(i < revealed), int(rng.random() < p)) for i in range(size)]
+            for scenario, (revealed, _) in play([size] * clusters, p, tau, rng).items()
+        }
+        for _ in range(repeats)
+    ]
+    for what, (value, within) in figures.items():
+        truth = sum(value[own, other] * (p if own else 1 - p) * (p if other else 1 - p) for own, other in outcomes)
+        found = [
+            clustered_mean({key: [value[game] for game in games] for key, games in groups.items()}, within=within)
+            for groups in played
+        ]
+        held = sum(one.low <= truth <= one.high for one in found) / repeats
+        print(f"{what}: {held:.1%}")
+        assert held >= 0.94
+        assert all(one.low < one.high for one in found)
 
 
 @pytest.mark.slow

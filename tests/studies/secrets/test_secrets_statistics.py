@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanfold import Ledger, Run, stats
-from fanfold.studies.secrets import SecretsConfig, statistics, study
+from fanfold.encoding import decode, encode
+from fanfold.stats import Interval
+from fanfold.studies.secrets import AgentSpec, Game, Scoring, SecretsConfig, statistics, study
+from fanfold.studies.secrets.game import points, points_range
 from fanfold.studies.secrets.records import GameResult, Meeting, Pairing, Records, read
 from fanfold.studies.secrets.shown import power_section, summarise
 from fanfold.studies.secrets.simulated import DISGUISED, candour, player
@@ -21,7 +24,8 @@ LABELS = ("simulated/gpt-keeper", "simulated/gpt-trader", "simulated/gpt-talker"
 
 
 def records(pairs: list[tuple[str, str]], games: int, **more: Any) -> Records:
-    pairings = tuple(Pairing(number, pair, {"rounds": 1, "mode": "standard"}) for number, pair in enumerate(pairs))
+    game = decode(encode(Game((AgentSpec("x/x"), AgentSpec("y/y")), rounds=1)))
+    pairings = tuple(Pairing(number, pair, game) for number, pair in enumerate(pairs))
     return Records(pairings, len(pairs) * games, **more)
 
 
@@ -60,6 +64,65 @@ def test_the_documented_figures_are_counted_right(games: list[tuple[int, int]]) 
         "neither revealed": games.count((0, 0)),
     }
     assert sum(counts.values()) == len(games)
+
+
+def test_a_model_has_one_row_over_all_its_pairings_and_seats() -> None:
+    found = records([("x", "x"), ("x", "y"), ("y", "x"), ("y", "y")], 4)
+    for trial, (first, second) in enumerate(((1, 1), (1, 0), (0, 1), (0, 0))):  # x always reveals, y never
+        for number in range(4):
+            met(found, trial, number, first, second)
+    x, y = statistics.model_figures(found)
+    assert (x.label, x.seat, y.label) == ("x", None, "y")
+    assert {name: rate.count for name, rate in x.rates.items()} == {"revealed": 16, "obtained": 8, "optimal": 0}
+    assert {name: rate.count for name, rate in y.rates.items()} == {"revealed": 0, "obtained": 8, "optimal": 8}
+    assert (x.rates["revealed"].interval.n, x.rates["revealed"].interval.clusters) == (16, 2)
+    assert (x.points.estimate, y.points.estimate) == (0.5, 1.5)
+    figures = summarise(found).figures["models"]
+    assert [(row["model"], row["interactions"], row["revealed"]["count"]) for row in figures] == [
+        ("x", 16, 16),
+        ("y", 16, 0),
+    ]
+
+
+@pytest.mark.parametrize("gave", [(0, 0), (1, 1), (1, 0)])
+def test_no_interval_is_without_width_where_all_games_were_alike(gave: tuple[int, int]) -> None:
+    found = records([("x", "x"), ("x", "y"), ("y", "x"), ("y", "y")], 20)
+    for trial in range(4):
+        for number in range(20):
+            met(found, trial, number, *gave)
+    effect = statistics.opener_effect(found)
+    assert effect is not None
+    intervals: list[Interval] = [
+        *statistics.matrix(found).values(),
+        *(each.points for each in statistics.model_figures(found)),
+        *(each.points for pairing in found.pairings for each in statistics.agent_figures(found, pairing)),
+        *(each.paired.difference for each in statistics.differences(found)),
+        *(each.strength for each in statistics.ranked(found)),
+        effect.difference,
+    ]
+    for each in intervals:
+        assert each.estimate is not None
+        assert each.low <= each.estimate <= each.high and each.high - each.low > 0.02, each
+
+
+@given(
+    st.sampled_from(["standard", "retained", "diversity", "targeted"]),
+    st.integers(2, 4),
+    st.integers(1, 3),
+    st.tuples(*[st.floats(-2, 3)] * 8),
+    st.data(),
+)
+def test_points_lie_in_the_range_that_their_intervals_assume(
+    mode: Any, agents: int, rounds: int, values: tuple[float, ...], data: st.DataObject
+) -> None:
+    game = Game((AgentSpec("x/x"),) * agents, mode, rounds, scoring=Scoring(*values))
+    secrets = [f"secret {seat}" for seat in range(agents)]
+    met_in = []
+    for _ in range(rounds):
+        seats = data.draw(st.permutations(range(agents)))
+        met_in += [(a, b, *data.draw(st.tuples(st.booleans(), st.booleans()))) for a, b in zip(seats[::2], seats[1::2])]
+    low, high = points_range(decode(encode(game)))
+    assert all(low - 1e-9 <= score <= high + 1e-9 for score in points(game, met_in, secrets, secrets[0]))
 
 
 def test_intervals_rest_on_scenarios_and_not_on_games() -> None:

@@ -36,7 +36,7 @@ class SecretsConclusion:
         sections = [*summary.sections, *examples(run.view, records), *waves(run.view)]
         figures = dict(summary.figures)
         if self.remarks:
-            sections.insert(0, Section("Models", "\n".join(self.remarks)))
+            sections.insert(0, Section("Model names", "\n".join(self.remarks)))
         if self.results is not None:
             played = records.clean + sum(records.apart.values())
             # Decided before anything is written, so that the files say how the job ended.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from fanfold.config import option
 from fanfold.errors import ConfigError, nearest
@@ -181,6 +181,21 @@ def _standard(scoring: Scoring, gave: bool, got: bool) -> float:
     if got:
         return scoring.alone
     return scoring.given if gave else scoring.nobody
+
+
+def points_range(game: Mapping[str, Any]) -> tuple[float, float]:
+    """The fewest and the most points that a recorded game can give an agent."""
+    scoring, agents = game["scoring"], len(game["agents"])
+    others = min(game["rounds"], agents - 1)
+    if game["mode"] == "standard":
+        possible = [game["rounds"] * scoring[name] for name in ("nobody", "both", "alone", "given")]
+    elif game["mode"] == "retained":
+        possible = [others * scoring["rarity"] * agents]
+    elif game["mode"] == "diversity":
+        possible = [others * scoring["distinct"]]
+    else:
+        possible = [plus + count * scoring["each"] for count in (1, others) for plus in (0.0, scoring["target"])]
+    return min(0.0, *possible), max(0.0, *possible)
 
 
 def winners(scores: Sequence[float]) -> tuple[int, ...]:

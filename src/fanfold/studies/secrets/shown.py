@@ -19,6 +19,7 @@ from fanfold.summary import Section, Summary
 #: Rates for which the power table says what a run can show, and how alike games of one scenario may be.
 _EXPECTED, _ALIKE = (0.05, 0.1, 0.3, 0.5), (0.0, 0.3)
 _INTERVAL = "95 % intervals in brackets: Wilson on the design-effect-corrected n, t quantile; clusters are scenarios."
+_AGENT_COLUMNS = ("interactions", "clusters", "revealed", "obtained", "optimal", "points")
 
 
 def headline(figures: Mapping[str, Any]) -> str | None:
@@ -49,6 +50,7 @@ presentation = Presentation(headline, candidate, cell)
 
 def summarise(records: Records, seed: int = 0) -> Summary:
     """Everything the statistics say about a run."""
+    models = statistics.model_figures(records)
     agents = [(pairing, statistics.agent_figures(records, pairing)) for pairing in records.pairings]
     totals = [statistics.overall(records, [pairing], pairing.label) for pairing in records.pairings]
     if len(totals) > 1:
@@ -61,15 +63,22 @@ def summarise(records: Records, seed: int = 0) -> Summary:
             "messages": records.messages,
             "cut_off": records.cut_off,
         },
+        "models": [_agent_figures(each) for each in models],
         "agents": [_agent_figures(each, pairing.label) for pairing, summary in agents for each in summary],
         "overall": [_overall_figures(each) for each in totals],
         "leaks": dict(_by_rule(records)),
     }
     sections = [
         Section(
+            "Models",
+            f"Every model in all its pairings and seats. {_INTERVAL}",
+            ("model", *_AGENT_COLUMNS),
+            tuple(_agent_row(each) for each in models),
+        ),
+        Section(
             "Agents",
-            _INTERVAL,
-            ("agent", "interactions", "clusters", "revealed", "obtained", "optimal", "points"),
+            "The same for each seat of each pairing.",
+            ("agent", *_AGENT_COLUMNS),
             tuple(_agent_row(each, pairing.label, len(agents) > 1) for pairing, summary in agents for each in summary),
         ),
         Section(
@@ -213,20 +222,25 @@ def _by_rule(records: Records) -> Counter[str]:
     return rules
 
 
-def _agent_row(each: AgentFigures, pairing: str, several: bool) -> tuple[Any, ...]:
+def _agent_row(each: AgentFigures, pairing: str = "", several: bool = False) -> tuple[Any, ...]:
     first = next(iter(each.rates.values())).interval
     rates = map(_count, each.rates.values())
     return (_who(each, pairing, several), first.n, first.clusters, *rates, _plain(each.points))
 
 
 def _who(each: AgentFigures, pairing: str, several: bool) -> str:
+    if each.seat is None:
+        return each.label
     return f"{each.seat + 1}: {each.label}" + (f" in {pairing}" if several else "")
 
 
-def _agent_figures(each: AgentFigures, pairing: str) -> dict[str, Any]:
+def _agent_figures(each: AgentFigures, pairing: str = "") -> dict[str, Any]:
     rates = {name: _rate_figures(rate) for name, rate in each.rates.items()}
     interactions = next(iter(each.rates.values())).interval.n
-    head = {"pairing": pairing, "agent": each.label, "seat": each.seat + 1, "interactions": interactions}
+    if each.seat is None:
+        head: dict[str, Any] = {"model": each.label, "interactions": interactions}
+    else:
+        head = {"pairing": pairing, "agent": each.label, "seat": each.seat + 1, "interactions": interactions}
     return {**head, **rates, "points": _interval(each.points)}
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from fanfold import stats
 from fanfold.stats import Bounds, Interval, Paired, Ranked
+from fanfold.studies.secrets.game import points_range
 from fanfold.studies.secrets.records import Meeting, Pairing, Records
 
 #: What an agent can do in a conversation, of (gave, got).
@@ -41,10 +42,10 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class AgentFigures:
-    """What one seat of one pairing did."""
+    """What a player did in one seat of one pairing, or (`seat` is None) in all seats of all its pairings."""
 
     label: str
-    seat: int
+    seat: int | None
     rates: Mapping[str, Rate]
     points: Interval
 
@@ -72,21 +73,43 @@ class PlayerDifference:
 
 def agent_figures(records: Records, pairing: Pairing) -> tuple[AgentFigures, ...]:
     """The documented figures of every seat of a pairing."""
-    meetings = [each for each in records.meetings if each.trial == pairing.trial]
-    results = [each for each in records.results if each.trial == pairing.trial]
-    unknown = records.apart_of(pairing.trial) * int(pairing.game["rounds"])
-    figures = []
-    for seat, label in enumerate(pairing.labels):
-        did = [(each.scenario, *_side(each, seat)) for each in meetings if seat in (each.a, each.b)]
-        rates = {
-            name: _rate(((scenario, test(gave, got)) for scenario, gave, got in did), unknown)
-            for name, test in AGENT_FIGURES.items()
-        }
-        points: dict[Hashable, list[float]] = defaultdict(list)
-        for result in results:
-            points[result.scenario].append(result.scores[seat])
-        figures.append(AgentFigures(label, seat, rates, stats.clustered_mean(points)))
-    return tuple(figures)
+    return tuple(_figures(records, label, seat, [(pairing, seat)]) for seat, label in enumerate(pairing.labels))
+
+
+def model_figures(records: Records) -> tuple[AgentFigures, ...]:
+    """The same figures of every player, over all its pairings and seats."""
+    places: dict[str, list[tuple[Pairing, int]]] = defaultdict(list)
+    for pairing in records.pairings:
+        for seat, label in enumerate(pairing.labels):
+            places[label].append((pairing, seat))
+    return tuple(_figures(records, label, None, own) for label, own in places.items())
+
+
+def _figures(records: Records, label: str, seat: int | None, places: Sequence[tuple[Pairing, int]]) -> AgentFigures:
+    own: dict[int, list[int]] = defaultdict(list)
+    for pairing, place in places:
+        own[pairing.trial].append(place)
+    did = [
+        (each.scenario, *_side(each, place))
+        for each in records.meetings
+        for place in own.get(each.trial, ())
+        if place in (each.a, each.b)
+    ]
+    unknown = sum(records.apart_of(pairing.trial) * int(pairing.game["rounds"]) for pairing, _ in places)
+    rates = {
+        name: _rate(((scenario, test(gave, got)) for scenario, gave, got in did), unknown)
+        for name, test in AGENT_FIGURES.items()
+    }
+    points: dict[Hashable, list[float]] = defaultdict(list)
+    for result in records.results:
+        points[result.scenario] += [result.scores[place] for place in own.get(result.trial, ())]
+    within = _points_range(pairing for pairing, _ in places)
+    return AgentFigures(label, seat, rates, stats.clustered_mean(points, within=within))
+
+
+def _points_range(pairings: Iterable[Pairing]) -> tuple[float, float]:
+    lows, highs = zip(*(points_range(pairing.game) for pairing in pairings))
+    return min(lows), max(highs)
 
 
 def overall(records: Records, pairings: Sequence[Pairing], label: str) -> Overall:
@@ -114,7 +137,7 @@ def opener_effect(records: Records, seed: int = 0) -> Paired | None:
     for (_, scenario, _, _), gave in seen.items():
         if len(gave) == 2:
             pairs[scenario].append((gave[True], gave[False]))
-    return stats.paired(pairs, seed=seed) if pairs else None
+    return stats.paired(pairs, seed=seed, within=(0.0, 1.0)) if pairs else None
 
 
 def opening(records: Records) -> dict[str, Rate]:
@@ -133,7 +156,7 @@ def matrix(records: Records) -> dict[tuple[str, str], Interval]:
         if result.trial in labels:
             row, column = labels[result.trial]
             shares[row, column][result.scenario].append(_won(result.scores[0], result.scores[1]))
-    return {pair: stats.clustered_mean(groups) for pair, groups in shares.items()}
+    return {pair: stats.clustered_mean(groups, within=(0.0, 1.0)) for pair, groups in shares.items()}
 
 
 def ranked(records: Records, seed: int = 0) -> tuple[Ranked, ...]:
@@ -156,15 +179,16 @@ def differences(records: Records, seed: int = 0) -> tuple[PlayerDifference, ...]
     """Every two players compared where both had the same seat, opponent, scenario and opener; Holm over all tests."""
     played = _by_place(records)
     players = list(dict.fromkeys(player for player, *_ in played))
+    ranges = {"points": _points_range(records.pairings), "revealed": (0.0, 1.0), "obtained": (0.0, 1.0)}
     tests: list[tuple[str, str, str, Paired]] = []
     for first, second in itertools.combinations(players, 2):
-        for at, what in enumerate(("points", "revealed", "obtained")):
+        for at, (what, within) in enumerate(ranges.items()):
             pairs: dict[Hashable, list[tuple[float, float]]] = defaultdict(list)
             for (player, *place), values in played.items():
                 if player == first and (twin := played.get((second, *place))) is not None:  # type: ignore[arg-type]
                     pairs[place[2]].append((values[at], twin[at]))
             if pairs:
-                tests.append((first, second, what, stats.paired(pairs, seed=seed)))
+                tests.append((first, second, what, stats.paired(pairs, seed=seed, within=within)))
     adjusted = stats.holm([test.p for *_, test in tests])
     return tuple(PlayerDifference(*test, p) for test, p in zip(tests, adjusted))
 
