@@ -6,7 +6,7 @@ import base64
 import math
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar
 
 from fanfold.encoding import derive_seed, encode
@@ -48,14 +48,15 @@ class OpenAIDialect(Dialect):
     """Chat completions, completions, embeddings, files and batches."""
 
     name = "openai"
-    endpoints = (CHAT, COMPLETIONS, EMBEDDINGS)
+    endpoints: ClassVar[Collection[str]] = (CHAT, COMPLETIONS, EMBEDDINGS)
     fallback = True
     #: Parameters that are accepted beside those of the API.
     extra_parameters: ClassVar[frozenset[str]] = frozenset()
+    store: ClassVar[type[OpenAIStore]] = OpenAIStore
 
     def __init__(self, state: SimulatorState) -> None:
         super().__init__(state)
-        self._store = OpenAIStore(state, self)
+        self._store = self.store(state, self)
 
     def route(self, request: Request) -> tuple[str, Work] | None:
         store = self._store
