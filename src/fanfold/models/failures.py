@@ -1,4 +1,4 @@
-"""Why a call failed, where its request got no answer from the server that it was meant for."""
+"""What it means for a call that its request came to nothing on the way."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from fanfold.errors import CallFailed
 from fanfold.models.http import HttpError, Response
 
 
-def network_failure(error: HttpError, provider: str, timeout: float) -> CallFailed:
-    """What a call that brought no answer means for the call."""
+def network_failure(error: HttpError, provider: str, timeout: float, start: str = "") -> CallFailed:
+    """What a call that brought no answer means for the call; `start` is how the user starts that server."""
     if error.kind == "timeout":
         return CallFailed("timeout", f"{provider} gave no full answer within {timeout:g} s", sent=error.sent)
     if error.kind == "too-large":
         return CallFailed("too-large", f"{provider}: {error}")
     kind = "unreachable" if error.kind == "certificate" else "network"
-    return CallFailed(kind, f"{provider} cannot be reached: {error}", sent=error.sent)
+    remedy = f"; is it running? start it with {start}" if start and error.kind == "connect" else ""
+    return CallFailed(kind, f"{provider} cannot be reached: {error}{remedy}", sent=error.sent)
 
 
 class Redirected(CallFailed):
@@ -22,12 +23,12 @@ class Redirected(CallFailed):
 
 
 def redirected(response: Response, provider: str) -> CallFailed:
-    """A redirect that was not followed: the key belongs to the server that the user named."""
+    """A redirect, which is never followed: the key belongs to the host that the user named."""
     where = shown(response.headers.get("location", "")) or "nowhere"
     return Redirected(
         "network",
-        f"{provider} answers with a redirect (status {response.status}) to {where}, which is not followed: only "
-        "307 and 308 to the same server are, as the key must not travel; give the address that answers as base_url",
+        f"{provider} answers with a redirect (status {response.status}) to {where}, which is not followed because "
+        "the key must not travel: give the address that answers itself as base_url",
         sent=False,
     )
 

@@ -7,7 +7,7 @@ import os
 import pickle
 import secrets
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -62,6 +62,10 @@ class Model:
     again: Callable[[Exception, int], float | None] = field(default_factory=RetryPolicy)
     connect: Callable[[], Transport] = Http
     key: str | None = field(default=None, repr=False)
+    #: Sent with every request, beside the provider's own.
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    #: Parameters of every request that does not set them itself.
+    defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         know(self.key)
@@ -89,7 +93,7 @@ class Model:
     @property
     def fingerprint(self) -> str:
         """What counts as the same model when a run is resumed."""
-        return f"{self.id}@{self.url}"
+        return f"{self.id}@{self.url}{encode(dict(self.defaults)) if self.defaults else ''}"
 
     async def generate(
         self, messages: Messages, *, system: str | None = None, sample: int = 0, **parameters: Any
@@ -109,6 +113,7 @@ class Model:
 
     def call(self, messages: Messages, *, system: str | None = None, sample: int = 0, **parameters: Any) -> Call:
         """The request as it will be sent."""
+        parameters = {**self.defaults, **parameters}
         raw = self.raw and isinstance(messages, str) and system is None
         if self.raw and sample:
             parameters.setdefault("seed", sample)  # a model of our own gives another answer only for another seed
@@ -121,6 +126,10 @@ class Model:
         size = len(text) if text.isascii() else len(text.encode())
         worst = None if self.price is None else self.price.cost(size, most)
         return Call(self.id, self.url + path, text, sample, tokens, min(most, OUTPUT_GUESS), worst)
+
+    def signed(self, method: str, url: str, body: bytes = b"") -> dict[str, str]:
+        """The headers that show who asks, for one request."""
+        return {**self.provider.signed(method, url, body, self.key), **self.headers}
 
     async def send(self, call: Call) -> Sent:
         """Send a call now, as often as it takes and makes sense."""
@@ -229,13 +238,12 @@ class Model:
     async def _request(self, call: Call, transport: Transport, permit: Permit) -> Reply:
         """Send a request that the limiter permitted, and read what comes back."""
         try:
-            headers = {"content-type": "application/json", **self.provider.headers(self.key)}
-            response = await transport.request(
-                "POST", call.endpoint, headers, call.body.encode(), deadline=self.timeout
-            )
+            body = call.body.encode()
+            headers = {"content-type": "application/json", **self.signed("POST", call.endpoint, body)}
+            response = await transport.request("POST", call.endpoint, headers, body, deadline=self.timeout)
         except HttpError as error:
             permit.done(False, overloaded=error.kind in ("timeout", "connect"))
-            raise network_failure(error, self.provider.name, self.timeout) from error
+            raise network_failure(error, self.provider.name, self.timeout, self.provider.start) from error
         quota = self.provider.quota(response.headers)
         try:
             reply = self.read(response, call)

@@ -196,9 +196,8 @@ class _RehearsedLine(SimulatedTransport):
         provider = self.model.provider
         home = _NOWHERE + urlsplit(provider.default_url).path
         url = home + url.removeprefix(self.model.url)
-        response = await super().request(
-            method, url, {**headers, **provider.headers("rehearsal")}, body, deadline=deadline
-        )
+        keyed = {**headers, **provider.signed(method, url, body or b"", "rehearsal")}
+        response = await super().request(method, url, keyed, body, deadline=deadline)
         # Times in headers are by the provider's clock, and results are fetched only from where the model is.
         date = formatdate(self.simulator.wall(), usegmt=True)
         text = response.body.replace(_NOWHERE.encode(), self.model.url.encode())

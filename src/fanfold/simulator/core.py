@@ -58,7 +58,7 @@ def installed_dialects() -> tuple[type[Dialect], ...]:
 def addresses(url: str) -> dict[str, str]:
     """The environment variables that send each provider's clients to a simulator at `url`."""
     return {
-        provider.url_variable: url + dialect.mounted(urlsplit(provider.default_url).path)
+        provider.url_variable: url + dialect.mount + urlsplit(provider.default_url).path
         for provider in _installed()
         if (dialect := provider.dialect()) is not None
     }
@@ -114,6 +114,7 @@ class Simulator:
                 break
         else:
             dialect = next((dialect for dialect in self._dialects if dialect.speaks(request)), self._dialects[-1])
+        request = dialect.plain(request)
         operation, work = self._route(request, dialect)
         faulty = bool(self._state.plan.faults.faults)
         answer: SimulatedResponse | BrokenAnswer | None = None

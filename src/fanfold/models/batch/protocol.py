@@ -178,7 +178,8 @@ class BatchProtocol(ABC):
             for line in whole:
                 take(line)
 
-        response = await self._carry(lambda way, headers: way.download(url, headers, sink), self.model.timeout * 10)
+        headers = self.model.signed("GET", url)
+        response = await self._carry(lambda way: way.download(url, headers, sink), self.model.timeout * 10)
         take(rest)
         if response.status != 200:
             raise CallFailed("malformed", f"{self.model.provider.name}: the results came with status {response.status}")
@@ -198,17 +199,17 @@ class BatchProtocol(ABC):
         """Send a request below the model's address; a failed one raises CallFailed."""
         deadline = self.model.timeout + len(body or b"") / SLOWEST
         url = self.model.url + path
-        more = {} if body is None else {"content-type": content}
+        headers = self.model.signed(method, url, body or b"")
+        headers |= {} if body is None else {"content-type": content}
         return await self._carry(
-            lambda way, headers: way.request(method, url, {**headers, **more}, body, deadline=deadline, replay=replay),
-            deadline,
+            lambda way: way.request(method, url, headers, body, deadline=deadline, replay=replay), deadline
         )
 
-    async def _carry(self, send: Callable[[Transport, dict[str, str]], Any], deadline: float) -> Response:
+    async def _carry(self, send: Callable[[Transport], Any], deadline: float) -> Response:
         model = self.model
         transport = model.line().transport
         try:
-            response: Response = await send(transport, model.provider.headers(model.key))
+            response: Response = await send(transport)
         except HttpError as error:
             raise network_failure(error, model.provider.name, deadline) from error
         if date := response.headers.get("date"):

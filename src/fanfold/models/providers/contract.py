@@ -86,6 +86,8 @@ class Provider(ABC):
     remote: ClassVar[bool] = True
     #: Options of `model()` that its models have.
     options: ClassVar[Collection[str]] = ()
+    #: How users start it, where it is a server on their own machine; such a server works without a key.
+    start: ClassVar[str] = ""
 
     @abstractmethod
     def request(self, model: str, messages: Messages, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -94,6 +96,13 @@ class Provider(ABC):
     @abstractmethod
     def headers(self, key: str | None) -> dict[str, str]:
         """The headers of every request, the key among them."""
+
+    def signed(self, method: str, url: str, body: bytes, key: str | None) -> dict[str, str]:
+        """The headers of one request, made each time it is sent: for a key that signs requests instead of going along.
+
+        The default is `headers`.  Whatever sends a request asks this method, so that it may look at all of it.
+        """
+        return self.headers(key)
 
     @abstractmethod
     def reply(self, body: Mapping[str, Any]) -> Reply:
@@ -124,21 +133,33 @@ class Provider(ABC):
         """The provider that speaks for a server at another address than its own."""
         return self
 
+    def own_key(self) -> str | None:
+        """The key that the user has set for it."""
+        return setting(self.key_variable)[0]
+
+    def address(self, url: str) -> str:
+        """The address that a user means: variables of some providers name the server only."""
+        return url
+
+    def owns(self, url: str) -> bool:
+        """Whether an address that a file names is the provider's own, so that its key may be sent there."""
+        return False
+
     def endpoint(self, model: str, base_url: str | None, key: str | None, options: Mapping[str, Any]) -> Endpoint:
         """Where a model is asked: the address and the key from the arguments, else from the provider's variables."""
         speaker = self if base_url is None else self.at(base_url)
         url, source = (base_url, None) if base_url else setting(self.url_variable)
-        url = (url or self.default_url).rstrip("/")
+        url = self.address(url).rstrip("/") if url else self.default_url
         check_address(url)
-        key = key or setting(self.key_variable)[0]
-        if key is None and url == self.default_url and here().rehearsal is None:
+        key = key or self.own_key()
+        if key is None and url == self.default_url and not self.start and here().rehearsal is None:
             from fanfold.models.providers import free_model
 
             remedy = f"set {self.key_variable}, or use {free_model()}, which needs none"
             raise ConfigError(f"{self.name}/{model} needs an API key: {remedy}")
         if key is not None:
             where = None if source is None else f"{source}: {self.url_variable}"
-            check_recipient(url, [self.default_url], self.key_variable, where)
+            check_recipient(url, [url if self.owns(url) else self.default_url], self.key_variable, where)
         return Endpoint(speaker, url, key, speaker.price(model))
 
     def translated(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
