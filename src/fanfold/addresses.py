@@ -62,7 +62,11 @@ def check_recipient(url: str, own: Sequence[str], variable: str, source: str | N
     """
     here = urlsplit(url)
     host = (here.hostname or "").lower()
-    if _loopback(host) or any(_origin(here) == _origin(urlsplit(address)) for address in own):
+    if (
+        here.scheme in ("unix", "http+unix")
+        or _loopback(host)
+        or any(_origin(here) == _origin(urlsplit(address)) for address in own)
+    ):
         return
     plainly = f"http://{_authority(here)}"
     if here.scheme != "https" and not _trusts(here, plain=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +12,12 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from fanfold.cli.output import examples, ledger_option, machine_readable, output_options, print_json, run_argument, say
-from fanfold.errors import ConfigError, MissingExtra
+from fanfold.errors import ConfigError
 from fanfold.files import replacing
-from fanfold.texts import printable, printable_json, spreadsheet_cell
+from fanfold.texts import printable, spreadsheet_cell
 
 if TYPE_CHECKING:
     from fanfold.ledger.frame import Row, Rows
-
-GROUP = 5000
 
 
 @click.command(
@@ -47,6 +44,7 @@ def export(name: str, kind: str | None, output: str, evaluations: bool, ledger: 
     """
     from fanfold.ledger import RunView
     from fanfold.ledger.frame import columns_of, flat, rows_of
+    from fanfold.tables import write_rows
 
     kind = kind or _guess(output)
     if kind == "parquet" and output == "-" and sys.stdout.isatty():
@@ -56,13 +54,10 @@ def export(name: str, kind: str | None, output: str, evaluations: bool, ledger: 
         run = view.name
         kinds = {} if kind == "jsonl" else columns_of(view, table)
         rows = rows_of(view, table)
-        with _opened(output) as file:
-            if kind == "jsonl":
-                count = _write_jsonl(rows, file)
-            elif kind == "csv":
-                count = _write_csv(map(flat, rows), kinds, file)
-            else:
-                count = _write_parquet(map(flat, rows), kinds, file)
+        if kind != "jsonl":
+            rows = map(flat, rows)
+        with opened(output) as file:
+            count = write_rows(map(_safe, rows) if kind == "csv" else rows, kind, file, kinds)
     if output != "-":
         if machine_readable():
             print_json({"run": run, "file": output, "format": kind, "rows": count})
@@ -80,7 +75,7 @@ def _guess(output: str) -> str:
 
 
 @contextlib.contextmanager
-def _opened(output: str) -> Iterator[IO[bytes]]:
+def opened(output: str) -> Iterator[IO[bytes]]:
     """The place to write to.  A file appears under its name only when it is whole."""
     if output == "-":
         stream: IO[bytes] = sys.stdout.buffer
@@ -108,53 +103,6 @@ class _Screen(io.RawIOBase):
         return len(data)
 
 
-def _write_jsonl(rows: Iterator[Row], file: IO[bytes]) -> int:
-    import msgspec
-
-    count = 0
-    for row in rows:
-        file.write(printable_json(msgspec.json.encode(row).decode()).encode() + b"\n")
-        count += 1
-    return count
-
-
-def _write_csv(rows: Iterator[Row], kinds: dict[str, type[Any]], file: IO[bytes]) -> int:
-    import csv
-
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    try:
-        writer = csv.DictWriter(text, list(kinds), lineterminator="\n", extrasaction="ignore")
-        writer.writeheader()
-        count = 0
-        for row in rows:
-            writer.writerow({name: _cell(value) for name, value in row.items()})
-            count += 1
-        return count
-    finally:
-        text.detach()  # the file belongs to the caller
-
-
-def _write_parquet(rows: Iterator[Row], kinds: dict[str, type[Any]], file: IO[bytes]) -> int:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise MissingExtra("pyarrow", "parquet", "exporting to Parquet") from None
-
-    from fanfold.ledger.frame import fitted
-
-    types = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_(), str: pyarrow.string()}
-    schema = pyarrow.schema([(name, types[kind]) for name, kind in kinds.items()])
-    count = 0
-    with parquet.ParquetWriter(file, schema) as writer:
-        while group := list(itertools.islice(rows, GROUP)):
-            columns = {name: [fitted(row.get(name), kind) for row in group] for name, kind in kinds.items()}
-            writer.write_table(pyarrow.table(columns, schema=schema))
-            count += len(group)
-    return count
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, str):
-        return spreadsheet_cell(value)
-    return str(value).lower() if isinstance(value, bool) else value
+def _safe(row: Row) -> Row:
+    """A flat row whose texts no spreadsheet takes for formulas."""
+    return {name: spreadsheet_cell(value) if isinstance(value, str) else value for name, value in row.items()}

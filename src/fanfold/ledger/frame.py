@@ -6,9 +6,8 @@ import importlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import msgspec
-
 from fanfold.errors import ConfigError, MissingExtra
+from fanfold.tables.writing import as_json, fitted, kinds_of
 
 if TYPE_CHECKING:
     from fanfold.ledger.records import EvaluationRow, TrialRow
@@ -56,13 +55,6 @@ def flat(row: Row) -> Row:
     return columns
 
 
-def fitted(value: Any, kind: type[Any]) -> Any:
-    """A value of a flat row as its column's type."""
-    if value is None or isinstance(value, kind):
-        return value
-    return as_json(value) if kind is str else kind(value)
-
-
 def build(view: RunView, rows: Rows, library: str | None) -> Any:
     """A data frame of the library, or of the first that is installed."""
     if library not in (None, "pandas", "polars"):
@@ -79,10 +71,6 @@ def build(view: RunView, rows: Rows, library: str | None) -> Any:
     raise MissingExtra(library or "pandas", library or "pandas", "a data frame")
 
 
-def as_json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
 def _spread(name: str, value: Any, into: Row, deep: bool) -> None:
     if deep and isinstance(value, dict) and value:
         for key, item in value.items():
@@ -94,19 +82,5 @@ def _spread(name: str, value: Any, into: Row, deep: bool) -> None:
 
 
 def _trial_kinds(rows: Iterable[Row]) -> dict[str, type[Any]]:
-    kinds: dict[str, type[Any]] = {}
-    for row in rows:
-        for name, value in flat(row).items():
-            if value is None:
-                continue
-            kind, known = _kind(value), kinds.get(name)
-            both_numbers = known in (int, float) and kind in (int, float)
-            kinds[name] = kind if known in (None, kind) else float if both_numbers else str
-    columns = sorted(name for name in kinds if name not in KINDS["trials"])
-    return {**KINDS["trials"], **{name: kinds[name] for name in columns}}
-
-
-def _kind(value: Any) -> type[Any]:
-    if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
-        return str  # more than a column of integers can hold
-    return type(value)
+    kinds = {name: kind for name, kind in kinds_of(map(flat, rows)).items() if kind and name not in KINDS["trials"]}
+    return {**KINDS["trials"], **{name: kinds[name] for name in sorted(kinds)}}

@@ -1,4 +1,4 @@
-"""What it means for a call that its request came to nothing on the way."""
+"""Why a call failed, where its request got no answer from the server that it was meant for."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Redirected(CallFailed):
 
 
 def redirected(response: Response, provider: str) -> CallFailed:
-    """A redirect, which is never followed: the key belongs to the host that the user named."""
+    """A redirect that was not followed: the key belongs to the server that the user named."""
     where = shown(response.headers.get("location", "")) or "nowhere"
     return Redirected(
         "network",
-        f"{provider} answers with a redirect (status {response.status}) to {where}, which is not followed because "
-        "the key must not travel: give the address that answers itself as base_url",
+        f"{provider} answers with a redirect (status {response.status}) to {where}, which is not followed: only "
+        "307 and 308 to the same server are, as the key must not travel; give the address that answers as base_url",
         sent=False,
     )
 

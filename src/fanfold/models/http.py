@@ -1,4 +1,4 @@
-"""A lean HTTP/1.1 client for JSON APIs: pooled connections, one deadline per call, bounded answers, no redirects."""
+"""A lean HTTP/1.1 client for JSON APIs: pooled connections, one deadline per call, bounded answers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import os
 import re
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
 from fanfold.addresses import shown
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.models.http_exchange import Broken, Connection, Exchange, Response, Sink
-from fanfold.models.http_route import Dialler, HttpRoute, Origin, Proxies, route
+from fanfold.models.http_proxy import Origin, Proxies
+from fanfold.models.http_route import AGENT, Dialler, HttpRoute, redirect_target, route
 from fanfold.models.transport import Transport
 
 __all__ = ["Http", "HttpError", "Response"]
@@ -26,6 +27,7 @@ _OURS = frozenset(
 )
 _WITH_BODY = frozenset({"PATCH", "POST", "PUT"})
 _ROUTES_KEPT = 1024
+MOST_REDIRECTS = 5
 
 
 class HttpError(FanfoldError):
@@ -47,10 +49,11 @@ class Http(Transport):
 
     At most `connections` are open at once; further calls wait for one in the order they came.  A free connection is
     reused, the most recently used first, and closed after `idle` seconds.  A body beyond `max_bytes`, as sent or
-    unpacked, fails the call.  Every status is an answer, 3xx too: redirects are not followed, as keys must not travel.
+    unpacked, fails the call.  A redirect is followed only to the same server and with the same method and body, as keys
+    must not travel; every other status is an answer.
 
-    `verify` replaces the default TLS context; `proxies` replaces the environment, in which HTTPS_PROXY, HTTP_PROXY and
-    NO_PROXY are read (an empty mapping means no proxy).
+    `verify` replaces the default TLS context; `proxies` replaces the environment, in which HTTPS_PROXY, HTTP_PROXY,
+    ALL_PROXY and NO_PROXY are read (an empty mapping means no proxy).
     """
 
     def __init__(
@@ -88,11 +91,8 @@ class Http(Transport):
         anything came back or `replay` is False (for what must never happen twice; the error then has `sent` True).
         """
         limit = self._max_bytes if max_bytes is None else max_bytes
-        way = self._route(url)
-        head = _head(method, way, headers, body)
-        exchange = Exchange(head, body or b"", limit=limit, bodiless=method == "HEAD")
-        await self._call(method, url, way, exchange, deadline, replay)
-        return exchange.response()
+        make = functools.partial(Exchange, data=body or b"", limit=limit, bodiless=method == "HEAD")
+        return await self._call(method, url, headers, body, make, deadline, replay)
 
     async def download(
         self,
@@ -108,10 +108,8 @@ class Http(Transport):
         Only the body of a 200 goes there (the response then has none); that of any other status is in the response, and
         is bounded like that of a request.  When the call fails, `sink` may hold a part.
         """
-        way = self._route(url)
-        exchange = Exchange(_head("GET", way, headers, None), limit=self._max_bytes, sink=sink, sink_limit=max_bytes)
-        await self._call("GET", url, way, exchange, deadline, True)
-        return exchange.response()
+        make = functools.partial(Exchange, limit=self._max_bytes, sink=sink, sink_limit=max_bytes)
+        return await self._call("GET", url, headers, None, make, deadline, True)
 
     async def close(self) -> None:
         """Close all connections; calls that are under way fail as disconnected, and later ones are refused."""
@@ -134,24 +132,47 @@ class Http(Transport):
         return way
 
     async def _call(
-        self, method: str, url: str, way: HttpRoute, exchange: Exchange, deadline: float | None, replay: bool
-    ) -> None:
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        make: Callable[[bytes], Exchange],
+        deadline: float | None,
+        replay: bool,
+    ) -> Response:
+        sent = False
         try:
             async with asyncio.timeout(deadline) as scope:
-                await self._pool.carry(way, exchange, replay)
+                for _ in range(1 + MOST_REDIRECTS):
+                    way = self._route(url)
+                    exchange = make(_head(method, way, headers, body))
+                    try:
+                        await self._pool.carry(way, exchange, replay)
+                    finally:
+                        sent = exchange.sent
+                    response = exchange.response()
+                    location = response.headers.get("location") if 300 <= response.status < 400 else None
+                    target = location and redirect_target(method, url, response.status, location)
+                    if not target:
+                        break
+                    url = target
+            return response
         except Broken as why:
-            raise HttpError(f"{method} {shown(url)}: {why}", why.kind, exchange.sent) from None
+            raise HttpError(f"{method} {shown(url)}: {why}", why.kind, sent) from None
         except TimeoutError:
             if not scope.expired():
                 raise
-            what = "no complete answer" if exchange.sent else "no connection"
-            raise HttpError(f"{method} {shown(url)}: {what} within {deadline:g} s", "timeout", exchange.sent) from None
+            what = "no complete answer" if sent else "no connection"
+            raise HttpError(f"{method} {shown(url)}: {what} within {deadline:g} s", "timeout", sent) from None
 
 
 def _head(method: str, way: HttpRoute, headers: Mapping[str, str], body: bytes | None) -> bytes:
     """The request line and headers; refuses whatever could end a header early and begin another."""
+    agent = AGENT
     for name in headers:
-        _check_name(name)
+        if _check_name(name):
+            agent = ""
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     count = len(headers)
     if lines.count("\n") != count or lines.count("\r") != count or "\0" in lines or not lines.isascii():
@@ -160,15 +181,17 @@ def _head(method: str, way: HttpRoute, headers: Mapping[str, str], body: bytes |
         length = f"content-length: {len(body)}\r\n"
     else:
         length = "content-length: 0\r\n" if method in _WITH_BODY else ""
-    return f"{_check_method(method)}{way.start}{lines}{length}\r\n".encode("latin-1")
+    return f"{_check_method(method)}{way.start}{agent}{lines}{length}\r\n".encode("latin-1")
 
 
 @functools.lru_cache(256)
-def _check_name(name: str) -> None:
+def _check_name(name: str) -> bool:
+    """Refuse the name of a header that cannot be sent; whether it replaces our user agent."""
     if not _TOKEN.fullmatch(name):
         raise ConfigError(f"{name!r} is not a valid header name")
     if name.lower() in _OURS:
         raise ConfigError(f"the header {name!r} is set by the client itself; leave it out")
+    return name.lower() == "user-agent"
 
 
 @functools.lru_cache(64)

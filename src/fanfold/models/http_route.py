@@ -1,25 +1,24 @@
-"""The way to a server: what a URL says, which proxy lies in between, which address answers, and TLS."""
+"""The way to a server: what a URL says, where it redirects, which address answers, and TLS."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import functools
-import ipaddress
 import os
 import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
 
+from fanfold import __version__
 from fanfold.addresses import shown
 from fanfold.errors import ConfigError
 from fanfold.models.http_exchange import Broken, Connection, Exchange
-from fanfold.redaction import know
+from fanfold.models.http_proxy import Origin, Proxy, connect_by_socks, parse
 
 PORTS = {"http": 80, "https": 443}
 # How long a name's addresses are remembered, and how long one of several may keep us waiting for a connection.
@@ -29,33 +28,7 @@ NEXT_ADDRESS_AFTER = 3.0
 CONNECT_WITHIN = 15.0
 
 _VISIBLE = re.compile(r"[!-~]+")
-_HOST_NAME = re.compile(r"[a-z0-9._-]+")
-
-
-class Origin(NamedTuple):
-    """Where a connection ends: scheme, host (lower-case, an IPv6 address without brackets) and port."""
-
-    scheme: str
-    host: str
-    port: int
-
-    @property
-    def authority(self) -> str:
-        """Host and port as they are written in a URL."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
-class Proxy:
-    """An HTTP proxy; `authorization` is a secret."""
-
-    host: str
-    port: int
-    authorization: str = field(default="", repr=False)
-
-    @property
-    def header(self) -> str:
-        return f"proxy-authorization: {self.authorization}\r\n" if self.authorization else ""
+AGENT = f"user-agent: fanfold/{__version__}\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,96 +42,52 @@ class HttpRoute:
 
 def route(url: str, proxy_for: Callable[[Origin], Proxy | None]) -> HttpRoute:
     """Understand a URL, or say what is wrong with it."""
-    parts, host, port = _parse(url, PORTS)
-    if "@" in parts.netloc:
-        raise ConfigError(f"the URL {shown(url)!r} carries a user or password; give credentials as a header instead")
-    origin = Origin(parts.scheme, host, port)
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    name = origin.authority.removesuffix(f":{PORTS[origin.scheme]}")
-    proxy = proxy_for(origin)
-    through = ""
-    if proxy is not None and origin.scheme == "http":
-        target, through = f"http://{name}{target}", proxy.header
+    proxy, through = None, ""
+    if url.startswith(("unix:", "http+unix:")):
+        path, target = _unix(url)
+        origin, name = Origin("unix", path, 0), "localhost"
+    else:
+        parts, host, port = parse(url, PORTS)
+        if "@" in parts.netloc:
+            raise ConfigError(f"the URL {shown(url)!r} carries a user or password; give credentials as a header")
+        origin = Origin(parts.scheme, host, port)
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        name = origin.authority.removesuffix(f":{PORTS[origin.scheme]}")
+        proxy = proxy_for(origin)
+        if proxy is not None and origin.scheme == "http" and not proxy.socks:
+            target, through = f"http://{name}{target}", proxy.header
     return HttpRoute(origin, proxy, f" {target} HTTP/1.1\r\nhost: {name}\r\naccept-encoding: gzip\r\n{through}")
 
 
-def _parse(url: str, ports: Mapping[str, int]) -> tuple[SplitResult, str, int]:
-    """Split a URL; its host is a name or an address and nothing else, whatever lenient parsers make of it."""
-    if not _VISIBLE.fullmatch(url):
-        raise ConfigError(f"the URL {shown(url)!r} holds spaces or characters beyond ASCII; percent-encode them")
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-        if "[" in parts.netloc:
-            host = str(ipaddress.IPv6Address(host))
-        elif not _HOST_NAME.fullmatch(host):
-            raise ValueError("no valid host")
-    except ValueError as why:
-        raise ConfigError(f"cannot use the URL {shown(url)!r}: {why}; expected https://host[:port]/path") from None
-    if parts.scheme not in ports:
-        raise ConfigError(f"cannot use the URL {shown(url)!r}: its scheme must be {' or '.join(ports)}")
-    return parts, host, ports[parts.scheme] if port is None else port
+def _unix(url: str) -> tuple[str, str]:
+    """The path of a Unix socket and the target of the request: unix:///a.sock:/v1 or http+unix://%2Fa.sock/v1."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "unix":
+        path, slash, target = rest.partition(":/")
+    else:
+        host, slash, target = rest.partition("/")
+        path = unquote(host)
+    if not (slash and path.startswith("/") and _VISIBLE.fullmatch(path + target)):
+        raise ConfigError(f"cannot use the URL {shown(url)!r}: write it like unix:///path/to.sock:/v1")
+    return path, "/" + target.partition("#")[0]
 
 
-class Proxies:
-    """Which proxy to use for an origin, as HTTPS_PROXY, HTTP_PROXY and NO_PROXY (or lower-case) say.
+def redirect_target(method: str, url: str, status: int, location: str) -> str | None:
+    """The URL that a redirect leads to, where it may be followed: to the same server, with the same method and body.
 
-    NO_PROXY lists hosts (with their subdomains), host:port, addresses, networks (10.0.0.0/8), or `*`.  This machine
-    itself (localhost, 127.0.0.1, ::1) is never reached by a proxy.
+    A key must not travel to another host or port, nor over plain http; http to https on the usual ports is fine.
     """
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        def read(name: str) -> str:
-            return (environ.get(name.lower()) or environ.get(name) or "").strip()
-
-        self._urls = {"http": read("HTTP_PROXY"), "https": read("HTTPS_PROXY")}
-        self._exempt = [item.strip().lower().lstrip(".") for item in read("NO_PROXY").split(",") if item.strip()]
-
-    def __call__(self, origin: Origin) -> Proxy | None:
-        url = self._urls[origin.scheme]
-        if not url or self._is_exempt(origin):
-            return None
-        return _proxy(url if "://" in url else f"http://{url}", f"{origin.scheme.upper()}_PROXY")
-
-    def _is_exempt(self, origin: Origin) -> bool:
-        address = _address(origin.host)
-        if origin.host == "localhost" or (address is not None and address.is_loopback):
-            return True
-        for item in self._exempt:
-            if item in ("*", origin.host, origin.authority) or origin.host.endswith(f".{item}"):
-                return True
-            if address is not None and "/" in item and address in _network(item):
-                return True
-        return False
-
-
-def _proxy(url: str, variable: str) -> Proxy:
-    try:
-        parts, host, port = _parse(url, {"http": 80})
-    except ConfigError as why:
-        raise ConfigError(f"{variable} does not name an HTTP proxy: {why}") from None
-    user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    if not (user or password):
-        return Proxy(host, port)
-    credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
-    know(password)
-    know(credentials)
-    return Proxy(host, port, f"Basic {credentials}")
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
+    if status not in (307, 308) and not (status in (301, 302, 303) and method in ("GET", "HEAD")):
         return None
-
-
-@functools.lru_cache(64)
-def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    target = urljoin(url, location)
     try:
-        return ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        raise ConfigError(f"NO_PROXY holds {text!r}, which is not a network; write it like 10.0.0.0/8") from None
+        here, there = (
+            Origin(parts.scheme, host, port) for parts, host, port in (parse(u, PORTS) for u in (url, target))
+        )
+    except ConfigError:
+        return None
+    safer = here == Origin("http", there.host, 80) and there == Origin("https", here.host, 443)
+    return target if location and "@" not in urlsplit(target).netloc and (here == there or safer) else None
 
 
 @dataclass(slots=True)
@@ -175,10 +104,27 @@ def _tls_failures(origin: Origin) -> Iterator[None]:
         raise Broken(
             "certificate",
             f"the certificate of {origin.authority} is not accepted: {why.verify_message or why}; check the address, "
-            "or name the authority that signed it in SSL_CERT_FILE",
+            "or name the authority that signed it in SSL_CERT_FILE or REQUESTS_CA_BUNDLE",
         ) from None
     except (OSError, EOFError) as why:
         raise Broken("tls", f"no TLS handshake with {origin.authority}: {why}") from None
+
+
+def _reason(failure: OSError | None) -> str:
+    # The event loop's own words leave out what the number means.
+    return os.strerror(failure.errno) if failure and failure.errno else str(failure or "") or "no answer"
+
+
+def default_tls(environ: Mapping[str, str]) -> ssl.SSLContext:
+    """TLS that trusts SSL_CERT_FILE, which OpenSSL reads itself, else REQUESTS_CA_BUNDLE, else the system."""
+    bundle = "" if environ.get("SSL_CERT_FILE") else environ.get("REQUESTS_CA_BUNDLE") or ""
+    if not bundle:
+        return ssl.create_default_context()
+    try:
+        folder = os.path.isdir(bundle)  # noqa: PTH112 (as OpenSSL takes it)
+        return ssl.create_default_context(cafile=None if folder else bundle, capath=bundle if folder else None)
+    except OSError as why:
+        raise Broken("certificate", f"REQUESTS_CA_BUNDLE={bundle} holds no usable certificates: {why}") from None
 
 
 async def _reach(family: int, address: Any) -> socket.socket:
@@ -206,30 +152,53 @@ class Dialler:
     async def dial(self, origin: Origin, proxy: Proxy | None, lost: Callable[[Connection], object]) -> Connection:
         """Connect all the way: name, address, proxy, TLS; raises Broken."""
         loop = asyncio.get_running_loop()
-        if proxy is None:
-            sock = await self._connect(origin.host, origin.port)
-        else:
-            try:
-                sock = await self._connect(proxy.host, proxy.port)
-            except Broken as why:
-                raise Broken("proxy", f"the proxy cannot be reached: {why}") from None
+        tunnel = proxy is not None and not proxy.socks
+        direct_tls = origin.scheme == "https" and not tunnel
+        context = self._tls() if direct_tls else None
+        sock = await self._socket(origin, proxy)
         connection = Connection(lost)
-        direct_tls = origin.scheme == "https" and proxy is None
         with _tls_failures(origin):
             await loop.create_connection(
                 lambda: connection,
                 sock=sock,
-                ssl=self._tls() if direct_tls else None,
+                ssl=context,
                 server_hostname=origin.host if direct_tls else None,
                 ssl_handshake_timeout=CONNECT_WITHIN if direct_tls else None,
             )
-        if origin.scheme == "https" and proxy is not None:
+        if proxy is not None and tunnel and origin.scheme == "https":
             try:
                 await self._tunnel(connection, origin, proxy)
             except BaseException:
                 connection.abort()
                 raise
         return connection
+
+    async def _socket(self, origin: Origin, proxy: Proxy | None) -> socket.socket:
+        """A socket that leads to an origin, or to an HTTP proxy in between."""
+        if origin.scheme == "unix":
+            try:
+                return await _reach(socket.AF_UNIX, origin.host)
+            except OSError as why:
+                raise Broken("connect", f"no connection to {origin.host}: {_reason(why)}") from None
+        if proxy is None:
+            return await self._connect(origin.host, origin.port)
+        try:
+            sock = await self._connect(proxy.host, proxy.port)
+        except Broken as why:
+            raise Broken("proxy", f"the proxy cannot be reached: {why}") from None
+        if proxy.socks:
+            try:
+                async with asyncio.timeout(CONNECT_WITHIN):
+                    await connect_by_socks(sock, proxy, origin)
+            except OSError as why:
+                sock.close()
+                raise Broken(
+                    "proxy", f"the proxy {proxy.host}:{proxy.port} opened no connection: {_reason(why)}"
+                ) from None
+            except BaseException:
+                sock.close()
+                raise
+        return sock
 
     async def _tunnel(self, connection: Connection, origin: Origin, proxy: Proxy) -> None:
         name = origin.authority
@@ -257,7 +226,7 @@ class Dialler:
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
-            self._context = ssl.create_default_context()
+            self._context = default_tls(os.environ)
         return self._context
 
     async def _connect(self, host: str, port: int) -> socket.socket:
@@ -276,9 +245,7 @@ class Dialler:
                 addresses.sort(key=entry.__ne__)
                 return sock
         self._known.pop((host, port), None)
-        # The event loop's own words leave out what the number means.
-        reason = os.strerror(failure.errno) if failure and failure.errno else str(failure or "") or "no answer"
-        raise Broken("connect", f"no connection to {host} port {port}: {reason}")
+        raise Broken("connect", f"no connection to {host} port {port}: {_reason(failure)}")
 
     async def _addresses(self, host: str, port: int) -> list[tuple[int, Any]]:
         loop, key = asyncio.get_running_loop(), (host, port)

@@ -58,7 +58,7 @@ def installed_dialects() -> tuple[type[Dialect], ...]:
 def addresses(url: str) -> dict[str, str]:
     """The environment variables that send each provider's clients to a simulator at `url`."""
     return {
-        provider.url_variable: url + dialect.mount + urlsplit(provider.default_url).path
+        provider.url_variable: url + dialect.mounted(urlsplit(provider.default_url).path)
         for provider in _installed()
         if (dialect := provider.dialect()) is not None
     }

@@ -43,7 +43,8 @@ class Dialect(ABC):
     name: ClassVar[str]
     #: The paths that generate text, unless `generates` knows better; what else there is, `route` knows.
     endpoints: ClassVar[Collection[str]] = ()
-    #: What its paths begin with at a simulator of many dialects, where they would look like another provider's.
+    #: What its paths begin with, which it does not see itself: the provider's own beginning, or one that tells it from
+    #: another provider's at a simulator of many dialects.
     mount: ClassVar[str] = ""
     #: Whether it answers what no dialect claims.
     fallback: ClassVar[bool] = False
@@ -56,6 +57,11 @@ class Dialect(ABC):
     def speaks(self, request: Request) -> bool:
         """Whether a request is written in this dialect."""
         return request.path in self.endpoints
+
+    @classmethod
+    def mounted(cls, path: str) -> str:
+        """Where the path of the provider's own address is at a simulator of many dialects."""
+        return path if path.startswith(f"{cls.mount}/") else cls.mount + path
 
     def plain(self, request: Request) -> Request:
         """A request with the path that the dialect's own tables know, where the provider's real one differs."""

@@ -6,7 +6,7 @@ import base64
 import math
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -49,16 +49,17 @@ class OpenAIDialect(Dialect):
     """Chat completions, completions, embeddings, files and batches."""
 
     name = "openai"
-    endpoints = (CHAT, COMPLETIONS, EMBEDDINGS)
+    endpoints: ClassVar[Collection[str]] = (CHAT, COMPLETIONS, EMBEDDINGS)
     fallback = True
     #: What its paths really begin with.
     root: ClassVar[str] = "/v1"
     #: Parameters that are accepted beside those of the API.
     extra_parameters: ClassVar[frozenset[str]] = frozenset()
+    store: ClassVar[type[OpenAIStore]] = OpenAIStore
 
     def __init__(self, state: SimulatorState) -> None:
         super().__init__(state)
-        self._store = OpenAIStore(state, self)
+        self._store = self.store(state, self)
 
     def plain(self, request: Request) -> Request:
         if self.root == "/v1" or not request.path.startswith(f"{self.root}/"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -73,6 +73,9 @@ class StoredBatch:
 class OpenAIStore:
     """All files and batches of all keys; each key sees its own."""
 
+    endpoints: ClassVar[Sequence[str]] = (CHAT, COMPLETIONS, EMBEDDINGS)
+    max_bytes: ClassVar[int] = MAX_BATCH_BYTES
+
     def __init__(self, state: SimulatorState, dialect: Dialect) -> None:
         self._state = state
         self._dialect = dialect
@@ -90,7 +93,7 @@ class OpenAIStore:
             text = f"{purpose!r} is not one of {list(_PURPOSES)} - 'purpose'"
             raise ApiError(400, text, param="purpose", code="invalid_value")
         content = fields["file"].content
-        if len(content) > (MAX_BATCH_BYTES if purpose == "batch" else MAX_FILE_BYTES):
+        if len(content) > (self.max_bytes if purpose == "batch" else MAX_FILE_BYTES):
             raise ApiError(413, f"The file of {len(content):,} bytes is too large for purpose {purpose!r}.")
         if not content:
             raise ApiError(400, "The file is empty.", param="file")
@@ -125,7 +128,7 @@ class OpenAIStore:
                 text = f"Missing required parameter: '{name}'."
                 raise ApiError(400, text, param=name, code="missing_required_parameter")
         _choice(body, "completion_window", ("24h",))
-        _choice(body, "endpoint", (CHAT, COMPLETIONS, EMBEDDINGS))
+        _choice(body, "endpoint", self.endpoints)
         check_metadata(body.get("metadata"))
         file = self._files.get(body["input_file_id"])
         if file is None or file.owner != owner:
@@ -314,7 +317,7 @@ def _problem(code: str, message: str, line: int | None, param: str | None = None
     return {"code": code, "message": message, "param": param or None, "line": line}
 
 
-def _choice(body: Json, name: str, allowed: tuple[str, ...]) -> None:
+def _choice(body: Json, name: str, allowed: Sequence[str]) -> None:
     if body[name] not in allowed:
         known = ", ".join(repr(option) for option in allowed)
         text = f"Invalid value: '{body[name]}'. Supported values are: {known}."

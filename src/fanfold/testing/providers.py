@@ -181,7 +181,8 @@ class ProviderConformance:
         if quota is None:
             assert not [name for name in headers if "limit" in name and name not in plain], "they were not read"
         else:
-            assert quota.requests_limit == 600 and quota.requests_remaining is not None
+            assert quota.requests_limit in (600, None) and quota.tokens_limit in (60_000, None)
+            assert (quota.requests_remaining, quota.tokens_remaining) != (None, None)
 
     # -- batches -----------------------------------------------------------------------------------------------------
 

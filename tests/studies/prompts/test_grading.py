@@ -20,11 +20,11 @@ from fanfold.errors import CallFailed, ConfigError, MissingExtra
 from fanfold.fingerprints import fingerprint
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
+from fanfold.schemas import fault, same
 from fanfold.simulator import Simulator, SimulatorConfig
 from fanfold.studies.prompts.tasks import Grade, Grader, Problem, grader, reading
 from fanfold.studies.prompts.tasks.grading import CodeTests, Exact, JsonSchema, MultipleChoice, Numeric, Regex
 from fanfold.studies.prompts.tasks.judge import Judge, Pairwise
-from fanfold.studies.prompts.tasks.schema import fault, same
 
 
 def grade(made: Grader, reply: str, answer: Any = None, input: str = "?", note: Any = None) -> Grade:

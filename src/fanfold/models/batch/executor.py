@@ -138,4 +138,7 @@ class BatchExecutor(Executor):
             return False
         if self._provider is None:
             return not model.provider.anywhere
-        return isinstance(model.provider, self._provider)
+        # A server anywhere may have the batches of the provider whose protocol it speaks; another provider has its own.
+        if model.provider.anywhere:
+            return isinstance(model.provider, self._provider)
+        return type(model.provider) is self._provider

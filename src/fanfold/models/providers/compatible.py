@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from fanfold.models.pricing import Price
-from fanfold.models.providers.contract import Provider
 from fanfold.models.providers.openai import OpenAI
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ class Compatible(OpenAI):
         from fanfold.simulator.openai import CompatibleDialect
 
         return CompatibleDialect
-
-    def at(self, base_url: str) -> Provider:
-        return self
 
     def price(self, model: str) -> Price | None:
         return None  # whoever runs the server sets its price

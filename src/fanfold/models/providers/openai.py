@@ -91,6 +91,17 @@ class OpenAIBatches(BatchProtocol):
             % (id.encode(), path.encode(), call.body.encode())
             for id, call in calls
         ]
+        return msgspec.json.encode(
+            {
+                "input_file_id": await self.upload(tag, lines),
+                "endpoint": path,
+                "completion_window": "24h",
+                "metadata": {"tag": tag},
+            }
+        )
+
+    async def upload(self, tag: str, lines: Sequence[bytes]) -> str:
+        """The id of a new file of these lines."""
         boundary = f"fanfold-{secrets.token_hex(16)}"
         form = (
             f'--{boundary}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--{boundary}\r\n'
@@ -101,14 +112,7 @@ class OpenAIBatches(BatchProtocol):
         content = f"multipart/form-data; boundary={boundary}"
 
         response = await persist(functools.partial(self.ask, "POST", "/files", file, content=content))
-        return msgspec.json.encode(
-            {
-                "input_file_id": self.decode(response, _UploadedFile).id,
-                "endpoint": path,
-                "completion_window": "24h",
-                "metadata": {"tag": tag},
-            }
-        )
+        return self.decode(response, _UploadedFile).id
 
     def result_urls(self, remote: RemoteBatch) -> list[str]:
         return [f"{self.model.url}/files/{file}/content" for file in remote.results]
@@ -172,7 +176,7 @@ class OpenAI(Provider):
     def at(self, base_url: str) -> Provider:
         from fanfold.models.providers.compatible import Compatible
 
-        return Compatible()
+        return Compatible() if type(self) is OpenAI else self
 
     def request(self, model: str, messages: Messages, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         options = self.translated(parameters)

@@ -31,6 +31,6 @@ class Simulated(OpenAI):
         connect = Connector.of(SimulatedTransport.of, model, options)
         connect()  # options that cannot be used are refused here
         dialect = speaker.dialect()
-        mount = "" if dialect is None else dialect.mount
-        url = f"http://simulated{mount}{urlsplit(speaker.default_url).path}"
+        path = urlsplit(speaker.default_url).path
+        url = "http://simulated" + (path if dialect is None else dialect.mounted(path))
         return Endpoint(speaker, url, "simulated", speaker.price(model), connect=connect)

@@ -12,8 +12,8 @@ from typing import Any
 
 from fanfold.config import from_mapping
 from fanfold.errors import ConfigError, nearest
+from fanfold.schemas import check_schema, fault, same
 from fanfold.studies.prompts.tasks import reading, sandbox
-from fanfold.studies.prompts.tasks.schema import check_schema, fault, same
 from fanfold.studies.prompts.tasks.task import Grade, Grader, Problem
 
 #: Characters of what was understood that are kept.

@@ -13,8 +13,8 @@ from fanfold.errors import ConfigError, check_whole, nearest
 from fanfold.studies.prompts.tasks.builtin import BUILTIN
 from fanfold.studies.prompts.tasks.grading import grader as make_grader
 from fanfold.studies.prompts.tasks.grading import options_of, right_option
-from fanfold.studies.prompts.tasks.sources import Row, rows_of
 from fanfold.studies.prompts.tasks.task import Grader, Problem, Task, tupled
+from fanfold.tables import Row, rows_of
 
 #: What the fields of a problem are usually called, the likeliest first.
 USUAL: Mapping[str, tuple[str, ...]] = {

@@ -1,0 +1,278 @@
+"""Where rows are read from: JSON, CSV, text, Parquet, Hugging Face datasets; errors name file, line and remedy."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from fanfold.errors import ConfigError, MissingExtra, nearest
+
+#: A row of a source, and where it stands there, in words.
+Row: TypeAlias = tuple[Mapping[str, Any], str]
+
+ENDINGS = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".txt": "txt",
+    ".parquet": "parquet", ".pq": "parquet",
+}  # fmt: skip
+#: What may separate the columns of a CSV file, the likeliest first.
+DELIMITERS = (",", ";", "\t", "|")
+#: What a line of a text file is called as a column.
+TEXT = "text"
+
+csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # texts for models are longer than the 128 KiB that csv allows
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a file or a dataset.  Each iteration reads them again, one after the other."""
+
+    name: str
+    format: str
+    encoding: str = "utf-8"
+    delimiter: str = ","
+
+    def __iter__(self) -> Iterator[Row]:
+        readers = {
+            "jsonl": _json_lines,
+            "json": _json_array,
+            "csv": _csv,
+            "tsv": _csv,
+            "txt": _lines,
+            "parquet": _parquet,
+            "hf": _hugging_face,
+        }
+        return readers[self.format](self)
+
+    @property
+    def path(self) -> Path:
+        return Path(self.name)
+
+    @property
+    def inferred(self) -> str:
+        """What was found out about a file and is not usual, in words; mostly nothing."""
+        encoding = "" if self.encoding == "utf-8" else f"its encoding is {self.encoding}"
+        usual = self.format != "csv" or self.delimiter == ","
+        delimiter = "" if usual else f"its columns are separated by {self.delimiter!r}"
+        return ", ".join(filter(None, (encoding, delimiter)))
+
+
+def rows_of(name: str) -> Iterator[Row]:
+    """The rows of a file or a dataset, one after the other."""
+    return iter(open_table(name))
+
+
+def open_table(
+    name: str, *, format: str | None = None, encoding: str | None = None, delimiter: str | None = None
+) -> Table:
+    """A file by its name, or a dataset: `hf:NAME[:CONFIG][:SPLIT]`, or a folder that `save_to_disk` wrote.
+
+    Without a `format` the ending of the file decides.  What separates the columns of a CSV file is read from its first
+    line unless it is said.
+    """
+    path = Path(name)
+    if name.startswith("hf:") or any((path / saved).is_file() for saved in ("dataset_info.json", "dataset_dict.json")):
+        return Table(name, "hf")
+    format = format or ENDINGS.get(path.suffix.lower())
+    if format is None:
+        raise ConfigError(f"the ending of {name} names no format: use .jsonl, .csv, .tsv or .parquet")
+    if format not in ENDINGS.values():
+        raise ConfigError(f"there is no format {format!r}{nearest(format, ENDINGS.values())}")
+    if not path.is_file():
+        raise ConfigError(f"there is no file {name}: check the path")
+    encoding = (encoding or "utf-8").lower()
+    try:
+        "".encode(encoding)
+    except LookupError:
+        raise ConfigError(f"there is no encoding {encoding!r}: utf-8, utf-16, latin-1 and cp1252 are usual") from None
+    if format == "csv" and delimiter is None:
+        delimiter = _delimiter(path, encoding)
+    return Table(name, format, encoding, "\t" if format == "tsv" else delimiter or ",")
+
+
+def _delimiter(path: Path, encoding: str) -> str:
+    """The separator that occurs most often in the first line of a file, outside quotes."""
+    with path.open(encoding=encoding, errors="replace") as file:
+        head = "".join(file.readline(65_536).split('"')[::2])
+    return max(DELIMITERS, key=head.count)  # of equals the first
+
+
+def _json_lines(table: Table) -> Iterator[Row]:
+    """The objects in a file of JSON lines; empty lines are passed over."""
+    path, encoding = table.path, table.encoding
+    with path.open("rb") if encoding == "utf-8" else _transcoded(table) as lines:
+        for number, raw in enumerate(lines, 1):
+            try:
+                row = msgspec.json.decode(raw)
+            except (ValueError, RecursionError):
+                row = _slowly(raw, f"{path.name}, line {number}", first=number == 1)
+                if row is None:
+                    continue
+            if type(row) is not dict:
+                raise ConfigError(
+                    f"{path.name}, line {number} is not an object but {row!r:.60}: "
+                    'write {"input": ..., "answer": ...}'
+                )
+            yield row, f"{path.name}, line {number}"
+
+
+def _transcoded(table: Table) -> Any:
+    """A file in another encoding, as lines in UTF-8."""
+    import contextlib
+
+    def lines() -> Iterator[bytes]:
+        with table.path.open(encoding=table.encoding, newline="\n") as file:
+            try:
+                for line in file:
+                    yield line.encode("utf-8", "surrogatepass")
+            except UnicodeError as error:
+                raise ConfigError(f"{table.path.name} is not in {table.encoding}: {error}") from error
+
+    return contextlib.closing(lines())
+
+
+def _slowly(raw: bytes, where: str, *, first: bool) -> Any:
+    """A line that is empty (None), begins with a byte order mark, or has what only Python takes for JSON."""
+    try:
+        text = raw.decode("utf-8-sig" if first else "utf-8")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(where, error) from error
+    if not text.strip():
+        return None
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        said = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise ConfigError(f"{where} is not JSON: {said}. Each line must be one object, all on one line") from None
+
+
+def _json_array(table: Table) -> Iterator[Row]:
+    """The objects in one JSON array; a file that does not begin with a bracket is read as JSON lines."""
+    path = table.path
+    data = path.read_bytes()
+    if not data.decode(table.encoding, "replace").lstrip("\ufeff \t\r\n").startswith("["):
+        yield from _json_lines(table)
+        return
+    try:
+        rows = msgspec.json.decode(data.decode(table.encoding).lstrip("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path.name} is not JSON: {error}") from error
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ConfigError(f"item {number} of {path.name} is not an object but {row!r:.60}")
+        yield row, f"{path.name}, item {number}"
+
+
+def _lines(table: Table) -> Iterator[Row]:
+    """The lines of a text; empty lines are passed over."""
+    with table.path.open(encoding=_marked(table.encoding), newline=None) as lines:
+        try:
+            for number, line in enumerate(lines, 1):
+                if text := line.rstrip("\n"):
+                    yield {TEXT: text}, f"{table.path.name}, line {number}"
+        except UnicodeDecodeError:
+            raise _find_not_utf8(table.path) from None
+
+
+def _csv(table: Table) -> Iterator[Row]:
+    path = table.path
+    with path.open(encoding=_marked(table.encoding), newline="") as file:
+        reader = csv.DictReader(file, strict=True, delimiter=table.delimiter)
+        try:
+            names = reader.fieldnames or []
+            repeated = {name for name in names if names.count(name) > 1}
+            if repeated:
+                raise ConfigError(f"{path.name}: two columns are called {sorted(repeated)[0]!r}: rename one")
+            for row in reader:
+                where = f"{path.name}, line {reader.line_num}"
+                extra, lacking = row.get(None), None in row.values()
+                if extra is not None or lacking:
+                    raise ConfigError(
+                        f"{where} has {'more' if extra is not None else 'fewer'} values than the {len(names)} columns: "
+                        f"put texts with commas or line breaks in double quotes"
+                    )
+                yield row, where
+        except csv.Error as error:
+            where = f"{path.name}, line {reader.line_num + 1}"  # where the row begins that could not be read
+            raise ConfigError(f"{where} is not CSV: {error}. Is every double quote closed?") from error
+        except UnicodeDecodeError:
+            raise _find_not_utf8(path) from None
+
+
+def _marked(encoding: str) -> str:
+    """The encoding that also takes a byte order mark."""
+    return "utf-8-sig" if encoding == "utf-8" else encoding
+
+
+def _find_not_utf8(path: Path) -> ConfigError:
+    with path.open("rb") as lines:
+        for number, raw in enumerate(lines, 1):
+            try:
+                raw.decode("utf-8")
+            except UnicodeDecodeError as error:
+                return _not_utf8(f"{path.name}, line {number}", error)
+    return ConfigError(f"{path.name} is not in the encoding that was named: name another")
+
+
+def _not_utf8(where: str, error: UnicodeDecodeError) -> ConfigError:
+    utf16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
+    return ConfigError(
+        f"{where} is not in UTF-8 ({error.reason} at byte {error.start + 1} of the line): save the file in that "
+        f"encoding, for instance with iconv -f {'UTF-16' if utf16 else 'LATIN1'} -t UTF-8"
+    )
+
+
+def _parquet(table: Table) -> Iterator[Row]:
+    path = table.path
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise MissingExtra("pyarrow", "parquet", f"reading {path.name}") from None
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=1024):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield row, f"{path.name}, row {number}"
+    except (ArrowException, OSError) as error:
+        raise ConfigError(f"{path.name} cannot be read as Parquet: {error}. Was it copied whole?") from error
+
+
+def _hugging_face(table: Table) -> Iterator[Row]:
+    name = table.name
+    parts = name.split(":")[1:] if name.startswith("hf:") else []
+    if name.startswith("hf:") and (not parts[0] or len(parts) > 3 or not all(parts)):
+        raise ConfigError(f"{name!r} names no dataset: write hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT")
+    try:
+        library = importlib.import_module("datasets")
+    except ImportError:
+        raise MissingExtra("datasets", "datasets", f"loading {name}") from None
+    split = parts[-1] if len(parts) > 1 else "train"
+    try:
+        if parts:
+            rows = library.load_dataset(parts[0], parts[1] if len(parts) == 3 else None, split=split)
+        else:
+            rows = library.load_from_disk(name)
+    except Exception as error:  # whatever the library and the network have to say
+        raise ConfigError(
+            f"{name} cannot be loaded ({type(error).__name__}: {str(error)[:300]}): check the name, its configuration "
+            f"and its split, and whether the hub can be reached"
+        ) from error
+    if isinstance(rows, dict):
+        raise ConfigError(f"{name} has several splits: name the folder of one, {', '.join(rows)}")
+    labels = {field: kind.names for field, kind in rows.features.items() if getattr(kind, "names", None)}
+    for number, row in enumerate(rows, 1):
+        known = {field: names[row[field]] for field, names in labels.items() if row.get(field) in range(len(names))}
+        yield {**row, **known}, f"{name}, row {number}"
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")

@@ -1,0 +1,23 @@
+"""`batch:NAME` means the batches of that provider, however its protocol came about."""
+
+from __future__ import annotations
+
+import pytest
+
+from fanfold.models import model
+from fanfold.models.batch.executor import BatchExecutor
+from fanfold.models.providers import batching, find_provider
+
+
+@pytest.mark.parametrize("name", batching())
+def test_a_provider_named_takes_its_own_models_only(name: str) -> None:
+    for other in batching():
+        asked = model(f"{other}/{find_provider(other).examples[0]}", key="k")
+        assert BatchExecutor(name).takes(asked) == (name == other)
+        assert BatchExecutor("auto").takes(asked)
+
+
+def test_a_server_anywhere_has_openais_batches_on_demand() -> None:
+    asked = model("m", base_url="http://127.0.0.1:9/v1")
+    assert BatchExecutor("openai").takes(asked) and not BatchExecutor("auto").takes(asked)
+    assert not BatchExecutor("groq").takes(asked)
