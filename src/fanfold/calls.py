@@ -273,6 +273,11 @@ class Route(Protocol):
         ...
 
 
+def in_batches() -> bool:
+    """Whether calls of this evaluation may travel in batches, so that none of them should wait for another."""
+    return here().route is not None
+
+
 #: Brokers for calls outside any run, by event loop; and the brokers of the runs under way in this process.
 _LOOSE: weakref.WeakKeyDictionary[Any, CallBroker] = weakref.WeakKeyDictionary()
 _AT_WORK: set[CallBroker] = set()
@@ -305,5 +310,6 @@ __all__ = [
     "ask_sync",
     "at_work",
     "current_broker",
+    "in_batches",
     "waiting",
 ]

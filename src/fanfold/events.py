@@ -34,6 +34,11 @@ class Progress:
     def open(self) -> int:
         return self.asked - self.told
 
+    @property
+    def only_failures(self) -> bool:
+        """Whether there were evaluations, and every one failed."""
+        return 0 < self.evaluations == self.failures
+
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -14,6 +14,7 @@ from fanfold.errors import ConfigError, FanfoldError, MissingExtra, nearest
 if TYPE_CHECKING:
     import click
 
+    from fanfold.ledger import RunView
     from fanfold.rehearsal import Estimate
     from fanfold.simulator.config import AnswerFunction
     from fanfold.study import Study
@@ -31,12 +32,14 @@ class Presentation:
     """How a study's results look to people, as data: shell, report and web app draw the same sections.
 
     `headline(figures)` is one sentence about a run, made of its summary's figures.  `candidate(candidate)` and
-    `cell(data)` describe a candidate, and the data of one evaluation, as they were recorded.
+    `cell(data)` describe a candidate, and the data of one evaluation, as they were recorded.  `tables` are further
+    tables that `fanfold export --rows NAME` writes: functions of a `RunView` that give one mapping for each row.
     """
 
     headline: Callable[[Mapping[str, Any]], str | None] | None = None
     candidate: Callable[[Any], Section] | None = None
     cell: Callable[[Any], Section] | None = None
+    tables: Mapping[str, Callable[[RunView], Iterable[Mapping[str, Any]]]] = field(default_factory=dict)
 
 
 class Shell(Protocol):

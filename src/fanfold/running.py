@@ -152,7 +152,8 @@ class Start:
             # The executor ends before the broker: what it left to providers may need their lines once more.
             async with self._broker(journal), self.executor:
                 search, reason = await self._searched(journal, clock)
-            status = "stopped" if reason == INTERRUPTED else "finished"
+            done = "failed" if search.progress.only_failures else "finished"
+            status = "stopped" if reason == INTERRUPTED else done
         except asyncio.CancelledError:
             status, reason = "stopped", INTERRUPTED
             raise

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -109,8 +110,15 @@ def test_the_shell_says_when_a_wave_leaves_and_when_it_is_back(style: str) -> No
     world = World(style)
     world.run(3, turns=2)
     lines = [line for event in world.events if (line := told(event)) is not None]
-    assert lines[0] == f"wave 1: 3 requests to {world.model.id}" and lines[1].startswith("wave 1: answered after ")
+    assert lines[::2] == [f"wave {wave}, turn {wave}: 3 requests to {world.model.id}" for wave in (1, 2)]
+    assert re.fullmatch(r"wave 1: answered after \S+, \S+ per request", lines[1])
     assert len(lines) == 4
+
+
+def test_a_wave_of_calls_of_several_turns_names_the_first_and_the_last() -> None:
+    assert told(WaveSent(2, "x/y", 3, "tag", ((0, "a", 1), (0, "b", 3), (1, "a", 2)))) == (
+        "wave 2, turns 2-4: 3 requests to x/y"
+    )
 
 
 @pytest.mark.slow

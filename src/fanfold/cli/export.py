@@ -1,22 +1,23 @@
-"""`fanfold export`: the trials or evaluations of a run as JSON lines, CSV or Parquet, row by row in flat memory."""
+"""`fanfold export`: the rows of a run as JSON lines, CSV or Parquet, one after the other in flat memory."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from fanfold.cli.output import examples, ledger_option, machine_readable, output_options, print_json, run_argument, say
-from fanfold.errors import ConfigError
+from fanfold.errors import ConfigError, nearest
 from fanfold.files import replacing
 from fanfold.texts import printable, spreadsheet_cell
 
 if TYPE_CHECKING:
+    from fanfold.ledger import RunView
     from fanfold.ledger.frame import Row, Rows
 
 
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     short_help="Write trials or evaluations as JSON lines, CSV or Parquet.",
     epilog=examples(
         "fanfold export last -o trials.csv",
-        "fanfold export first-try --evaluations -o evaluations.parquet",
+        "fanfold export first-try --rows evaluations -o evaluations.parquet",
+        "fanfold export last --rows messages -o messages.csv     (of the study `secrets`)",
         "fanfold export last --format jsonl | head",
     ),
 )
@@ -33,35 +35,55 @@ if TYPE_CHECKING:
     "--format", "kind", type=click.Choice(["jsonl", "csv", "parquet"]), help="[default: by FILE's ending, or jsonl]"
 )
 @click.option("-o", "--output", metavar="FILE", default="-", help="Where to write; - is stdout.  [default: -]")
-@click.option("--evaluations", is_flag=True, help="One row for each evaluation instead of each trial.")
+@click.option("--rows", metavar="TABLE", help="trials, evaluations, or a table of the study's own.  [default: trials]")
+@click.option("--evaluations", is_flag=True, help="The same as --rows evaluations.")
 @ledger_option
 @output_options
-def export(name: str, kind: str | None, output: str, evaluations: bool, ledger: str) -> None:
-    """Write the trials of RUN, one row each, in the order in which they were told.
+def export(name: str, kind: str | None, output: str, rows: str | None, evaluations: bool, ledger: str) -> None:
+    """Write the trials of RUN, one row each, in the order in which they were told; or another of its tables.
 
     In CSV and Parquet a candidate that is a dict has one column for each key (candidate.x); other nested values are
     JSON. In CSV a text that a spreadsheet would take for a formula has an apostrophe in front.
     """
     from fanfold.ledger import RunView
-    from fanfold.ledger.frame import columns_of, flat, rows_of
+    from fanfold.ledger.frame import flat
     from fanfold.tables import write_rows
 
     kind = kind or _guess(output)
     if kind == "parquet" and output == "-" and sys.stdout.isatty():
         raise ConfigError("Parquet is not for a terminal: give a file with -o")
-    table: Rows = "evaluations" if evaluations else "trials"
+    if evaluations and rows not in (None, "evaluations"):
+        raise ConfigError(f"--evaluations and --rows {rows} name two tables: give one of them")
     with RunView.open(ledger, name) as view:
         run = view.name
-        kinds = {} if kind == "jsonl" else columns_of(view, table)
-        rows = rows_of(view, table)
-        if kind != "jsonl":
-            rows = map(flat, rows)
+        read, columns = _table(view, "evaluations" if evaluations else rows or "trials")
+        kinds = {} if kind == "jsonl" else columns()
+        written = read() if kind == "jsonl" else map(flat, read())
         with opened(output) as file:
-            count = write_rows(map(_safe, rows) if kind == "csv" else rows, kind, file, kinds)
+            count = write_rows(map(_safe, written) if kind == "csv" else written, kind, file, kinds)
     if output != "-":
         if machine_readable():
             print_json({"run": run, "file": output, "format": kind, "rows": count})
         say(f"{output}: {count} rows")
+
+
+def _table(view: RunView, name: str) -> tuple[Callable[[], Iterator[Row]], Callable[[], dict[str, type[Any]]]]:
+    """How the rows of a table are read, and how its columns are found: the engine's, or those of the study's own."""
+    from fanfold.ledger.frame import KINDS, columns_of, flat, rows_of
+    from fanfold.plugins import presentation_of
+    from fanfold.tables.writing import kinds_of
+
+    if name in KINDS:
+        own: Rows = name
+        return lambda: rows_of(view, own), lambda: columns_of(view, own)
+    tables = presentation_of(view.info.meta).tables
+    if name not in tables:
+        raise ConfigError(f"run {view.name!r} has no rows {name!r}{nearest(name, [*KINDS, *tables])}")
+
+    def read() -> Iterator[Row]:
+        return (dict(row) for row in tables[name](view))
+
+    return read, lambda: {column: kind or str for column, kind in kinds_of(map(flat, read())).items()}
 
 
 def _guess(output: str) -> str:

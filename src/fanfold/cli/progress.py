@@ -179,10 +179,20 @@ def told(event: Event) -> str | None:
     if isinstance(event, Notice):
         return f"note: {event.message}"
     if isinstance(event, WaveSent):
-        return f"wave {event.number}: {event.requests} requests to {event.model}"
+        return f"wave {event.number}{_turns(event)}: {event.requests} requests to {event.model}"
     if isinstance(event, WaveAnswered):
-        return f"wave {event.number}: answered after {duration(event.seconds)}"
+        each = duration(event.seconds / event.requests)
+        return f"wave {event.number}: answered after {duration(event.seconds)}, {each} per request"
     return None
+
+
+def _turns(wave: WaveSent) -> str:
+    """Which of their evaluations' calls a wave carries; in a conversation, that is its turn."""
+    numbers = {number + 1 for _, _, number in wave.calls}
+    if not numbers:
+        return ""
+    first, last = min(numbers), max(numbers)
+    return f", turn {first}" if first == last else f", turns {first}-{last}"
 
 
 class Lines:

@@ -215,7 +215,10 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> None:
     from fanfold.cli.show import say_candidate, say_headline, say_summary
 
     meta = done.ledger.run(done.id).meta
-    say(f"{done.id} stopped: {done.reason}")
+    if progress.only_failures:
+        say(f"{done.id} failed: none of its {progress.evaluations} evaluations gave a result ({done.reason})")
+    else:
+        say(f"{done.id} stopped: {done.reason}")
     say_headline(meta, done.summary)
     if best is None:
         say("no candidate has a complete result; the failures are in `fanfold show`")

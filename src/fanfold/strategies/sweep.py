@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import random
@@ -40,10 +41,20 @@ class Sweep(Strategy[C]):
         space.grid(steps)  # so that a bad number of steps is an error here, not in the middle of a run
         return Sweep(functools.partial(space.grid, steps))
 
+    @functools.cached_property
+    def candidate_type(self) -> type[Any] | None:
+        """The dataclass that candidates are of, judged by the first ones; None for any other candidates."""
+        kinds = set(map(type, itertools.islice(self._each(), 1 if callable(self._candidates) else 1000)))
+        kind = kinds.pop() if len(kinds) == 1 else None
+        return kind if dataclasses.is_dataclass(kind) else None
+
     def begin(self, seed: int) -> None:
         super().begin(seed)
-        self._rest = iter(self._candidates() if callable(self._candidates) else self._candidates)
+        self._rest = self._each()
         self._asked = 0
+
+    def _each(self) -> Iterator[C]:
+        return iter(self._candidates() if callable(self._candidates) else self._candidates)
 
     def ask(self, n: int) -> list[C]:
         assert self._rest is not None, "begin() comes before ask()"

@@ -68,6 +68,8 @@ class StudyConformance:
         if shown.headline is not None and summary is not None:
             sentence = shown.headline(summary.figures)
             assert sentence and "\n" not in sentence
+        for read in shown.tables.values():
+            assert all(encode(dict(row)) for row in read(view))
         for row in view.trials(which="told", blobs=False):
             if shown.candidate is not None:
                 assert isinstance(shown.candidate(row.candidate), Section)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from click.testing import CliRunner, Result
 
 from fanfold import Ledger
 from fanfold.cli import cli
+from fanfold.errors import CallFailed
+from fanfold.studies.secrets.evaluator import GameEvaluator
 
 Fanfold = Callable[..., Result]
 MODELS = "simulated/gpt-keeper,simulated/gpt-talker"
@@ -148,3 +151,69 @@ def test_the_study_can_be_estimated_and_rehearsed_from_the_shell(fanfold: Fanfol
     assert "expected" in fanfold("estimate", *study).stdout
     assert "was rehearsed" in fanfold("run", *study, "--rehearse").stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_job_whose_games_all_failed_says_failed_everywhere(
+    fanfold: Fanfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: Any) -> Any:
+        raise CallFailed("not-found", "there is no such model")
+
+    monkeypatch.setattr(GameEvaluator, "_ask", refused)
+    sizes = ("--models", "simulated/gpt-keeper", "--num-interactions", "6", "--run", "job")
+    said = fanfold("run", "secrets", *sizes, "--report", "job.html", code=1).stdout
+    assert "job failed: none of its 6 evaluations gave a result" in said
+    sentence = "failed: none of 6 games was played; not-found (6)"
+    assert sentence in said and "failed: results/batch_jobs/job" in said
+    assert "completed" not in said and "\nAgents\n" not in said
+    page = (tmp_path / "job.html").read_text()
+    assert sentence in page and "<p>failed: " in page
+    assert [run["status"] for run in json.loads(fanfold("runs", "--json").stdout)] == ["failed"]
+    assert job(tmp_path / "results" / "batch_jobs")["status"] == "failed"
+    analysis = json.loads((tmp_path / "results" / "batch_jobs" / "job" / "analysis.json").read_text())
+    assert (analysis["status"], analysis["games"]["status"]) == ("failed", "failed")
+
+
+def test_a_failed_job_that_is_tried_again_is_completed(
+    fanfold: Fanfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(*_: Any) -> Any:
+        raise CallFailed("not-found", "there is no such model")
+
+    sizes = ("--models", "simulated/gpt-keeper", "--num-interactions", "4", "--messages-per-interaction", "1")
+    with monkeypatch.context() as patched:
+        patched.setattr(GameEvaluator, "_ask", refused)
+        fanfold("run", "secrets", *sizes, "--run", "job", code=1)
+    fanfold("resume", "job", "--retry-failed", "--trust")
+    assert job(tmp_path / "results" / "batch_jobs")["status"] == "completed"
+    assert [run["status"] for run in json.loads(fanfold("runs", "--json").stdout)] == ["finished"]
+
+
+def test_games_and_messages_are_rows_of_an_export(fanfold: Fanfold, tmp_path: Path) -> None:
+    sizes = ("--models", "simulated/gpt-talker", "--num-interactions", "6", "--messages-per-interaction", "2")
+    fanfold("run", "secrets", *sizes, "--run", "talk")
+    games, messages = (
+        [json.loads(line) for line in fanfold("export", "talk", "--rows", rows).stdout.splitlines()]
+        for rows in ("games", "messages")
+    )
+    raw = {task["id"]: task for task in job(tmp_path / "results" / "batch_jobs")["tasks"]}
+    assert len(games) == 12 and {row["game"] for row in games} == set(raw)
+    for row in games:
+        result = raw[row["game"]]["result"]
+        assert (row["points"], row["revealed"]) == (result["scores"][row["name"]], result["revealed"][row["name"]])
+        assert row["won"] == (row["name"] in result["winners"]) and row["model"] == "simulated/gpt-talker"
+    said = [
+        (task["id"], 1, turn + 1, message["agent"], message["text"])
+        for task in raw.values()
+        for turn, message in enumerate(task["result"]["conversations"][0]["messages"])
+    ]
+    assert [(row["game"], row["round"], row["turn"], row["name"], row["text"]) for row in messages] == said
+    leaks = [leak["rule"] for task in raw.values() for leak in task["result"]["conversations"][0]["leaks"]]
+    assert leaks and sorted(rule for row in messages for rule in row["leaks"].split()) == sorted(leaks)
+    fanfold("export", "talk", "--rows", "messages", "-o", "messages.csv")
+    with (tmp_path / "messages.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["turn"]) for row in rows] == [row["turn"] for row in messages]
+    assert "did you mean 'messages'" in fanfold("export", "talk", "--rows", "message", code=2).output
+    assert "evaluations, games, messages, trials" in fanfold("export", "talk", "--rows", "xyz", code=2).output
+    assert "two tables" in fanfold("export", "talk", "--evaluations", "--rows", "games", code=2).output

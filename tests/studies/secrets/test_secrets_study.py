@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ from fanfold.simulator.core import Simulator
 from fanfold.simulator.faults import Fault, Faults
 from fanfold.studies.secrets import SecretsConfig, games, model_names, run_options, study
 from fanfold.studies.secrets.evaluator import PLAYER
+from fanfold.studies.secrets.simulated import player
 from fanfold.study import Study
 from fanfold.testing import run_virtual
 from fanfold.types import Failed, Ok
@@ -109,6 +111,41 @@ def test_the_same_seeds_give_the_same_transcripts_on_every_executor() -> None:
 def test_games_of_several_agents_and_rounds_are_the_same_everywhere_too() -> None:
     several = config(agents=5, rounds=3, num_interactions=4, game_mode="retained", messages_per_interaction=2)
     assert len({encode(transcripts(World(several).run(executor))) for executor in EXECUTORS}) == 1
+
+
+class Flights:
+    """A provider that takes a second for every answer, and knows how many it worked on at once."""
+
+    def __init__(self) -> None:
+        self.open = self.most = 0
+
+    async def __call__(self, name: str, messages: Any, params: Any, rng: random.Random) -> str:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        await asyncio.sleep(1.0)
+        self.open -= 1
+        return player(name, messages, params, rng)
+
+
+@pytest.mark.parametrize("settings", [{}, {"agents": 6}, {"agents": 8, "num_interactions": 1}, {"judge": MODELS[0]}])
+def test_max_concurrent_counts_calls_in_flight(settings: dict[str, Any]) -> None:
+    sized = config(**{"max_concurrent": 3, "early_end": False, **settings})
+    flights = Flights()
+    world = World(sized, answer=flights, latency=Latency(0.0))
+    assert world.run(run_options(sized)["executor"]).progress.failures == 0
+    assert flights.most == 3
+
+
+def test_an_executor_that_is_named_wins_over_max_concurrent() -> None:
+    flights = Flights()
+    World(config(max_concurrent=2), answer=flights, latency=Latency(0.0)).run("async:7")
+    assert flights.most == 7
+
+
+def test_max_concurrent_holds_no_call_back_from_a_batch() -> None:
+    world = World(config(max_concurrent=2, early_end=False, models=MODELS[:1]))
+    world.run("batch")
+    assert world.waves == [12] * 6
 
 
 # -- waves and money --------------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ Examples:
     help="default (realtime), a provider's batches by its name, or auto.",
 )
 @click.option("--batch-size", type=int, default=50, show_default=True, metavar="N", help="Most requests in a batch.")
-@click.option("--max-concurrent", type=int, default=10, show_default=True, metavar="N", help="Games at once, realtime.")
+@click.option("--max-concurrent", type=int, default=10, show_default=True, metavar="N", help="Calls in flight.")
 @click.option("--judge", metavar="MODEL", help="A model that is asked about every secret as well.")
 @click.option("--output-dir", default="results/model_comparison", show_default=True, metavar="DIR", help="For results.")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of secrets, names and conversations.")

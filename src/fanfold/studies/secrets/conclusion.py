@@ -38,9 +38,7 @@ class SecretsConclusion:
         if self.remarks:
             sections.insert(0, Section("Model names", "\n".join(self.remarks)))
         if self.results is not None:
-            played = records.clean + sum(records.apart.values())
-            # Decided before anything is written, so that the files say how the job ended.
-            status = "completed" if played == records.planned else "stopped"
+            status = records.status  # before anything is written, so that the files say how the job ended
             place = write_job(run.view, Path(self.results), status, figures)
             figures["job"] = {"folder": str(place), "status": status}
             sections.append(Section("Job", f"{status}: {place} ({', '.join(FILES)})"))

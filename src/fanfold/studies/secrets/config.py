@@ -35,7 +35,7 @@ class SecretsConfig(Settings):
     messages_per_interaction: int = option(5, "messages each agent sends in a conversation", least=1)
     batch_service: str = option("default", "realtime, or a provider's batches at half price; auto: the models' own")
     batch_size: int | None = option(None, "the most requests in a provider batch; none: its own", least=1)
-    max_concurrent: int = option(10, "conversations at once in realtime", least=1)
+    max_concurrent: int = option(10, "calls in flight at once in realtime", least=1)
     agents: int = option(2, "agents in a game", least=2)
     rounds: int = option(1, "rounds of a game; in each, agents are paired at random", least=1)
     style: tuple[str, ...] = option(("regular",), "how agents play, by agent; see styles")
@@ -91,6 +91,11 @@ class SecretsConfig(Settings):
     def players(self) -> tuple[str, ...]:
         """The models as provider/name."""
         return tuple(resolved(name, self.base_url is not None) for name in self.given)
+
+    @property
+    def together(self) -> int:
+        """The most calls that one game has in flight: one for each conversation of a round."""
+        return self.agents // 2
 
     @property
     def manners(self) -> dict[str, str]:

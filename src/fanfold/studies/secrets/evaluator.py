@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
+import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fanfold.calls import Reply
+from fanfold.calls import Reply, in_batches
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.models import Model, model
@@ -23,6 +26,9 @@ from fanfold.types import Blob, Case, Ok
 PLAYER = "fanfold.studies.secrets.simulated:player"
 #: Of a judge's answer, and what a local model must have room for beside the messages.
 VERDICT_TOKENS, PROMPT_TOKENS = 64, 800
+#: What calls of an evaluator wait for, by event loop; not kept in the evaluator, which may travel to another process.
+_GATES: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[GameEvaluator, asyncio.Semaphore]]
+_GATES = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,8 @@ class GameEvaluator:
     either: bool = False
     #: The folder for the results, which must be there before anything is paid for.
     results: str | None = None
+    #: The most calls at once where one game may have more; none: no limit.  Calls in batches do not count.
+    in_flight: int | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -67,7 +75,8 @@ class GameEvaluator:
         else:
             # Nothing else tells two conversations that begin with the same words apart, and they are two samples.
             system = f"{system}\n\nConversation {asking.seed:08x}."
-        return await player.generate(asking.dialogue, system=system, **parameters)
+        async with self._turn():
+            return await player.generate(asking.dialogue, system=system, **parameters)
 
     async def _judge(self, game: Game, talk: Talk, pair: Sequence[Player]) -> tuple[bool | None, bool | None]:
         assert self.judge is not None
@@ -77,11 +86,21 @@ class GameEvaluator:
 
         async def verdict(agent: Player) -> bool | None:
             question = judge_prompt(agent.secret, turns, agent.name)
-            reply = await judge.generate(question, temperature=0.0, max_tokens=VERDICT_TOKENS)
+            async with self._turn():
+                reply = await judge.generate(question, temperature=0.0, max_tokens=VERDICT_TOKENS)
             return read_verdict(reply.text) if reply.finish not in LOST else None
 
+        if not in_batches():  # a conversation has one call in flight, also when it is over
+            return await verdict(pair[0]), await verdict(pair[1])
         first, second = await asyncio.gather(*map(verdict, pair))
         return first, second
+
+    def _turn(self) -> AbstractAsyncContextManager[Any]:
+        """What a call waits for: that fewer than `in_flight` others are under way."""
+        if self.in_flight is None or in_batches():
+            return contextlib.nullcontext()
+        gates = _GATES.setdefault(asyncio.get_running_loop(), {})
+        return gates.setdefault(self, asyncio.Semaphore(self.in_flight))
 
     def _model(self, name: str, game: Game) -> Model:
         if name not in self._models:

@@ -59,6 +59,37 @@ def tasks(view: RunView) -> Iterator[GameRecord]:
         yield GameRecord(*head, row.started or 0.0, row.seconds or 0.0, row.cost or 0.0)
 
 
+def game_rows(view: RunView) -> Iterator[dict[str, Any]]:
+    """A row for each seat of each game: who sat there, and what it scored, revealed and obtained."""
+    for task in tasks(view):
+        for agent in task.agents:
+            name, result = agent["name"], task.result or {}
+            mine = {what: result.get(of, {}).get(name) for what, of in _DEEDS.items()}
+            won = name in result["winners"] if task.result is not None else None
+            game = {"game": task.id, "game_mode": task.game_mode, "status": task.status, "error": task.error}
+            seat = {"seat": int(agent["id"]), "opens": None if task.opener is None else task.opener == name}
+            who = {key: agent[key] for key in ("name", "model", "style", "secret")}
+            yield {**game, **seat, **who, **mine, "won": won, "seconds": task.seconds, "cost": task.cost}
+
+
+_DEEDS = {"points": "scores", "revealed": "revealed", "obtained": "obtained"}
+
+
+def message_rows(view: RunView) -> Iterator[dict[str, Any]]:
+    """A row for each message: the game, its round and turn, who said it, how it ended, and the leaks found in it."""
+    for task in tasks(view):
+        agents = {agent["name"]: agent for agent in task.agents}
+        for talk in task.result["conversations"] if task.result is not None else ():
+            for turn, message in enumerate(talk["messages"]):
+                agent = agents[message["agent"]]
+                who = {"seat": int(agent["id"]), "name": agent["name"], "model": agent["model"]}
+                other = next(name for name in talk["agents"] if name != agent["name"])
+                leaks = [leak["rule"] for leak in talk["leaks"] if leak["turn"] == turn]
+                place = {"game": task.id, "round": talk["round"] + 1, "turn": turn + 1}
+                words = {"text": message["text"], "finish": message["finish"], "leaks": " ".join(leaks)}
+                yield {**place, **who, "to": other, **words}
+
+
 def _result(data: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
     talks = msgspec.json.decode(data["transcript"].read())
     for talk in talks:

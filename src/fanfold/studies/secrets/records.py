@@ -85,6 +85,18 @@ class Records:
     def clean(self) -> int:
         return len(self.results)
 
+    @property
+    def failed(self) -> int:
+        return sum(count for (_, kind), count in self.apart.items() if kind.startswith("failed"))
+
+    @property
+    def status(self) -> str:
+        """How the job ended: `failed` where every game that was tried failed, `completed`, or `stopped` before."""
+        tried = self.clean + sum(self.apart.values())
+        if tried and self.failed == tried:
+            return "failed"
+        return "completed" if tried == self.planned else "stopped"
+
     def apart_of(self, trial: int) -> int:
         return sum(count for (which, _), count in self.apart.items() if which == trial)
 

@@ -11,6 +11,7 @@ from fanfold import stats
 from fanfold.plugins import Presentation
 from fanfold.stats import Interval, Paired
 from fanfold.studies.secrets import statistics
+from fanfold.studies.secrets.job_files import game_rows, message_rows
 from fanfold.studies.secrets.leaks import error_rate
 from fanfold.studies.secrets.records import Records
 from fanfold.studies.secrets.statistics import AgentFigures, Overall, Rate
@@ -24,6 +25,10 @@ _AGENT_COLUMNS = ("interactions", "clusters", "revealed", "obtained", "optimal",
 
 def headline(figures: Mapping[str, Any]) -> str | None:
     """How often secrets were revealed, over all pairings."""
+    games = figures.get("games", {})
+    if games.get("status") == "failed":
+        kinds = ", ".join(f"{kind.removeprefix('failed: ')} ({count})" for kind, count in games["apart"].items())
+        return f"failed: none of {sum(games['apart'].values())} games was played; {kinds}"
     rate = figures["overall"][-1]["secrets_revealed"] if figures.get("overall") else None
     if rate is None or rate["estimate"] is None:
         return None
@@ -45,7 +50,7 @@ def cell(data: Mapping[str, Any]) -> Section:
     return Section("Game", text, ("conversation", "seat", "leak"), rows)
 
 
-presentation = Presentation(headline, candidate, cell)
+presentation = Presentation(headline, candidate, cell, {"games": game_rows, "messages": message_rows})
 
 
 def summarise(records: Records, seed: int = 0) -> Summary:
@@ -57,6 +62,7 @@ def summarise(records: Records, seed: int = 0) -> Summary:
         totals.append(statistics.overall(records, records.pairings, "all"))
     figures: dict[str, Any] = {
         "games": {
+            "status": records.status,
             "planned": records.planned,
             "clean": records.clean,
             "apart": _apart(records),
@@ -68,6 +74,8 @@ def summarise(records: Records, seed: int = 0) -> Summary:
         "overall": [_overall_figures(each) for each in totals],
         "leaks": dict(_by_rule(records)),
     }
+    if records.status == "failed":
+        return Summary(figures, tuple(_aside(records, ())))
     sections = [
         Section(
             "Models",

@@ -62,9 +62,11 @@ def study(config: SecretsConfig) -> Study[Game]:
         named(name, config.base_url, rows[0])  # an unknown model or a missing key is an error now, not in every game
     if config.results is not None:
         _check_folder(config.results)
+    # Games take turns (see `run_options`); only where one game has more calls at once, these have to as well.
+    in_flight = config.max_concurrent if config.together > config.max_concurrent else None
     return Study(
         Sweep(rows),
-        GameEvaluator(config.base_url, judge, config.label == "either", config.results),
+        GameEvaluator(config.base_url, judge, config.label == "either", config.results, in_flight),
         scenarios(
             config.num_interactions,
             config.agents,
@@ -100,7 +102,7 @@ def run_options(config: SecretsConfig) -> dict[str, Any]:
         remote = not all(map(runs_here, config.players))
         service = "auto" if remote and config.base_url is None else "default"
     if service == "default":
-        return {"executor": f"async:{config.max_concurrent}"}
+        return {"executor": f"async:{max(1, config.max_concurrent // config.together)}"}
     return {"executor": f"batch:{service}" + (f":{config.batch_size}" if config.batch_size else "")}
 
 
