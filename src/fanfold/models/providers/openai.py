@@ -79,7 +79,7 @@ class OpenAIBatches(BatchProtocol):
     """A file of lines is uploaded, and a batch made of it; results are in an output file and an error file."""
 
     path = "/batches"
-    view = _BatchView
+    view: ClassVar[type[Any]] = _BatchView
     max_requests = 50_000
     max_bytes = 200_000_000
     tagged = True
@@ -126,7 +126,7 @@ class OpenAIBatches(BatchProtocol):
             return result.custom_id, None
         return result.custom_id, self.reply(result.response.status_code, bytes(result.response.body))
 
-    def remote(self, batch: _BatchView, again: float | None) -> RemoteBatch:
+    def remote(self, batch: Any, again: float | None) -> RemoteBatch:
         why = None
         if batch.status == "failed":
             errors = batch.errors.data[:3] if batch.errors else []
