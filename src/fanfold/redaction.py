@@ -15,7 +15,9 @@ MARK = "***"
 SHORTEST = 8
 _WORDS = frozenset({"simulated", "not-needed", "no-key-needed"})
 #: Variables whose values are keys.
-_VARIABLE = re.compile(r"\w*_API_KEY|HF_TOKEN|HUGGING_FACE_HUB_TOKEN")
+_VARIABLE = re.compile(
+    r"\w*_API_KEY|HF_TOKEN|HUGGING_FACE_HUB_TOKEN|AWS_(?:SECRET_ACCESS_KEY|SESSION_TOKEN|BEARER_TOKEN_\w+)"
+)
 
 _known: set[str] = set()
 #: What is looked for, longest first, as text and as bytes; None until the variables have been read.

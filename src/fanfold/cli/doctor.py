@@ -106,7 +106,7 @@ def _executors() -> Iterator[Check]:
 def _providers() -> Iterator[Check]:
     """Each installed provider: whether it can be used, and where its key is expected."""
     from fanfold.errors import ConfigError
-    from fanfold.models.providers import find_provider, package_of, provider_names, setting
+    from fanfold.models.providers import find_provider, package_of, provider_names
 
     for name in provider_names():
         try:
@@ -114,11 +114,11 @@ def _providers() -> Iterator[Check]:
         except ConfigError as error:
             yield Check(f"provider {name}", False, package_of(name), str(error))
             continue
-        if not provider.key_variable:
+        if provider.start or not provider.key_variable:
             yield Check(f"provider {name}", True, package_of(name), "needs no key")
             continue
-        there = setting(provider.key_variable)[0] is not None
-        notes = [f"{provider.key_variable} is {'set' if there else 'not set'}"]
+        there = provider.own_key() is not None
+        notes = [f"{provider.key_help or provider.key_variable} is {'set' if there else 'not set'}"]
         notes += [f"executor batch:{name}"] if provider.batches and not provider.anywhere else []
         yield Check(f"provider {name}", True, package_of(name), "; ".join(notes))
 

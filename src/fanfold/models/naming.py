@@ -16,7 +16,6 @@ from fanfold.models.providers import (
     find_provider,
     provider_names,
     providers,
-    setting,
 )
 
 
@@ -87,6 +86,5 @@ def may_ask(fields: Mapping[str, str], source: str | None) -> None:
         if "://" not in url:
             continue
         own = {provider.default_url for provider in providers().values()}
-        for variable in {provider.key_variable for provider in providers().values()} - {""}:
-            if setting(variable)[0] is not None:
-                check_recipient(url, tuple(own), variable, None if source is None else f"{source}: {name}")
+        for variable in {provider.key_variable for provider in providers().values() if provider.own_key() is not None}:
+            check_recipient(url, tuple(own), variable, None if source is None else f"{source}: {name}")

@@ -164,7 +164,8 @@ class _Script:
         self._limit = model.provider.parameters.get("max_tokens", "max_tokens")
 
     def __call__(self, name: str, messages: Any, body: Mapping[str, Any], rng: random.Random) -> Answer:
-        most = body.get(self._limit) or body.get("max_tokens")
+        groups = [body, *(part for part in body.values() if isinstance(part, Mapping))]  # some group their options
+        most = next((part[self._limit] for part in groups if part.get(self._limit)), body.get("max_tokens"))
         drawn = max(1, round(self._middle * math.exp(SPREAD * rng.gauss(0.0, 1.0))))
         own = min(drawn, most or LONGEST)
         if self._answer is not None and isinstance(text := self._answer(name, messages, body, rng), str):

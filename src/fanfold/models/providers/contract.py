@@ -15,7 +15,7 @@ from fanfold.errors import CallFailed, ConfigError, nearest
 from fanfold.limits import Limits, Quota
 from fanfold.models.http import Http
 from fanfold.models.pricing import Price, price_of
-from fanfold.models.providers.reading import error_in, retry_after
+from fanfold.models.providers.reading import retry_after
 from fanfold.models.transport import Transport
 from fanfold.redaction import dotenv
 
@@ -69,6 +69,8 @@ class Provider(ABC):
     #: The environment variables of its key ("": it needs none) and of another address.
     key_variable: ClassVar[str]
     url_variable: ClassVar[str]
+    #: What to set for a key, where it takes more than one variable.
+    key_help: ClassVar[str] = ""
     #: Sampling parameters that its models take, and their names in its protocol.
     parameters: ClassVar[Mapping[str, str]]
     #: Prices beyond Fanfold's own table, by the name of the model.
@@ -122,7 +124,8 @@ class Provider(ABC):
 
     def error(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The part of a failed response's body that describes the error; `message` in it is shown to the user."""
-        return error_in(body)
+        error = body.get("error")
+        return error if isinstance(error, Mapping) else {}
 
     def price(self, model: str) -> Price | None:
         """The price of a model; None where it is not known."""
@@ -131,6 +134,10 @@ class Provider(ABC):
     def at(self, base_url: str) -> Provider:
         """The provider that speaks for a server at another address than its own."""
         return self
+
+    def home(self) -> str:
+        """Its own address, where no other is set."""
+        return self.default_url
 
     def own_key(self) -> str | None:
         """The key that the user has set for it."""
@@ -148,17 +155,18 @@ class Provider(ABC):
         """Where a model is asked: the address and the key from the arguments, else from the provider's variables."""
         speaker = self if base_url is None else self.at(base_url)
         url, source = (base_url, None) if base_url else setting(self.url_variable)
-        url = self.address(url).rstrip("/") if url else self.default_url
+        home = self.home()
+        url = self.address(url).rstrip("/") if url else home
         check_address(url)
         key = key or self.own_key()
-        if key is None and url == self.default_url and not self.start and here().rehearsal is None:
+        if key is None and url == home and not self.start and here().rehearsal is None:
             from fanfold.models.providers import free_model
 
-            remedy = f"set {self.key_variable}, or use {free_model()}, which needs none"
+            remedy = f"set {self.key_help or self.key_variable}, or use {free_model()}, which needs none"
             raise ConfigError(f"{self.name}/{model} needs an API key: {remedy}")
         if key is not None:
             where = None if source is None else f"{source}: {self.url_variable}"
-            check_recipient(url, [url if self.owns(url) else self.default_url], self.key_variable, where)
+            check_recipient(url, [url if self.owns(url) else home], self.key_variable, where)
         return Endpoint(speaker, url, key, speaker.price(model))
 
     def translated(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,12 +181,10 @@ class Provider(ABC):
         return body
 
     def failure(self, status: int, headers: Mapping[str, str], body: Any) -> CallFailed:
-        """The failure that a response with an error status stands for; `body` is its JSON, or its text."""
-        error = self.error(body) if isinstance(body, Mapping) else error_in(body)
+        """The failure that a response with an error status stands for."""
+        error = self.error(body) if isinstance(body, Mapping) else {}
         kind = self.error_kind(status, error)
-        message = str(error.get("message") or "")
-        if not message or isinstance(body, str):
-            message = f"status {status}{message and f': {message}'}"
+        message = str(error.get("message") or f"status {status}")
         remedy = ERROR_KINDS.get(kind, "")
         return CallFailed(kind, f"{self.name}: {message}{remedy and f' ({remedy})'}", retry_after=retry_after(headers))
 
