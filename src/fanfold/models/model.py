@@ -24,10 +24,10 @@ from fanfold.models.http import Http, HttpError
 from fanfold.models.http_exchange import Response
 from fanfold.models.pricing import Price
 from fanfold.models.providers.contract import Messages, Provider
-from fanfold.models.providers.reading import estimated, malformed
+from fanfold.models.providers.reading import decoded, error_in, error_inside, estimated, malformed
 from fanfold.models.retry import RetryPolicy, Tries
 from fanfold.models.transport import Transport
-from fanfold.redaction import know, redact_body
+from fanfold.redaction import know
 
 #: Tokens assumed for a reply of unknown length, until the model has shown how long its replies are.
 OUTPUT_GUESS = 256
@@ -260,14 +260,13 @@ class Model:
         """The reply in a response to a call, with its cost; CallFailed if there is none."""
         if 300 <= response.status < 400:
             raise redirected(response, self.provider.name)
-        try:
-            body = msgspec.json.decode(redact_body(response.body))
-        except (ValueError, RecursionError) as error:  # no JSON, no UTF-8, or nested without end
-            if response.status >= 400:
-                raise self.provider.failure(response.status, response.headers, None) from error
-            raise CallFailed("malformed", f"{self.provider.name} sent a reply that is not JSON: {error}") from error
+        body = decoded(response.body)
         if response.status >= 400:
             raise self.provider.failure(response.status, response.headers, body)
+        if isinstance(body, str):
+            raise malformed(self.provider.name, f"it is not JSON but {error_in(body)['message']!r:.200}")
+        if (inside := error_inside(body)) is not None:
+            raise self.provider.failure(inside[0], response.headers, inside[1])
         reply = self.provider.reply(body)
         if not isinstance(reply.text, str) or not isinstance(reply.refusal, str | None):
             raise malformed(self.provider.name, "its text is not a text")

@@ -48,6 +48,8 @@ class Dialect(ABC):
     mount: ClassVar[str] = ""
     #: Whether it answers what no dialect claims.
     fallback: ClassVar[bool] = False
+    #: Whether the provider tells a refusal from other text.
+    refuses: ClassVar[bool] = True
     #: Whether writing to the prompt cache is counted, and charged, apart.
     counts_stored_prompts: ClassVar[bool] = False
 

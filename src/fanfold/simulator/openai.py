@@ -73,15 +73,15 @@ class OpenAIDialect(Dialect):
             case "GET", ["models"]:
                 return "other", lambda request, owner: self._models()
             case "POST", ["files"]:
-                return "upload", store.upload
+                return "upload", store.files.upload
             case "GET", ["files"]:
-                return "list", lambda request, owner: store.list_files(request.query, owner)
+                return "list", lambda request, owner: store.files.list_files(request.query, owner)
             case "GET", ["files", id]:
-                return "other", lambda request, owner: store.get_file(id, owner)
+                return "other", lambda request, owner: store.files.get(id, owner)
             case "DELETE", ["files", id]:
-                return "delete", lambda request, owner: store.delete_file(id, owner)
+                return "delete", lambda request, owner: store.files.delete(id, owner)
             case "GET", ["files", id, "content"]:
-                return "results", lambda request, owner: store.content(id, owner)
+                return "results", lambda request, owner: store.files.content(id, owner)
             case "POST", ["batches"]:
                 return "create", store.create
             case "GET", ["batches"]:

@@ -1,27 +1,24 @@
-"""OpenAI's files and batches."""
+"""OpenAI's batches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
 
 from fanfold.encoding import digest, encode
 from fanfold.simulator.dialect import Dialect
+from fanfold.simulator.files import File, FileStore, paged
 from fanfold.simulator.jobs import LineResult, SimulatedBatch, disturb, make_lines
-from fanfold.simulator.multipart import read_form
 from fanfold.simulator.openai_requests import CHAT, COMPLETIONS, EMBEDDINGS, check_metadata
 from fanfold.simulator.state import SimulatorState
 from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, read_json, reply
 
 MAX_REQUESTS = 50_000
 MAX_BATCH_BYTES = 200 * 2**20
-MAX_FILE_BYTES = 512 * 2**20
-FILE_LIFETIME = 30 * 24 * 3600
 
-_PURPOSES = ("assistants", "batch", "fine-tune", "vision", "user_data", "evals")
 _CREATE = ("completion_window", "endpoint", "input_file_id", "metadata", "output_expires_after")
 _TIMES = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 _EXPIRED = {
@@ -29,32 +26,6 @@ _EXPIRED = {
     "message": "This request could not be executed before the completion window expired.",
 }
 _CANCELLED = {"code": "batch_cancelled", "message": "This request was not executed because the batch was cancelled."}
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """An uploaded or produced file."""
-
-    id: str
-    owner: str
-    filename: str
-    purpose: str
-    created: float
-    content: bytes = field(repr=False)
-
-    def view(self, *, fresh: bool = False) -> Json:
-        """The file object; the answer to an upload does not tell the expiry yet, as really recorded."""
-        return {
-            "object": "file",
-            "id": self.id,
-            "purpose": self.purpose,
-            "filename": self.filename,
-            "bytes": len(self.content),
-            "created_at": int(self.created),
-            "expires_at": None if fresh else int(self.created) + FILE_LIFETIME,
-            "status": "processed",
-            "status_details": None,
-        }
 
 
 @dataclass(slots=True)
@@ -71,52 +42,16 @@ class StoredBatch:
 
 
 class OpenAIStore:
-    """All files and batches of all keys; each key sees its own."""
+    """All batches of all keys, and their files; each key sees its own."""
 
     endpoints: ClassVar[Sequence[str]] = (CHAT, COMPLETIONS, EMBEDDINGS)
     max_bytes: ClassVar[int] = MAX_BATCH_BYTES
 
     def __init__(self, state: SimulatorState, dialect: Dialect) -> None:
+        self.files = FileStore(state, self.max_bytes)
         self._state = state
         self._dialect = dialect
-        self._files: dict[str, File] = {}
         self._batches: dict[str, StoredBatch] = {}
-
-    def upload(self, request: Request, owner: str) -> SimulatedResponse:
-        fields = read_form(request.headers.get("content-type", ""), request.body)
-        for name in ("file", "purpose"):
-            if name not in fields:
-                text = f"Missing required parameter: '{name}'."
-                raise ApiError(400, text, param=name, code="missing_required_parameter")
-        purpose = fields["purpose"].content.decode("utf-8", "replace")
-        if purpose not in _PURPOSES:
-            text = f"{purpose!r} is not one of {list(_PURPOSES)} - 'purpose'"
-            raise ApiError(400, text, param="purpose", code="invalid_value")
-        content = fields["file"].content
-        if len(content) > (self.max_bytes if purpose == "batch" else MAX_FILE_BYTES):
-            raise ApiError(413, f"The file of {len(content):,} bytes is too large for purpose {purpose!r}.")
-        if not content:
-            raise ApiError(400, "The file is empty.", param="file")
-        file = self._add(owner, fields["file"].filename or "upload", purpose, content)
-        return reply(file.view(fresh=True))
-
-    def get_file(self, id: str, owner: str) -> SimulatedResponse:
-        return reply(self._file(id, owner).view())
-
-    def content(self, id: str, owner: str) -> SimulatedResponse:
-        return SimulatedResponse(200, {"content-type": "application/octet-stream"}, self._file(id, owner).content)
-
-    def delete_file(self, id: str, owner: str) -> SimulatedResponse:
-        del self._files[self._file(id, owner).id]
-        return reply({"id": id, "object": "file", "deleted": True})
-
-    def list_files(self, query: Mapping[str, str], owner: str) -> SimulatedResponse:
-        files = [file for file in self._files.values() if file.owner == owner]
-        if "purpose" in query:
-            files = [file for file in files if file.purpose == query["purpose"]]
-        if query.get("order", "desc") == "desc":
-            files.reverse()
-        return _page([file.view() for file in files], query, default=10_000, most=10_000)
 
     def create(self, request: Request, owner: str) -> SimulatedResponse:
         body = read_json(request.body)
@@ -130,9 +65,10 @@ class OpenAIStore:
         _choice(body, "completion_window", ("24h",))
         _choice(body, "endpoint", self.endpoints)
         check_metadata(body.get("metadata"))
-        file = self._files.get(body["input_file_id"])
-        if file is None or file.owner != owner:
-            raise ApiError(400, f"No such File object: {body['input_file_id']}", param="input_file_id")
+        try:
+            file = self.files.find(body["input_file_id"], owner)
+        except ApiError as error:
+            raise ApiError(400, error.message, param="input_file_id") from None
         if file.purpose != "batch":
             raise ApiError(400, f"Invalid file purpose: {file.purpose!r}; expected 'batch'.", param="input_file_id")
         metadata = body.get("metadata")
@@ -148,7 +84,7 @@ class OpenAIStore:
 
     def list_batches(self, query: Mapping[str, str], owner: str) -> SimulatedResponse:
         batches = [batch for batch in self._batches.values() if batch.job.owner == owner]
-        return _page([self._view(batch) for batch in reversed(batches)], query, default=20, most=100)
+        return paged([self._view(batch) for batch in reversed(batches)], query, default=20, most=100)
 
     def cancel(self, id: str, owner: str) -> SimulatedResponse:
         batch = self._batch(id, owner)
@@ -202,7 +138,7 @@ class OpenAIStore:
     def _write(self, batch: StoredBatch, kind: str, results: list[tuple[str, Any]]) -> str:
         lines = [msgspec.json.encode(self._line(custom_id, result)) for custom_id, result in results]
         content = b"".join(line + b"\n" for line in lines)
-        return self._add(batch.job.owner, f"{batch.job.id}_{kind}.jsonl", "batch_output", content).id
+        return self.files.add(batch.job.owner, f"{batch.job.id}_{kind}.jsonl", "batch_output", content).id
 
     def _line(self, custom_id: str, result: LineResult) -> Json:
         serial = self._state.serial()
@@ -246,17 +182,6 @@ class OpenAIStore:
         for name in _TIMES:
             view[f"{name}_at"] = int(self._state.wall(job.times[name])) if name in job.times else None
         return view
-
-    def _add(self, owner: str, filename: str, purpose: str, content: bytes) -> File:
-        file = File(f"file-{self._state.serial()}", owner, filename, purpose, self._state.wall(), content)
-        self._files[file.id] = file
-        return file
-
-    def _file(self, id: str, owner: str) -> File:
-        file = self._files.get(id)
-        if file is None or file.owner != owner:
-            raise ApiError(404, f"No such File object: {id}", param="id")
-        return file
 
     def _batch(self, id: str, owner: str) -> StoredBatch:
         batch = self._batches.get(id)
@@ -329,26 +254,3 @@ def _tag(metadata: Mapping[str, str] | None) -> str:
     if not metadata:
         return ""
     return metadata.get("tag") or metadata.get("intent") or encode(metadata)
-
-
-def _page(views: list[Json], query: Mapping[str, str], *, default: int, most: int) -> SimulatedResponse:
-    limit = query.get("limit", str(default))
-    if not limit.isdigit() or not 1 <= int(limit) <= most:
-        text = f"Invalid 'limit': expected a whole number between 1 and {most}, but got {limit!r} instead."
-        raise ApiError(400, text, param="limit", code="invalid_value")
-    start = 0
-    if "after" in query:
-        ids = [view["id"] for view in views]
-        if query["after"] not in ids:
-            raise ApiError(400, f"Invalid 'after': there is no object {query['after']!r}.", param="after")
-        start = ids.index(query["after"]) + 1
-    data = views[start : start + int(limit)]
-    return reply(
-        {
-            "object": "list",
-            "data": data,
-            "first_id": data[0]["id"] if data else None,
-            "last_id": data[-1]["id"] if data else None,
-            "has_more": start + len(data) < len(views),
-        }
-    )

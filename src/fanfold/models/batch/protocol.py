@@ -20,7 +20,7 @@ from fanfold.models.failures import network_failure, redirected
 from fanfold.models.http import HttpError
 from fanfold.models.http_exchange import Response
 from fanfold.models.model import Model
-from fanfold.models.providers.reading import retry_after
+from fanfold.models.providers.reading import decoded, retry_after
 from fanfold.models.retry import persist
 from fanfold.models.transport import Transport
 from fanfold.redaction import redact_body
@@ -163,8 +163,11 @@ class BatchProtocol(ABC):
             if not line.strip():
                 return
             try:
-                custom_id, value = self.read(line)
-            except msgspec.DecodeError:
+                try:
+                    custom_id, value = self.read(line)
+                except ValueError:
+                    custom_id, value = self.read(msgspec.json.encode(decoded(line)))
+            except ValueError:
                 torn += 1
                 return
             repeated += custom_id in lines or custom_id in results.lines
@@ -219,11 +222,7 @@ class BatchProtocol(ABC):
             return replace(response, body=redact_body(response.body))
         if response.status < 400:
             raise redirected(response, model.provider.name)
-        try:
-            body = msgspec.json.decode(response.body)
-        except msgspec.DecodeError:
-            body = None
-        raise model.provider.failure(response.status, response.headers, body)
+        raise model.provider.failure(response.status, response.headers, decoded(response.body))
 
     def decode(self, response: Response, shape: type[T]) -> T:
         """A response's body as a value of that shape."""

@@ -15,7 +15,7 @@ from fanfold.errors import CallFailed, ConfigError, nearest
 from fanfold.limits import Limits, Quota
 from fanfold.models.http import Http
 from fanfold.models.pricing import Price, price_of
-from fanfold.models.providers.reading import retry_after
+from fanfold.models.providers.reading import error_in, retry_after
 from fanfold.models.transport import Transport
 from fanfold.redaction import dotenv
 
@@ -124,8 +124,7 @@ class Provider(ABC):
 
     def error(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """The part of a failed response's body that describes the error; `message` in it is shown to the user."""
-        error = body.get("error")
-        return error if isinstance(error, Mapping) else {}
+        return error_in(body)
 
     def price(self, model: str) -> Price | None:
         """The price of a model; None where it is not known."""
@@ -181,10 +180,12 @@ class Provider(ABC):
         return body
 
     def failure(self, status: int, headers: Mapping[str, str], body: Any) -> CallFailed:
-        """The failure that a response with an error status stands for."""
-        error = self.error(body) if isinstance(body, Mapping) else {}
+        """The failure that a response with an error status stands for; `body` is its JSON, or its text."""
+        error = self.error(body) if isinstance(body, Mapping) else error_in(body)
         kind = self.error_kind(status, error)
-        message = str(error.get("message") or f"status {status}")
+        message = str(error.get("message") or "")
+        if not message or isinstance(body, str):
+            message = f"status {status}{message and f': {message}'}"
         remedy = ERROR_KINDS.get(kind, "")
         return CallFailed(kind, f"{self.name}: {message}{remedy and f' ({remedy})'}", retry_after=retry_after(headers))
 

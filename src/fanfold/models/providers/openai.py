@@ -19,6 +19,7 @@ from fanfold.models.providers.reading import (
     estimated,
     malformed,
     number,
+    text_of,
     tokens,
 )
 from fanfold.models.retry import persist
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _FINISH = {
     "stop": "stop",
-    "length": "length",
+    **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
     "content_filter": "filter",
     "tool_calls": "tool",
     "function_call": "tool",
@@ -79,7 +80,7 @@ class OpenAIBatches(BatchProtocol):
     """A file of lines is uploaded, and a batch made of it; results are in an output file and an error file."""
 
     path = "/batches"
-    view = _BatchView
+    view: ClassVar[type[Any]] = _BatchView
     max_requests = 50_000
     max_bytes = 200_000_000
     tagged = True
@@ -126,7 +127,7 @@ class OpenAIBatches(BatchProtocol):
             return result.custom_id, None
         return result.custom_id, self.reply(result.response.status_code, bytes(result.response.body))
 
-    def remote(self, batch: _BatchView, again: float | None) -> RemoteBatch:
+    def remote(self, batch: Any, again: float | None) -> RemoteBatch:
         why = None
         if batch.status == "failed":
             errors = batch.errors.data[:3] if batch.errors else []
@@ -198,7 +199,7 @@ class OpenAI(Provider):
             read, written = tokens(usage, "prompt_tokens"), tokens(usage, "completion_tokens")
             message = choice.get("message") or {}
             refusal = message.get("refusal")
-            text = choice["text"] if "message" not in choice else message["content"]
+            text = choice["text"] if "message" not in choice else text_of(message["content"])
             finish = _FINISH.get(choice.get("finish_reason") or "stop", "stop")
             if text is None and not refusal and finish == "stop":
                 raise malformed(self.name, "a message without content")

@@ -1,18 +1,56 @@
-"""What provider modules share: dialogues to send, and headers, times and token counts to read."""
+"""What provider modules share: dialogues to send; and bodies, errors, headers, times and token counts to read."""
 
 from __future__ import annotations
 
 import datetime
 import email.utils
+import html
+import json
 import math
 import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from fanfold.errors import CallFailed, ConfigError
+from fanfold.redaction import redact, redact_body
 
 MAX_RETRY_AFTER = 300.0
+#: The longest text of a server's error that is shown.
+LONGEST_ERROR = 600
+#: Where the many shapes of an error keep their text, the likeliest first.
+_WORDS = (
+    "message",
+    "Message",
+    "msg",
+    "detail",
+    "error",
+    "errors",
+    "error_description",
+    "description",
+    "reason",
+    "title",
+)
+#: Parts of an error's type or code, without case and underscores, and the status that they stand for.
+_STATUS = {
+    "ratelimit": 429,
+    "quota": 429,
+    "overloaded": 503,
+    "unavailable": 503,
+    "authentication": 401,
+    "apikey": 401,
+    "unauthorized": 401,
+    "permission": 403,
+    "forbidden": 403,
+    "billing": 402,
+    "notfound": 404,
+    "badrequest": 400,
+    "invalid": 400,
+    "contextlength": 400,
+    "validation": 400,
+}
 
 
 def as_dialogue(messages: str | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -28,6 +66,103 @@ def as_dialogue(messages: str | Sequence[Mapping[str, Any]]) -> list[dict[str, A
                 f"message {number} needs a role (system, user or assistant) and content: {message!r:.100}"
             )
     return dialogue
+
+
+def decoded(body: bytes) -> Any:
+    """The JSON that a server sent, or its text where it is not JSON; without the keys that Fanfold knows.
+
+    A byte order mark, bytes that are not UTF-8, control characters inside strings, invalid escapes and halves of
+    surrogate pairs are forgiven: what has no meaning becomes U+FFFD.
+    """
+    body = redact_body(body)
+    try:
+        return msgspec.json.decode(body)
+    except (ValueError, RecursionError):
+        text = body.decode(json.detect_encoding(body), "replace")
+    try:
+        valid = re.sub(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?', lambda escape: escape[0] if escape[1] else r"\\", text)
+        # Written again without escapes: keys that they hid are found, and lone surrogates can be replaced.
+        plain = json.dumps(json.loads(valid, strict=False), ensure_ascii=False)
+        return json.loads(redact(plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")))
+    except (ValueError, RecursionError):
+        return text
+
+
+def text_of(content: Any) -> Any:
+    """The text of a message: its content, or the parts of text where it is a list of parts."""
+    if not isinstance(content, list):
+        return content
+    parts = [{"text": part} if isinstance(part, str) else part for part in content]
+    texts = [part["text"] for part in parts if part.get("type", "text") in ("text", "output_text")]
+    return "".join(texts) if texts else None
+
+
+def error_in(body: Any) -> Mapping[str, Any]:
+    """The error that a body describes, its text in `message`.
+
+    It understands the shapes of OpenAI, vLLM (`{"object": "error", "message": ...}`), FastAPI (`{"detail": ...}`),
+    Ollama (`{"error": "text"}`), gateways, and pages of text or HTML.
+    """
+    if isinstance(body, list) and body:
+        body = body[0]
+    if isinstance(body, str):
+        return {"message": _trimmed(_without_tags(body))}
+    if not isinstance(body, Mapping):
+        return {}
+    inner = body.get("error")
+    error = inner if isinstance(inner, Mapping) else body
+    return {**error, "message": _trimmed(_words(error))}
+
+
+def error_inside(body: Any) -> tuple[int, Mapping[str, Any]] | None:
+    """The status and the error of a body that came as a success and holds an error in the place of a reply."""
+    if type(body) is not dict:
+        return None
+    choices = body.get("choices")
+    if choices:
+        first = choices[0] if type(choices) is list else None
+        if type(first) is not dict or not first.get("error"):
+            return None
+        body = first
+    elif not body.get("error") and "error" not in (body.get("object"), body.get("type")):
+        return None
+    return _status(error_in(body)), body
+
+
+def _status(error: Mapping[str, Any]) -> int:
+    """The status that an error would have had: as it says itself, or by its type; 500 where nothing is known."""
+    for name in ("code", "status", "status_code"):
+        value = number(str(error.get(name) or ""))
+        if value is not None and 400 <= value < 600:
+            return int(value)
+    kind = f"{error.get('type')} {error.get('code')} {error.get('status')}".lower().replace("_", "")
+    return next((status for part, status in _STATUS.items() if part in kind), 500)
+
+
+def _words(value: Any, depth: int = 0) -> str:
+    """The text in an error, wherever it is kept."""
+    if isinstance(value, str):
+        return value
+    if depth > 6 or not isinstance(value, list | Mapping):
+        return ""
+    if isinstance(value, list):
+        return "; ".join(words for item in value[:3] if (words := _words(item, depth + 1)))
+    text = next((words for name in _WORDS if (words := _words(value.get(name), depth + 1))), "")
+    where = value.get("loc")  # FastAPI's name of the field that is wrong
+    return f"{'.'.join(map(str, where))}: {text}" if text and isinstance(where, list) else text
+
+
+def _without_tags(page: str) -> str:
+    """The words of a page of HTML or XML; any other text as it is."""
+    if not re.match(r"\s*<[!?a-zA-Z]", page):
+        return page
+    words = re.sub(r"(?is)<(script|style)\b.*?(</\1>|$)|<!--.*?(-->|$)|<[^>]*(>|$)", " ", page[:100_000])
+    return html.unescape(words)
+
+
+def _trimmed(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_ERROR else f"{text[:LONGEST_ERROR]} ..."
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -86,6 +221,8 @@ def number(text: str | None) -> float | None:
 def tokens(usage: Any, name: str) -> int | None:
     """A count of a reply's usage; None where the provider does not say it."""
     value = usage.get(name) if type(usage) is dict else None
+    if type(value) is float and value.is_integer():
+        value = int(value)
     return value if type(value) is int and value >= 0 else None
 
 
