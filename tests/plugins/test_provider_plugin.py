@@ -92,6 +92,7 @@ def test_completion_help_doctor_and_errors_list_it(acme: Environment) -> None:
     assert acme.completions("run", "prompts", "--executor", "batch:a") == [
         "batch:acme",
         "batch:anthropic",
+        "batch:azure",
         "batch:auto",
     ]
     assert "acme" in acme.fanfold("simulate", "--help").stdout

@@ -86,7 +86,7 @@ class OpenAIBatches(BatchProtocol):
     tagged = True
 
     async def prepare(self, tag: str, calls: Sequence[tuple[str, Call]]) -> bytes:
-        path = "/v1" + calls[0][1].endpoint.removeprefix(self.model.url)
+        path = self.line_path(calls[0][1])
         lines = [
             b'{"custom_id":"%b","method":"POST","url":"%b","body":%b}\n'
             % (id.encode(), path.encode(), call.body.encode())
@@ -100,6 +100,10 @@ class OpenAIBatches(BatchProtocol):
                 "metadata": {"tag": tag},
             }
         )
+
+    def line_path(self, call: Call) -> str:
+        """The path of a call as lines of a batch name it."""
+        return "/v1" + call.endpoint.removeprefix(self.model.url)
 
     async def upload(self, tag: str, lines: Sequence[bytes]) -> str:
         """The id of a new file of these lines."""
