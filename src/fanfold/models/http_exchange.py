@@ -101,7 +101,8 @@ class Exchange:
         self._into = limit, sink, sink_limit
         self._body: _Body | None = None
         self._quiet = 0
-        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None
+        self.again()
 
     def response(self) -> Response:
         return Response(self.status, self.headers, self._body.whole() if self._body else b"")
@@ -144,6 +145,8 @@ class Exchange:
     def again(self) -> None:
         """Get ready to be carried by another connection; only for an exchange that nothing came back for."""
         self._parser = httptools.HttpResponseParser(self)
+        # Hand-written servers end lines with a bare line feed, and old ones pad the sizes of chunks.
+        self._parser.set_dangerous_leniencies(lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True)
 
     # Called by the parser.
 
@@ -155,7 +158,7 @@ class Exchange:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._body is not None:  # A trailer.
             return
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
         earlier = self.headers.get(key)
         self.headers[key] = text if earlier is None else f"{earlier}, {text}"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fanfold.addresses import check_address, check_recipient
 from fanfold.errors import ConfigError, nearest
 from fanfold.limits import Limits, limits_of
+from fanfold.models.http import Http
+from fanfold.models.http_by_httpx import Httpx, check_httpx
 from fanfold.models.model import Model
 from fanfold.models.pricing import Price
 from fanfold.models.providers import (
@@ -17,6 +19,9 @@ from fanfold.models.providers import (
     provider_names,
     providers,
 )
+from fanfold.models.transport import Transport
+
+TRANSPORTS: Mapping[str, Callable[[], Transport]] = {"http": Http, "httpx": Httpx}
 
 
 def model(
@@ -28,6 +33,7 @@ def model(
     price: Price | tuple[float, float] | None = None,
     timeout: float = 120.0,
     hints: Mapping[str, Any] | None = None,
+    transport: str | None = None,
     **options: Any,
 ) -> Model:
     """A model by name, PROVIDER/NAME: `local/smollm2`, `local/path.gguf`, `simulated/...`, or any installed provider's.
@@ -37,7 +43,8 @@ def model(
     in the current folder.  A key is never sent over plain http beyond this machine, nor to a host that only a file
     names, unless FANFOLD_TRUSTED_HOSTS has it.  `limits` is a preset (`adaptive`, `conservative`, `balanced`,
     `aggressive`) or a `Limits`; `price` is (input, output) in US dollars per million tokens.  `options` are the
-    provider's own; `hints` are options for those providers that have them.
+    provider's own; `hints` are options for those providers that have them.  `transport="httpx"` sends by httpx, which
+    speaks HTTP/2.
     """
     provider, rest = _provider(name, base_url)
     options |= {option: value for option, value in (hints or {}).items() if option in provider.options}
@@ -55,7 +62,7 @@ def model(
         (Price(*price) if isinstance(price, tuple) else price) or endpoint.price,
         max(timeout, endpoint.timeout),
         raw=endpoint.raw,
-        connect=endpoint.connect,
+        connect=endpoint.connect if transport is None else _connector(transport, endpoint.connect),
         key=endpoint.key,
     )
 
@@ -68,6 +75,17 @@ def _provider(name: str, base_url: str | None) -> tuple[Provider, str]:
     if base_url:
         return any_server(), name
     raise ConfigError(f"model {name!r} names no known provider{nearest(prefix, provider_names())} (or give base_url=)")
+
+
+def _connector(transport: str, connect: Callable[[], Transport]) -> Callable[[], Transport]:
+    """What makes the transport of a name, for a model that is asked over HTTP."""
+    if transport not in TRANSPORTS:
+        raise ConfigError(f"there is no transport {transport!r}{nearest(transport, TRANSPORTS)}")
+    if connect is not Http:
+        raise ConfigError(f"transport={transport!r} is for models behind HTTP, and this one is not")
+    if transport == "httpx":
+        check_httpx()
+    return TRANSPORTS[transport]
 
 
 def runs_here(name: str) -> bool:
