@@ -56,6 +56,7 @@ class CallBroker:
         self.emit = emit
         self._observe = observer()
         self._flights: dict[bytes, Flight] = {}
+        self._dropped: set[tuple[str, str]] = set()
         #: The calls that may be charged: on their way to a provider, or not yet written down.
         self._paying: set[asyncio.Task[Any] | None] = set()
 
@@ -121,6 +122,8 @@ class CallBroker:
 
     def _launch(self, key: bytes, call: Call, send: Send) -> Flight:
         """Send a call; it is carried through whoever still waits for it."""
+        if call.dropped:
+            self._say_dropped(call)
         context = copied()
         flight = Flight(call, asyncio.create_task(self._fetch(key, call, send), context=context))
         context.run(enter, flight=flight)
@@ -170,6 +173,13 @@ class CallBroker:
             raise
         finally:
             self._paying.discard(task)
+
+    def _say_dropped(self, call: Call) -> None:
+        """Say once for each parameter of a model that its requests leave it out."""
+        news = {(call.model, name) for name in call.dropped} - self._dropped
+        self._dropped |= news
+        for model, name in sorted(news):
+            self.emit(Notice(f"{model} does not take {name}: its requests leave it out", "parameters"))
 
     async def stop_run(self, error: CallFailed) -> None:
         """Stop the run that this broker serves, and wait until it cancels us; without a run, return at once."""

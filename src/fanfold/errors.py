@@ -75,15 +75,26 @@ class CallFailed(FanfoldError):
     `kind` says why: `auth`, `billing`, `bad-request` and `not-found` will fail again; `rate-limit`, `overloaded`,
     `server`, `timeout` and `network` may pass; `unreachable` is an address where nobody answers, that leads elsewhere
     or whose certificate is not accepted; `malformed` and `too-large` are replies that cannot be used; `offline` is a
-    call the ledger does not hold; `budget` one there is no money left for.
+    call the ledger does not hold; `budget` one there is no money left for; `reasoning` is a reply that was cut off
+    before its first visible word.
     """
 
-    def __init__(self, kind: str, message: str, *, retry_after: float | None = None, sent: bool = True) -> None:
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        sent: bool = True,
+        parameters: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.kind = kind
         self.retry_after = retry_after
         #: Whether the request may have reached the provider.
         self.sent = sent
+        #: Parameters that the provider says the model does not take, the likeliest first.
+        self.parameters = parameters
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _call_failed, (self.kind, str(self), self.retry_after, self.sent)

@@ -77,9 +77,13 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One sentence the user should read: a window too small for the slots, a worker replaced, a stop begun."""
+    """One sentence the user should read: a window too small for the slots, a worker replaced, a stop begun.
+
+    `topic` is `parameters` where it is about what a model takes.
+    """
 
     message: str
+    topic: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     estimated: bool = False
     model: str = ""
     refusal: str | None = None
+    reasoning_tokens: int = 0
     cost: float | None = None
     seconds: float = 0.0
     cached: bool = False
@@ -51,6 +52,8 @@ class Call:
     input_tokens: int
     output_tokens: int
     worst: float | None
+    #: Parameters that were left out because the model does not take them.
+    dropped: tuple[str, ...] = ()
 
     @property
     def key(self) -> bytes:

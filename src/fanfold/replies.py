@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, get_args
 
 import msgspec
@@ -92,6 +93,15 @@ class Replies:
                 self._known = None
         self.commits.put(Insert.PAYMENT, self._payment(key, call, sent, started))  # in one commit with the reply
         await self.commits.safe(Insert.CALL, self._row(key, call, sent, started))
+
+    def learnt(self, model: str) -> dict[str, str]:
+        """What runs on this ledger have learnt of a model (its fingerprint)."""
+        return {} if self.ledger is None else self.ledger.learnt(model)
+
+    def learn(self, model: str, name: str, value: str) -> None:
+        """Write down what a model, or the server it is at, has shown of itself."""
+        if self.commits is not None:
+            self.commits.put(Insert.LEARNT, (model, name, value, time.time()))
 
     def close(self) -> None:
         """Let go of what is claimed."""

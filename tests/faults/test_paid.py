@@ -56,8 +56,8 @@ class Asks:
     fingerprint: str = "asks"
 
     async def __call__(self, candidate: Any, case: Case) -> float:
-        first = await self.model.generate(f"one {candidate}", max_tokens=30)
-        second = await self.model.generate(f"two {first.text}", max_tokens=30)
+        first = await self.model.generate(f"one {candidate}", max_tokens=30, reasoning_effort="none")
+        second = await self.model.generate(f"two {first.text}", max_tokens=30, reasoning_effort="none")
         return float(len(first.text + second.text))
 
 
@@ -307,7 +307,7 @@ def test_a_budget_lets_a_resumed_run_collect_its_open_batches(tmp_path: Path) ->
     """What is owed for them is not reserved a second time: money for the run and one call more is enough."""
     calm = World()
     do(study(calm, 4), "batch:openai", tmp_path / "calm.db")
-    world, limit = World(), calm.bill + WORST / 1.4
+    world, limit = World(), calm.bill + WORST / 1.2
 
     async def main() -> None:
         batches = world.simulator.billing.batches
@@ -340,7 +340,7 @@ def test_what_a_ledger_of_an_older_version_paid_still_counts(tmp_path: Path) -> 
     world, ledger = World(), tmp_path / "l.db"
     do(study(world), "async:2", ledger)
     with contextlib.closing(sqlite3.connect(ledger)) as db, db:
-        for later in ("TABLE payment", "TABLE owed", "TABLE superseded", "TABLE change", "TABLE note"):
+        for later in ("TABLE payment", "TABLE owed", "TABLE superseded", "TABLE change", "TABLE note", "TABLE learnt"):
             db.execute(f"DROP {later}")
         for later in ("INDEX batch_run", "INDEX batch_state"):
             db.execute(f"DROP {later}")

@@ -372,7 +372,7 @@ def test_a_cost_limit_is_never_exceeded(tmp_path: Path, slots: int) -> None:
     limit = 0.0002
 
     async def evaluate(candidate: int, case: Case) -> float:
-        return len((await asked.generate(f"say {candidate}", max_tokens=30)).text)
+        return len((await asked.generate(f"say {candidate}", max_tokens=30, reasoning_effort="none")).text)
 
     study = Study(Sweep(range(1000)), evaluate, stop=MaxCost(limit))
     run = run_virtual(study.run_async(f"async:{slots}", ledger=tmp_path / "a.db", run="a"))

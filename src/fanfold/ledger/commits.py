@@ -28,6 +28,7 @@ class Insert(Enum):
     BATCH_ITEM = "INSERT OR REPLACE INTO batch_item VALUES (?, ?, ?)"
     OWED = "INSERT OR REPLACE INTO owed VALUES (?, ?, ?)"
     PAYMENT = "INSERT INTO payment VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    LEARNT = "INSERT OR REPLACE INTO learnt VALUES (?, ?, ?, ?)"
     CALL = "INSERT OR REPLACE INTO call VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     SUPERSEDED = """
         INSERT OR IGNORE INTO superseded

@@ -237,6 +237,10 @@ class Ledger:
     def has_replies(self) -> bool:
         return bool(list(self.read("SELECT 1 FROM call LIMIT 1")))
 
+    def learnt(self, model: str) -> dict[str, str]:
+        """What runs have learnt of a model."""
+        return dict(self.read("SELECT name, value FROM learnt WHERE model = ?", (model,)))
+
     def blob(self, digest: str) -> bytes:
         for (data,) in self.read("SELECT data FROM blob WHERE digest = ?", (digest,)):
             if isinstance(data, bytes):

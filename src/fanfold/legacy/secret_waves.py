@@ -45,7 +45,7 @@ class JobLog:
         elif isinstance(event, WaveAnswered):
             number, seconds, each = event.number + self._before, event.seconds, event.seconds / event.requests
             log.info("Wave %d completed in %.2f seconds, avg %.2f sec per message", number, seconds, each)
-        elif isinstance(event, Notice):
+        elif isinstance(event, Notice) and event.topic != "parameters":  # the document's log knows nothing of them
             log.warning("%s: %s", self.job.id, printable(event.message, 300))
 
     def _finished(self, event: EvaluationFinished) -> None:

@@ -14,14 +14,17 @@ from typing import Any
 import msgspec
 
 from fanfold.calls import Call, Reply, Sent, ask, ask_sync, current_broker, waiting
+from fanfold.capabilities import Capabilities
 from fanfold.context import here
 from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError
+from fanfold.events import Notice
 from fanfold.limits import Limiter, Limits, Permit
 from fanfold.models.breaker import Breaker
 from fanfold.models.failures import Redirected, deserted, network_failure, redirected
 from fanfold.models.http import Http, HttpError
 from fanfold.models.http_exchange import Response
+from fanfold.models.parameters import LIMITS, cut, fitted, without
 from fanfold.models.pricing import Price
 from fanfold.models.providers.contract import Messages, Provider
 from fanfold.models.providers.reading import decoded, error_in, error_inside, estimated, malformed
@@ -46,6 +49,8 @@ class ModelLine:
     breaker: Breaker = field(default_factory=Breaker)
     #: Running mean of output tokens.
     output: float = OUTPUT_GUESS
+    #: Parameters that the server refused, by their names in the protocol.
+    refused: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -100,16 +105,42 @@ class Model:
     ) -> Reply:
         """Ask the model.
 
-        `messages` is a text or a dialogue; parameters are the provider's (`temperature`, `max_tokens`, `stop`, ...),
-        and an unknown one is an error.  Equal requests are asked once and answered from the ledger afterwards; ask for
-        another answer to the same request with another `sample`.  Raises CallFailed.
+        `messages` is a text or a dialogue; parameters are the provider's (`temperature`, `max_tokens`, `stop`,
+        `reasoning_effort`, ...), and an unknown one is an error.  One that this model does not take is left out, which
+        the run says once.  The text ends before `stop`, also where the model has no such parameter; `max_tokens` is
+        the visible text, without the tokens of reasoning.  Equal requests are asked once and answered from the ledger
+        afterwards; ask for another answer to the same request with another `sample`.  Raises CallFailed.
         """
         call = self.call(messages, system=system, sample=sample, **parameters)
-        return await ask(self, call)
+        return self._ended(await ask(self, call), parameters)
 
     def generate_sync(self, messages: Messages, **parameters: Any) -> Reply:
         """`generate` for synchronous code, from any thread."""
-        return ask_sync(self, self.call(messages, **parameters))
+        return self._ended(ask_sync(self, self.call(messages, **parameters)), parameters)
+
+    def takes(self, name: str, value: Any = None) -> bool:
+        """Whether the model is known to take a parameter (with this value), or nothing is known of it."""
+        return name in self.provider.parameters and self.capabilities.takes(name, value)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        known: Capabilities | None = self.__dict__.get("_capabilities")
+        if known is None:
+            known = self.provider.capabilities(self.name)
+            object.__setattr__(self, "_capabilities", known)
+        return known
+
+    def _ended(self, reply: Reply, parameters: dict[str, Any]) -> Reply:
+        """The reply, cut where it should have ended."""
+        if not reply.text and reply.finish == "length" and reply.reasoning_tokens:
+            raise CallFailed(
+                "reasoning",
+                f"{self.id} used all of its {reply.output_tokens} tokens to reason, and said nothing: raise "
+                "max_tokens, or ask for less with reasoning_effort",
+            )
+        if (stop := parameters.get("stop")) and (text := cut(reply.text, stop)) is not None:
+            return msgspec.structs.replace(reply, text=text, finish="stop")
+        return reply
 
     def call(self, messages: Messages, *, system: str | None = None, sample: int = 0, **parameters: Any) -> Call:
         """The request as it will be sent."""
@@ -117,15 +148,38 @@ class Model:
         raw = self.raw and isinstance(messages, str) and system is None
         if self.raw and sample:
             parameters.setdefault("seed", sample)  # a model of our own gives another answer only for another seed
-        path, body = self.provider.request(self.name, messages, {"system": system, "raw": raw, **parameters})
+        kept, dropped = fitted(parameters, self.provider.parameters, self.capabilities)
+        path, body = self.provider.request(self.name, messages, {"system": system, "raw": raw, **kept})
         text = encode(body, "the request")
-        limit = parameters.get("max_tokens")
+        limit = kept.get("max_tokens")
         tokens = len(text) // 4 + 8
         most = int(limit) if limit is not None else 4096
         # A token is at least one byte of text.
         size = len(text) if text.isascii() else len(text.encode())
         worst = None if self.price is None else self.price.cost(size, most)
-        return Call(self.id, self.url + path, text, sample, tokens, min(most, OUTPUT_GUESS), worst)
+        return Call(self.id, self.url + path, text, sample, tokens, min(most, OUTPUT_GUESS), worst, dropped)
+
+    def sendable(self, call: Call) -> str:
+        """The body of a call, without what the server has refused."""
+        refused = self.line().refused
+        return without(call.body, refused) if refused else call.body
+
+    def learn(self, body: str, error: CallFailed) -> bool:
+        """Whether a request that was refused is worth another try, without a parameter that the server does not take.
+
+        `body` is what was sent.  What the server refused is left out from now on, and written down in the ledger.
+        """
+        line, sent = self.line(), msgspec.json.decode(body)
+        name = next((name for name in error.parameters if name in sent), None)
+        if name is None or LIMITS.get(name) in line.refused:
+            return False
+        if name not in line.refused:
+            broker = current_broker()
+            line.refused.add(name)
+            broker.replies.learn(self.fingerprint, f"refuses {name}", str(error))
+            text = f"{self.id} does not take {name}: its requests leave it out ({error})"
+            broker.emit(Notice(text, "parameters"))
+        return True
 
     def signed(self, method: str, url: str, body: bytes = b"") -> dict[str, str]:
         """The headers that show who asks, for one request."""
@@ -180,8 +234,11 @@ class Model:
         if line is None:
             stand_in = here().rehearsal
             transport = self.connect() if stand_in is None else stand_in(self)
-            opened = line = lines[place] = ModelLine(transport, Limiter(self.limits), weakref.ref(loop))
             broker = current_broker()
+            names = broker.replies.learnt(self.fingerprint)
+            refused = {name.removeprefix("refuses ") for name in names if name.startswith("refuses ")}
+            opened = ModelLine(transport, Limiter(self.limits), weakref.ref(loop), refused=refused)
+            line = lines[place] = opened
 
             async def close() -> None:
                 lines.pop(place, None)
@@ -195,15 +252,25 @@ class Model:
         return line
 
     async def _once(self, call: Call, line: ModelLine) -> Reply:
+        """One try; where a parameter is refused, one more without it."""
+        while True:
+            body = without(call.body, line.refused) if line.refused else call.body
+            try:
+                return await self._reached(call, body, line)
+            except CallFailed as error:
+                if not error.parameters or not self.learn(body, error):
+                    raise
+
+    async def _reached(self, call: Call, body: str, line: ModelLine) -> Reply:
         breaker = line.breaker
         while breaker.open:
             what = f"{self.provider.name} to answer again ({breaker.why})"
             with waiting(what, breaker.next_try, since=breaker.since):
                 if await breaker.turn():
-                    return await self._exchange(call, line, probe=True)
-        return await self._exchange(call, line)
+                    return await self._exchange(call, body, line, probe=True)
+        return await self._exchange(call, body, line)
 
-    async def _exchange(self, call: Call, line: ModelLine, *, probe: bool = False) -> Reply:
+    async def _exchange(self, call: Call, body: str, line: ModelLine, *, probe: bool = False) -> Reply:
         """One request and its reply; the limiter and the breaker hear how it went."""
         clock = asyncio.get_running_loop().time
         limiter, breaker, began = line.limiter, line.breaker, clock()
@@ -215,7 +282,7 @@ class Model:
                     permit = await limiter.acquire(*tokens)
                 began = clock()
             with permit:
-                reply = await self._request(call, line.transport, permit)
+                reply = await self._request(call, body, line.transport, permit)
         except CallFailed as error:
             if error.kind in ("network", "timeout", "server", "overloaded"):
                 answered = error.kind in ("server", "overloaded")
@@ -235,12 +302,12 @@ class Model:
         line.output += 0.05 * (reply.output_tokens - line.output)
         return msgspec.structs.replace(reply, seconds=clock() - began)
 
-    async def _request(self, call: Call, transport: Transport, permit: Permit) -> Reply:
+    async def _request(self, call: Call, body: str, transport: Transport, permit: Permit) -> Reply:
         """Send a request that the limiter permitted, and read what comes back."""
         try:
-            body = call.body.encode()
-            headers = {"content-type": "application/json", **self.signed("POST", call.endpoint, body)}
-            response = await transport.request("POST", call.endpoint, headers, body, deadline=self.timeout)
+            data = body.encode()
+            headers = {"content-type": "application/json", **self.signed("POST", call.endpoint, data)}
+            response = await transport.request("POST", call.endpoint, headers, data, deadline=self.timeout)
         except HttpError as error:
             permit.done(False, overloaded=error.kind in ("timeout", "connect"))
             raise network_failure(error, self.provider.name, self.timeout, self.provider.start) from error

@@ -39,16 +39,21 @@ class ModelRequest:
     stop: tuple[str, ...] = ()
     samples: int = 1
     json: bool = False
+    reasoning: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer as it leaves the model: cut at a stop sequence (`stop`) or at the token limit, and counted."""
+    """An answer as it leaves the model: cut at a stop sequence (`stop`) or at the token limit, and counted.
+
+    The tokens of `reasoning` are among the `tokens`.
+    """
 
     text: str
     finish: str
     tokens: int
     stop: str | None = None
+    reasoning: int = 0
 
 
 def count_tokens(text: str) -> int:
@@ -121,10 +126,11 @@ def finish(answer: Answer, prompt: ModelRequest) -> Completion:
         if at >= 0:
             text, reason, stop = text[:at], "stop", sequence
     tokens = count_tokens(text) if answer.output_tokens is None or stop else answer.output_tokens
-    if prompt.max_tokens is not None and tokens > prompt.max_tokens:
-        text, reason, stop = text[: prompt.max_tokens * CHARACTERS_PER_TOKEN], "length", None
-        tokens = prompt.max_tokens
-    return Completion(text, reason, tokens, stop)
+    thought = prompt.reasoning if prompt.max_tokens is None else min(prompt.reasoning, prompt.max_tokens)
+    if prompt.max_tokens is not None and tokens > prompt.max_tokens - thought:
+        tokens = prompt.max_tokens - thought
+        text, reason, stop = text[: tokens * CHARACTERS_PER_TOKEN], "length", None
+    return Completion(text, reason, tokens + thought, stop, thought)
 
 
 def _words(rng: random.Random, json: bool) -> str:

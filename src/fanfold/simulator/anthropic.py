@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fanfold.capabilities import capabilities_of
 from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, content_tokens
 from fanfold.simulator.anthropic_store import MESSAGES, AnthropicStore, rfc3339
 from fanfold.simulator.dialect import Dialect, Stamp, Work
@@ -158,6 +159,7 @@ class AnthropicDialect(Dialect):
         _number(body, "temperature", 0, 1)
         _number(body, "top_p", 0, 1)
         _number(body, "top_k", 0, None, whole=True)
+        _check_model(body)
         stops = body.get("stop_sequences") or []
         if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
             raise ApiError(400, "stop_sequences: Input should be a valid list of strings")
@@ -167,7 +169,10 @@ class AnthropicDialect(Dialect):
         if metadata is not None and (not isinstance(metadata, dict) or set(metadata) - {"user_id"}):
             raise ApiError(400, "metadata: Extra inputs are not permitted")
         messages = _messages(body)
-        return ModelRequest(body["model"], messages, _tokens(body, messages), body.get("max_tokens"), tuple(stops))
+        reasons = (body.get("thinking") or {}).get("type", "disabled") != "disabled"
+        limits = (body.get("max_tokens"), tuple(stops))
+        thought = self.state.config.reasoning if reasons else 0
+        return ModelRequest(body["model"], messages, _tokens(body, messages), *limits, reasoning=thought)
 
     def render(
         self, endpoint: str, body: Json, prompt: ModelRequest, written: Sequence[Completion], stamp: Stamp
@@ -175,6 +180,8 @@ class AnthropicDialect(Dialect):
         answer = written[0]
         stopped = answer.stop is not None
         content = [{"type": "text", "text": answer.text}] if answer.text else []
+        if answer.reasoning:
+            content.insert(0, {"type": "thinking", "thinking": "", "signature": f"simulated-{stamp.serial}"})
         return {
             "id": f"msg_{stamp.serial}",
             "type": "message",
@@ -185,6 +192,31 @@ class AnthropicDialect(Dialect):
             "stop_sequence": answer.stop,
             **({"usage": _usage(prompt, answer, stamp)} if stamp.usage else {}),
         }
+
+
+def _check_model(body: Json) -> None:
+    """Refuse what the model does not take."""
+    takes = capabilities_of(str(body.get("model")))
+    thinking = body.get("thinking") or {}
+    if not isinstance(thinking, dict) or thinking.get("type", "disabled") not in ("disabled", "enabled", "adaptive"):
+        raise ApiError(400, "thinking.type: Input should be 'adaptive', 'disabled' or 'enabled'")
+    kind = thinking.get("type", "disabled")
+    if kind == "adaptive" and takes.has is not None and "adaptive" not in takes.has:
+        raise ApiError(400, "adaptive thinking is not supported on this model")
+    if kind == "enabled":
+        budget = thinking.get("budget_tokens")
+        if not isinstance(budget, int) or budget < 1024:
+            raise ApiError(400, "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
+        if budget >= (body.get("max_tokens") or 0):
+            raise ApiError(400, "`max_tokens` must be greater than `thinking.budget_tokens`.")
+    effort = "none" if kind == "disabled" else "medium"
+    for name in ("temperature", "top_p", "top_k"):
+        value = body.get(name)
+        if value is None or takes.takes(name, value, effort):
+            continue
+        if name in takes.refuses:
+            raise ApiError(400, f"`{name}` is deprecated for this model.")
+        raise ApiError(400, f"`{name}` may only be set to 1 when thinking is enabled.")
 
 
 def _usage(prompt: ModelRequest, answer: Completion, stamp: Stamp) -> Json:

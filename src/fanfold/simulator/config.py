@@ -81,6 +81,9 @@ class SimulatorConfig:
         default=None, metadata={"help": "tokens a dialogue must have before its last message to be cached; none: never"}
     )
     usage: bool = field(default=True, metadata={"help": "whether replies say how many tokens they took"})
+    reasoning: int = field(
+        default=0, metadata={"help": "tokens that a model which reasons takes for it before it answers"}
+    )
     cancel_seconds: float = field(default=0.2, metadata={"help": "how long a batch stays cancelling"})
     expires_after: float = field(default=24 * 3600.0, metadata={"help": "seconds until a batch expires"})
     faults: Faults = field(default_factory=Faults)

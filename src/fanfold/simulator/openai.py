@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from fanfold.capabilities import capabilities_of
 from fanfold.encoding import derive_seed, encode
 from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, count_tokens
 from fanfold.simulator.dialect import Dialect, Stamp, Work
@@ -19,6 +20,7 @@ from fanfold.simulator.openai_requests import (
     COMPLETIONS,
     EMBEDDINGS,
     check_metadata,
+    check_model,
     inputs,
     invalid,
     message_tokens,
@@ -56,6 +58,8 @@ class OpenAIDialect(Dialect):
     #: Parameters that are accepted beside those of the API.
     extra_parameters: ClassVar[frozenset[str]] = frozenset()
     store: ClassVar[type[OpenAIStore]] = OpenAIStore
+    #: Whether each model takes only the parameters that it takes at the provider.
+    per_model: ClassVar[bool] = True
 
     def __init__(self, state: SimulatorState) -> None:
         super().__init__(state)
@@ -176,6 +180,8 @@ class OpenAIDialect(Dialect):
         if endpoint == COMPLETIONS:
             return self._read_completion(body, samples)
         number(body, "max_completion_tokens", 1, 2**31, int)
+        if self.per_model:
+            check_model(body)
         check_metadata(body.get("metadata"))
         if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
             raise invalid("max_tokens", "Setting 'max_tokens' and 'max_completion_tokens' at once is not supported.")
@@ -194,7 +200,9 @@ class OpenAIDialect(Dialect):
         limit = body.get("max_completion_tokens") or body.get("max_tokens")
         format = body.get("response_format")
         json = isinstance(format, dict) and format.get("type") == "json_object"
-        return ModelRequest(body["model"], messages, tokens, limit, stops(body), samples, json)
+        reasons = capabilities_of(body["model"]).reasoning(body.get("reasoning_effort")) is not None
+        thought = self.state.config.reasoning if reasons else 0
+        return ModelRequest(body["model"], messages, tokens, limit, stops(body), samples, json, thought)
 
     def _read_completion(self, body: Json, samples: int) -> ModelRequest:
         prompts = inputs(body.get("prompt", "<|endoftext|>"))
@@ -224,7 +232,8 @@ class OpenAIDialect(Dialect):
             return {"object": "list", "data": _embeddings(body, prompt), "model": prompt.model, "usage": usage}
         usage["completion_tokens"] = output
         usage["prompt_tokens_details"] = {"cached_tokens": stamp.cached, "audio_tokens": 0}
-        usage["completion_tokens_details"] = {"reasoning_tokens": 0, "audio_tokens": 0}
+        thought = sum(answer.reasoning for answer in written)
+        usage["completion_tokens_details"] = {"reasoning_tokens": thought, "audio_tokens": 0}
         chat = endpoint == CHAT
         choice = _chat_choice if chat else _text_choice
         return {
@@ -244,6 +253,7 @@ class CompatibleDialect(OpenAIDialect):
 
     fallback = False
     extra_parameters = frozenset({"top_k", "min_p"})
+    per_model = False
 
     def speaks(self, request: Request) -> bool:
         return False

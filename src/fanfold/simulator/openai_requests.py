@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fanfold.capabilities import capabilities_of
 from fanfold.simulator.answers import content_tokens
 from fanfold.simulator.wire import ApiError, Json
 
@@ -41,6 +42,37 @@ def check_metadata(metadata: Any) -> None:
         if len(value) > 512:
             text = f"Invalid 'metadata.{key}': string too long. Expected at most 512 characters, but got {len(value)}."
             raise invalid(f"metadata.{key}", text, "string_above_max_length")
+
+
+#: Parameters that models differ in.
+_BY_MODEL = ("temperature", "top_p", "stop", "seed", "frequency_penalty", "presence_penalty", "logprobs", "n")
+
+
+def check_model(body: Json) -> None:
+    """Refuse a parameter, or a value, that the model does not take."""
+    takes, effort = capabilities_of(str(body.get("model"))), body.get("reasoning_effort")
+    if effort is not None and not takes.takes("reasoning_effort", effort):
+        if not takes.efforts:
+            raise _unsupported("reasoning_effort")
+        known = ", ".join(repr(name) for name in takes.efforts)
+        text = f"Unsupported value: 'reasoning_effort' does not support {effort!r} with this model. Supported values"
+        raise invalid("reasoning_effort", f"{text} are: {known}.", "unsupported_value")
+    for name in _BY_MODEL:
+        value = body.get(name)
+        if value is None or takes.takes(name, value, effort):
+            continue
+        if name in ("temperature", "top_p"):
+            text = f"Unsupported value: '{name}' does not support {value} with this model. Only the default (1) value"
+            raise invalid(name, f"{text} is supported.", "unsupported_value")
+        raise _unsupported(name)
+    if takes.efforts and body.get("max_tokens") is not None:
+        text = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'"
+        raise invalid("max_tokens", f"{text} instead.", "unsupported_parameter")
+
+
+def _unsupported(name: str) -> ApiError:
+    text = f"Unsupported parameter: '{name}' is not supported with this model."
+    return invalid(name, text, "unsupported_parameter")
 
 
 def message_tokens(index: int, message: Any) -> int:

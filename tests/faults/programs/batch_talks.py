@@ -39,7 +39,7 @@ class Talk:
         dialogue: list[dict[str, str]] = []
         for turn in range(TURNS):
             dialogue.append({"role": "user", "content": f"{candidate} says {turn}"})
-            reply = await self.model.generate(dialogue, max_tokens=20)
+            reply = await self.model.generate(dialogue, max_tokens=20, reasoning_effort="none")
             dialogue.append({"role": "assistant", "content": reply.text or "(nothing)"})
         return Ok(int.from_bytes(hashlib.sha256(repr(dialogue).encode()).digest()[:4]) / 2**32)
 

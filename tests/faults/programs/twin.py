@@ -19,7 +19,7 @@ class Ask:
     asked: Model
 
     async def __call__(self, candidate: int, case: Case) -> float:
-        reply = await self.asked.generate(f"question {candidate}", max_tokens=8)
+        reply = await self.asked.generate(f"question {candidate}", max_tokens=8, reasoning_effort="none")
         return float(len(reply.text))
 
 

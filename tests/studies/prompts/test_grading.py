@@ -399,7 +399,7 @@ def judging(answer: Answering) -> Model:
         return answer(messages)
 
     transport = SimulatedTransport(Simulator(SimulatorConfig(answer=said)))
-    return replace(model("simulated/gpt-6-luna"), connect=lambda: transport)
+    return replace(model("simulated/gpt-4o-mini"), connect=lambda: transport)
 
 
 @pytest.mark.parametrize(

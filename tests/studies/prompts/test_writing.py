@@ -31,7 +31,7 @@ def writer(answer: str | Answer | Callable[..., Any], **options: Any) -> tuple[M
     says = answer if callable(answer) else lambda name, messages, body, rng: answer
     simulator = Simulator(SimulatorConfig(answer=says))
     transport = SimulatedTransport(simulator)
-    return replace(model("simulated/gpt-6-luna"), connect=lambda: transport, **options), simulator
+    return replace(model("simulated/gpt-4o-mini"), connect=lambda: transport, **options), simulator
 
 
 def written(answer: str | Answer, candidate: Written | None = None, **options: Any) -> Genome:
@@ -103,7 +103,7 @@ def test_a_slot_is_kept() -> None:
 def test_an_answer_without_a_usable_prompt_fails_the_candidate(answer: str | Answer, said: str) -> None:
     with pytest.raises(ValueError, match=said) as caught:
         written(answer)
-    assert "gpt-6-luna was asked to paraphrase a prompt" in str(caught.value) and len(str(caught.value)) < 400
+    assert "gpt-4o-mini was asked to paraphrase a prompt" in str(caught.value) and len(str(caught.value)) < 400
     assert not isinstance(caught.value, ConfigError)
 
 

@@ -11,6 +11,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from fanfold.calls import Call, Reply
+from fanfold.capabilities import EFFORTS
 from fanfold.errors import CallFailed
 from fanfold.limits import Quota
 from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch
@@ -69,7 +70,9 @@ class AnthropicBatches(BatchProtocol):
     tagged = False
 
     async def prepare(self, tag: str, calls: Sequence[tuple[str, Call]]) -> bytes:
-        items = [b'{"custom_id":"%b","params":%b}' % (id.encode(), call.body.encode()) for id, call in calls]
+        items = [
+            b'{"custom_id":"%b","params":%b}' % (id.encode(), self.model.sendable(call).encode()) for id, call in calls
+        ]
         return b'{"requests":[' + b",".join(items) + b"]}"
 
     def result_urls(self, remote: RemoteBatch) -> list[str]:
@@ -122,6 +125,7 @@ class Anthropic(Provider):
         "max_tokens": "max_tokens",
         "stop": "stop_sequences",
         "service_tier": "service_tier",
+        "reasoning_effort": "output_config",
     }
 
     batches = AnthropicBatches
@@ -140,6 +144,8 @@ class Anthropic(Provider):
         if "stop_sequences" in options:  # the API refuses those of white space alone
             kept = [sequence for sequence in options.pop("stop_sequences") if sequence.strip()]
             options |= {"stop_sequences": kept} if kept else {}
+        if (effort := options.pop("output_config", None)) not in (None, "none"):
+            options |= self._thinking(model, effort)
         dialogue = as_dialogue(messages)
         system = [str(message["content"]) for message in dialogue if message["role"] == "system"]
         if parameters.get("system"):
@@ -154,12 +160,20 @@ class Anthropic(Provider):
             body["system"] = "\n\n".join(system)
         return "/v1/messages", body
 
+    def _thinking(self, model: str, effort: str) -> dict[str, Any]:
+        """How to ask for reasoning: recent models take an effort, the others a number of tokens."""
+        has = self.capabilities(model).has
+        if has is None or "adaptive" in has:
+            return {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
+        return {"thinking": {"type": "enabled", "budget_tokens": EFFORTS[effort]}}
+
     def headers(self, key: str | None) -> dict[str, str]:
         return {"x-api-key": key or "", "anthropic-version": "2026-10-21"}
 
     def reply(self, body: Mapping[str, Any]) -> Reply:
         try:
             text = "".join(block["text"] for block in body["content"] if block.get("type") == "text")
+            thought = any(block.get("type") in ("thinking", "redacted_thinking") for block in body["content"])
             finish = _FINISH.get(body.get("stop_reason") or "end_turn", "stop")
             usage = body.get("usage")
             read, written = tokens(usage, "input_tokens"), tokens(usage, "output_tokens")
@@ -174,6 +188,8 @@ class Anthropic(Provider):
                 output_tokens=estimated(text) if written is None else written,
                 cached_tokens=cached,
                 written_tokens=stored,
+                # They are counted among the output and never apart: what is not text was thought.
+                reasoning_tokens=max(0, (written or 0) - estimated(text)) if thought else 0,
                 estimated=read is None or written is None,
                 model=str(body.get("model") or ""),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from fanfold.capabilities import UNKNOWN, Capabilities
 from fanfold.models.pricing import Price
 from fanfold.models.providers.openai import OpenAI
 
@@ -29,6 +30,9 @@ class Compatible(OpenAI):
         from fanfold.simulator.openai import CompatibleDialect
 
         return CompatibleDialect
+
+    def capabilities(self, model: str) -> Capabilities:
+        return self.models.get(model, UNKNOWN)  # a server may call anything gpt-5
 
     def price(self, model: str) -> Price | None:
         return None  # whoever runs the server sets its price

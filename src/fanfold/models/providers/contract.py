@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fanfold.addresses import check_address, check_recipient
 from fanfold.calls import Reply
+from fanfold.capabilities import Capabilities, capabilities_of
 from fanfold.context import here
 from fanfold.errors import CallFailed, ConfigError, nearest
 from fanfold.limits import Limits, Quota
 from fanfold.models.http import Http
+from fanfold.models.parameters import refused_parameters
 from fanfold.models.pricing import Price, price_of
 from fanfold.models.providers.reading import error_in, retry_after
 from fanfold.models.transport import Transport
@@ -36,6 +38,10 @@ ERROR_KINDS = {
     "overloaded": "",
     "server": "",
 }
+
+
+#: Parameters without which a reply would be of no use: a model that does not take one fails the call.
+ESSENTIAL = ("response_format", "schema", "tools", "n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,8 @@ class Provider(ABC):
     parameters: ClassVar[Mapping[str, str]]
     #: Prices beyond Fanfold's own table, by the name of the model.
     prices: ClassVar[Mapping[str, Price]] = {}
+    #: What its models take, beyond Fanfold's own table, by the name of the model.
+    models: ClassVar[Mapping[str, Capabilities]] = {}
     #: How it takes calls in batches; None: not at all.
     batches: ClassVar[type[BatchProtocol] | None] = None
     #: How the names of its models begin, as a regular expression; "": they follow no pattern.
@@ -129,6 +137,10 @@ class Provider(ABC):
     def price(self, model: str) -> Price | None:
         """The price of a model; None where it is not known."""
         return price_of(model, self.prices, self.name)
+
+    def capabilities(self, model: str) -> Capabilities:
+        """What a model takes; where nothing is known it is asked, and a refusal teaches."""
+        return capabilities_of(model, self.models, self.name)
 
     def at(self, base_url: str) -> Provider:
         """The provider that speaks for a server at another address than its own."""
@@ -187,7 +199,10 @@ class Provider(ABC):
         if not message or isinstance(body, str):
             message = f"status {status}{message and f': {message}'}"
         remedy = ERROR_KINDS.get(kind, "")
-        return CallFailed(kind, f"{self.name}: {message}{remedy and f' ({remedy})'}", retry_after=retry_after(headers))
+        text = f"{self.name}: {message}{remedy and f' ({remedy})'}"
+        names = [own for name, own in self.parameters.items() if name not in ESSENTIAL]
+        refused = refused_parameters(error, names) if kind == "bad-request" else ()
+        return CallFailed(kind, text, retry_after=retry_after(headers), parameters=refused)
 
 
 def setting(name: str) -> tuple[str | None, str | None]:

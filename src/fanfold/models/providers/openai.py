@@ -89,7 +89,7 @@ class OpenAIBatches(BatchProtocol):
         path = self.line_path(calls[0][1])
         lines = [
             b'{"custom_id":"%b","method":"POST","url":"%b","body":%b}\n'
-            % (id.encode(), path.encode(), call.body.encode())
+            % (id.encode(), path.encode(), self.model.sendable(call).encode())
             for id, call in calls
         ]
         return msgspec.json.encode(
@@ -200,6 +200,7 @@ class OpenAI(Provider):
             choice = body["choices"][0]
             usage = body.get("usage")
             details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
+            thought = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
             read, written = tokens(usage, "prompt_tokens"), tokens(usage, "completion_tokens")
             message = choice.get("message") or {}
             refusal = message.get("refusal")
@@ -216,6 +217,7 @@ class OpenAI(Provider):
                 cached_tokens=min(tokens(details, "cached_tokens") or 0, read or 0),
                 written_tokens=min(tokens(details, "cache_write_tokens") or 0, read or 0),
                 estimated=read is None or written is None,
+                reasoning_tokens=tokens(thought, "reasoning_tokens") or 0,
                 model=str(body.get("model") or ""),
             )
         except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:

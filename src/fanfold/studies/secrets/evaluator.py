@@ -70,7 +70,7 @@ class GameEvaluator:
         system = asking.system
         if player.raw:  # a model that continues texts would write the whole conversation; a message is a line
             parameters["stop"] = ["\n"]
-        if "seed" in player.provider.parameters:
+        if player.takes("seed"):
             parameters["seed"] = asking.seed
         else:
             # Nothing else tells two conversations that begin with the same words apart, and they are two samples.

@@ -1,0 +1,72 @@
+"""Parameters of a request: what a model does not take is left out and said, and what a server refuses is learnt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fanfold.capabilities import EFFORTS, Capabilities
+from fanfold.errors import ConfigError, nearest
+
+#: How servers say that they do not have a parameter, or not with a value that is not the default.
+_UNSUPPORTED = re.compile(
+    r"unsupported|not support|n't support|deprecated|unrecogni[sz]ed|unknown|unexpected|not permitted|not allowed|"
+    r"extra inputs|no longer|not available|cannot both|only the default",
+    re.IGNORECASE,
+)
+#: The two names of the output limit: one is never left out for want of the other.
+LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+
+
+def fitted(
+    parameters: Mapping[str, Any], known: Collection[str], takes: Capabilities
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The parameters that a model takes, and the names of the others.
+
+    `max_tokens` is the visible text: the limit that is sent has room for reasoning too.  `stop` is never missing: see
+    `cut`.  A parameter that is not `known` to the provider stays, and is refused by it.
+    """
+    effort = parameters.get("reasoning_effort")
+    if effort is not None and effort not in EFFORTS:
+        raise ConfigError(f"reasoning_effort must be one of {', '.join(EFFORTS)}, not {effort!r}{nearest(effort, ())}")
+    kept: dict[str, Any] = {}
+    dropped = []
+    for name, value in parameters.items():
+        if value is None:
+            continue
+        if not takes.takes(name, value, effort) or (name == "stop" and "stop" not in known):
+            if name != "stop":
+                dropped.append(name)
+            continue
+        kept[name] = takes.room(int(value), effort) if name == "max_tokens" else value
+    return kept, tuple(dropped)
+
+
+def cut(text: str, stop: str | Sequence[str]) -> str | None:
+    """The text before the first stop sequence, where a model that has no such parameter wrote on; None: it did not."""
+    body = text.lstrip()
+    ends = [at for at in map(body.find, [stop] if isinstance(stop, str) else stop) if at >= 0]
+    return body[: min(ends)] if ends else None
+
+
+def refused_parameters(error: Mapping[str, Any], names: Collection[str]) -> tuple[str, ...]:
+    """Which of these parameters, by the names of the protocol, an error says the model does not take."""
+    text = f"{error.get('code') or ''} {error.get('message') or ''}"
+    if not _UNSUPPORTED.search(text):
+        return ()
+    told = re.split(r"[.\[]", str(error.get("param") or ""))[0]
+    named = [name for name in names if re.search(rf"\b{re.escape(name)}\b", text)]
+    return tuple(dict.fromkeys([*([told] if told in names else []), *sorted(named, key=text.rfind, reverse=True)]))
+
+
+def without(body: str, names: Collection[str]) -> str:
+    """A request's body without these parameters; an output limit takes its other name instead."""
+    request = msgspec.json.decode(body)
+    for name in names:
+        value = request.pop(name, None)
+        if value is not None and name in LIMITS:
+            request.setdefault(LIMITS[name], value)
+    return msgspec.json.encode(request).decode()
