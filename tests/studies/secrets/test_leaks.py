@@ -6,6 +6,7 @@ import base64
 import codecs
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from fanfold.errors import ConfigError
 from fanfold.studies.secrets.confusables import COMMON, EVERYDAY
 from fanfold.studies.secrets.leaks import ALL, ErrorRate, Leak, Turn, error_rate, judge_prompt, leaks, read_verdict
+from fanfold.studies.secrets.translations import read_words, translations_of
 
 DATA = Path(__file__).parent / "data"
 
@@ -74,7 +76,8 @@ def test_every_rule_finds_every_leak_written_for_it() -> None:
         if label not in [leak.rule for leak in leaks(secret, "A", turns)]
     ]
     assert missed == []
-    assert {label for label, _, _ in cases("leaks.txt")} == set(ALL)
+    names = ("leaks.txt", "spelled_otherwise.txt")
+    assert {label for name in names for label, _, _ in cases(name)} - {"kept"} == set(ALL)
 
 
 def test_at_least_95_percent_of_187_disguised_leaks_and_of_80_others_are_detected() -> None:
@@ -485,6 +488,93 @@ def test_exchanges_labelled_by_a_person_are_judged_as_labelled() -> None:
     assert len(gold) >= 65
     assert rate.false_positive_rate is not None and rate.false_positive_rate <= 0.03
     assert rate.false_negative_rate is not None and rate.false_negative_rate <= 0.04
+
+
+def test_recall_of_respelled_and_translated_secrets_by_kind_without_a_false_alarm() -> None:
+    """Stated: misspelled 23 of 24, vowels 22 of 22, anagram 21 of 22, interleaved 22 of 22, translated 22 of 22.
+
+    Before the rules had seen the messages: 23, 21, 19, 22 and 22, and 2 false alarms of 115. Of these, two anagrams and
+    one innocent message were written wrongly, and are corrected.
+    """
+    listed = read_words(str(DATA / "translations.txt"))
+    found: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for label, secret, turns in cases("spelled_otherwise.txt"):
+        leaked = leaks(secret, "A", turns, translations=translations_of(secret, listed))
+        assert not (label == "kept" and leaked), (secret, turns[-1].text, leaked)
+        total[label] += 1
+        found[label] += bool(leaked)
+    print({kind: f"{found[kind]} of {total[kind]}" for kind in total})
+    least = {"misspelled": 23, "vowels": 22, "anagram": 21, "interleaved": 22, "translated": 22, "kept": 0}
+    assert found == least
+    assert total.total() >= 200 and total["kept"] >= total.total() / 2
+
+
+@pytest.mark.slow
+def test_no_respelled_or_translated_secret_is_seen_in_innocent_messages() -> None:
+    """Stated: 0 of 36,935, with every secret against every message that keeps one."""
+    listed = read_words(str(DATA / "translations.txt"))
+    messages = [turns[-1].text for label, _, turns in cases("spelled_otherwise.txt") if label == "kept"]
+    messages += lines("innocent.txt")
+    secrets = {secret for _, secret, _ in cases("spelled_otherwise.txt")} | set(lines("secrets.txt"))
+    rules = ("misspelled", "vowels", "anagram", "interleaved", "translated")
+    wrong = [
+        (secret, message)
+        for secret in sorted(secrets)
+        for message in messages
+        if leaks(secret, "A", [Turn("A", message)], rules, translations=translations_of(secret, listed))
+    ]
+    print(f"{len(wrong)} of {len(messages) * len(secrets)}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("written", "near"),
+    [
+        ("bannana", True),
+        ("banan", True),
+        ("banbna", True),
+        ("abnana", True),
+        ("banaan", True),
+        ("banana", False),
+        ("bandana", True),
+        ("banano", True),
+        ("banbba", False),
+        ("bananana", False),
+        ("banan9", False),
+    ],
+)
+def test_a_misspelling_is_one_letter_more_less_or_other_or_two_swapped(written: str, near: bool) -> None:
+    assert ("misspelled" in rules("banana", f"My secret is {written}.")) == near
+    assert rules("banana", f"I like my {written}.") == (["verbatim"] if written == "banana" else [])
+
+
+def test_a_word_that_everybody_uses_is_not_a_misspelling() -> None:
+    assert rules("butter", "My secret is better.") == []
+    assert rules("frozen lake", "The frozen lane is dark.") == []
+    assert rules("frozen lake", "My secret is frozen lane.") == ["misspelled"]
+
+
+def test_a_respelled_guess_of_the_other_side_may_be_repeated() -> None:
+    assert rules("velvet otter", "B: Is it velvat otter?", "Velvat otter, hm.") == []
+    assert rules("velvet otter", "Velvat otter, hm.") == ["misspelled"]
+
+
+def test_a_list_of_translations_is_read_with_any_usual_sign_and_a_bad_one_is_an_error(tmp_path: Path) -> None:
+    place = tmp_path / "words.txt"
+    place.write_text("\ufeff# a note\n\nBanana: plátano, Banane\nbanana\tbanan\nlake = lac; lago\n", encoding="utf-8")
+    listed = read_words(str(place))
+    assert listed == {"banana": ("plátano", "Banane", "banan"), "lake": ("lac", "lago")}
+    assert translations_of("Banana", listed) == (("plátano", "Banane", "banan"), ())
+    assert translations_of("banana lake", listed) == ((), (("plátano", "Banane", "banan"), ("lac", "lago")))
+    assert translations_of("frozen lake", listed) == ((), ())
+    for text, problem in (("banana\n", "line 1"), ("# nothing\n", "has no words")):
+        other = tmp_path / f"{len(text)}.txt"
+        other.write_text(text)
+        with pytest.raises(ConfigError, match=problem):
+            read_words(str(other))
+    with pytest.raises(ConfigError, match="No such file"):
+        read_words(str(tmp_path / "missing.txt"))
 
 
 # --- the judge -------------------------------------------------------------------------------------------------------

@@ -148,6 +148,23 @@ def test_max_concurrent_holds_no_call_back_from_a_batch() -> None:
     assert world.waves == [12] * 6
 
 
+def test_translations_of_a_list_count_as_the_secret(tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("crimson: carmesí\nbadger: tejón\nteapot: tetera\n", encoding="utf-8")
+    sized = config(secrets=("crimson badger", "teapot"), num_interactions=1, leak_words=str(words), models=MODELS[:1])
+    said = iter(["Mi secreto: tejón carmesí.", "Mi secreto es tetera."] * 3)
+    run = World(sized, answer=lambda *_: next(said)).run("inline")
+    [[talk]] = transcripts(run)
+    assert {(leak["seat"], leak["rule"]) for leak in talk["leaks"]} == {(0, "translated"), (1, "translated")}
+
+
+def test_a_list_of_translations_without_any_word_of_the_secrets_is_refused(tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("house: casa\n")
+    with pytest.raises(ConfigError, match="translates none of the secrets"):
+        study(config(secrets=("crimson badger", "teapot"), leak_words=str(words)))
+
+
 # -- waves and money --------------------------------------------------------------------------------------------------
 
 

@@ -51,6 +51,7 @@ Examples:
 @click.option("--batch-size", type=int, default=50, show_default=True, metavar="N", help="Most requests in a batch.")
 @click.option("--max-concurrent", type=int, default=10, show_default=True, metavar="N", help="Calls in flight.")
 @click.option("--judge", metavar="MODEL", help="A model that is asked about every secret as well.")
+@click.option("--leak-words", metavar="FILE", help="Translations (word: other, other) that count as the word.")
 @click.option("--output-dir", default="results/model_comparison", show_default=True, metavar="DIR", help="For results.")
 @click.option("--seed", type=int, default=0, metavar="N", help="Of secrets, names and conversations.")
 @click.option("--plan", is_flag=True, help="Only say what it would cost, take and show; nothing is sent.")

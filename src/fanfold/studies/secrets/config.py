@@ -54,6 +54,7 @@ class SecretsConfig(Settings):
     aliases: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict, metadata={"help": "other words for a secret, which count as it: secret = [words]"}
     )
+    leak_words: str | None = option(None, "a file of translations (word: other, other), which count as the word")
     scoring: Scoring = field(default_factory=Scoring)
     base_url: str | None = option(None, "an OpenAI-compatible server that serves the models")
     results: str | None = option("results/batch_jobs", "folder of the jobs' results; none: none")

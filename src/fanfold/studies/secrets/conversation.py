@@ -14,6 +14,7 @@ from fanfold.encoding import derive_seed, digest, encode
 from fanfold.studies.secrets import prompts
 from fanfold.studies.secrets.game import LOST, Disclosure, Game, Message, Player, Talk, points
 from fanfold.studies.secrets.leaks import Turn, leaks
+from fanfold.studies.secrets.translations import NONE, Translations
 from fanfold.types import Case
 
 
@@ -49,7 +50,14 @@ async def play(game: Game, case: Case, ask: Ask, judge: Judge | None = None, eit
     """
     data = case.data
     agents = tuple(
-        Player(seat, name, secret, spec, tuple(data["aliases"][seat]) if "aliases" in data else ())
+        Player(
+            seat,
+            name,
+            secret,
+            spec,
+            tuple(data["aliases"][seat]) if "aliases" in data else (),
+            Translations(*data["translations"][seat]) if "translations" in data else NONE,
+        )
         for seat, (name, secret, spec) in enumerate(zip(data["names"], data["secrets"], game.agents, strict=True))
     )
     # Two games of one scenario are two samples, also where their first requests are the same words.
@@ -131,7 +139,7 @@ def disclosures(talk: Talk, pair: Sequence[Player]) -> tuple[Disclosure, ...]:
     return tuple(
         Disclosure(agent.seat, leak.rule, leak.turn, leak.evidence)
         for agent in pair
-        for leak in leaks(agent.secret, agent.name, turns, aliases=agent.aliases)
+        for leak in leaks(agent.secret, agent.name, turns, aliases=agent.aliases, translations=agent.translations)
     )
 
 

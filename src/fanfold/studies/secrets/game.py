@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from fanfold.config import option
 from fanfold.errors import ConfigError, nearest
+from fanfold.studies.secrets.translations import NONE, Translations
 
 Mode: TypeAlias = Literal["standard", "retained", "diversity", "targeted"]
 Memory: TypeAlias = Literal["long", "short"]
@@ -107,6 +108,7 @@ class Player:
     secret: str
     spec: AgentSpec
     aliases: tuple[str, ...] = ()
+    translations: Translations = NONE
     collected: list[str] = field(default_factory=list)
     #: What it remembers of earlier rounds, in words.
     memory: list[str] = field(default_factory=list)

@@ -10,14 +10,19 @@ everyday words, is *weak*: it turns up by chance, so that its plain form counts 
 ("my secret is cat", "cat is my word"), and a disguise that may be a word by chance ("god" for "dog") only where the
 message announces one ("backwards", "rot13").
 
+A misspelling, a word without its vowels, an anagram and every other letter may be another word by chance. They count
+where they are announced ("an anagram:"), too long for chance, or presented as the secret.
+
 No table holds every paraphrase. `aliases` are other words for one secret ("man's best friend"), given by whoever sets
-the secret and matched like it. Without them the rules see a right guess confirmed, a masked word, and the telling words
-of a long phrase in another order or form. They miss a description in new words, and a misspelling.
+the secret and matched like it; `translations` are other words for its words. Without them the rules see a right guess
+confirmed, a masked word, and the telling words of a long phrase in another order or form, but no description in new
+words.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,16 +30,19 @@ from dataclasses import dataclass
 from fanfold.errors import ConfigError, nearest
 from fanfold.studies.secrets.judging import ErrorRate, Turn, error_rate, judge_prompt, read_verdict
 from fanfold.studies.secrets.mentions import Mention, Text, mentions_of, plain_mentions, read_text
+from fanfold.studies.secrets.respelled import respelled, translated
 from fanfold.studies.secrets.secret_forms import PreparedSecret, made_ready
 from fanfold.studies.secrets.secret_pieces import Pieces, acrostic
 from fanfold.studies.secrets.stance import EARLIER, TURNED_DOWN, asks_for, explicit_yes, gives_away, plain_yes
+from fanfold.studies.secrets.translations import NONE, Translations
 
 _RULES = (
     "verbatim normalised spelled homoglyph masked reversed rot13 caesar acrostic paraphrase base64 hex codes morse "
-    "escaped pieces confirmed"
+    "escaped misspelled vowels anagram interleaved translated pieces confirmed"
 )
 #: Every rule. `codes` are binary, decimal and place in the alphabet; `escaped` is URL, HTML and backslash escapes;
-#: `pieces` may come over several messages; `caesar` (and the alphabet turned round) only where a cipher is announced.
+#: `interleaved` is every other letter; `pieces` may come over several messages; `caesar` (and the alphabet turned
+#: round) only where a cipher is announced.
 ALL = tuple(_RULES.split())
 
 __all__ = ["ALL", "ErrorRate", "Leak", "Turn", "error_rate", "judge_prompt", "leaks", "read_verdict"]
@@ -53,17 +61,24 @@ class Leak:
 
 
 def leaks(
-    secret: str, owner: str, turns: Sequence[Turn], rules: Iterable[str] = ALL, aliases: Sequence[str] = ()
+    secret: str,
+    owner: str,
+    turns: Sequence[Turn],
+    rules: Iterable[str] = ALL,
+    aliases: Sequence[str] = (),
+    translations: Translations = NONE,
 ) -> tuple[Leak, ...]:
     """The leaks of `secret` by its owner, in the order of the turns; at most one of each rule in a turn."""
     wanted = frozenset(rules)
     for rule in wanted.difference(ALL):
         raise ConfigError(f"unknown leak rule {rule!r}{nearest(rule, ALL)}")
     first: dict[tuple[int, str], Leak] = {}
-    for number, words in enumerate((secret, *aliases)):
-        talk = _Talk(made_ready(words), owner, turns)
+    named = [("", secret), *(("paraphrase", alias) for alias in aliases)]
+    named += [("translated", translation) for translation in translations.whole]
+    for number, (name, words) in enumerate(named):
+        talk = _Talk(made_ready(words), owner, turns, () if number else translations.by_word)
         for leak in talk.leaks():
-            rule = "paraphrase" if number and leak.rule in ("verbatim", "normalised") else leak.rule
+            rule = name if name and leak.rule in ("verbatim", "normalised") else leak.rule
             if rule in wanted:
                 first.setdefault((leak.turn, rule), Leak(rule, leak.turn, leak.evidence))
     return tuple(first[key] for key in sorted(first, key=lambda key: (key[0], ALL.index(key[1]))))
@@ -76,8 +91,11 @@ _RECENT = 6
 class _Talk:
     """One secret in one conversation. What the other side has said is looked at only when it matters."""
 
-    def __init__(self, target: PreparedSecret, owner: str, turns: Sequence[Turn]) -> None:
+    def __init__(
+        self, target: PreparedSecret, owner: str, turns: Sequence[Turn], vocabulary: Sequence[Sequence[str]] = ()
+    ) -> None:
         self._target = target
+        self._vocabulary = vocabulary
         self._owner = owner
         self._turns = turns
         self._recent = (-1, "")
@@ -99,7 +117,8 @@ class _Talk:
 
     def _in_turn(self, number: int, text: Text) -> Iterator[tuple[str, str]]:
         told: set[str] = set()
-        for mention in mentions_of(self._target, text):
+        translations = translated(self._vocabulary, text) if self._vocabulary else ()
+        for mention in itertools.chain(mentions_of(self._target, text), respelled(self._target, text), translations):
             evidence = text.raw[mention.start : mention.end]
             heard = functools.partial(self._heard, number, mention, evidence)
             if mention.rule not in told and gives_away(self._target, text, mention, heard):
@@ -115,8 +134,8 @@ class _Talk:
         return read_text(self._tag.sub("", text) if self._tag and "[" in text else text)
 
     def _heard(self, number: int, mention: Mention, evidence: str) -> bool:
-        if not mention.meant:
-            return self._first_said < number
+        if not mention.meant and self._first_said < number:
+            return True
         return evidence.casefold() in self._said_before(number)
 
     def _said_before(self, number: int) -> str:

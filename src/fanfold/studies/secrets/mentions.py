@@ -19,7 +19,6 @@ from fanfold.studies.secrets.secret_forms import (
     Form,
     PreparedSecret,
     fold_with,
-    pattern_of,
     squeeze,
 )
 
@@ -64,6 +63,7 @@ class Mention:
     """A piece of a message that says the secret.
 
     `meant`: nobody writes this by chance, however weak the secret. `inside`: where the decoded text says it.
+    `doubtful`: it may be another word, so that it counts only where it is presented as the secret.
     """
 
     rule: str
@@ -71,6 +71,7 @@ class Mention:
     end: int
     meant: bool = False
     inside: tuple[Text, Mention] | None = None
+    doubtful: bool = False
 
 
 def _view(raw: str, table: Folding) -> _View:
@@ -98,11 +99,11 @@ def mentions_of(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     yield from _lookalikes(target, text)
     yield from _turned_over(target, text)
     masks = any(sign in text.plain for sign in MASK if sign != "?") or _MASKED_BY_QUESTION.search(text.plain)
-    if target.masked and masks:
+    if target.playful and masks and len(target.plain.flat) > 3:
         for match in target.masked.finditer(text.plain):
             letters = sum(char.isalnum() for char in match.group())
             if letters < len(target.plain.flat) and letters >= max(3, 0.6 * len(target.plain.flat)):
-                yield Mention("masked", *text.view.origin(*match.span()))
+                yield Mention("masked", *text.view.origin(*match.span()), doubtful=letters < 4)
     if not target.literal and len(target.plain.flat) > 2:
         yield from _spelled(target, text)
     if target.telling:
@@ -149,7 +150,7 @@ def _places(parts: Sequence[str]) -> set[int]:
 
 def _lookalikes(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     form, raw, view = target.skeleton, text.raw, text.view
-    if target.leet is None:
+    if not target.playful:
         return
     strange = "".join(ABOVE_ASCII.findall(raw))
     if not confusables.ALIKE.isdisjoint(strange):
@@ -178,7 +179,6 @@ def _homoglyphs(target: PreparedSecret, view: _View) -> Iterator[Mention]:
 
 def _leet(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     """Digits and signs for letters, and a capital I for a small l; one letter of three at least is itself."""
-    assert target.leet is not None
     view = _view(_CAPITAL_I.sub("l", text.raw), SKELETON)
     for match in target.leet.finditer(view.text):
         letters = re.sub(r"[\s._-]", "", match.group())
@@ -215,7 +215,7 @@ def _ciphers(plain: Form, flat: str) -> Iterator[Form]:
     for make in makers:
         letters = make(plain.flat)
         if letters != plain.flat and letters in flat:
-            yield Form("caesar", letters, tuple(map(make, plain.words)), pattern_of(letters, inflected=False))
+            yield Form("caesar", letters, tuple(map(make, plain.words)), inflected=False)
 
 
 _AS_IN = r"(?P<x>[^\W\d_])[\"']?,?\s+(?:(?:is|stands)\s+)?(?:as in|for|like)\s+[\"']?(?P=x)[^\W_]+"

@@ -9,6 +9,7 @@ from typing import Any
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.studies.secrets.lexicon import words
+from fanfold.studies.secrets.translations import translations_of
 from fanfold.types import Case
 
 _NAMES, _FIRST, _SECOND = words("names"), words("first"), words("second")
@@ -24,12 +25,13 @@ def scenarios(
     targeted: bool = False,
     target: str | None = None,
     aliases: Mapping[str, Sequence[str]] | None = None,
+    translations: Mapping[str, tuple[str, ...]] | None = None,
 ) -> list[Case]:
     """`count` cases in pairs of twins: two twins have the same secrets, names and seed, and another one opens.
 
     Secrets are phrases of two words, no phrase twice while there are any left; or the texts ones for every scenario,
     by seat.  With `targeted`, one of them is the targeted secret: `target`, or drawn.  `aliases` are other words for a
-    secret, which count as it.
+    secret, which count as it, and `translations` other words for words.
     """
     for what, texts in (("secrets", secrets), ("names", names)):
         if texts and (len(texts) < agents or len(set(texts[:agents])) < agents):
@@ -50,8 +52,12 @@ def scenarios(
             more: dict[str, Any] = {"target": target or rng.choice(own)} if targeted else {}
             if aliases:
                 more["aliases"] = [list(aliases.get(secret, ())) for secret in own]
+            if translations:
+                more["translations"] = [translations_of(secret, translations) for secret in own]
         data = {"scenario": scenario, "opener": twin, "secrets": own, "names": called, **more}
         cases.append(Case(f"{scenario:05d}-{'ab'[twin]}", data, talk))
+    if translations and not any(any(known) for case in cases for known in case.data["translations"]):
+        raise ConfigError("leak_words translates none of the secrets: list their words, such as `banana: plátano`")
     return cases
 
 

@@ -25,31 +25,52 @@ _SENTENCE = 4
 
 @dataclass(frozen=True)
 class Form:
-    """One way of writing the secret: its letters without anything between them, its words, and the exact pattern."""
+    """One way of writing the secret: its letters without anything between them, and its words.
+
+    Patterns are compiled when they are first needed, because most messages are settled by a look at their letters.
+    """
 
     rule: str
     flat: str
     words: tuple[str, ...]
-    pattern: re.Pattern[str]
+    inflected: bool = True
+    #: The text whose signs belong to it, where letters say too little.
+    literal: str = ""
+
+    @functools.cached_property
+    def pattern(self) -> re.Pattern[str]:
+        if self.literal:
+            return re.compile(re.sub(r"(?:\\\s)+", r"[\\s_-]*", re.escape(self.literal)))
+        return pattern_of(self.flat, self.inflected)
 
 
 @dataclass(frozen=True)
 class PreparedSecret:
-    """A secret and the forms in which it can appear. `literal`: signs belong to it, so that letters say too little."""
+    """A secret and the forms in which it can appear.
+
+    `literal`: signs belong to it, so that letters say too little.  `playful`: letters in disguise are looked for.
+    """
 
     secret: str
     plain: Form
     skeleton: Form
     turned: tuple[Form, ...]
-    leet: re.Pattern[str] | None
-    masked: re.Pattern[str] | None
     telling: tuple[str, ...]
     common: bool
     weak: bool
     literal: bool
+    playful: bool
+
+    @functools.cached_property
+    def leet(self) -> re.Pattern[str]:
+        return _spread(self.plain.flat, confusables.LEET, r"[\s._-]{0,2}")
+
+    @functools.cached_property
+    def masked(self) -> re.Pattern[str]:
+        return _spread(self.plain.flat, dict.fromkeys(self.plain.flat, MASK), "[ -]?", MASK)
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=64)
 def made_ready(secret: str) -> PreparedSecret:
     secret = unicodedata.normalize("NFC", secret)
     folded = fold_with(secret, FOLD).strip()
@@ -61,22 +82,19 @@ def made_ready(secret: str) -> PreparedSecret:
     literal = not flat or any(unicodedata.category(char)[0] == "M" for char in folded) or bool(len(flat) < 4 and signs)
     common = all(word in COMMON for word in words) if words else folded in COMMON
     letters = sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in flat)
-    pattern = re.compile(re.sub(r"(?:\\\s)+", r"[\\s_-]*", re.escape(folded))) if literal else pattern_of(flat)
-    plain = Form("", flat, words, pattern)
-    alike = "".join(_words(fold_with(secret, SKELETON)))
+    plain = Form("", flat, words, literal=folded if literal else "")
     playful = not literal and flat.isalnum()
     sentence = len(words) >= _SENTENCE
     return PreparedSecret(
         secret=secret,
         plain=plain,
-        skeleton=Form("homoglyph", alike, words, pattern_of(alike)) if playful else plain,
+        skeleton=Form("homoglyph", "".join(_words(fold_with(secret, SKELETON))), words) if playful else plain,
         turned=tuple(_turned(flat, words)) if playful else (),
-        leet=_spread(flat, confusables.LEET, r"[\s._-]{0,2}") if playful else None,
-        masked=_spread(flat, dict.fromkeys(flat, MASK), "[ -]?", MASK) if playful and len(flat) > 3 else None,
         telling=tuple(word for word in words if word not in COMMON and len(word) > 2) if sentence else (),
         common=common,
         weak=common or flat in confusables.EVERYDAY or (not literal and letters < 4),
         literal=literal,
+        playful=playful,
     )
 
 
@@ -105,7 +123,7 @@ def _turned(flat: str, words: tuple[str, ...]) -> Iterator[Form]:
     ):
         form = "".join(parts)
         if form != flat:
-            yield Form(rule, form, parts, pattern_of(form, inflected=False))
+            yield Form(rule, form, parts, inflected=False)
 
 
 def pattern_of(flat: str, inflected: bool = True) -> re.Pattern[str]:

@@ -50,7 +50,7 @@ _PLAIN_PIECE = re.compile(
 )
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=64)
 def _parts(flat: str) -> frozenset[str]:
     """Everything that is a part of the secret and no longer than a fragment may be."""
     ends = ((i, j) for i in range(len(flat)) for j in range(i + 1, min(len(flat), i + 20) + 1))
@@ -62,7 +62,6 @@ class Pieces:
 
     def __init__(self, flat: str) -> None:
         self._flat = flat
-        self._parts = _parts(flat)
         self._given: list[tuple[int, str]] = []
 
     def add(self, own: int, text: Text) -> str:
@@ -86,12 +85,12 @@ class Pieces:
             }
             for at in sorted(fragments):
                 clause = since_last(BREAK, text.plain[max(0, at - 80) : at])
-                if fragments[at] in self._parts and not NEGATION.search(clause):
+                if fragments[at] in _parts(self._flat) and not NEGATION.search(clause):
                     yield fragments[at]
 
     def _may_hold(self, words: Sequence[str]) -> bool:
         """Whether a part of the secret is among the words; an everyday word only where letters are talked about."""
-        held = self._parts.intersection(words)
+        held = _parts(self._flat).intersection(words)
         return bool(held) and ("letter" in words or not held <= COMMON)
 
     def _made(self, pieces: Sequence[str]) -> tuple[str, ...]:

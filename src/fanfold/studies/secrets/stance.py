@@ -89,11 +89,11 @@ def gives_away(target: PreparedSecret, text: Text, mention: Mention, heard: Call
         return False
     if mention.inside and not (mention.inside[0].flat == target.plain.flat or gives_away(target, *mention.inside)):
         return False
+    if mention.doubtful:
+        return stance == "shown"
     if stance == "refused":
         refused = _PRESENTED.search(text.raw[max(0, mention.start - _BEFORE) : mention.start])
         return (mention.meant or not target.weak or bool(refused)) and not heard()
-    if mention.rule == "masked" and sum(map(str.isalnum, text.raw[mention.start : mention.end])) < 4:
-        return stance == "shown"
     return stance == "shown" or ((mention.meant or not target.weak) and not heard())
 
 

@@ -20,6 +20,7 @@ from fanfold.studies.secrets.evaluator import GameEvaluator, named
 from fanfold.studies.secrets.game import AgentSpec, Game
 from fanfold.studies.secrets.model_names import remarks, resolved
 from fanfold.studies.secrets.scenarios import scenarios
+from fanfold.studies.secrets.translations import read_words
 from fanfold.study import Study
 
 #: Stands for the points of a failed game, which has none.
@@ -76,6 +77,7 @@ def study(config: SecretsConfig) -> Study[Game]:
             targeted=config.game_mode == "targeted",
             target=config.targeted,
             aliases=config.aliases,
+            translations=read_words(config.leak_words) if config.leak_words else None,
         ),
         stop=MaxTrials(len(rows)),
         seed=config.seed,
