@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from fanfold.limits import Limits
 from fanfold.models import model
 from fanfold.models.batch.executor import BatchExecutor
+from fanfold.models.model import Model
 from fanfold.models.providers import batching, find_provider
 
 
 @pytest.mark.parametrize("name", batching())
 def test_a_provider_named_takes_its_own_models_only(name: str) -> None:
     for other in batching():
-        asked = model(f"{other}/{find_provider(other).examples[0]}", key="k")
+        provider = find_provider(other)
+        asked = Model(provider.examples[0], provider, provider.default_url, Limits(), None)
         assert BatchExecutor(name).takes(asked) == (name == other)
         assert BatchExecutor("auto").takes(asked)
 

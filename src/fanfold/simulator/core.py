@@ -33,7 +33,17 @@ _TEXTS = {
     "overloaded": "Overloaded",
 }
 #: The first of these that a reply has is what `malformed` takes away.
-_ESSENTIAL = ("choices", "content", "data", "processing_status", "status", "id", "input_tokens")
+_ESSENTIAL = (
+    "choices",
+    "content",
+    "data",
+    "processing_status",
+    "status",
+    "id",
+    "input_tokens",
+    "candidates",
+    "metadata",
+)
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,6 +20,7 @@ from fanfold.models.providers.reading import (
     estimated,
     http_date,
     malformed,
+    moment,
     number,
     tokens,
 )
@@ -96,13 +96,9 @@ class AnthropicBatches(BatchProtocol):
         return entry.custom_id, None if error.passing else error
 
     def remote(self, batch: _MessageBatch, again: float | None) -> RemoteBatch:
-        try:
-            created = datetime.datetime.fromisoformat(batch.created_at.replace("Z", "+00:00")).timestamp()
-        except ValueError:
-            created = 0.0
         return RemoteBatch(
             batch.id,
-            created,
+            moment(batch.created_at) or 0.0,
             batch.processing_status,
             {"ended": True, "in_progress": False, "canceling": False}.get(batch.processing_status),
             sum(batch.request_counts.values()),
@@ -236,13 +232,6 @@ def _dimension(headers: Mapping[str, str], name: str, field: str) -> dict[str, f
 
 def _seconds_until(text: str | None, date: str | None) -> float | None:
     """Seconds until an RFC 3339 time, by the provider's own clock where it says what that shows."""
-    if not text:
-        return None
-    try:
-        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        return None
+    end = moment(text or "")
     now = http_date(date or "")
-    return max(0.0, moment.timestamp() - (time.time() if now is None else now))
+    return None if end is None else max(0.0, end - (time.time() if now is None else now))

@@ -196,6 +196,15 @@ def http_date(text: str) -> float | None:
         return None
 
 
+def moment(text: str) -> float | None:
+    """The moment, in seconds since 1970, of an RFC 3339 time; nonsense is None."""
+    try:
+        time = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if time.tzinfo is None else time.timestamp()
+
+
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
