@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fanfold.stop import MaxCost, MaxEvaluations, MaxTime, MaxTrials, Plateau, Target
     from fanfold.strategies import Genetic, Random, Sweep
     from fanfold.strategy import Strategy
+    from fanfold.studies.ask.api import ask, ask_async
     from fanfold.study import Study
     from fanfold.types import Blob, Case, Failed, Ok, Result, Trial
 
@@ -44,6 +45,7 @@ _HOMES = {
     "stop": ("MaxCost", "MaxEvaluations", "MaxTime", "MaxTrials", "Plateau", "Target"),
     "strategies": ("Genetic", "Random", "Sweep"),
     "strategy": ("Strategy",),
+    "studies.ask.api": ("ask", "ask_async"),
     "study": ("Study",),
     "types": ("Blob", "Case", "Failed", "Ok", "Result", "Trial"),
 }
@@ -86,6 +88,8 @@ __all__ = [
     "Sweep",
     "Target",
     "Trial",
+    "ask",
+    "ask_async",
     "map_parallel",
     "run_parallel",
     "score_batch_parallel",

@@ -131,6 +131,17 @@ Event: TypeAlias = (
 Watcher: TypeAlias = Callable[[Event], None]
 
 
+def together(*watchers: Watcher | None) -> Watcher | None:
+    """One watcher in place of several."""
+    present = [watch for watch in watchers if watch is not None]
+
+    def watch(event: Event) -> None:
+        for each in present:
+            each(event)
+
+    return watch if present else None
+
+
 def shielded(watch: Watcher | None) -> Watcher | None:
     """A watcher whose errors stay outside the run: the first one is shown as a warning and ends its watching."""
     if watch is None:

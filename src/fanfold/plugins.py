@@ -33,13 +33,15 @@ class Presentation:
 
     `headline(figures)` is one sentence about a run, made of its summary's figures.  `candidate(candidate)` and
     `cell(data)` describe a candidate, and the data of one evaluation, as they were recorded.  `tables` are further
-    tables that `fanfold export --rows NAME` writes: functions of a `RunView` that give one mapping for each row.
+    tables that `fanfold export --rows NAME` writes: functions of a `RunView` that give one mapping for each row.  A
+    study in which no candidate is better than another says in `unit` what a trial is called instead, such as `row`.
     """
 
     headline: Callable[[Mapping[str, Any]], str | None] | None = None
     candidate: Callable[[Any], Section] | None = None
     cell: Callable[[Any], Section] | None = None
     tables: Mapping[str, Callable[[RunView], Iterable[Mapping[str, Any]]]] = field(default_factory=dict)
+    unit: str | None = None
 
 
 class Shell(Protocol):

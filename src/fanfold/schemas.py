@@ -13,8 +13,11 @@ _NOTES = {"title", "description", "default", "examples", "$schema", "$id", "$com
 _REFUSED = {"pattern", "patternProperties", "format", "$dynamicRef"}
 
 
-def check_schema(schema: Any) -> None:
-    """Refuse a schema that would not be enforced as it reads. The ConfigError names the place."""
+def check_schema(schema: Any, *, enforced: bool = True) -> None:
+    """Refuse what is not a schema and, where it is to be `enforced`, one that would not be enforced as it reads.
+
+    The ConfigError names the place.
+    """
     if schema == {}:
         return  # any JSON fits, and no package is needed to say so
     validator = _validator()
@@ -25,7 +28,7 @@ def check_schema(schema: Any) -> None:
     known = {*validator.VALIDATORS, *_NOTES} - _REFUSED
     for part in _parts(schema):
         for key in part:
-            if key not in known:
+            if enforced and key not in known:
                 raise ConfigError(f"schema: the keyword {key!r} is not supported{nearest(str(key), sorted(known))}")
         if not _refers(part.get("$ref", "#"), schema):
             raise ConfigError(f"schema: $ref {part['$ref']!r} is not a part of this schema (#/...)")

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from fanfold import __version__
+from fanfold.cli.ask import ask
 from fanfold.cli.compare import compare
 from fanfold.cli.doctor import completion, doctor
 from fanfold.cli.export import export
@@ -38,6 +39,7 @@ Exit codes:
 
 \b
 Examples:
+  fanfold ask data.jsonl --prompt 'Translate: {text}' --model PROVIDER/MODEL -o out.jsonl
   fanfold run functions --dimensions 10 --executor processes
   fanfold run my_study.py --max-time 15m
   fanfold estimate prompts --model PROVIDER/MODEL
@@ -107,7 +109,21 @@ def cli() -> None:
     """Evaluate populations of expensive candidates, and never pay twice for a finished evaluation."""
 
 
-for _command in (run, resume, estimate, runs, show, compare, export, report, batches, simulate, doctor, completion):
+for _command in (
+    ask,
+    run,
+    resume,
+    estimate,
+    runs,
+    show,
+    compare,
+    export,
+    report,
+    batches,
+    simulate,
+    doctor,
+    completion,
+):
     cli.add_command(_command)
 
 

@@ -158,13 +158,13 @@ def estimate(ctx: click.Context, /, target_: str, flags: tuple[str, ...], sample
     say(f"{study.name}, {many} on {forecast.cases} cases, judged by a rehearsal of {forecast.sample} trials\n")
     head = ["", "cost", "time", "calls", "input tokens", "output tokens"]
     bounds = {"low": forecast.low, "expected": forecast.expected, "high": forecast.high}
-    say(table(head, [_bound_row(name, bound) for name, bound in bounds.items()], right=head[1:]))
+    say(table(head, [bound_row(name, bound) for name, bound in bounds.items()], right=head[1:]))
     if forecast.cost_limit is not None:
         say(f"\nIt stops before it has paid more than {number(forecast.cost_limit)}, whatever is done by then.")
     say(f"\nStopping rules: {study.stop!r}. Those that look at scores or time may end it earlier.\n{_CAVEAT}")
 
 
-def _bound_row(name: str, bound: Bound) -> list[str]:
+def bound_row(name: str, bound: Bound) -> list[str]:
     counts = (bound.calls, bound.input_tokens, bound.output_tokens)
     return [name, money(bound.cost), duration(bound.seconds), *map(str, counts)]
 

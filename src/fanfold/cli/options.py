@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
@@ -51,6 +51,15 @@ def run_flags(*without: str, planned: bool = False) -> Callable[[F], F]:
     return lambda command: _with(command, wanted if planned else [*wanted, _TRUST_HOST])
 
 
+def field_flags(fields: Sequence[FieldHelp]) -> Callable[[F], F]:
+    """A flag for every field of a study's config; one with `short` has that name, too."""
+    return lambda command: _with(command, [_flag(replace(field, help=_sentence(field.help))) for field in fields])
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
 def _flag(field: FieldHelp) -> Callable[[F], F]:
     kinds = get_args(field.kind) or (field.kind,)
     kind: dict[str, Any] = {"callback": _read(field), "metavar": field.metadata.get("metavar")}
@@ -60,7 +69,8 @@ def _flag(field: FieldHelp) -> Callable[[F], F]:
         kind = {"type": click.Choice(kinds)}
     elif field.name == "executor":
         kind |= {"cls": ExecutorFlag, "shell_complete": _complete_executor}
-    return click.option(f"--{field.name.replace('_', '-')}", help=flag_help(field), **kind)
+    names = [f"--{field.name.replace('_', '-')}", *field.metadata.get("short", ())]
+    return click.option(*names, help=flag_help(field), **kind)
 
 
 def with_values(args: Sequence[str]) -> list[str]:
@@ -72,7 +82,7 @@ def with_values(args: Sequence[str]) -> list[str]:
 def flag_help(field: FieldHelp) -> str:
     """What a field is for, with its range and its default."""
     default = field.metadata.get("shell", field.default)
-    shown = "" if default is None or default is False else f"default: {default}"
+    shown = "" if default in (None, False, "", ()) else f"default: {default}"
     notes = "; ".join(filter(None, (range_name(field.metadata["range"]), shown)))
     return f"{field.help}  [{notes}]" if notes else field.help
 

@@ -18,6 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _JSON = "fanfold.json"
 _QUIET = "fanfold.quiet"
+_ASIDE = "fanfold.aside"
 
 
 def output_options(command: F) -> F:
@@ -95,10 +96,15 @@ def colourless() -> bool:
     return click.get_current_context().color is False
 
 
+def speak_aside() -> None:
+    """From now on what is for people goes to stderr: stdout carries rows."""
+    click.get_current_context().meta[_ASIDE] = True
+
+
 def say(text: str = "") -> None:
     """Print one line of a result for people, unless --json or --quiet was given."""
     if not machine_readable() and not quiet():
-        echo(text)
+        echo(text, err=bool(click.get_current_context().meta.get(_ASIDE)))
 
 
 def echo(text: str, *, err: bool = False, nl: bool = True, label: str = "") -> None:

@@ -38,12 +38,13 @@ SPAN = 10.0
 
 
 @contextmanager
-def progress(study: Study[Any], *, silent: bool, colourless: bool) -> Iterator[Watcher | None]:
-    """A watcher for one run.  Whatever goes wrong in it ends the display, never the run."""
+def progress(study: Study[Any], *, silent: bool, colourless: bool, unit: str | None = None) -> Iterator[Watcher | None]:
+    """A watcher for one run, whose trials are called `unit`.  What goes wrong in it ends the display, not the run."""
     if silent:
         yield None
         return
     view = Live(study.stop, colourless, study.shown) if _at_a_terminal() else Lines(study.stop, shown=study.shown)
+    view.state.unit = unit
     broken = False
 
     def watch(event: Event) -> None:
@@ -81,6 +82,8 @@ class State:
         self.stop = stop
         self.clock = clock
         self.last_trial = ""
+        #: What a trial is called in a study that looks for no best one.
+        self.unit: str | None = None
         self._shown = shown
         self.started: RunStarted | None = None
         self.progress = Progress()
@@ -152,10 +155,12 @@ class State:
     def counts(self) -> str:
         now = self.progress
         total = f"/{self.total}" if self.total else ""
-        parts = [f"{now.told}{total} trials", f"{now.evaluations} evaluations"]
+        parts = [f"{now.told}{total} {self.unit or 'trial'}s"]
+        if self.unit is None or now.cases > 1:
+            parts.append(f"{now.evaluations} evaluations")
         if not self.over and not self.replaying:
             parts.append(f"{self.per_second:.1f}/s")
-        if now.best is not None:
+        if now.best is not None and self.unit is None:
             parts.append(f"best {number(now.best)}")
         if now.cost:
             parts.append(f"cost {number(now.cost)}")

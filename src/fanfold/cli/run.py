@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,15 +170,24 @@ def resume(ctx: click.Context, /, name: str, ledger: str, trust: bool, **values:
     do(ctx, study, options, dict(info.meta))
 
 
-def do(ctx: click.Context, study: Study[Any], options: ShellOptions, meta: dict[str, Any]) -> None:
-    """Run the study, report, and leave with the right exit code."""
+def do(
+    ctx: click.Context,
+    study: Study[Any],
+    options: ShellOptions,
+    meta: dict[str, Any],
+    also: Callable[[Any], None] | None = None,
+) -> None:
+    """Run the study, report, and leave with the right exit code; `also` watches the run, too."""
     from fanfold.cli.progress import progress
+    from fanfold.events import together
+    from fanfold.plugins import presentation_of
 
     study = dataclasses.replace(study, stop=options.limit(study.stop))
-    ledger = str(options.ledger or _default_ledger())
+    ledger = str(options.ledger or default_ledger())
     try:
-        with progress(study, silent=quiet(), colourless=colourless()) as watch:
-            done = study.run(**options.arguments(ledger=ledger, watch=watch, meta=meta))
+        unit = presentation_of(meta).unit
+        with progress(study, silent=quiet(), colourless=colourless(), unit=unit) as watch:
+            done = study.run(**options.arguments(ledger=ledger, watch=together(watch, also), meta=meta))
     except Interrupted as error:
         _interrupted(error, ledger, options.report)
         raise Interrupted(_kept(error, ledger), run_id=error.run_id, ledger=ledger, code=error.code) from None
@@ -187,20 +196,21 @@ def do(ctx: click.Context, study: Study[Any], options: ShellOptions, meta: dict[
         error.args = (f"{error}\nContinue with\n  {command}",)
         raise
     try:
-        _conclude(done, ledger, options.report)
+        fruitful = _conclude(done, ledger, options.report)
     finally:
         done.ledger.close()
-    if done.best is None:
+    if not fruitful:
         ctx.exit(1)
 
 
-def _default_ledger() -> str:
+def default_ledger() -> str:
     import os
 
     return os.environ.get("FANFOLD_LEDGER") or "fanfold.db"
 
 
-def _conclude(done: Run[Any], ledger: str, report: str | None) -> None:
+def _conclude(done: Run[Any], ledger: str, report: str | None) -> bool:
+    """Print what a run came to; whether it has a result at all."""
     from fanfold.encoding import decode, encode
 
     progress, best, money = done.progress, done.best, done.money
@@ -213,23 +223,28 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> None:
         paid = {"unpriced": money.unpriced, "money": dataclasses.asdict(money)}
         print_json({**head, **counts, **paid, "trace": done.trace, "summary": figures})
     from fanfold.cli.show import say_candidate, say_headline, say_summary
+    from fanfold.plugins import presentation_of
 
-    meta = done.ledger.run(done.id).meta
+    info = done.ledger.run(done.id)
+    meta, unit = info.meta, presentation_of(info.meta).unit
+    fruitful = best is not None if unit is None else info.evaluations > info.failures
+    reason = done.reason if unit is None else done.reason.replace("trial", unit)
     if progress.only_failures:
-        say(f"{done.id} failed: none of its {progress.evaluations} evaluations gave a result ({done.reason})")
+        say(f"{done.id} failed: none of its {progress.evaluations} evaluations gave a result ({reason})")
     else:
-        say(f"{done.id} stopped: {done.reason}")
+        say(f"{done.id} stopped: {reason}")
     say_headline(meta, done.summary)
-    if best is None:
-        say("no candidate has a complete result; the failures are in `fanfold show`")
-    else:
+    if not fruitful:
+        say(f"no {unit or 'candidate'} has a complete result; the failures are in `fanfold show`")
+    elif unit is None and best is not None:
         say(f"best {number(best.score)}, trial {best.number}")
         say_candidate(meta, candidate)
     own = progress.cost > money.cost * (1 + 1e-9)  # what evaluators say themselves; the rest is in the lines of money
     cost = f", cost {number(progress.cost)}" if own else ""
+    trials = f"{progress.told} trials, " if unit is None else ""
     say(
-        f"{progress.told} trials, {progress.evaluations} evaluations ({progress.reused} reused), "
-        f"{progress.failures} failures{cost}, {duration(progress.elapsed)}"
+        f"{trials}{info.evaluations} evaluations ({progress.reused} reused), {info.failures} failures{cost}, "
+        f"{duration(progress.elapsed)}"
     )
     for line in money.lines():
         say(line)
@@ -239,6 +254,7 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> None:
         from fanfold.report import write_report
 
         say(f"report: {write_report(done.ledger, done.id, report)}")
+    return fruitful
 
 
 def _interrupted(error: Interrupted, ledger: str, report: str | None) -> None:

@@ -144,10 +144,11 @@ def _say_best(view: RunView) -> None:
     from fanfold.types import Failed
 
     best = next(view.trials(order="best", which="complete", count=1, blobs=False), None)
+    unit = presentation_of(view.info.meta).unit
     if best is None:
-        say("\nNo trial has a complete result yet")
+        say(f"\nNo {unit or 'trial'} has a complete result yet")
         return
-    say(f"\nBest: {number(best.score)}, trial {best.number}")
+    say(f"\nBest: {number(best.score)}, trial {best.number}" if unit is None else f"\nThe first {unit}")
     say_candidate(view.info.meta, best.candidate)
     outcomes = view.outcomes(best.number)
     say(f"\nIts cases{f' (the first 20 of {len(outcomes)})' if len(outcomes) > 20 else ''}")

@@ -97,7 +97,7 @@ def _from_name(
     plugin = find_study(name)
     fields = describe(plugin.config)
     said = _read_flags(fields, flags, known)
-    _check_addresses(addresses_in(given), said, where)
+    check_addresses(addresses_in(given), said, where)
     given = _merged(given, said)
     own_seed = any(field.name == "seed" for field in fields)
     if seed is not None and own_seed:
@@ -110,7 +110,7 @@ def _from_name(
     return Loaded(study, name, dataclasses.asdict(config), {**defaults, **options}, plugin.world)
 
 
-def _check_addresses(filed: dict[str, str], flags: Mapping[str, Any], where: str) -> None:
+def check_addresses(filed: dict[str, str], flags: Mapping[str, Any], where: str) -> None:
     """Addresses that a file or a ledger says are not the user's word: keys go there only if the user trusts them."""
     typed = addresses_in(flags)
     filed = {name: url for name, url in filed.items() if name not in flags}

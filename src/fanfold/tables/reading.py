@@ -246,6 +246,13 @@ def _parquet(table: Table) -> Iterator[Row]:
         raise ConfigError(f"{path.name} cannot be read as Parquet: {error}. Was it copied whole?") from error
 
 
+def column_types(path: Path) -> dict[str, Any]:
+    """The columns of a Parquet file with their Arrow types."""
+    from pyarrow import parquet
+
+    return {field.name: field.type for field in parquet.read_schema(path)}
+
+
 def _hugging_face(table: Table) -> Iterator[Row]:
     name = table.name
     parts = name.split(":")[1:] if name.startswith("hf:") else []

@@ -22,12 +22,13 @@ def write_rows(
     rows: Iterable[Mapping[str, Any]],
     format: str,
     file: IO[bytes],
-    kinds: Mapping[str, type[Any]] | None = None,
+    kinds: Mapping[str, Any] | None = None,
     delimiter: str = ",",
 ) -> int:
     """Write rows to a file as `jsonl`, `csv`, `tsv` or `parquet`, and return their number.
 
-    `kinds` are the columns of CSV and Parquet; nested values become JSON there.
+    `kinds` are the columns of CSV and Parquet with their types, of Python or of Arrow.  Nested values become JSON
+    there, unless they are of an Arrow type.
     """
     if format == "jsonl":
         return _write_jsonl(rows, file)
@@ -52,9 +53,9 @@ def kinds_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, type[Any] | None]:
     return kinds
 
 
-def fitted(value: Any, kind: type[Any]) -> Any:
+def fitted(value: Any, kind: Any) -> Any:
     """A value of a flat row as its column's type."""
-    if value is None or isinstance(value, kind):
+    if value is None or not isinstance(kind, type) or isinstance(value, kind):
         return value
     return as_json(value) if kind is str else kind(value)
 
@@ -77,9 +78,7 @@ def _write_jsonl(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> int:
     return count
 
 
-def _write_csv(
-    rows: Iterable[Mapping[str, Any]], kinds: Mapping[str, type[Any]], file: IO[bytes], delimiter: str
-) -> int:
+def _write_csv(rows: Iterable[Mapping[str, Any]], kinds: Mapping[str, Any], file: IO[bytes], delimiter: str) -> int:
     import csv
 
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
@@ -101,15 +100,20 @@ def _cell(value: Any) -> Any:
     return as_json(value) if isinstance(value, dict | list) else value
 
 
-def _write_parquet(rows: Iterator[Mapping[str, Any]], kinds: Mapping[str, type[Any]], file: IO[bytes]) -> int:
+def _write_parquet(rows: Iterator[Mapping[str, Any]], kinds: Mapping[str, Any], file: IO[bytes]) -> int:
     try:
         import pyarrow
         from pyarrow import parquet
     except ImportError:
         raise MissingExtra("pyarrow", "parquet", "writing Parquet") from None
 
-    types = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_(), str: pyarrow.string()}
-    schema = pyarrow.schema([(name, types[kind]) for name, kind in kinds.items()])
+    types: dict[Any, Any] = {
+        int: pyarrow.int64(),
+        float: pyarrow.float64(),
+        bool: pyarrow.bool_(),
+        str: pyarrow.string(),
+    }
+    schema = pyarrow.schema([(name, types.get(kind, kind)) for name, kind in kinds.items()])
     count = 0
     with parquet.ParquetWriter(file, schema) as writer:
         while group := list(itertools.islice(rows, GROUP)):

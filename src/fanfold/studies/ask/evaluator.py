@@ -1,0 +1,125 @@
+"""One cell: a question goes to a model, and its answer comes back as text, or as a value that fits a schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fanfold.models import Model, Reply, model
+from fanfold.schemas import fault
+from fanfold.studies.ask.rows import Question
+from fanfold.tables.writing import as_json
+from fanfold.types import Case, Failed, Ok
+
+_INSTRUCTION = "Reply with one JSON value that fits this JSON Schema, and with nothing else:\n"
+_FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class AskEvaluator:
+    """Asks the case's model a question.
+
+    The data of an outcome is `{"answer": ...}`, with `"finish"` where the model did not stop by itself; of a row that
+    has no value for a column of the prompt it is `{"missing": [...]}`, and nothing is asked.
+    """
+
+    system: str | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    reasoning_effort: str | None = None
+    schema: Mapping[str, Any] | None = None
+    base_url: str | None = None
+    limits: str = "adaptive"
+    models: tuple[str, ...] = ()
+    #: Makes a model of its name; None: as `fanfold.models.model` does.
+    make: Callable[[str], Model] | None = None
+    #: Whether answers are held to the schema; made-up ones of a rehearsal are not.
+    checked: bool = True
+    _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What an answer depends on, besides the question and the model."""
+        names = ("system", "max_tokens", "temperature", "reasoning_effort", "schema", "base_url")
+        return {name: getattr(self, name) for name in names}
+
+    def check_ready(self) -> None:
+        """Refuse a model that cannot be asked: one that nobody knows, or without a key."""
+        for name in self.models:
+            self.asked(name)
+
+    def rehearsed(self) -> AskEvaluator:
+        return replace(self, checked=False)
+
+    def asked(self, name: str) -> Model:
+        """The model of that name, made when it is first needed."""
+        if name not in self._asked:
+            make = self.make or (lambda name: model(name, base_url=self.base_url, limits=self.limits))
+            self._asked[name] = make(name)
+        return self._asked[name]
+
+    async def __call__(self, question: Question, case: Case) -> Ok | Failed:
+        if not isinstance(question, str) and "missing" in question:
+            return Ok(0.0, question)
+        prompt = question if isinstance(question, str) else question["prompt"]
+        system = self.system if isinstance(question, str) else question["system"]
+        asked = self.asked(case.id)
+        if self.schema is None:
+            reply = await self._generate(asked, prompt, system)
+            return _refused(reply) or _ok(reply, reply.text)
+        return await self._structured(asked, prompt, system, self.schema)
+
+    async def _generate(self, asked: Model, messages: Any, system: str | None) -> Reply:
+        return await asked.generate(
+            messages,
+            system=system,
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            reasoning_effort=self.reasoning_effort,
+        )
+
+    async def _structured(
+        self, asked: Model, prompt: str, system: str | None, schema: Mapping[str, Any]
+    ) -> Ok | Failed:
+        """An answer that fits the schema; a model whose reply does not is told why, once."""
+        first = f"{prompt}\n\n{_INSTRUCTION}{as_json(schema)}"
+        reply = await self._generate(asked, first, system)
+        value, problem = read(reply.text, schema) if self.checked else (reply.text, "")
+        if problem and reply.finish != "length":
+            again = f"That does not fit the schema: {problem}. {_INSTRUCTION}{as_json(schema)}"
+            said = [("user", first), ("assistant", reply.text or "(nothing)"), ("user", again)]
+            reply = await self._generate(asked, [{"role": role, "content": text} for role, text in said], system)
+            value, problem = read(reply.text, schema)
+        if problem:
+            cut = ", and was cut at max_tokens" if reply.finish == "length" else ""
+            return _refused(reply) or Failed("schema", f"the reply does not fit the schema{cut}: {problem}", reply.text)
+        return _ok(reply, value)
+
+
+def _ok(reply: Reply, answer: Any) -> Ok:
+    return Ok(1.0, {"answer": answer} if reply.finish == "stop" else {"answer": answer, "finish": reply.finish})
+
+
+def _refused(reply: Reply) -> Failed | None:
+    """The failure of a reply without an answer in it."""
+    if reply.finish in ("refusal", "filter"):
+        return Failed(reply.finish, reply.refusal or "the provider's filter held the reply back")
+    return None
+
+
+def read(text: str, schema: Mapping[str, Any]) -> tuple[Any, str]:
+    """The JSON value in a reply, and what is wrong with it under the schema, or ""."""
+    fenced = _FENCED.search(text)
+    start, end = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=0), len(text)
+    problem = ""
+    for part in (text, fenced[1] if fenced else "", text[start : max(text.rfind("}"), text.rfind("]")) + 1 or end]):
+        try:
+            value = json.loads(part)
+        except (ValueError, RecursionError) as error:
+            problem = problem or f"it is not JSON ({error})"
+            continue
+        return value, fault(value, schema)
+    return None, problem
