@@ -1,7 +1,7 @@
 """Write `src/fanfold/capabilities.toml` from the public table of litellm and its own checks of parameters.
 
 Run it with a Python that has litellm: `.venv-peers/litellm/bin/python tools/capabilities.py`.  The models are those
-of `prices.toml` and those named as PROVIDER/MODEL on the command line.
+of `prices.toml` and those named on the command line, in the same way.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ HAS = {
     "batch": "input_cost_per_token_batches",
     "adaptive": "supports_adaptive_thinking",
 }
-#: Providers whose models reason unless told otherwise, where they take a temperature only without reasoning.
-ALWAYS = ("openai", "azure")
+#: Providers whose models reason unless told otherwise.
+ALWAYS = ("openai", "azure", "groq", "together_ai", "xai", "deepseek")
 #: Providers whose names at litellm differ from ours.
-NAMES = {"together": "together_ai", "fireworks": "fireworks_ai"}
+NAMES = {"together": "together_ai", "bedrock": "bedrock_converse"}
 
 
 def accepts(provider: str, model: str, parameters: dict[str, Any]) -> bool:
@@ -65,9 +65,9 @@ def row(provider: str, model: str) -> dict[str, Any]:
     still = {"reasoning_effort": "none"}
     steady = [name for name in refuses if "none" in efforts and accepts(provider, model, {name: VALUES[name], **still})]
     refuses = [name for name in refuses if name not in steady]
-    by_default = reasons and provider in ALWAYS and "temperature" in refuses + steady
+    by_default = provider in ALWAYS and efforts and ("none" not in efforts or "temperature" in steady)
     if facts.get("supports_sampling_params") is False:
-        refuses.append("top_k")
+        refuses = sorted({*refuses, "temperature", "top_p", "top_k"})
     elif provider == "anthropic" and reasons:
         steady += ["temperature", "top_k"]
     return {
@@ -81,16 +81,20 @@ def row(provider: str, model: str) -> dict[str, Any]:
     }
 
 
-def provider_of(model: str) -> str:
-    return "anthropic" if model.startswith("claude-") else litellm.model_cost.get(model, {}).get("litellm_provider", "")
+def place(name: str) -> tuple[str, str]:
+    """Provider and model, as litellm calls them, of a name in the price table."""
+    provider, slash, model = name.partition("/")
+    if slash:
+        return NAMES.get(provider, provider), model
+    known = litellm.model_cost.get(name) or next(
+        (row for key, row in litellm.model_cost.items() if key.endswith(f"/{name}")), {}
+    )
+    return known.get("litellm_provider", ""), name
 
 
 def main() -> None:
     prices = tomllib.loads((PACKAGE / "models/prices.toml").read_text())["models"]
-    names = [(provider_of(name), name) for name in prices]
-    for argument in sys.argv[1:]:
-        provider, _, model = argument.partition("/")
-        names.append((NAMES.get(provider, provider), model))
+    names = {name: place(name) for name in prices} | {name: place(name) for name in sys.argv[1:]}
     lines = [
         "# What models take, from litellm's public table: parameters that they refuse, those that they take only while",
         "# they do not reason (steady), efforts of reasoning, the largest input and output, what they have.",
@@ -99,12 +103,11 @@ def main() -> None:
         "",
         "[models]",
     ]
-    for provider, model in dict.fromkeys(names):
-        if not provider:
-            continue
-        values = {name: value for name, value in row(provider, model).items() if value}
-        text = ", ".join(f"{name} = {json.dumps(value)}" for name, value in values.items())
-        lines.append(f'"{model}" = {{ {text} }}')
+    for name, (provider, model) in names.items():
+        facts = row(provider, model) if provider else {}
+        text = ", ".join(f"{key} = {json.dumps(value)}" for key, value in facts.items() if value)
+        if text:
+            lines.append(f'"{name}" = {{ {text} }}')
     (PACKAGE / "capabilities.toml").write_text("\n".join(lines) + "\n")
 
 

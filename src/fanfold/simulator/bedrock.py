@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import quote, unquote, urlencode
 
+from fanfold.capabilities import capabilities_of
 from fanfold.sigv4 import ALGORITHM, signature
 from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, content_tokens
 from fanfold.simulator.dialect import Dialect, Stamp
@@ -104,6 +105,10 @@ class BedrockDialect(Dialect):
         for name in options:
             if name not in _INFERENCE:
                 raise ApiError(400, f"The field inferenceConfig.{name} is not allowed in this request.")
+        takes = capabilities_of(self.model_of(body), provider=self.name)
+        for name, own in (("temperature", "temperature"), ("top_p", "topP")):
+            if options.get(own) is not None and not takes.takes(name, options[own]):
+                raise ApiError(400, f"The model returned the following errors: `{name}` is deprecated for this model.")
         _number(options, "maxTokens", 1, None)
         _number(options, "temperature", 0, 1)
         _number(options, "topP", 0, 1)

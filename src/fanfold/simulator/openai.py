@@ -181,7 +181,7 @@ class OpenAIDialect(Dialect):
             return self._read_completion(body, samples)
         number(body, "max_completion_tokens", 1, 2**31, int)
         if self.per_model:
-            check_model(body)
+            check_model(body, self.name)
         check_metadata(body.get("metadata"))
         if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
             raise invalid("max_tokens", "Setting 'max_tokens' and 'max_completion_tokens' at once is not supported.")

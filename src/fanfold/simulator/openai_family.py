@@ -12,6 +12,7 @@ class TogetherDialect(CompatibleDialect):
     """Together: OpenAI's errors; credit ends with status 402."""
 
     name = "together"
+    per_model = True
     mount = "/together"
 
     def no_credit(self, *, batch: bool = False) -> ApiError:
@@ -22,6 +23,7 @@ class XAIDialect(CompatibleDialect):
     """xAI: a sentence for the code and another for the error, and status 400 for a wrong key."""
 
     name = "xai"
+    per_model = True
     mount = "/xai"
     _codes: ClassVar[dict[int, str]] = {
         400: "Client specified an invalid argument",
@@ -45,6 +47,7 @@ class DeepSeekDialect(CompatibleDialect):
     """DeepSeek: no version in its paths, and one code for everything that the client did wrong."""
 
     name = "deepseek"
+    per_model = True
     mount = "/deepseek"
     root = ""
 

@@ -48,9 +48,9 @@ def check_metadata(metadata: Any) -> None:
 _BY_MODEL = ("temperature", "top_p", "stop", "seed", "frequency_penalty", "presence_penalty", "logprobs", "n")
 
 
-def check_model(body: Json) -> None:
+def check_model(body: Json, provider: str = "openai") -> None:
     """Refuse a parameter, or a value, that the model does not take."""
-    takes, effort = capabilities_of(str(body.get("model"))), body.get("reasoning_effort")
+    takes, effort = capabilities_of(str(body.get("model")), provider=provider), body.get("reasoning_effort")
     if effort is not None and not takes.takes("reasoning_effort", effort):
         if not takes.efforts:
             raise _unsupported("reasoning_effort")
@@ -65,7 +65,7 @@ def check_model(body: Json) -> None:
             text = f"Unsupported value: '{name}' does not support {value} with this model. Only the default (1) value"
             raise invalid(name, f"{text} is supported.", "unsupported_value")
         raise _unsupported(name)
-    if takes.efforts and body.get("max_tokens") is not None:
+    if takes.efforts and body.get("max_tokens") is not None and provider in ("openai", "azure"):
         text = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'"
         raise invalid("max_tokens", f"{text} instead.", "unsupported_parameter")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
+from fanfold.capabilities import Capabilities
 from fanfold.models.pricing import FREE, Price, price_of
 from fanfold.models.providers.compatible import Compatible
 from fanfold.models.providers.contract import Provider
@@ -24,6 +25,9 @@ class _Relative(Compatible):
 
     def price(self, model: str) -> Price | None:
         return Provider.price(self, model)
+
+    def capabilities(self, model: str) -> Capabilities:
+        return Provider.capabilities(self, model)
 
     def error_kind(self, status: int, error: Mapping[str, Any]) -> str:
         message = str(error.get("message"))
