@@ -71,5 +71,5 @@ def test_the_address_that_the_sdk_takes_is_ours_too(start: Start, monkeypatch: p
     for address in (running.url, f"{running.url}/openai/v1"):
         monkeypatch.setenv("GROQ_BASE_URL", address)
         reply = model("groq/openai/gpt-oss-20b", key="gsk").generate_sync("hello", max_tokens=3)
-        assert reply.finish == "length" and reply.cost is not None
+        assert reply.text and reply.cost is not None
     assert {charge.provider for charge in running.simulator.charges} == {"groq"}

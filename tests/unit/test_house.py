@@ -53,12 +53,14 @@ def test_legacy_searches_stops_retries_and_remembers_nothing_by_itself() -> None
 
 
 #: Where a provider may be named: its own module, prices, its dialect in the simulator; and names in the documents.
-PROVIDERS = ("models/providers/", "simulator/openai", "simulator/anthropic", "legacy/")
+DIALECTS = ("openai", "anthropic", "azure", "bedrock", "gemini", "groq", "mistral")
+PROVIDERS = ("models/providers/", "legacy/", *(f"simulator/{name}" for name in DIALECTS))
 
 
 def test_a_provider_is_named_only_in_its_own_modules() -> None:
     # "OpenAI-compatible" is the common name of a protocol.
-    named = r"openai(?!-compatible)|anthropic|claude|\bgpt-?\d"
+    names = "anthropic|claude|gemini|mistral|groq|xai|deepseek|openrouter|bedrock|azure|ollama|vllm"
+    named = rf"openai(?!-compatible)|\b({names})\b|\bgpt-?\d"
     assert list(places(named, outside=PROVIDERS, flags=re.IGNORECASE)) == []
 
 

@@ -43,7 +43,7 @@ _NOT_HERE = ("max_trials", "max_evaluations", "target", "reuse", "seed", "retry_
 @click.command(
     short_help="Ask a model about every row of a table.",
     epilog=examples(
-        "fanfold ask reviews.jsonl --prompt 'Translate: {text}' --model openai/gpt-6-luna -o out.jsonl",
+        "fanfold ask reviews.jsonl --prompt 'Translate: {text}' --model local/smollm2 -o out.jsonl",
         "fanfold ask reviews.csv --prompt @prompt.txt --model A,B --schema s.json -o out.csv --batch --max-cost 5",
         "fanfold ask reviews.csv --prompt 'Sum up: {text}' --model A --dry-run",
         "fanfold ask reviews.csv --prompt 'Sum up: {text}' --model A -o out.csv --failed",

@@ -1,4 +1,4 @@
-"""The files of a provider, as OpenAI has them: uploaded as a form, listed in pages."""
+"""The files of a provider: uploaded as a form, listed in pages."""
 
 from __future__ import annotations
 
