@@ -104,7 +104,7 @@ class Dispatcher:
         self._queue.clear()
         halted = self._wakeup.halted
         end = asyncio.get_running_loop().time() + self.work.limits.grace
-        while self._running and (left := end - asyncio.get_running_loop().time()) > 0:
+        while self._running and not self._wakeup.at_once and (left := end - asyncio.get_running_loop().time()) > 0:
             parked = halted and (broker := here().broker) is not None and not broker.paying
             done, _ = await asyncio.wait(
                 self._running,

@@ -75,8 +75,8 @@ class CallFailed(FanfoldError):
     `kind` says why: `auth`, `billing`, `bad-request` and `not-found` will fail again; `rate-limit`, `overloaded`,
     `server`, `timeout` and `network` may pass; `unreachable` is an address where nobody answers, that leads elsewhere
     or whose certificate is not accepted; `malformed` and `too-large` are replies that cannot be used; `offline` is a
-    call the ledger does not hold; `budget` one there is no money left for; `reasoning` is a reply that was cut off
-    before its first visible word.
+    call the ledger does not hold; `budget` one there is no money left for; `no-batches` a model that takes none;
+    `reasoning` is a reply that was cut off before its first visible word.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class CallFailed(FanfoldError):
     @property
     def hopeless(self) -> bool:
         """Whether every further call would fail the same way, so that a run should stop."""
-        return self.kind in ("auth", "billing", "budget", "unreachable")
+        return self.kind in ("auth", "billing", "budget", "unreachable", "no-batches")
 
 
 def _call_failed(kind: str, message: str, retry_after: float | None, sent: bool) -> CallFailed:

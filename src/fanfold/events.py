@@ -111,7 +111,7 @@ class WaveAnswered:
 
 @dataclass(frozen=True, slots=True)
 class BatchChanged:
-    """A provider batch has come to another state: intent, submitted, done or abandoned."""
+    """A provider batch has come to another state: see `BatchRow`."""
 
     tag: str
     model: str

@@ -41,9 +41,15 @@ class RunOptions(Settings):
     )
     _: KW_ONLY
     batch_deadline: str | float | None = option(
-        None, "After TIME, send the rest of a provider batch in realtime.", metavar="TIME", planned=True
+        None, "Pay the full price for calls that batches have not answered after TIME.", metavar="TIME", planned=True
+    )
+    batch_fallback: Literal["batch", "realtime"] = option(
+        "batch",
+        "Where calls go that a batch gives no answer to: the next batch, or realtime at full price.",
+        planned=True,
     )
     cancel_batches: bool = option(False, "On leaving, cancel open batches instead of keeping them.", planned=True)
+    detach: bool = option(False, "Submit what is open to provider batches and leave; resume later.", once=True)
     max_trials: int | None = option(
         None, "Stop after N candidates.", least=1, metavar="N", rule=MaxTrials, planned=True
     )
@@ -91,14 +97,19 @@ class RunOptions(Settings):
         settings: dict[str, Any] = {}
         if self.batch_deadline is not None:
             settings["deadline"] = MaxTime(self.batch_deadline).seconds
+        if self.batch_fallback != "batch":
+            settings["fallback"] = self.batch_fallback
         if self.cancel_batches:
             settings["leave"] = "cancel"
+        if self.detach:
+            settings["detach"] = True
         return executors.make(self.executor, fn, **settings)
 
     def beside(self, executor: Executor, ledger: Path, run: str, meta: Mapping[str, Any]) -> RunOptions:
         """For a run that belongs to this one: on its executor and ledger, without its limits."""
         limits: dict[str, Any] = {field.name: None for field in fields(self) if "rule" in field.metadata}
-        batches: dict[str, Any] = {"batch_deadline": None, "cancel_batches": False}  # the executor has them already
+        batches: dict[str, Any] = {"batch_deadline": None, "batch_fallback": "batch"}  # the executor has them already
+        batches |= {"cancel_batches": False, "detach": False}
         place = replace(self, executor=executor, ledger=ledger, run=run, meta=meta, **batches)
         return replace(place, retry_failed=False, **limits)
 

@@ -40,13 +40,11 @@ from fanfold.search_loop import SearchLoop
 from fanfold.stop import MaxCost, limited
 from fanfold.summary import Summary
 from fanfold.types import C, Result, Trial
-from fanfold.wakeup import Wakeup
+from fanfold.wakeup import DETACHED, INTERRUPTED, Wakeup
 from fanfold.work import Work, WorkLimits
 
 if TYPE_CHECKING:
     from fanfold.study import Study
-
-INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ class Start:
             try:
                 with rare_collections():
                     done = await self._locked(ledger)
-                if self.study.conclude is None or done.reason == INTERRUPTED:
+                if self.study.conclude is None or done.reason in (INTERRUPTED, DETACHED):
                     return done
                 return await self._concluded(done, self.study.conclude)
             finally:
@@ -153,7 +151,7 @@ class Start:
             async with self._broker(journal), self.executor:
                 search, reason = await self._searched(journal, clock)
             done = "failed" if search.progress.only_failures else "finished"
-            status = "stopped" if reason == INTERRUPTED else done
+            status = "stopped" if reason in (INTERRUPTED, DETACHED) else done
         except asyncio.CancelledError:
             status, reason = "stopped", INTERRUPTED
             raise
@@ -206,7 +204,7 @@ class Start:
         async def go(word: str, study: Study[Any]) -> Run[Any]:
             run = await self._beside(done, word, study)
             beside.append(run)
-            if run.reason == INTERRUPTED:
+            if run.reason in (INTERRUPTED, DETACHED):
                 raise asyncio.CancelledError
             return run
 
@@ -216,9 +214,9 @@ class Start:
             summary = await conclude(done, go)
             commits.put(Insert.SUMMARY, (run, encode(summary, f"the summary of {done.id}", finite=False)))
         except asyncio.CancelledError:
-            if not beside or beside[-1].reason != INTERRUPTED:
+            if not beside or beside[-1].reason not in (INTERRUPTED, DETACHED):
                 raise
-            return replace(done, reason=INTERRUPTED)
+            return replace(done, reason=beside[-1].reason)
         finally:
             await commits.flush()
             commits.close()

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from fanfold.errors import Interrupted
-from fanfold.running import INTERRUPTED, Run, Start
+from fanfold.running import Run, Start
 from fanfold.sync import run_sync
+from fanfold.wakeup import INTERRUPTED
 
 
 def run_guarded(start: Start) -> Run[Any]:

@@ -6,6 +6,9 @@ import asyncio
 
 from fanfold.errors import CallFailed
 
+#: Why a run stopped that continues later: a signal, or providers that have all it waits for.
+INTERRUPTED, DETACHED = "interrupted", "detached"
+
 
 class Wakeup:
     """Collects why a run has to look up from its waiting; the run decides what to do about it.
@@ -18,6 +21,8 @@ class Wakeup:
         #: Why the run is to stop, and whether that is because no further model call can be made.
         self.reason: str | None = None
         self.halted = False
+        #: Whether to stop without waiting for what runs.
+        self.at_once = False
         self._event = asyncio.Event()
 
     def ring(self) -> None:
@@ -34,8 +39,14 @@ class Wakeup:
         self._event.set()
 
     def halt(self, error: CallFailed) -> None:
-        """No further model call can succeed: an empty budget stops the run like a rule, anything else fails it."""
-        if error.kind == "budget":
+        """No further model call can succeed: an empty budget stops the run like a rule, anything else fails it.
+
+        A run that is detached stops too, at once: providers work on all that it waits for.
+        """
+        if error.kind == "detached":
+            self.at_once = True
+            self.stop(DETACHED)
+        elif error.kind == "budget":
             self.halted = True
             self.stop(str(error))
         else:

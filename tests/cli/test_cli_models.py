@@ -253,9 +253,34 @@ def test_a_batch_left_behind_is_listed_and_can_be_cancelled(
 
     assert "fanfold resume it" in fanfold("batches", "--cancel", batch["tag"][:-1]).stdout
     assert served.get(f"/v1/batches/{batch['remote']}")["status"] in ("cancelling", "cancelled")
-    assert as_json("resume", "it", "--executor", "batch:openai")["failures"] == 0
+    resume = ("resume", "it", "--executor", "batch:openai", "--batch-fallback", "realtime")
+    assert as_json(*resume)["failures"] == 0
     assert served.charged == 12
+    (batch,) = as_json("batches")
+    assert batch["state"] == "cancelled" and "cancelled" in fanfold("batches").stdout
     assert "not under way" in fanfold("batches", "--cancel", batch["tag"], code=2).stderr
+
+
+@pytest.mark.slow
+def test_a_run_is_left_to_the_provider_watched_and_picked_up(
+    fanfold: Fanfold, as_json: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Simulated("--turnaround", "3")
+    try:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{slow.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "x")
+        left = fanfold(*SMALL, "--executor", "batch:openai", "--run", "it", "--detach").stdout
+        assert "1 provider batches with 12 requests are still open" in left and "fanfold resume it --ledger" in left
+        (batch,) = as_json("batches")
+        assert batch["state"] == "submitted"
+        watched = fanfold("batches", "--watch").stdout
+        assert f"{batch['tag']}: completed, 12 of 12 requests done" in watched and "fanfold resume it" in watched
+        assert as_json("resume", "it", "--detach")["failures"] == 0, "the batch has ended: nothing is left to leave"
+        assert as_json("batches")[0]["state"] == "done" and slow.charged == 12
+        assert "no batch of fanfold.db is open" in fanfold("batches", "--watch").stdout
+    finally:
+        slow.close()
+    assert "are for executors that do" in fanfold(*SMALL, "--detach", "--executor", "async:4", code=2).stderr
 
 
 @pytest.mark.slow

@@ -57,7 +57,9 @@ def test_calls_at_half_price_are_told_from_the_others(
     said = fanfold("run", "asks.py", "--executor", "batch:openai", "--run", "first").stdout
     assert "5 of 5 calls at half price" in said
     said = fanfold("resume", "first", "--max-trials", "6").stdout
-    assert "5 of 6 calls at half price; 1 at full price: fewer than 2 in a wave" in said
+    assert "6 of 6 calls at half price" in said
+    said = fanfold("resume", "first", "--max-trials", "7", "--batch-fallback", "realtime").stdout
+    assert "6 of 7 calls at half price; 1 at full price: fewer than 2 in a wave" in said
     assert as_json("show", "first")["money"]["full_price"] == {"fewer than 2 in a wave": 1}
 
 

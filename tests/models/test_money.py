@@ -158,7 +158,7 @@ def paid_in_batches(asked: Model, count: int, **options: Any) -> Spending:
 
 def test_the_end_of_a_run_says_what_was_paid_at_half_price_and_why_the_rest_was_not() -> None:
     asked, _ = world("gpt-6-luna")
-    money = paid_in_batches(asked, 1)
+    money = paid_in_batches(asked, 1, fallback="realtime")
     assert money.full_price == {"fewer than 2 in a wave": 1}
     assert money.lines()[1] == "0 of 1 calls at half price; 1 at full price: fewer than 2 in a wave"
     money = paid_in_batches(asked, 7)
@@ -169,9 +169,9 @@ def test_the_end_of_a_run_says_what_was_paid_at_half_price_and_why_the_rest_was_
 @pytest.mark.parametrize(
     ("name", "fault", "options", "why"),
     [
-        ("gpt-6-luna", Fault("batch_failed"), {}, "the batch failed"),
-        ("claude-haiku-4-5", Fault("batch_expired", value=0.0), {}, "no answer in the batch"),
-        ("gpt-6-luna", None, {"deadline": 5.0}, "the batch was not done by its deadline"),
+        ("gpt-6-luna", Fault("batch_failed"), {"fallback": "realtime"}, "the batch failed"),
+        ("claude-haiku-4-5", Fault("batch_expired", value=0.0), {"fallback": "realtime"}, "the batch expired"),
+        ("gpt-6-luna", None, {"deadline": 5.0}, "deadline"),
     ],
 )
 def test_calls_that_were_paid_in_full_say_why(name: str, fault: Fault | None, options: Any, why: str) -> None:

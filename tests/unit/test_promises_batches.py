@@ -193,7 +193,7 @@ def _tokens(world: World) -> int:
 
 
 @STYLES
-def test_the_calls_of_a_batch_that_is_gone_go_out_plainly(style: str) -> None:
+def test_the_calls_of_a_batch_that_is_gone_are_sent_again(style: str) -> None:
     class Gone(SimulatedTransport):
         """Knows no batch any more once it is made."""
 
@@ -204,9 +204,10 @@ def test_the_calls_of_a_batch_that_is_gone_go_out_plainly(style: str) -> None:
 
     world = World(style, Gone)
     run, told = world.run(3)
-    assert run.progress.failures == 0
-    assert world.paid[1] == 3
-    assert any("gives no results" in text for text in told)
+    assert run.progress.failures == 3 and world.waves == [3, 3, 3], "not for ever: each may be charged"
+    assert any("gives no results" in text and "go into the next batch" in text for text in told)
+    run, _ = world.run(3, fallback="realtime")
+    assert run.progress.failures == 0 and world.paid[1] == 3
 
 
 def test_plain_functions_take_turns_where_there_are_more_of_them_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,11 @@ import click
 
 from fanfold import __version__
 from fanfold.cli.ask import ask
+from fanfold.cli.batches import batches
 from fanfold.cli.compare import compare
 from fanfold.cli.doctor import completion, doctor
 from fanfold.cli.export import export
-from fanfold.cli.models import batches, estimate, simulate
+from fanfold.cli.models import estimate, simulate
 from fanfold.cli.output import echo, machine_readable, print_error, print_json
 from fanfold.cli.run import resume, run
 from fanfold.cli.show import report, runs, show

@@ -1,4 +1,4 @@
-"""`fanfold simulate`, `estimate` and `batches`, and `run --rehearse`: everything about models but asking them."""
+"""`fanfold simulate` and `estimate`, and `run --rehearse`: everything about models but asking them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from fanfold.cli.output import (
     duration,
     examples,
     first_line,
-    ledger_option,
     machine_readable,
     number,
     output_options,
@@ -24,7 +23,6 @@ from fanfold.cli.output import (
     table,
 )
 from fanfold.cli.run import RunCommand, loaded_target
-from fanfold.errors import ConfigError, LedgerError, nearest
 
 if TYPE_CHECKING:
     from fanfold.executors import Executor
@@ -217,85 +215,3 @@ def say_calls(facts: CallFacts) -> None:
 
 def money(cost: float | None) -> str:
     return "unknown" if cost is None else number(cost)
-
-
-# -- batches ---------------------------------------------------------------------------------------------------------
-
-
-@click.command(
-    short_help="List the provider batches of a ledger, or cancel one.",
-    epilog=examples("fanfold batches", "fanfold batches --cancel ff-1a2b --ledger runs.db"),
-)
-@ledger_option
-@click.option("--cancel", metavar="TAG", help="Ask the provider to end this batch early (TAG or its beginning).")
-@output_options
-def batches(ledger: str, cancel: str | None) -> None:
-    """List the provider batches that a ledger knows, newest first.
-
-    With --cancel, one of them is ended early at its provider; what it has done by then is charged, and a resumed run
-    collects it and continues with the rest.
-    """
-    from dataclasses import asdict
-
-    from fanfold.ledger import Ledger, verify_batches
-    from fanfold.ledger import batches as all_batches
-
-    with Ledger(ledger, readonly=True) as opened:
-        verify_batches(opened)
-        known = [asdict(batch) for batch in all_batches(opened)]
-    if cancel is not None:
-        _cancel(_chosen(known, cancel, ledger))
-        return
-    if machine_readable():
-        print_json(known)
-    if not known:
-        from fanfold.models.providers import batching
-
-        executors = " or ".join(f"batch:{name}" for name in batching())
-        say(f"{ledger} knows of no provider batches: runs with --executor {executors} make some")
-        return
-    head = ["tag", "run", "model", "state", "requests", "at the provider", "note"]
-    columns = ("tag", "run", "model", "state", "requests", "remote")
-    rows = [[*(str(batch[name] or "-") for name in columns), first_line(batch["note"] or "", 60)] for batch in known]
-    say(table(head, rows, right=["requests"]))
-
-
-def _chosen(known: list[dict[str, Any]], tag: str, ledger: str) -> dict[str, Any]:
-    exact = [batch for batch in known if batch["tag"] == tag]
-    exact = exact or [batch for batch in known if batch["tag"].startswith(tag)]
-    if len(exact) != 1:
-        problem = "is not one batch but several" if exact else "is not a batch"
-        tags = [batch["tag"] for batch in exact or known]
-        raise LedgerError(f"{tag!r} {problem} of {ledger}{nearest(tag, tags)}")
-    batch = exact[0]
-    if batch["state"] != "submitted":
-        remedy = "resume its run, which finds out" if batch["state"] == "intent" else "there is nothing to cancel"
-        raise ConfigError(f"batch {batch['tag']} is {batch['state']!r}, not under way as far as is known: {remedy}")
-    return batch
-
-
-def _cancel(batch: dict[str, Any]) -> None:
-    import asyncio
-
-    from fanfold.calls import current_broker
-    from fanfold.models import model
-    from fanfold.models.batch.lifecycle import protocol_of
-
-    asked = model(batch["model"])
-    # A file says where the batch is, but only the user's own settings may say where their key is sent.
-    if not batch["endpoint"].startswith(f"{asked.url}/"):
-        raise ConfigError(
-            f"batch {batch['tag']} was made at {batch['endpoint']}, not at {asked.url}: "
-            f"set {asked.provider.url_variable}"
-        )
-
-    async def go() -> None:
-        try:
-            await protocol_of(asked).cancel(batch["remote"])
-        finally:
-            await current_broker().close()
-
-    asyncio.run(go())
-    if machine_readable():
-        print_json({"tag": batch["tag"], "remote": batch["remote"], "cancelled": True})
-    say(f"{batch['remote']} is being cancelled; `fanfold resume {batch['run'] or 'RUN'}` takes what it has done")

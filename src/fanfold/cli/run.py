@@ -132,6 +132,7 @@ class ResumeCommand(click.Command):
     epilog=examples(
         "fanfold resume last",
         "fanfold resume last --retry-failed",
+        "fanfold resume last --detach           (submit what is open to provider batches, and leave)",
         "fanfold resume functions-2026 --max-trials 2000",
         "fanfold resume first-try --ledger runs.db --executor processes:8",
     ),
@@ -190,12 +191,16 @@ def do(
             done = study.run(**options.arguments(ledger=ledger, watch=together(watch, also), meta=meta))
     except Interrupted as error:
         _interrupted(error, ledger, options.report)
-        raise Interrupted(_kept(error, ledger), run_id=error.run_id, ledger=ledger, code=error.code) from None
+        kept = _kept(error.run_id, ledger, "interrupted")
+        raise Interrupted(kept, run_id=error.run_id, ledger=ledger, code=error.code) from None
     except OnlyFailures as error:
         command = f"fanfold resume {error.run_id} --retry-failed --ledger {shlex.quote(ledger)}"
         error.args = (f"{error}\nContinue with\n  {command}",)
         raise
     try:
+        if done.reason == "detached":
+            say(_kept(done.id, ledger, done.reason))
+            return
         fruitful = _conclude(done, ledger, options.report)
     finally:
         done.ledger.close()
@@ -267,17 +272,18 @@ def _interrupted(error: Interrupted, ledger: str, report: str | None) -> None:
             pass  # the run may have been stopped before it was written down
 
 
-def _kept(error: Interrupted, ledger: str) -> str:
-    """What is safe after Ctrl-C, and the command that continues from there."""
+def _kept(run: str, ledger: str, reason: str) -> str:
+    """What is safe of a run that has not ended, and the command that continues from there."""
     from fanfold.ledger import RunView
 
     try:
-        with RunView.open(ledger, error.run_id) as view:
+        with RunView.open(ledger, run) as view:
             info, batches = view.info, view.batches(open=True)
     except LedgerError:
         return "the run had not begun, there is nothing to continue"
     if machine_readable():
-        print_json({"run": info.name, "ledger": ledger, "reason": "interrupted", "trials": info.trials})
+        head = {"run": info.name, "ledger": ledger, "reason": reason, "trials": info.trials}
+        print_json({**head, "open_batches": len(batches)})
     requests = sum(batch.requests for batch in batches)
     waiting = f"{len(batches)} provider batches with {requests} requests are still open, and kept. " if batches else ""
     return (

@@ -56,9 +56,9 @@ class Registered:
     """An executor that a text can name.
 
     `load()` gives a callable that takes what follows the colon (a number as int, other text as str, or None) and gives
-    an Executor.  If it makes provider batches, it takes the keywords `deadline` (seconds) and `leave` ("keep" or
-    "cancel") as well.  Its attribute `spellings`, a list or a function that gives one, says how it is written:
-    `["acme:N"]`.
+    an Executor.  If it makes provider batches, it takes the keywords `deadline` (seconds), `fallback` ("batch" or
+    "realtime"), `leave` ("keep" or "cancel") and `detach` as well.  Its attribute `spellings`, a list or a function
+    that gives one, says how it is written: `["acme:N"]`.
     """
 
     name: str
@@ -209,6 +209,6 @@ def _own(name: str, argument: int | str | None) -> Executor:
 
 def _settings_refused(spec: object) -> ConfigError:
     return ConfigError(
-        f"executor={spec!r} makes no provider batches: batch_deadline and cancel_batches (--batch-deadline, "
-        "--cancel-batches) are for executors that do, such as --executor batch:auto"
+        f"executor={spec!r} makes no provider batches: batch_deadline, batch_fallback, cancel_batches and detach "
+        "(--batch-deadline, --detach, ...) are for executors that do, such as --executor batch:auto"
     )

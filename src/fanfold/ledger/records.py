@@ -105,7 +105,11 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """A provider batch.  `state` is intent, submitted, done or abandoned; `remote` is the provider's id."""
+    """A provider batch; `remote` is the provider's id.
+
+    `state` is intent or submitted while it is open, then done, expired, cancelled, failed, or abandoned where it was
+    never found at the provider.
+    """
 
     tag: str
     run: str | None

@@ -94,6 +94,8 @@ class BatchService:
             study, evaluate=listening(study.evaluate, watcher.begun), conclude=_Settling(job, study)
         )
         options = game.run_options(job.config)
+        if options["executor"].startswith("batch"):
+            options["batch_fallback"] = "realtime"  # as documented: what a batch leaves goes out one by one
         meta = {"target": "secrets", "fields": dataclasses.asdict(job.config), "options": options}
         job.status, job.error, job.started_at = "in_progress", None, time.time()
         try:

@@ -51,6 +51,7 @@ BATCH = {
     "batch_cancelled": "is cancelled by the provider with the share `value` done",
     "batch_billing": "every line is errored for want of credit",
     "batch_errors": "the share `value` of the lines, 0.5 by default, is rejected by the model API",
+    "batch_overloaded": "the share `value` of the lines, 0.5 by default, fails for an overload that passes",
     "batch_shuffled": "results in another order",
     "batch_duplicates": "some results come twice",
     "batch_missing": "some results are missing, whatever the counts say",
@@ -58,7 +59,7 @@ BATCH = {
     "batch_status": "the status is a word that no client knows (`value`) while it runs",
     "results_elsewhere": "results_url points to the host `value`, another.example by default",
 }
-_SHARES = ("batch_expired", "batch_stuck", "batch_cancelled", "batch_errors")
+_SHARES = ("batch_expired", "batch_stuck", "batch_cancelled", "batch_errors", "batch_overloaded")
 _WORDS = ("batch_status", "results_elsewhere")
 KINDS = {**BEFORE, **AFTER, **ANSWER, **BATCH}
 

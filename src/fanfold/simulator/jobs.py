@@ -24,6 +24,12 @@ CHUNK = 100
 #: The share of the turnaround that goes into validation, and as much again into finalizing.
 EDGE = 0.05
 
+#: Status, message and code of the error that a line has where a fault strikes it.
+_LINE_ERRORS = {
+    "batch_errors": (400, "Invalid value for 'content': expected a string, got null.", "invalid_type"),
+    "batch_overloaded": (529, "Overloaded", None),
+}
+
 Status = Literal["validating", "in_progress", "cancelling", "finalizing", "completed", "failed", "expired", "cancelled"]
 ENDED = ("completed", "failed", "expired", "cancelled")
 
@@ -181,10 +187,11 @@ class SimulatedBatch:
             raise self._dialect.no_credit(batch=True)
         if "batch_failed" in self.faults:
             raise ApiError(400, "The request was rejected by the simulator as it was told to.")
-        if "batch_errors" in self.faults:
-            rng = self._state.stream("errors", self.lines[number].custom_id)
-            if rng.random() < self.faults["batch_errors"].number(0.5):
-                raise ApiError(400, "Invalid value for 'content': expected a string, got null.", code="invalid_type")
+        for kind, (status, message, code) in _LINE_ERRORS.items():
+            if kind in self.faults:
+                rng = self._state.stream("errors", self.lines[number].custom_id)
+                if rng.random() < self.faults[kind].number(0.5):
+                    raise ApiError(status, message, code=code)
 
     async def _wait(self, until: float) -> Literal["", "cancelled", "expired"]:
         """Wait, unless the batch is cancelled or expires before that."""
@@ -261,7 +268,7 @@ def disturb(items: list[tuple[str, Any]], faults: Mapping[str, Fault], rng: rand
     """Results as (custom_id, rest), with the disorder that the faults of a batch ask for."""
     items = list(items)
     some = max(1, len(items) // 5)
-    if "batch_missing" in faults and items:
+    if "batch_missing" in faults and len(items) > 1:
         gone = set(rng.sample(range(len(items)), some))
         items = [item for index, item in enumerate(items) if index not in gone]
     if "batch_duplicates" in faults and items:

@@ -26,9 +26,11 @@ class BatchExecutor(Executor):
     """Runs evaluations like `async`, all at once, and sends their model calls in batches at half the price.
 
     A wave of calls leaves when every evaluation waits for an answer and none has joined for `settle` seconds, when its
-    oldest call has waited `max_wait` seconds, or when the provider takes no more in one batch.  Fewer than `smallest`
-    calls, those a batch gives no answer to, and those to models without batches are sent one by one.  A batch that has
-    not ended `deadline` seconds after its creation is cancelled, and the rest of its calls are sent one by one.
+    oldest call has waited `max_wait` seconds, or when the provider takes no more in one batch.  Calls that a batch
+    gives no answer to (it expired, was cancelled, or did not fit into the provider's queue) join the next one.
+
+    The full price is paid only for calls to models without batches, for those that have waited `deadline` seconds, and
+    with `fallback="realtime"`: then what a batch leaves, and waves of fewer than `smallest` calls, are sent at once.
 
     `provider` is the prefix of one, or `auto` for all that have batches.  It may end in the most calls of a batch, as
     in `auto:20`, and then in where evaluations run instead, as in `auto:20@processes:8`, whose calls come home to join
@@ -37,9 +39,10 @@ class BatchExecutor(Executor):
     Batches are in the run's ledger before they are created, and a resumed run waits for those still under way.  On
     leaving, they are kept or cancelled as `leave` says; `left` then names them, and `notes` what was out of order.
 
-    `poll` is the time between two looks at a batch (else growing from 1 to 30 seconds, or as the provider asks);
+    `poll` is the time between two looks at a batch (else growing from 1 second to 5 minutes, or as the provider asks);
     `looks` are the pauses before each look for a batch whose creation is in doubt, after which it is given up and
-    submitted again; `enqueued` is how many input tokens the provider lets wait in batches of one model.
+    submitted again; `enqueued` is how many input tokens the provider lets wait in batches of one model, which is else
+    learnt when it refuses more.  With `detach`, the run stops as soon as the provider has all that can be submitted.
     """
 
     interruptible = True
@@ -59,6 +62,8 @@ class BatchExecutor(Executor):
         looks: Sequence[float] = (0.0, 5.0, 10.0, 30.0, 60.0, 120.0),
         enqueued: int | None = None,
         leave: Literal["keep", "cancel"] = "keep",
+        fallback: Literal["batch", "realtime"] = "batch",
+        detach: bool = False,
     ) -> None:
         self.name = f"batch:{'auto' if provider is None else provider}"
         named, at, place = self.name.removeprefix("batch:").partition("@")
@@ -72,6 +77,8 @@ class BatchExecutor(Executor):
             raise ConfigError(f"executor={self.name!r}: no such provider of batches{nearest(provider, known)}")
         if leave not in ("keep", "cancel"):
             raise ConfigError(f"leave must be 'keep' or 'cancel', not {leave!r}")
+        if fallback not in ("batch", "realtime"):
+            raise ConfigError(f"fallback must be 'batch' or 'realtime', not {fallback!r}")
         for option, value in (("max_wait", max_wait), ("settle", settle), ("deadline", deadline), ("poll", poll)):
             if value is not None and not value >= 0:
                 raise ConfigError(f"{option}={value!r} is not a number of seconds: give 0 or more")
@@ -80,7 +87,7 @@ class BatchExecutor(Executor):
         #: None: every model whose provider is known to have batches.
         self._provider = None if provider == "auto" else type(find_provider(provider))
         self._gathering = Gathering(max_wait, settle, smallest, int(most) if colon else None)
-        self._terms = BatchTerms(deadline, poll, tuple(looks), enqueued, leave)
+        self._terms = BatchTerms(deadline, poll, tuple(looks), enqueued, leave, fallback, detach)
         self._inner: Executor = make(place) if at else Async(THREADS)
         if at:
             self.slots, self.bounded = self._inner.slots, True
@@ -94,7 +101,7 @@ class BatchExecutor(Executor):
     async def __aenter__(self) -> Self:
         await self._inner.__aenter__()
         self.left, self.notes = [], []
-        self._waves = Waves(self._gathering, self._terms, self.notes.append, self.left.extend)
+        self._waves = Waves(self._gathering, self._terms, self.notes, self.left.extend)
         self._threads = asyncio.Semaphore(THREADS)
         return self
 
@@ -109,7 +116,7 @@ class BatchExecutor(Executor):
             await self._inner.__aexit__(kind, error, trace)
 
     def remarks(self) -> Sequence[str]:
-        return [*self.notes, *self.left]
+        return self.left  # its notes were told as they came
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         if self.bounded or is_coroutine_function(fn):

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from fanfold.calls import Call, CallBroker, Reply, Sent
+from fanfold.calls import Call, CallBroker, Flight, Reply, Sent, Waiting
 from fanfold.events import BatchChanged
 from fanfold.ledger import Insert, all_answered, batch_items, live_batches, remote_batches, replies_kept
 from fanfold.models.batch.protocol import LineOutcome
@@ -24,12 +24,20 @@ class Parked:
     answer: asyncio.Future[Sent | str]
     #: Whose it is: the trial, the case, and which of the evaluation's calls.
     place: tuple[int, str, int] = (0, "", 0)
+    #: How many batches came to nothing for it, and how many of its answers were lost on the way.
+    tries: int = 0
+    lost: int = 0
+    flight: Flight | None = None
 
     @property
     def worst(self) -> float | None:
         """The most that a batch may charge for it; None: not known."""
         price = self.model.price
         return None if price is None or self.call.worst is None else self.call.worst * price.batch
+
+    def waits_for(self, wait: Waiting) -> None:
+        if self.flight is not None and self.flight.waiting is not None:
+            self.flight.waiting = wait
 
     def settle(self, outcome: Sent | Exception | str) -> None:
         if self.answer.done():
@@ -58,13 +66,23 @@ class Batch:
     #: Ids of provider batches that turned out not to be this one.
     rejected: set[str] = field(default_factory=set)
     lines: dict[str, LineOutcome] | None = None
-    #: Why a call of it has no answer from it.
-    missing: str = "no answer in the batch"
+    #: The state to write down once its replies are safe.
+    ending: str = "done"
+    #: Estimated input tokens of all its calls.
+    tokens: int = 0
+    #: Whether nothing happens to it for now: the provider works on it, or has no room for it.
+    resting: bool = False
 
     @property
     def in_doubt(self) -> bool:
         """Whether it is not certain which batch at the provider this is, if any."""
         return self.state == "intent"
+
+    def waits_for(self, what: str) -> None:
+        """Say what its calls wait for."""
+        wait = Waiting(what, asyncio.get_running_loop().time())
+        for parked in self.waiting.values():
+            parked.waits_for(wait)
 
     def row(self) -> tuple[Any, ...]:
         where = (self.tag, self.run, self.model_id, self.endpoint, self.state, self.remote)
@@ -85,6 +103,10 @@ class BatchJournal:
     def now(self) -> float:
         """Wall time that cannot jump, and that follows a virtual clock."""
         return self._epoch + asyncio.get_running_loop().time()
+
+    def loop_time(self, wall: float) -> float:
+        """A time of `now` as the loop's clock has it."""
+        return wall - self._epoch
 
     def open_places(self) -> dict[bytes, list[tuple[Batch, str]]]:
         """Where the calls of batches under way are: this run's, and those that other runs have submitted."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import random
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
@@ -14,10 +13,12 @@ import msgspec
 from fanfold.attempt import attempt
 from fanfold.calls import CallBroker, Reply, Sent
 from fanfold.errors import CallFailed
-from fanfold.events import WaveAnswered, WaveSent
+from fanfold.events import Notice, WaveAnswered, WaveSent
 from fanfold.models.batch.journal import Batch, BatchJournal, Parked
-from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch, refused
-from fanfold.models.batch.recovery import BatchSearch, BatchTerms, EarlierBatches, EnqueuedTokens, cancel
+from fanfold.models.batch.leftovers import Leftovers
+from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch, next_look, refused, waited_out
+from fanfold.models.batch.recovery import BatchSearch, BatchTerms, EarlierBatches, cancel
+from fanfold.models.batch.room import QueueRoom, is_full
 from fanfold.models.model import Model
 from fanfold.models.retry import if_refused
 
@@ -27,8 +28,8 @@ LONGEST = 25 * 3600.0
 CANCELLING = 1800.0
 #: How long leaving waits for a creation under way, so that it is not left in doubt.
 CREATING = 2.0
-#: Why calls are paid at full price, as the end of a run says it.
-NO_BATCHES = "the endpoint has no batches"
+#: What a batch is said to be that ended without all its answers, by the state that is written down.
+ENDED = {"done": "gave no answer", "expired": "expired", "cancelled": "was cancelled", "failed": "failed"}
 
 
 class BatchLifecycle:
@@ -39,22 +40,26 @@ class BatchLifecycle:
     """
 
     def __init__(
-        self, broker: CallBroker, terms: BatchTerms, rejoin: Callable[[Parked], None], note: Callable[[str], None]
+        self,
+        broker: CallBroker,
+        terms: BatchTerms,
+        rejoin: Callable[[Parked], None],
+        changed: Callable[[], None],
+        notes: list[str],
     ) -> None:
         self.broker = broker
         self.left: list[str] = []
-        #: Endpoints that turned out to have no batches.
-        self.without: set[str] = set()
-        self._terms, self._rejoin, self._note = terms, rejoin, note
+        self.room = QueueRoom(terms.enqueued)
+        self.leftovers = Leftovers(broker, terms, self.room, rejoin, self.submit, self._note)
+        self._terms, self._changed, self._notes = terms, changed, notes
         #: The numbers of the waves of this process, by the tags of their batches.
         self._waves: dict[str, int] = {}
         self._open: dict[Batch, asyncio.Task[None]] = {}
         self._creating: set[Batch] = set()
         self._ending: set[asyncio.Task[None]] = set()
-        self._enqueued = EnqueuedTokens(terms.enqueued)
         self._journal = BatchJournal(broker)
         self._earlier = EarlierBatches(self._journal)
-        self._search = BatchSearch(self._journal, terms, self._open.keys(), note)
+        self._search = BatchSearch(self._journal, terms, self._open.keys(), self._note)
 
     # -- from the waves ----------------------------------------------------------------------------------------------
 
@@ -64,6 +69,7 @@ class BatchLifecycle:
         if place is None:
             return False
         batch, custom_id = place
+        parked.since = min(parked.since, self._journal.loop_time(batch.created))
         batch.waiting[custom_id] = parked
         if batch.lines is not None:
             self._deliver(batch, batch.lines)
@@ -84,11 +90,15 @@ class BatchLifecycle:
         batch = Batch(tag, *place, "new", None, len(wave), self._journal.now())
         batch.waiting = {f"{tag}-{number}": parked for number, parked in enumerate(wave)}
         batch.ids = set(batch.waiting)
+        batch.tokens = sum(parked.call.input_tokens for parked in wave)
         self._earlier.add_own(tag)
-        number = self._waves[tag] = len(self._waves) + 1
-        places = tuple(parked.place for parked in wave)
-        self.broker.emit(WaveSent(number, first.model.id, len(wave), tag, places))
         self._start(batch, functools.partial(self._carry, batch, protocol_of(first.model)))
+
+    @property
+    def resting(self) -> bool:
+        """Whether every call that waits is in a batch that the provider has and works on, or waits for room there."""
+        waiting = [batch for batch in self._open if batch.waiting]
+        return bool(waiting) and all(batch.resting for batch in waiting)
 
     async def leave(self) -> None:
         """Let go of everything; what still runs at a provider is named in `left`."""
@@ -103,6 +113,9 @@ class BatchLifecycle:
             for batch in self._open
             if batch.run == self.broker.replies.run and batch.waiting and batch.state != "new"
         ]
+        waiting = sum(len(batch.waiting) for batch in self._open if batch.state == "new" and batch.resting)
+        if waiting:
+            self.left.append(f"{waiting} calls wait for room in the provider's queue: a resumed run submits them")
         self.left += await asyncio.gather(*map(self._say_goodbye, sorted(ours, key=lambda batch: batch.created)))
         await asyncio.gather(*tasks, *self._ending, return_exceptions=True)
         self._open.clear()
@@ -133,10 +146,25 @@ class BatchLifecycle:
             self._give_up(batch, error)
 
     async def _carry(self, batch: Batch, api: BatchProtocol) -> None:
-        tokens = sum(parked.call.input_tokens for parked in batch.waiting.values())
-        async with self._enqueued.hold(batch.model_id, tokens):
+        model, calls = batch.model_id, batch.waiting.values()
+        if self.room.closed(model, batch.tokens):
+            limit = self.room.limit(model)
+            batch.waits_for(f"room in the batch queue of {model}" + (f" ({limit:,} tokens)" if limit else ""))
+            self._rests(batch)
+        if not await self.room.take(model, batch.tokens, self.leftovers.due(calls)):
+            self._open.pop(batch, None)
+            self.leftovers.again(calls, "")
+            return
+        try:
+            batch.resting = False
+            batch.waits_for(f"a batch of {model}")
+            number = self._waves[batch.tag] = len(self._waves) + 1
+            places = tuple(parked.place for parked in calls)
+            self.broker.emit(WaveSent(number, model, len(calls), batch.tag, places))
             if await self._create(batch, api):
                 await self._bring(batch, api)
+        finally:
+            self.room.free(model, batch.tokens)
 
     async def _create(self, batch: Batch, api: BatchProtocol) -> bool:
         """Create the batch; False if the provider refused it."""
@@ -146,18 +174,18 @@ class BatchLifecycle:
             try:
                 body = await api.prepare(batch.tag, calls)
             except CallFailed as error:
-                self._turned_down(batch, error)
+                self._refused(batch, error)
                 return False
             batch.created = self._journal.now()
             await self._journal.intend(batch)
             try:
-                remote = await attempt(lambda: api.create(body), again=if_refused)
+                remote = await attempt(lambda: api.create(body), again=_unless_full)
             except CallFailed as error:
                 if not refused(error):
                     self._note(f"batch {batch.tag}: it is not known whether it was created ({error}); looking for it")
                     return True
-                await self._journal.note(batch, "abandoned", why=str(error))
-                self._turned_down(batch, error)
+                await self._journal.note(batch, "failed", why=str(error))
+                self._refused(batch, error)
                 return False
             self._reclaim(remote.id)
             await self._journal.note(batch, "submitted", remote.id)
@@ -174,16 +202,22 @@ class BatchLifecycle:
             remote = await self._watch(batch, api)
             if remote is None:
                 continue
+            if remote.refused is not None:
+                await self._journal.note(batch, "failed", why=remote.refused)
+                kind = remote.refused_kind or "bad-request"
+                self._refused(batch, CallFailed(kind, f"batch {remote.id} failed: {remote.refused}"), remote)
+                return
             try:
                 lines = await self._collect(batch, api, remote)
             except CallFailed as error:
-                if not error.passing:
+                if not waited_out(error):
                     raise
                 await asyncio.sleep(self._terms.poll or 30.0)  # the results stay for weeks
                 continue
             if lines is not None:
                 break
         batch.lines = lines
+        self.room.accepted(batch.model_id)
         if wave := self._waves.get(batch.tag):
             took = self._journal.now() - batch.created
             self.broker.emit(WaveAnswered(wave, batch.model_id, batch.requests, batch.tag, took))
@@ -200,13 +234,11 @@ class BatchLifecycle:
         self._note(f"batch {batch.tag} is not to be found at the provider: its calls are submitted again")
         await self._journal.note(batch, "abandoned", why="not found at the provider")
         self._open.pop(batch, None)
-        for parked in batch.waiting.values():
-            if not parked.answer.done():
-                self._rejoin(parked)
+        self.leftovers.again(batch.waiting.values(), "the batch was not found at the provider", tried=True)
 
     async def _watch(self, batch: Batch, api: BatchProtocol) -> RemoteBatch | None:
         """Poll until the batch has ended; None if it turned out to be somebody else's."""
-        pause, strange = 1.0, False
+        strange = unseen = False
         cancelled_at: float | None = None
         while batch.remote is not None:
             again: float | None = None
@@ -216,8 +248,11 @@ class BatchLifecycle:
                 if error.kind == "not-found" and batch.in_doubt:
                     await self._reject(batch)
                     return None
-                if error.hopeless or error.kind == "not-found":
+                if not waited_out(error) and error.kind != "malformed":
                     raise
+                if not unseen and error.kind == "unreachable":
+                    self._note(f"batch {batch.remote} cannot be looked at ({error}): trying again")
+                    unseen = True
                 again = error.retry_after
             else:
                 if remote.ended:
@@ -226,41 +261,41 @@ class BatchLifecycle:
                     strange = True
                     self._note(f"batch {remote.id} is {remote.status!r}, a word we do not know: waiting on")
                 again = remote.retry_after
+                self._rests(batch)
             left, cancelled_at = await self._hurry(batch, api, cancelled_at)
-            wait = self._terms.poll
-            if wait is None:
-                wait = max(again or 0.0, pause * random.uniform(0.8, 1.2))
-            await asyncio.sleep(min(wait, left))
-            pause = min(30.0, pause * 1.5)
+            pause = self._terms.poll
+            if pause is None:
+                pause = next_look(self._journal.now() - batch.created, again)
+            await asyncio.sleep(min(pause, left))
         return None
 
     async def _hurry(self, batch: Batch, api: BatchProtocol, cancelled_at: float | None) -> tuple[float, float | None]:
         """Cancel a batch whose time is up; gives the seconds until the next look at it, and when it was cancelled."""
-        due = batch.created + (LONGEST if self._terms.deadline is None else self._terms.deadline)
-        now = self._journal.now()
+        deadline = self.leftovers.due(batch.waiting.values())
+        due = min(deadline, self._journal.loop_time(batch.created) + LONGEST)
+        now = asyncio.get_running_loop().time()
         if now < due or batch.in_doubt:  # what may be somebody else's is not ours to cancel
             return max(due - now, 60.0), None
         if cancelled_at is None:
-            cancelled_at, batch.missing = now, "the batch was not done by its deadline"
-            self._note(f"batch {batch.remote} is not done by its deadline: {self._rest(batch)}")
+            cancelled_at = now
             assert batch.remote is not None
+            if deadline <= now:
+                why, rest = "is not done by its deadline", self.leftovers.full_price(batch.waiting.values())
+            else:
+                why, rest = "has not ended after a day", f"what is left of it goes {self.leftovers.way}"
+            self._note(f"batch {batch.remote} {why}: {rest}")
             await cancel(api, batch.remote)
         if now - cancelled_at > CANCELLING:
             raise CallFailed("not-found", f"batch {batch.remote} was cancelled and does not end")
         return CANCELLING, cancelled_at
 
-    def _rest(self, batch: Batch) -> str:
-        calls = [(parked.call, parked.model.price) for parked in batch.waiting.values()]
-        costs = [price.cost(call.input_tokens, call.output_tokens) for call, price in calls if price is not None]
-        cost = f"for up to about ${sum(costs):.4f}" if len(costs) == len(calls) else "at a price that is not known"
-        return f"what is left of its {len(calls)} calls goes out at once, {cost}"
+    def _rests(self, batch: Batch) -> None:
+        if not batch.resting:
+            batch.resting = True
+            self._changed()
 
     async def _collect(self, batch: Batch, api: BatchProtocol, remote: RemoteBatch) -> dict[str, LineOutcome] | None:
         """The lines of a batch that has ended; None if it is not the one we took it for."""
-        if remote.refused is not None:
-            self._note(f"batch {remote.id} failed ({remote.refused}): its calls go out one by one")
-            batch.missing = "the batch failed"
-            return {}
         results = await api.results(remote)
         ours = {custom_id: line for custom_id, line in results.lines.items() if custom_id in batch.ids}
         if batch.in_doubt and not ours:
@@ -276,6 +311,7 @@ class BatchLifecycle:
             "missing": len(batch.ids) - len(ours),
         }
         oddities = ", ".join(f"{count} {what}" for what, count in odd.items() if count)
+        batch.ending = remote.ending
         if oddities:
             self._note(f"batch {remote.id}, lines of its results: {oddities}")
         return ours
@@ -283,49 +319,52 @@ class BatchLifecycle:
     # -- handing out -------------------------------------------------------------------------------------------------
 
     def _deliver(self, batch: Batch, lines: dict[str, LineOutcome]) -> None:
-        now = asyncio.get_running_loop().time()
-        for custom_id, parked in batch.waiting.items():
+        now, waiting = asyncio.get_running_loop().time(), batch.waiting
+        again: list[Parked] = []
+        missing: list[Parked] = []
+        batch.waiting = {}
+        for custom_id, parked in waiting.items():
             line = lines.get(custom_id)
             if isinstance(line, Reply):
                 reply = parked.model.priced(line, parked.call, batch=True) if line.estimated else line
                 parked.settle(Sent(msgspec.structs.replace(reply, seconds=now - parked.since), batch=batch.tag))
-            elif line is None:
-                parked.settle(batch.missing)
-            else:
+            elif isinstance(line, CallFailed):
                 parked.settle(line)
-        batch.waiting = {}
+            else:
+                (again if custom_id in lines else missing).append(parked)
+        if not (again or missing):
+            return
+        left, ended = len(again) + len(missing), ENDED[batch.ending]
+        self._note(f"batch {batch.remote} {ended}: {left} of its {len(waiting)} calls go {self.leftovers.way}")
+        nothing = not any(isinstance(line, Reply) for line in lines.values())
+        why = "no answer in the batch" if batch.ending == "done" else f"the batch {ended}"
+        self.leftovers.again(again, why, tried=nothing or batch.ending == "done")
+        self.leftovers.again(missing, why, tried=nothing, lost=batch.ending == "done")
+        if nothing:
+            self.leftovers.pause([*again, *missing], batch.model_id)
 
     async def _finish(self, batch: Batch) -> None:
         """Write the batch off once every reply it brought is in the ledger."""
         await asyncio.sleep(0)  # those who were answered put their rows now
         if await self._journal.all_safe(batch):
-            await self._journal.note(batch, "done")
+            await self._journal.note(batch, batch.ending)
             self._open.pop(batch, None)
 
-    def _turned_down(self, batch: Batch, error: CallFailed) -> None:
-        """Nothing was created: the calls go out one by one, unless they would fail as well."""
+    def _refused(self, batch: Batch, error: CallFailed, remote: RemoteBatch | None = None) -> None:
+        """Nothing of the batch was done."""
         self._open.pop(batch, None)
-        if error.kind == "not-found":
-            self.without.add(batch.endpoint)
-        if not error.hopeless:
-            calls = f"{batch.requests} calls to {batch.model_id}"
-            self._note(f"no batch could be made of {calls} ({error}): they go out one by one")
-        why = NO_BATCHES if error.kind == "not-found" else f"the provider took no batch ({error.kind})"
-        self._answer_all(batch, error if error.hopeless else why)
+        self.leftovers.refused(batch, error, None if remote is None else remote.bad_lines)
 
     def _give_up(self, batch: Batch, error: Exception) -> None:
         """The way ended in an error: the calls of a batch that is gone are sent again, anything else fails them."""
         if isinstance(error, CallFailed) and error.kind == "not-found" and not batch.in_doubt:
-            self._note(f"batch {batch.remote} gives no results ({error}): its calls go out one by one")
-            batch.lines = {}
-            self._answer_all(batch, batch.missing)
+            self._note(f"batch {batch.remote} gives no results ({error}): its calls go {self.leftovers.way}")
+            calls, batch.waiting, batch.lines, batch.ending = batch.waiting, {}, {}, "failed"
+            self.leftovers.again(calls.values(), "the batch is gone", lost=True)
             self._later(self._finish(batch))
-        else:
-            self._answer_all(batch, error)
-
-    def _answer_all(self, batch: Batch, outcome: Exception | str) -> None:
+            return
         for parked in batch.waiting.values():
-            parked.settle(outcome)
+            parked.settle(error)
         batch.waiting = {}
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
@@ -333,12 +372,21 @@ class BatchLifecycle:
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
+    def _note(self, text: str) -> None:
+        self._notes.append(text)
+        self.broker.emit(Notice(text))
+
     def _reclaim(self, remote: str) -> None:
         """A batch is certainly ours: one in doubt that was taken for it continues its search."""
         for other in self._open:
             if other.remote == remote and other.in_doubt:
                 other.rejected.add(remote)
                 other.remote = None
+
+
+def _unless_full(error: Exception, n: int) -> float | None:
+    """Try a creation again where it was refused for its rate, but not where the queue has no room."""
+    return None if is_full(str(error)) else if_refused(error, n)
 
 
 def protocol_of(model: Model) -> BatchProtocol:

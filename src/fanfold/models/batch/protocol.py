@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import functools
+import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -32,6 +33,8 @@ LineOutcome: TypeAlias = Reply | CallFailed | None
 
 #: Bytes per second that a line to the provider is expected to carry at least.
 SLOWEST = 500_000
+#: A batch is looked at again after this share of its age, at least and at most after so many seconds.
+LOOKS = (0.05, 1.0, 300.0)
 #: How often results that arrive torn are fetched again.
 TRIES = 3
 
@@ -54,6 +57,18 @@ class RemoteBatch:
     results: tuple[str, ...] = ()
     #: Seconds after which to ask again.
     retry_after: float | None = None
+    #: The kind of failure that `refused` is, where it is known: `no-batches` where the model takes none.
+    refused_kind: str | None = None
+    #: The lines that made the whole batch fail, counted from 1, and what is wrong with each.
+    bad_lines: Mapping[int, str] = field(default_factory=dict)
+    #: How many of its requests are over; None where the provider does not say.
+    finished: int | None = None
+
+    @property
+    def ending(self) -> str:
+        """The state that an ended batch is written down with."""
+        words = {"expire": "expired", "timeout": "expired", "cancel": "cancelled", "fail": "failed"}
+        return next((state for word, state in words.items() if word in self.status.lower()), "done")
 
 
 @dataclass(slots=True)
@@ -237,6 +252,17 @@ class BatchProtocol(ABC):
             return self.model.read(Response(status, {}, body), batch=True)
         except CallFailed as error:
             return None if error.passing or error.kind == "malformed" else error
+
+
+def next_look(age: float, again: float | None) -> float:
+    """Seconds until a batch of that age is looked at again: seldom if it takes long, and when the provider asks."""
+    share, least, most = LOOKS
+    return max(again or 0.0, min(most, max(least, share * age)) * random.uniform(0.8, 1.2))
+
+
+def waited_out(error: CallFailed) -> bool:
+    """Whether a batch that exists can be waited for in spite of an error: also where a network is not itself yet."""
+    return error.passing or error.kind == "unreachable"
 
 
 def refused(error: CallFailed) -> bool:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +27,8 @@ class BatchTerms:
     looks: Sequence[float]
     enqueued: int | None
     leave: Literal["keep", "cancel"]
+    fallback: Literal["batch", "realtime"]
+    detach: bool
 
 
 class EarlierBatches:
@@ -67,28 +67,6 @@ class EarlierBatches:
             self._places.setdefault(key, []).extend(place for place in places if place[0].tag not in self._tags)
             tags |= {batch.tag for batch, _ in places}
         self._tags |= tags
-
-
-class EnqueuedTokens:
-    """Input tokens that wait in batches, by model; at most `limit` of each, where the provider sets one."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._limit = limit
-        self._waiting: Counter[str] = Counter()
-        self._freed = asyncio.Event()
-
-    @contextlib.asynccontextmanager
-    async def hold(self, model: str, tokens: int) -> AsyncIterator[None]:
-        """Wait for room, and take it for as long as the context lasts."""
-        while self._limit is not None and self._waiting[model] and self._waiting[model] + tokens > self._limit:
-            self._freed.clear()
-            await self._freed.wait()
-        self._waiting[model] += tokens
-        try:
-            yield
-        finally:
-            self._waiting[model] -= tokens
-            self._freed.set()
 
 
 class BatchSearch:

@@ -8,10 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from fanfold.calls import Call, CallBroker, Reply, Sent, waiting
+from fanfold.calls import Call, CallBroker, Flight, Reply, Sent, current_broker, waiting
 from fanfold.context import Meter, here
+from fanfold.errors import CallFailed
+from fanfold.events import Notice
 from fanfold.models.batch.journal import Parked
-from fanfold.models.batch.lifecycle import NO_BATCHES, BatchLifecycle
+from fanfold.models.batch.leftovers import NO_BATCHES
+from fanfold.models.batch.lifecycle import BatchLifecycle
 from fanfold.models.batch.recovery import BatchTerms
 from fanfold.models.model import Model
 
@@ -29,7 +32,10 @@ class Seat:
 
     def takes(self, model: Model) -> bool:
         self._calls += 1  # this is asked about every call, also those that take another way
-        return asyncio.get_running_loop() is self._waves.loop and self._takes(model)
+        if self._takes(model):
+            return asyncio.get_running_loop() is self._waves.loop
+        self._waves.goes_alone(model)
+        return False
 
     async def answer(self, broker: CallBroker, model: Model, call: Call) -> Reply:
         key, number = call.key, self._calls - 1
@@ -77,14 +83,15 @@ class Waves:
         self,
         gathering: Gathering,
         terms: BatchTerms,
-        note: Callable[[str], None],
+        notes: list[str],
         leave: Callable[[Sequence[str]], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self._gathering, self._terms, self._note, self._leave = gathering, terms, note, leave
+        self._gathering, self._terms, self._notes, self._leave = gathering, terms, notes, leave
         self._seats: set[Seat] = set()
         self._waiters: Counter[bytes] = Counter()
         self._moving: set[bytes] = set()
+        self._alone: set[str] = set()
         self._waves: dict[Group, CallWave] = {}
         self._lifecycles: dict[CallBroker, BatchLifecycle] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -111,17 +118,27 @@ class Waves:
             self._moving.discard(key)
         self._changed()
 
+    def goes_alone(self, model: Model) -> None:
+        """A call to a model without batches: say once what that means."""
+        if model.id not in self._alone:
+            self._alone.add(model.id)
+            if model.provider.remote:
+                text = f"{model.id} has no batches here: its calls are sent at once, at full price"
+                self._notes.append(text)
+                current_broker().emit(Notice(text))
+
     # -- calls -------------------------------------------------------------------------------------------------------
 
     async def send(self, broker: CallBroker, model: Model, call: Call, number: int) -> Sent:
         lifecycle = self._lifecycle(broker)
-        if (flight := here().flight) is not None and flight.taken_over:
+        flight: Flight | None = here().flight
+        if flight is not None and flight.taken_over:
             await lifecycle.look_again()
         meter = here().meter or Meter()
         place = (meter.trial, meter.case, number)
-        parked = Parked(call, model, self.loop.time(), self.loop.create_future(), place)
+        parked = Parked(call, model, self.loop.time(), self.loop.create_future(), place, flight=flight)
         if not lifecycle.attach(parked):
-            if call.endpoint in lifecycle.without:
+            if call.endpoint in lifecycle.leftovers.without:
                 parked.settle(NO_BATCHES)
             else:
                 self._join(lifecycle, parked)
@@ -146,10 +163,13 @@ class Waves:
     def _lifecycle(self, broker: CallBroker) -> BatchLifecycle:
         lifecycle = self._lifecycles.get(broker)
         if lifecycle is None:
-            lifecycle = BatchLifecycle(
-                broker, self._terms, lambda parked: self._join(self._lifecycles[broker], parked), self._note
+            lifecycle = self._lifecycles[broker] = BatchLifecycle(
+                broker,
+                self._terms,
+                lambda parked: self._join(self._lifecycles[broker], parked),
+                self._changed,
+                self._notes,
             )
-            self._lifecycles[broker] = lifecycle
             # First of all, because to cancel a batch the lines to the provider must still be open.
             broker.closers.insert(0, lambda: self._part(lifecycle))
         return lifecycle
@@ -166,7 +186,9 @@ class Waves:
         size, most = len(call.body.encode()) + LINE, 0.95 * protocol.max_bytes
         group = (model.id, call.endpoint, model.key)
         wave = self._waves.get(group)
-        if wave is not None and self._too_much(wave.bytes + size, most, wave.tokens + call.input_tokens):
+        limit = lifecycle.room.limit(model.id)
+        full = limit is not None and wave is not None and wave.tokens + call.input_tokens > limit
+        if wave is not None and (full or wave.bytes + size > most):
             self._depart(group)
             wave = self._waves.get(group)
         if wave is None:
@@ -179,9 +201,6 @@ class Waves:
         if len(wave.parked) >= min(protocol.max_requests, self._gathering.largest or protocol.max_requests):
             self._depart(group)
 
-    def _too_much(self, bytes: int, most: float, tokens: int) -> bool:
-        return bytes > most or (self._terms.enqueued is not None and tokens > self._terms.enqueued)
-
     def _depart(self, group: Group) -> None:
         wave = self._waves.pop(group)
         wave.timer.cancel()
@@ -191,17 +210,17 @@ class Waves:
             timer = self.loop.call_later(self._gathering.max_wait, self._depart, group)
             stay = [parked for parked in calls if parked.call.key not in self._waiters]
             self._waves[group] = CallWave(wave.lifecycle, timer, stay)
-        if len(wanted) >= self._gathering.smallest:
-            wave.lifecycle.submit(wanted)
-        else:
+        if self._terms.fallback == "realtime" and len(wanted) < self._gathering.smallest:
             for parked in wanted:
                 parked.settle(f"fewer than {self._gathering.smallest} in a wave")
+        elif wanted:
+            wave.lifecycle.submit(wanted)
 
     # -- quiescence --------------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
         self._changed_at = self.loop.time()
-        if self._timer is None and self._waves:
+        if self._timer is None and (self._waves or self._terms.detach):
             self._timer = self.loop.call_later(self._gathering.settle, self._settled)
 
     def _settled(self) -> None:
@@ -216,3 +235,7 @@ class Waves:
         elif all(any(key not in self._moving for key in seat.asked) for seat in self._seats):
             for group in list(self._waves):
                 self._depart(group)
+            if self._terms.detach and all(lifecycle.resting for lifecycle in self._lifecycles.values()):
+                for broker in self._lifecycles:
+                    if broker.halt is not None:
+                        broker.halt(CallFailed("detached", "every open call is in a provider batch"))

@@ -96,12 +96,14 @@ class AnthropicBatches(BatchProtocol):
         return entry.custom_id, None if error.passing else error
 
     def remote(self, batch: _MessageBatch, again: float | None) -> RemoteBatch:
+        status, counts = batch.processing_status, batch.request_counts
+        left = next((word for word in ("expired", "canceled") if counts.get(word)), status)
         return RemoteBatch(
             batch.id,
             moment(batch.created_at) or 0.0,
-            batch.processing_status,
-            {"ended": True, "in_progress": False, "canceling": False}.get(batch.processing_status),
-            sum(batch.request_counts.values()),
+            left if status == "ended" else status,
+            {"ended": True, "in_progress": False, "canceling": False}.get(status),
+            sum(counts.values()),
             results=(batch.results_url,) if batch.results_url else (),
             retry_after=again,
         )

@@ -44,6 +44,7 @@ _ENDED = {
 class _BatchError(msgspec.Struct):
     code: str | None = None
     message: str | None = None
+    line: int | None = None
 
 
 class _BatchErrors(msgspec.Struct):
@@ -132,20 +133,26 @@ class OpenAIBatches(BatchProtocol):
         return result.custom_id, self.reply(result.response.status_code, bytes(result.response.body))
 
     def remote(self, batch: Any, again: float | None) -> RemoteBatch:
-        why = None
+        why, counts = None, batch.request_counts or {}
+        errors = batch.errors.data if batch.errors and batch.status == "failed" else []
         if batch.status == "failed":
-            errors = batch.errors.data[:3] if batch.errors else []
-            why = "; ".join(error.message or error.code or "" for error in errors) or "no reason given"
+            why = "; ".join(error.message or error.code or "" for error in errors[:3]) or "no reason given"
+            if any(error.code == "token_limit_exceeded" for error in errors) and "enqueued" not in why.lower():
+                why = f"enqueued token limit: {why}"
+        unknown = any(error.code == "model_not_found" for error in errors)
         return RemoteBatch(
             batch.id,
             batch.created_at,
             batch.status,
             _ENDED.get(batch.status),
-            int((batch.request_counts or {}).get("total") or 0),
+            int(counts.get("total") or 0),
             (batch.metadata or {}).get("tag"),
             why,
             tuple(file for file in (batch.output_file_id, batch.error_file_id) if file),
             again,
+            "no-batches" if unknown else None,
+            {error.line: error.message or error.code or "refused" for error in errors if error.line is not None},
+            int(counts.get("completed") or 0) + int(counts.get("failed") or 0),
         )
 
 
