@@ -41,6 +41,15 @@ HAS = {
 }
 #: Providers whose models reason unless told otherwise.
 ALWAYS = ("openai", "azure", "groq", "together_ai", "xai", "deepseek")
+#: What the table lacks, by the beginning of PROVIDER/MODEL: Gemini refuses penalties since 2.5 and only advises against
+#: other sampling, Mistral and Groq differ from what litellm passes on, and most models that reason do so by default.
+OWN: dict[str, dict[str, Any]] = {
+    "gemini/": {"refuses": ["frequency_penalty", "presence_penalty"], "effort": "medium"},
+    "gemini/gemini-2.5-flash-lite": {"effort": None},
+    "mistral/": {"refuses": []},
+    "groq/": {"refuses": ["logprobs", "n"]},
+    "groq/qwen": {"efforts": ["none"]},
+}
 #: Providers whose names at litellm differ from ours.
 NAMES = {"together": "together_ai", "bedrock": "bedrock_converse"}
 
@@ -70,15 +79,18 @@ def row(provider: str, model: str) -> dict[str, Any]:
         refuses = sorted({*refuses, "temperature", "top_p", "top_k"})
     elif provider == "anthropic" and reasons:
         steady += ["temperature", "top_k"]
-    return {
+    values = {
         "refuses": refuses,
         "steady": steady,
-        "efforts": efforts,
+        "efforts": facts.get("reasoning_effort_levels") or efforts,
         "effort": "medium" if by_default else None,
         "context": facts.get("max_input_tokens"),
         "output": facts.get("max_output_tokens"),
         "has": [name for name, key in HAS.items() if facts.get(key)],
     }
+    for start, own in OWN.items():
+        values |= own if f"{provider}/{model}".startswith(start) else {}
+    return values
 
 
 def place(name: str) -> tuple[str, str]:
@@ -86,6 +98,8 @@ def place(name: str) -> tuple[str, str]:
     provider, slash, model = name.partition("/")
     if slash:
         return NAMES.get(provider, provider), model
+    if name.startswith("gemini-"):
+        return "gemini", name  # not the same model of Vertex AI
     known = litellm.model_cost.get(name) or next(
         (row for key, row in litellm.model_cost.items() if key.endswith(f"/{name}")), {}
     )

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
+from fanfold.calls import current_broker
+from fanfold.capabilities import Capabilities
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.models import model
 from fanfold.models.naming import may_ask
 from fanfold.models.providers.gemini import Gemini, GeminiBatches
+from fanfold.models.simulated import SimulatedTransport
+from fanfold.simulator import Simulator, SimulatorConfig
+from fanfold.testing import run_virtual
 
 NAME = "gemini-3.5-flash-lite"
 
@@ -36,7 +42,8 @@ def test_parameters_travel_under_its_names() -> None:
         "seed": 3,
     }
     assert _body(reasoning_effort="low")["generationConfig"] == {"thinkingConfig": {"thinkingLevel": "low"}}
-    assert _body(thinking_budget=0)["generationConfig"] == {"thinkingConfig": {"thinkingBudget": 0}}
+    older = Gemini().request("gemini-2.5-flash-lite", "x", {"reasoning_effort": "low"})[1]
+    assert older["generationConfig"] == {"thinkingConfig": {"thinkingBudget": 4096}}
     schema = {"type": "object"}
     format = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
     assert _body(response_format=format)["generationConfig"] == {
@@ -155,6 +162,38 @@ def test_states_of_a_batch_are_known_with_and_without_results() -> None:
     assert _remote(state="BATCH_STATE_FAILED", output={"responsesFile": "files/x"}).refused is None
     assert _remote(state="BATCH_STATE_FOOBAR").ended is None
     assert _remote(batchStats={"requestCount": "12"}).requests == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "wished", "kept"),
+    [
+        ("gemini-99-new", {"presence_penalty": 1, "frequency_penalty": 1, "seed": 1}, {"seed": 1}),
+        ("gemini-99-new", {"temperature": 0.5, "top_k": 3}, {"temperature": 0.5, "topK": 3}),
+        ("gemini-2.9-new", {"reasoning_effort": "low", "seed": 1}, {"seed": 1}),
+    ],
+)
+def test_a_parameter_that_it_refuses_is_left_out_next_time(
+    name: str, wished: dict[str, Any], kept: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model that no table has, and whose refusal names the parameter in words only."""
+    strict = Capabilities(refuses=frozenset({"presence_penalty", "frequency_penalty"}))
+    monkeypatch.setattr("fanfold.simulator.gemini.capabilities_of", lambda *_, **__: strict)
+    seen: list[Any] = []
+    simulator = Simulator(SimulatorConfig(answer=lambda model, messages, body, rng: seen.append(body) or "x"))
+    asked = replace(model(f"simulated/{name}"), connect=lambda: SimulatedTransport(simulator))
+    monkeypatch.setattr("fanfold.models.providers.gemini._thinking", lambda model, effort: {"thinkingLevel": effort})
+
+    async def main() -> None:
+        for number in range(2):
+            await asked.generate(f"question {number}", **wished)
+        await current_broker().close()
+
+    run_virtual(main())
+    assert [body["generationConfig"].get("thinkingConfig") or None for body in seen] == [None, None]
+    for body in seen:
+        body["generationConfig"].pop("thinkingConfig", None)
+    assert [body["generationConfig"] for body in seen] == [kept, kept]
+    assert simulator.billing.statuses[400] == len(set(wished) - {"seed", "temperature", "top_k"})
 
 
 def test_errors_of_lines_have_grpc_codes() -> None:

@@ -24,7 +24,7 @@ from fanfold.models.breaker import Breaker
 from fanfold.models.failures import Redirected, deserted, network_failure, redirected
 from fanfold.models.http import Http, HttpError
 from fanfold.models.http_exchange import Response
-from fanfold.models.parameters import LIMITS, cut, fitted, without
+from fanfold.models.parameters import LIMITS, cut, fitted, places, without
 from fanfold.models.pricing import Price
 from fanfold.models.providers.contract import Messages, Provider
 from fanfold.models.providers.reading import decoded, error_in, error_inside, estimated, malformed
@@ -169,8 +169,8 @@ class Model:
 
         `body` is what was sent.  What the server refused is left out from now on, and written down in the ledger.
         """
-        line, sent = self.line(), msgspec.json.decode(body)
-        name = next((name for name in error.parameters if name in sent), None)
+        line, sent = self.line(), places(msgspec.json.decode(body))
+        name = next((name for name in error.parameters if any(name in place for place in sent)), None)
         if name is None or LIMITS.get(name) in line.refused:
             return False
         if name not in line.refused:

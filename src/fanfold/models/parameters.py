@@ -14,9 +14,11 @@ from fanfold.errors import ConfigError, nearest
 #: How servers say that they do not have a parameter, or not with a value that is not the default.
 _UNSUPPORTED = re.compile(
     r"unsupported|not support|n't support|deprecated|unrecogni[sz]ed|unknown|unexpected|not permitted|not allowed|"
-    r"extra inputs|no longer|not available|cannot both|only the default",
+    r"extra inputs|no longer|not available|not enabled|cannot both|only the default",
     re.IGNORECASE,
 )
+#: Where some protocols keep parameters, beside the request itself.
+_NESTED = ("generationConfig", "thinkingConfig", "inferenceConfig")
 #: The two names of the output limit: one is never left out for want of the other.
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
@@ -62,11 +64,18 @@ def refused_parameters(error: Mapping[str, Any], names: Collection[str]) -> tupl
     return tuple(dict.fromkeys([*([told] if told in names else []), *sorted(named, key=text.rfind, reverse=True)]))
 
 
+def places(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """The parts of a request that hold parameters."""
+    inner = [request[name] for name in _NESTED if isinstance(request.get(name), dict)]
+    return [request, *(place for part in inner for place in places(part))]
+
+
 def without(body: str, names: Collection[str]) -> str:
     """A request's body without these parameters; an output limit takes its other name instead."""
     request = msgspec.json.decode(body)
-    for name in names:
-        value = request.pop(name, None)
-        if value is not None and name in LIMITS:
-            request.setdefault(LIMITS[name], value)
+    for place in places(request):
+        for name in names:
+            value = place.pop(name, None)
+            if value is not None and name in LIMITS:
+                place.setdefault(LIMITS[name], value)
     return msgspec.json.encode(request).decode()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fanfold.capabilities import capabilities_of
 from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, content_tokens
 from fanfold.simulator.dialect import Dialect, Stamp, Work
 from fanfold.simulator.gemini_store import GeminiStore
@@ -127,6 +128,7 @@ class GeminiDialect(Dialect):
             raise ApiError(400, "Invalid value at 'generation_config' (type.googleapis.com/GenerationConfig)")
         _check_names(config, "generation_config")
         _check_config(config)
+        thinks = _check_model(self.model_of(body), config)
         messages = [] if body.get("systemInstruction") is None else [_message("system", body["systemInstruction"])]
         contents = body.get("contents")
         if not isinstance(contents, list) or not contents:
@@ -146,6 +148,7 @@ class GeminiDialect(Dialect):
             tuple(config.get("stopSequences") or ()),
             config.get("candidateCount") or 1,
             config.get("responseMimeType") == "application/json",
+            self.state.config.reasoning if thinks else 0,
         )
 
     # -- responses ---------------------------------------------------------------------------------------------------
@@ -155,8 +158,9 @@ class GeminiDialect(Dialect):
     ) -> Json:
         output = sum(answer.tokens for answer in written)
         usage: Json = {"promptTokenCount": prompt.input_tokens, "totalTokenCount": prompt.input_tokens + output}
-        if output:
-            usage["candidatesTokenCount"] = output
+        thoughts = sum(answer.reasoning for answer in written)
+        counts = {"candidatesTokenCount": output - thoughts, "thoughtsTokenCount": thoughts}
+        usage |= {name: count for name, count in counts.items() if count}
         if stamp.cached:
             usage["cachedContentTokenCount"] = stamp.cached
         value: Json = {"modelVersion": prompt.model, "responseId": stamp.serial}
@@ -278,6 +282,39 @@ def _check_config(config: Json) -> None:
             raise ApiError(400, "You can only set only one of thinking budget and thinking level.")
         if str(thinking.get("thinkingLevel", "low")).lower() not in _LEVELS:
             raise _invalid("thinkingConfig.thinkingLevel", f"expected one of {', '.join(_LEVELS)}")
+
+
+#: Parameters that models differ in, by Fanfold's names.
+_BY_MODEL = {
+    "temperature": "temperature",
+    "topP": "top_p",
+    "topK": "top_k",
+    "seed": "seed",
+    "stopSequences": "stop",
+    "presencePenalty": "presence_penalty",
+    "frequencyPenalty": "frequency_penalty",
+}
+
+
+def _check_model(model: str, config: Json) -> bool:
+    """Refuse what the model does not take; whether it will think."""
+    takes = capabilities_of(model, provider="gemini")
+    thinking = config.get("thinkingConfig") or {}
+    level = thinking.get("thinkingLevel")
+    if level is not None:
+        if re.match(r"gemini-[12]\b", model):
+            raise ApiError(400, "Thinking level is not supported for this model.")
+        if not takes.takes("reasoning_effort", str(level).lower()):
+            raise ApiError(400, f"Thinking level {level} is not supported for this model.")
+    for name, ours in _BY_MODEL.items():
+        value = config.get(name)
+        if value is None or takes.takes(ours, value):
+            continue
+        if name.endswith("Penalty"):
+            raise ApiError(400, f"Penalty is not enabled for models/{model}")
+        raise ApiError(400, f"{name} is not supported for this model.")
+    budget = thinking.get("thinkingBudget")
+    return bool(budget) if budget is not None else takes.reasoning(None) is not None or level is not None
 
 
 def _number(config: Json, name: str, low: float, high: float, *, whole: bool = False) -> None:

@@ -200,7 +200,7 @@ class OpenAIDialect(Dialect):
         limit = body.get("max_completion_tokens") or body.get("max_tokens")
         format = body.get("response_format")
         json = isinstance(format, dict) and format.get("type") == "json_object"
-        reasons = capabilities_of(body["model"]).reasoning(body.get("reasoning_effort")) is not None
+        reasons = capabilities_of(body["model"], provider=self.name).reasoning(body.get("reasoning_effort")) is not None
         thought = self.state.config.reasoning if reasons else 0
         return ModelRequest(body["model"], messages, tokens, limit, stops(body), samples, json, thought)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from fanfold.calls import Call, Reply
+from fanfold.capabilities import EFFORTS
 from fanfold.errors import CallFailed
 from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch
 from fanfold.models.providers.contract import Messages, Provider, setting
@@ -93,7 +95,8 @@ class GeminiBatches(BatchProtocol):
     tagged = True
 
     async def prepare(self, tag: str, calls: Sequence[tuple[str, Call]]) -> bytes:
-        lines = [b'{"key":"%b","request":%b}\n' % (id.encode(), call.body.encode()) for id, call in calls]
+        bodies = ((id, self.model.sendable(call)) for id, call in calls)
+        lines = [b'{"key":"%b","request":%b}\n' % (id.encode(), body.encode()) for id, body in bodies]
         boundary = f"fanfold-{secrets.token_hex(16)}"
         about = msgspec.json.encode({"file": {"displayName": tag, "mimeType": "application/jsonl"}})
         start = b"--%b\r\ncontent-type: %b\r\n\r\n"
@@ -174,7 +177,6 @@ class Gemini(Provider):
         "presence_penalty": "presencePenalty",
         "frequency_penalty": "frequencyPenalty",
         "reasoning_effort": "thinkingLevel",
-        "thinking_budget": "thinkingBudget",
         "response_format": "responseFormat",
     }
     batches: ClassVar[type[BatchProtocol] | None] = GeminiBatches
@@ -196,9 +198,8 @@ class Gemini(Provider):
         config = self.translated(parameters)
         if isinstance(config.get("stopSequences"), str):
             config["stopSequences"] = [config["stopSequences"]]
-        thinking = {name: config.pop(name) for name in ("thinkingLevel", "thinkingBudget") if name in config}
-        if thinking:
-            config["thinkingConfig"] = thinking
+        if (effort := config.pop("thinkingLevel", None)) is not None:
+            config["thinkingConfig"] = _thinking(model, effort)
         config |= _format(config.pop("responseFormat", None))
         dialogue = as_dialogue(messages)
         system = [part for message in dialogue if message["role"] in _SYSTEM for part in _parts(message["content"])]
@@ -246,6 +247,7 @@ class Gemini(Provider):
                 output_tokens=estimated(text) if written is None else written + thoughts,
                 cached_tokens=min(tokens(usage, "cachedContentTokenCount") or 0, read or 0),
                 estimated=read is None or written is None,
+                reasoning_tokens=thoughts,
                 model=str(body.get("modelVersion") or ""),
             )
         except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
@@ -271,10 +273,15 @@ class Gemini(Provider):
         delays = [duration(str(detail.get("retryDelay"))) for detail in _details(error)]
         if known := [delay for delay in delays if delay is not None]:
             failure.retry_after = min(max(known), MAX_RETRY_AFTER)
+        if failure.kind == "bad-request":
+            words = [names for word, names in _IN_WORDS.items() if word in str(error.get("message"))]
+            failure.parameters += tuple(name for names in words for name in names)
         return failure
 
 
 _SYSTEM = ("system", "developer")
+#: Refusals of parameters that name them in words only.
+_IN_WORDS = {"Penalty": ("presencePenalty", "frequencyPenalty"), "hinking level": ("thinkingLevel",)}
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:
@@ -282,6 +289,13 @@ def _parts(content: Any) -> list[dict[str, Any]]:
     if not isinstance(content, list):
         return [{"text": str(content)}]
     return [{"text": part["text"]} if part.get("type") == "text" else part for part in content]
+
+
+def _thinking(model: str, effort: str) -> dict[str, Any]:
+    """How to ask for reasoning: recent models take a level, the others a number of tokens."""
+    if re.match(r"gemini-[12]\b", model):
+        return {"thinkingBudget": EFFORTS[effort]}
+    return {"thinkingLevel": {"none": "minimal", "xhigh": "high", "max": "high"}.get(effort, effort)}
 
 
 def _format(format: Any) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class MistralBatches(OpenAIBatches):
     async def prepare(self, tag: str, calls: Sequence[tuple[str, Call]]) -> bytes:
         lines = []
         for id, call in calls:
-            body = msgspec.json.decode(call.body)
+            body = msgspec.json.decode(self.model.sendable(call))
             del body["model"]
             lines.append(msgspec.json.encode({"custom_id": id, "body": body}) + b"\n")
         return msgspec.json.encode(
