@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fanfold.stop import MaxCost, MaxEvaluations, MaxTime, MaxTrials, Plateau, Target
     from fanfold.strategies import Genetic, Random, Sweep
     from fanfold.strategy import Strategy
-    from fanfold.studies.ask.api import ask, ask_async
+    from fanfold.studies.ask.api import ask
     from fanfold.study import Study
     from fanfold.types import Blob, Case, Failed, Ok, Result, Trial
 
@@ -45,7 +45,7 @@ _HOMES = {
     "stop": ("MaxCost", "MaxEvaluations", "MaxTime", "MaxTrials", "Plateau", "Target"),
     "strategies": ("Genetic", "Random", "Sweep"),
     "strategy": ("Strategy",),
-    "studies.ask.api": ("ask", "ask_async"),
+    "studies.ask.api": ("ask",),
     "study": ("Study",),
     "types": ("Blob", "Case", "Failed", "Ok", "Result", "Trial"),
 }
@@ -89,7 +89,6 @@ __all__ = [
     "Target",
     "Trial",
     "ask",
-    "ask_async",
     "map_parallel",
     "run_parallel",
     "score_batch_parallel",

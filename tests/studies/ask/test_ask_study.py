@@ -18,6 +18,7 @@ from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Simulator, SimulatorConfig
 from fanfold.simulator.config import Answer
+from fanfold.studies.ask.api import ask_async
 from fanfold.studies.ask.conclusion import answered
 from fanfold.studies.ask.config import AskConfig
 from fanfold.studies.ask.rows import listed
@@ -223,7 +224,7 @@ def test_ask_gives_rows_back() -> None:
 
 
 async def _two() -> tuple[list[Any], list[Any]]:
-    one = await fanfold.ask_async([{"q": 1}], "{q}", model=MODEL)
+    one = await ask_async([{"q": 1}], "{q}", model=MODEL)
     return one, fanfold.ask([{"q": 1}], "{q}", model=MODEL)  # as in a notebook, inside a running loop
 
 
