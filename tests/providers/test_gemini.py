@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
+from fanfold import Case, Study, Sweep
 from fanfold.calls import current_broker
 from fanfold.capabilities import Capabilities
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.models import model
+from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.naming import may_ask
 from fanfold.models.providers.gemini import Gemini, GeminiBatches
 from fanfold.models.simulated import SimulatedTransport
-from fanfold.simulator import Simulator, SimulatorConfig
+from fanfold.simulator import Fault, Faults, Simulator, SimulatorConfig
+from fanfold.simulator.gemini import GeminiDialect
 from fanfold.testing import run_virtual
+from fanfold.types import Ok
 
 NAME = "gemini-3.5-flash-lite"
 
@@ -201,3 +206,22 @@ def test_errors_of_lines_have_grpc_codes() -> None:
     outcomes = {code: api.read(b'{"key":"k","error":{"code":%d,"message":"m"}}' % code)[1] for code in (3, 8, 13, 16)}
     kinds = {code: outcome.kind if isinstance(outcome, CallFailed) else outcome for code, outcome in outcomes.items()}
     assert kinds == {3: "bad-request", 8: None, 13: None, 16: "auth"}
+
+
+def test_a_batch_is_waited_for_until_it_expires_after_two_days() -> None:
+    config = SimulatorConfig(expires_after=48 * 3600.0, faults=Faults((Fault("batch_stuck", times=1, value=0.0),)))
+    simulator = Simulator(config, [GeminiDialect])
+    asked = replace(model(f"gemini/{NAME}", key="k"), connect=lambda: SimulatedTransport(simulator))
+    executor = BatchExecutor("gemini")
+
+    async def evaluate(candidate: int, case: Case) -> Ok:
+        await asked.generate(f"question {candidate}")
+        return Ok(1.0)
+
+    async def main() -> float:
+        await Study(Sweep([0, 1]), evaluate).run_async(executor)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) > 48 * 3600.0
+    assert not any("has not ended" in note for note in executor.notes), executor.notes
+    assert [charge.price for charge in simulator.charges] == ["batch", "batch"]

@@ -22,8 +22,6 @@ from fanfold.models.batch.room import QueueRoom, is_full
 from fanfold.models.model import Model
 from fanfold.models.retry import if_refused
 
-#: A provider ends every batch within a day; one that has not ended long after that never will.
-LONGEST = 25 * 3600.0
 #: How long a cancelled batch may take to end (some take up to ten minutes).
 CANCELLING = 1800.0
 #: How long leaving waits for a creation under way, so that it is not left in doubt.
@@ -272,7 +270,7 @@ class BatchLifecycle:
     async def _hurry(self, batch: Batch, api: BatchProtocol, cancelled_at: float | None) -> tuple[float, float | None]:
         """Cancel a batch whose time is up; gives the seconds until the next look at it, and when it was cancelled."""
         deadline = self.leftovers.due(batch.waiting.values())
-        due = min(deadline, self._journal.loop_time(batch.created) + LONGEST)
+        due = min(deadline, self._journal.loop_time(batch.created) + api.longest)
         now = asyncio.get_running_loop().time()
         if now < due or batch.in_doubt:  # what may be somebody else's is not ours to cancel
             return max(due - now, 60.0), None
@@ -282,7 +280,8 @@ class BatchLifecycle:
             if deadline <= now:
                 why, rest = "is not done by its deadline", self.leftovers.full_price(batch.waiting.values())
             else:
-                why, rest = "has not ended after a day", f"what is left of it goes {self.leftovers.way}"
+                why = f"has not ended after {api.longest / 3600:.0f} hours"
+                rest = f"what is left of it goes {self.leftovers.way}"
             self._note(f"batch {batch.remote} {why}: {rest}")
             await cancel(api, batch.remote)
         if now - cancelled_at > CANCELLING:

@@ -98,6 +98,8 @@ class BatchProtocol(ABC):
     #: The query parameter that asks for what comes after a batch in the list.
     after: ClassVar[str] = "after"
     max_requests: ClassVar[int]
+    #: Seconds after which a batch that has not ended never will.
+    longest: ClassVar[float] = 25 * 3600.0
     max_bytes: ClassVar[int]
     #: Whether a batch carries our tag, so that it can be told from all others before it has ended.
     tagged: ClassVar[bool]

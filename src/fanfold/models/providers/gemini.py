@@ -50,6 +50,8 @@ class _Output(msgspec.Struct, rename="camel", frozen=True):
 
 class _Stats(msgspec.Struct, rename="camel", frozen=True):
     request_count: str | int = 0
+    successful_request_count: str | int = 0
+    failed_request_count: str | int = 0
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -92,6 +94,7 @@ class GeminiBatches(BatchProtocol):
     view = _Operation
     max_requests = 50_000
     max_bytes = 2_000_000_000
+    longest = 49 * 3600.0
     tagged = True
 
     async def prepare(self, tag: str, calls: Sequence[tuple[str, Call]]) -> bytes:
@@ -140,7 +143,7 @@ class GeminiBatches(BatchProtocol):
         return result.key, None if error.passing else error
 
     def remote(self, batch: _Operation, again: float | None) -> RemoteBatch:
-        about = batch.metadata
+        about, stats = batch.metadata, batch.metadata.batch_stats
         state = about.state.rpartition("STATE_")[2]
         results = (about.output.responses_file,) if about.output.responses_file else ()
         why = None
@@ -151,11 +154,12 @@ class GeminiBatches(BatchProtocol):
             moment(about.create_time) or 0.0,
             state,
             _ENDED.get(state),
-            int(number(str(about.batch_stats.request_count)) or 0),
+            _count(stats.request_count),
             about.display_name,
             why,
             results,
             again,
+            finished=_count(stats.successful_request_count) + _count(stats.failed_request_count),
         )
 
 
@@ -282,6 +286,11 @@ class Gemini(Provider):
 _SYSTEM = ("system", "developer")
 #: Refusals of parameters that name them in words only.
 _IN_WORDS = {"Penalty": ("presencePenalty", "frequencyPenalty"), "hinking level": ("thinkingLevel",)}
+
+
+def _count(text: str | int) -> int:
+    """A count, which is written as a text."""
+    return int(number(str(text)) or 0)
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:

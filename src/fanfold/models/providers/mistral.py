@@ -33,6 +33,7 @@ class _Job(msgspec.Struct):
     status: str
     created_at: float = 0.0
     total_requests: int = 0
+    completed_requests: int = 0
     metadata: dict[str, Any] | None = None
     output_file: str | None = None
     error_file: str | None = None
@@ -94,6 +95,7 @@ class MistralBatches(OpenAIBatches):
             why,
             tuple(file for file in (batch.output_file, batch.error_file) if file),
             again,
+            finished=batch.completed_requests,
         )
 
 
