@@ -11,8 +11,9 @@ import fanfold.studies
 from fanfold.plugins import Presentation, StudyPlugin, described, find_study, presentation_of, studies
 from fanfold.testing import StudyConformance
 
-OURS = ("critic", "functions", "neuro", "prompts", "secrets", "workflow")
+OURS = ("ask", "critic", "functions", "neuro", "prompts", "secrets", "workflow")
 FLOOR_PLAN = ("__init__", "config", "study", "evaluator", "conclusion", "shown")
+REVIEWS = Path(__file__).parents[2] / "examples" / "reviews.jsonl"
 ROOMS = Path(fanfold.studies.__path__[0])
 
 
@@ -22,6 +23,10 @@ class Ours(StudyConformance):
     @property
     def plugin(self) -> StudyPlugin[Any]:  # type: ignore[override]
         return find_study(self.name)
+
+
+class TestAsk(Ours):
+    name, small = "ask", {"source": str(REVIEWS), "prompt": "Translate: {text}", "model": ["simulated/gpt-6-luna"]}
 
 
 class TestFunctions(Ours):
