@@ -12,7 +12,8 @@ from fanfold.models.providers import batching, find_provider
 
 
 @pytest.mark.parametrize("name", batching())
-def test_a_provider_named_takes_its_own_models_only(name: str) -> None:
+def test_a_provider_named_takes_its_own_models_only(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://mine.openai.azure.com")
     for other in batching():
         provider = find_provider(other)
         asked = Model(provider.examples[0], provider, provider.default_url, Limits(), None)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fanfold.calls import current_broker
+from fanfold.capabilities import UNKNOWN
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.models import model
 from fanfold.models.model import Model
@@ -145,7 +146,7 @@ def test_a_request_with_any_part_changed_on_the_way_is_refused() -> None:
         "the date": lambda method, url, headers, body: (
             method,
             url,
-            {**headers, "x-amz-date": headers["x-amz-date"][:-2] + "9Z"},
+            {**headers, "x-amz-date": f"{headers['x-amz-date'][:-2]}{9 - int(headers['x-amz-date'][-2])}Z"},
             body,
         ),
     }
@@ -256,3 +257,33 @@ def test_an_estimate_knows_the_most_that_a_reply_may_have() -> None:
 
     forecast = estimate(Study(Sweep(["one", "two"]), evaluate, stop=MaxTrials(2)), sample=2)
     assert forecast.high.output_tokens == 2 * 50 and forecast.high.cost is not None
+
+
+@pytest.mark.usefixtures("plain_http")
+def test_a_parameter_that_a_model_refuses_is_left_out_and_remembered() -> None:
+    """Bedrock names it in prose, and it stands in a group of options."""
+    sent: list[bytes] = []
+
+    def note(method: str, url: str, headers: Any, body: bytes) -> tuple[Any, ...]:
+        sent.append(body)
+        return method, url, headers, body
+
+    simulator = Simulator(SimulatorConfig(answer=lambda *_: "fine"), [BedrockDialect])
+
+    class Noting(SimulatedTransport):
+        async def request(self, method: str, url: str, headers: Any, body: Any = None, **options: Any) -> Any:
+            return await super().request(*note(method, url, headers, body), **options)
+
+    name = "global.anthropic.claude-haiku-5-5"
+    plain = model(f"bedrock/{name}", key="k", base_url="http://bedrock.example")
+    ignorant = replace(plain, connect=lambda: Noting(simulator), stated=UNKNOWN)
+
+    async def main() -> list[str]:
+        try:
+            return [(await ignorant.generate(text, temperature=0.5, max_tokens=5)).text for text in ("one", "two")]
+        finally:
+            await current_broker().close()
+
+    assert run_virtual(main()) == ["fine", "fine"]
+    assert [b"temperature" in body for body in sent] == [True, False, False]
+    assert b"temperature" not in plain.call("x", temperature=0.5).body.encode()  # known from the table

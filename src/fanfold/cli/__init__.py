@@ -20,6 +20,7 @@ from fanfold.cli.batches import batches
 from fanfold.cli.compare import compare
 from fanfold.cli.doctor import completion, doctor
 from fanfold.cli.export import export
+from fanfold.cli.known_models import known_models
 from fanfold.cli.models import estimate, simulate
 from fanfold.cli.output import echo, machine_readable, print_error, print_json
 from fanfold.cli.run import resume, run
@@ -121,6 +122,7 @@ for _command in (
     export,
     report,
     batches,
+    known_models,
     simulate,
     doctor,
     completion,

@@ -37,7 +37,16 @@ _REQUIRED = ("click", "rich", "msgspec", "cloudpickle", "httptools")
 @click.pass_context
 def doctor(ctx: click.Context, ledger: str) -> None:
     """Say what this machine offers and what is missing."""
-    checks = [*_machine(), *_sqlite(), *_packages(), *_executors(), *_providers(), *_studies(), _folder(ledger)]
+    checks = [
+        *_machine(),
+        *_sqlite(),
+        *_packages(),
+        *_executors(),
+        *_providers(),
+        *_named_models(),
+        *_studies(),
+        _folder(ledger),
+    ]
     healthy = all(check.ok or not check.required for check in checks)
     if machine_readable():
         print_json({"ok": healthy, "checks": [asdict(check) for check in checks]})
@@ -122,6 +131,20 @@ def _providers() -> Iterator[Check]:
         notes = [f"{provider.key_help or provider.key_variable} is {'set' if there else 'not set'}"]
         notes += [f"executor batch:{name}"] if provider.batches and not provider.anywhere else []
         yield Check(f"provider {name}", True, package_of(name), "; ".join(notes))
+
+
+def _named_models() -> Iterator[Check]:
+    """The names that `models.toml` defines, where there is one."""
+    from fanfold.errors import ConfigError
+    from fanfold.models.catalogue import FILE, catalogue
+
+    try:
+        names = catalogue()
+    except ConfigError as error:
+        yield Check(FILE, False, "cannot be used", str(error))
+        return
+    if names:
+        yield Check(FILE, True, ", ".join(names), "fanfold models shows them")
 
 
 def _studies() -> Iterator[Check]:

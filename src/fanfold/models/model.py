@@ -71,6 +71,8 @@ class Model:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     #: Parameters of every request that does not set them itself.
     defaults: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    #: What it takes, where the user knows better than the provider's tables.
+    stated: Capabilities | None = None
 
     def __post_init__(self) -> None:
         know(self.key)
@@ -126,7 +128,7 @@ class Model:
     def capabilities(self) -> Capabilities:
         known: Capabilities | None = self.__dict__.get("_capabilities")
         if known is None:
-            known = self.provider.capabilities(self.name)
+            known = self.stated or self.provider.capabilities(self.name)
             object.__setattr__(self, "_capabilities", known)
         return known
 
@@ -138,7 +140,7 @@ class Model:
                 f"{self.id} used all of its {reply.output_tokens} tokens to reason, and said nothing: raise "
                 "max_tokens, or ask for less with reasoning_effort",
             )
-        if (stop := parameters.get("stop")) and (text := cut(reply.text, stop)) is not None:
+        if (stop := parameters.get("stop", self.defaults.get("stop"))) and (text := cut(reply.text, stop)) is not None:
             return msgspec.structs.replace(reply, text=text, finish="stop")
         return reply
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fanfold.addresses import check_address, check_recipient
 from fanfold.errors import ConfigError, nearest
 from fanfold.limits import Limits, limits_of
+from fanfold.models.catalogue import FILE, NamedModel, catalogue
 from fanfold.models.http import Http
 from fanfold.models.http_by_httpx import Httpx, check_httpx
 from fanfold.models.model import Model
@@ -23,6 +25,9 @@ from fanfold.models.transport import Transport
 
 TRANSPORTS: Mapping[str, Callable[[], Transport]] = {"http": Http, "httpx": Httpx}
 
+#: Seconds for a call where nobody says another number.
+TIMEOUT = 120.0
+
 
 def model(
     name: str,
@@ -30,40 +35,54 @@ def model(
     base_url: str | None = None,
     key: str | None = None,
     limits: str | Limits | None = None,
-    price: Price | tuple[float, float] | None = None,
-    timeout: float = 120.0,
+    price: Price | tuple[float, ...] | None = None,
+    timeout: float | None = None,
     hints: Mapping[str, Any] | None = None,
     transport: str | None = None,
     **options: Any,
 ) -> Model:
     """A model by name, PROVIDER/NAME: `local/smollm2`, `local/path.gguf`, `simulated/...`, or any installed provider's.
 
+    A name that `models.toml` defines stands for the model there, with its settings; arguments win over them.
+
     With `base_url`, any server that speaks a provider's protocol; without a prefix, that of an OpenAI-compatible one,
     and the whole name is passed on.  Keys and URLs come from the provider's usual environment variables, or from `.env`
     in the current folder.  A key is never sent over plain http beyond this machine, nor to a host that only a file
     names, unless FANFOLD_TRUSTED_HOSTS has it.  `limits` is a preset (`adaptive`, `conservative`, `balanced`,
-    `aggressive`) or a `Limits`; `price` is (input, output) in US dollars per million tokens.  `options` are the
-    provider's own; `hints` are options for those providers that have them.  `transport="httpx"` sends by httpx, which
-    speaks HTTP/2.
+    `aggressive`) or a `Limits`; `price` is (input, output) in US dollars per million tokens; `timeout` is in seconds
+    (120 by default).  `options` are the provider's own; `hints` are options for those providers that have them.
+    `transport="httpx"` sends by httpx, which speaks HTTP/2.
     """
-    provider, rest = _provider(name, base_url)
+    entry = catalogue().get(name)
+    table = NamedModel() if entry is None else entry.table
+    base_url = base_url or table.base_url
+    provider, rest = _provider(table.model or name, base_url)
+    options = {**table.options, **options}
     options |= {option: value for option, value in (hints or {}).items() if option in provider.options}
     for option in options:
         if option not in provider.options:
             raise ConfigError(f"model({name!r}) has no option {option!r}{nearest(option, provider.options)}")
     if not rest:
         raise ConfigError(f"model {name!r} lacks the model's name after the slash")
-    endpoint = provider.endpoint(rest, base_url, key, options)
+    endpoint = provider.endpoint(rest, base_url, key or (entry.key() if entry else None), options)
+    if entry is not None:
+        endpoint = replace(endpoint, key=None) if table.key_variable == "" and key is None else endpoint
+        entry.check(provider, endpoint)
+        entry.check_parameters(endpoint.provider)
+    price = price or table.price
     return Model(
         rest,
         endpoint.provider,
         endpoint.url,
-        endpoint.limits or limits_of(limits),
+        endpoint.limits or limits_of(limits or table.limits),
         (Price(*price) if isinstance(price, tuple) else price) or endpoint.price,
-        max(timeout, endpoint.timeout),
+        max(timeout or table.timeout or TIMEOUT, endpoint.timeout),
         raw=endpoint.raw,
         connect=endpoint.connect if transport is None else _connector(transport, endpoint.connect),
         key=endpoint.key,
+        headers={} if entry is None else entry.headers(),
+        defaults=table.parameters,
+        stated=None if table.capabilities is None else table.capabilities.over(endpoint.provider.capabilities(rest)),
     )
 
 
@@ -74,7 +93,10 @@ def _provider(name: str, base_url: str | None) -> tuple[Provider, str]:
         return find_provider(prefix), rest
     if base_url:
         return any_server(), name
-    raise ConfigError(f"model {name!r} names no known provider{nearest(prefix, provider_names())} (or give base_url=)")
+    known = (*provider_names(), *catalogue())
+    raise ConfigError(
+        f"model {name!r} names no known provider{nearest(prefix, known)} (or give base_url=, or define it in {FILE})"
+    )
 
 
 def _connector(transport: str, connect: Callable[[], Transport]) -> Callable[[], Transport]:
@@ -90,7 +112,8 @@ def _connector(transport: str, connect: Callable[[], Transport]) -> Callable[[],
 
 def runs_here(name: str) -> bool:
     """Whether the model of a name computes inside this process."""
-    prefix, slash, _ = name.partition("/")
+    entry = catalogue().get(name)
+    prefix, slash, _ = (name if entry is None else entry.table.model or name).partition("/")
     return bool(slash) and prefix in provider_names() and not find_provider(prefix).remote
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fanfold.limits import Limits
-from fanfold.models.pricing import FREE
+from fanfold.models.pricing import FREE, Price
 from fanfold.models.providers.compatible import Compatible
 from fanfold.models.providers.contract import Endpoint
 from fanfold.models.transport import Connector
@@ -24,6 +24,9 @@ class Local(Compatible):
     key_variable = ""
     examples = ("smollm2",)
     options = ("slots", "context", "threads", "deterministic")
+
+    def price(self, model: str) -> Price | None:
+        return FREE
 
     def endpoint(self, model: str, base_url: str | None, key: str | None, options: Mapping[str, Any]) -> Endpoint:
         from fanfold.models.local import LocalTransport

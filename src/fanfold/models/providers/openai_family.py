@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
-from fanfold.capabilities import Capabilities
+from fanfold.capabilities import UNKNOWN, Capabilities, capabilities_of
 from fanfold.models.pricing import FREE, Price, price_of
 from fanfold.models.providers.compatible import Compatible
 from fanfold.models.providers.contract import Provider
@@ -98,6 +98,10 @@ class OpenRouter(_Relative):
     def price(self, model: str) -> Price | None:
         return FREE if model.endswith(":free") else super().price(model) or price_of(model.rpartition("/")[2])
 
+    def capabilities(self, model: str) -> Capabilities:
+        known = super().capabilities(model)
+        return capabilities_of(model.rpartition("/")[2]) if known is UNKNOWN else known
+
 
 class _OwnServer(_Relative):
     """A server on the user's own machine: no key, no cost.  Its variable names the server, with or without /v1."""
@@ -107,6 +111,9 @@ class _OwnServer(_Relative):
 
     def price(self, model: str) -> Price | None:
         return FREE
+
+    def capabilities(self, model: str) -> Capabilities:
+        return UNKNOWN  # it depends on how the server was started
 
     def address(self, url: str) -> str:
         url = url if "://" in url else f"http://{url}"

@@ -12,6 +12,7 @@ import msgspec
 from fanfold.encoding import digest, encode
 from fanfold.fingerprints import Unknown
 from fanfold.models import Model, model
+from fanfold.models.catalogue import defined
 from fanfold.schedule import Plan, Schedule
 from fanfold.studies.critic.feedback import FeedbackSource, source_of
 from fanfold.studies.critic.genome import Prompt
@@ -94,7 +95,8 @@ class CriticEvaluator:
     @property
     def fingerprint(self) -> str | dict[str, Any]:
         settings = (self.model, self.base_url, self.feedback, self.ask, self.max_tokens)
-        said = f"fanfold.critic/1 {digest(encode(settings)).hex()[:12]}"
+        definitions = defined(self.model, self.feedback.removeprefix("judge:"))
+        said = f"fanfold.critic/1 {digest(encode([*settings, *([definitions] if definitions else [])])).hex()[:12]}"
         return said if self.source is None else {"settings": said, "source": Unknown("a source of the caller's own")}
 
     @functools.cached_property

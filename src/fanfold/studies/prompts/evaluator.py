@@ -8,6 +8,7 @@ from typing import Any
 
 from fanfold.limits import Limits
 from fanfold.models import Model, model
+from fanfold.models.catalogue import defined
 from fanfold.studies.prompts.genome import Candidate, Written, render
 from fanfold.studies.prompts.tasks import Problem, Task
 from fanfold.studies.prompts.writing import realise
@@ -54,6 +55,7 @@ class PromptsEvaluator:
             "max_tokens": self.max_tokens or self.task.max_tokens,
             "temperature": self.temperature,
             "stop": self.task.stop,
+            **({"defined": definitions} if (definitions := defined(*self.models, self.writer)) else {}),
         }
 
     def asked(self, name: str) -> Model:

@@ -49,10 +49,12 @@ class GameEvaluator:
     results: str | None = None
     #: The most calls at once where one game may have more; none: no limit.  Calls in batches do not count.
     in_flight: int | None = None
+    #: What names of models mean that only `models.toml` defines, as JSON.
+    definitions: str = ""
 
     @property
     def fingerprint(self) -> str:
-        return f"fanfold.secrets/1{encode([self.base_url, self.judge, self.either])}"
+        return f"fanfold.secrets/1{encode([self.base_url, self.judge, self.either])}{self.definitions}"
 
     def rehearsed(self) -> GameEvaluator:
         """The same without a folder: a rehearsal keeps nothing."""

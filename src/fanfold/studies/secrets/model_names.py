@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from fanfold.errors import ConfigError, nearest
+from fanfold.models.catalogue import catalogue
 from fanfold.models.providers import find_provider, maker_of, provider_names
 from fanfold.studies.secrets.lexicon import table
 
@@ -39,6 +40,8 @@ def resolved(name: str, elsewhere: bool = False) -> str:
     kind = AGENT_TYPES.get(SPELLINGS.get(name, name))
     if kind is not None:
         return kind.now
+    if name in catalogue():
+        return name
     prefix, slash, rest = name.partition("/")
     bare = rest if slash else name
     known = bool(slash) and prefix in provider_names()
@@ -46,7 +49,7 @@ def resolved(name: str, elsewhere: bool = False) -> str:
         return name
     maker = prefix if known else None if slash else maker_of(bare)
     if maker is None:
-        names = [f"{prefix}/..." for prefix in provider_names()] if slash else [*AGENT_TYPES, *SPELLINGS]
+        names = [f"{prefix}/..." for prefix in provider_names()] if slash else [*AGENT_TYPES, *SPELLINGS, *catalogue()]
         raise ConfigError(f"there is no agent type or model {name!r}{nearest(name, names)} (or write provider/name)")
     for beginning, (since, now) in RETIRED.items():
         if re.match(rf"{re.escape(beginning)}(?:$|[-.@\d])", bare):

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.identity import formerly
+from fanfold.models.catalogue import defined
 from fanfold.models.naming import runs_here
 from fanfold.stop import MaxTrials
 from fanfold.strategies import Sweep
@@ -59,15 +61,24 @@ def study(config: SecretsConfig) -> Study[Game]:
     """The study that a config describes."""
     rows = games(config)
     judge = None if config.judge is None else resolved(config.judge, config.base_url is not None)
-    for name in {spec.model for game in rows for spec in game.agents} | ({judge} if judge else set()):
+    names = {spec.model for game in rows for spec in game.agents} | ({judge} if judge else set())
+    for name in names:
         named(name, config.base_url, rows[0])  # an unknown model or a missing key is an error now, not in every game
     if config.results is not None:
         _check_folder(config.results)
+    definitions = defined(*sorted(names))
     # Games take turns (see `run_options`); only where one game has more calls at once, these have to as well.
     in_flight = config.max_concurrent if config.together > config.max_concurrent else None
     return Study(
         Sweep(rows),
-        GameEvaluator(config.base_url, judge, config.label == "either", config.results, in_flight),
+        GameEvaluator(
+            config.base_url,
+            judge,
+            config.label == "either",
+            config.results,
+            in_flight,
+            encode(definitions) if definitions else "",
+        ),
         scenarios(
             config.num_interactions,
             config.agents,

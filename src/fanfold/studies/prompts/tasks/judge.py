@@ -11,6 +11,7 @@ from fanfold.calls import Reply
 from fanfold.encoding import digest
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.models import Model, model
+from fanfold.models.catalogue import defined
 from fanfold.studies.prompts.tasks.task import Grade, Problem
 
 RUBRIC = "Is the reply a correct, complete and clear answer to the problem?"
@@ -72,8 +73,9 @@ class Bench:
     def fingerprint(self) -> str:
         """What counts as the same judge when a run is resumed."""
         name = self.model.fingerprint if isinstance(self.model, Model) else f"{self.model}@{self.base_url or ''}"
-        settings = digest(self.rubric, str(self.max_tokens), str(self.temperature), *self._ways()).hex()[:12]
-        return f"{type(self).__qualname__}({name}, {settings})"
+        definitions = [] if isinstance(self.model, Model) else map(str, defined(self.model).values())
+        settings = digest(self.rubric, str(self.max_tokens), str(self.temperature), *self._ways(), *definitions)
+        return f"{type(self).__qualname__}({name}, {settings.hex()[:12]})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the model made from a name: it holds connections, and another process makes its own."""
