@@ -117,7 +117,7 @@ def test_the_simulator_knows_it_by_its_address(start: Start, monkeypatch: pytest
         (400, {"message": "Invalid model: x", "type": "invalid_model", "code": "1500"}, "not-found", "Invalid model"),
         (429, {"message": "full", "type": "service_tier_capacity_exceeded", "code": "3505"}, "overloaded", "full"),
         (402, {"message": "Payment required"}, "billing", "Payment"),
-        (400, {"message": {"detail": 3}}, "bad-request", "3"),
+        (400, {"message": {"detail": 3}}, "bad-request", "status 400"),
         (400, {"detail": [None]}, "bad-request", ""),
     ],
 )

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from fanfold.limits import Quota
-from fanfold.models.providers.contract import Endpoint
 from fanfold.models.providers.openai import OpenAI, OpenAIBatches
 
 if TYPE_CHECKING:
@@ -39,10 +38,9 @@ class Groq(OpenAI):
 
         return GroqDialect
 
-    def endpoint(self, model: str, base_url: str | None, key: str | None, options: Mapping[str, Any]) -> Endpoint:
-        endpoint = super().endpoint(model, base_url, key, options)
+    def address(self, url: str) -> str:
         # Groq's own client takes its address without the path, and reads the same variable.
-        return endpoint if endpoint.url.endswith("/v1") else dataclasses.replace(endpoint, url=endpoint.url + PATH)
+        return url if url.rstrip("/").endswith("/v1") else url.rstrip("/") + PATH
 
     def error_kind(self, status: int, error: Mapping[str, Any]) -> str:
         return "overloaded" if status == 498 else super().error_kind(status, error)  # the flex tier is full

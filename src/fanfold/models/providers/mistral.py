@@ -130,15 +130,6 @@ class Mistral(OpenAI):
             raise malformed(self.name, "it ended in an error")
         return msgspec.structs.replace(reply, finish="length") if reason == "model_length" else reply
 
-    def error(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        message = body.get("message")
-        detail = body.get("detail", message.get("detail") if isinstance(message, Mapping) else None)
-        if isinstance(detail, list) and detail and isinstance(detail[0], Mapping):
-            place = detail[0].get("loc")
-            place = [str(part) for part in place if part != "body"] if isinstance(place, list) else []
-            return {"message": f"{'.'.join(place)}: {detail[0].get('msg')}", "param": ".".join(place)}
-        return {**body, "message": message if isinstance(message, str) else detail}
-
     def error_kind(self, status: int, error: Mapping[str, Any]) -> str:
         if status == 402:
             return "billing"
