@@ -250,6 +250,18 @@ def test_a_quota_that_is_nearly_used_up_is_spread_until_it_resets() -> None:
     assert 80 <= sum(30.0 <= when < 35.0 for when in gone) <= 120
 
 
+def test_retry_after_wins_over_a_reset_that_is_far_away() -> None:
+    async def main() -> float:
+        limiter = Limiter(Limits())
+        quota = Quota(tokens_limit=150_000, tokens_remaining=0, tokens_reset=360.0)
+        (await limiter.acquire(20, 20)).done(False, refused=True, retry_after=1.0, quota=quota)
+        for _ in range(3):
+            (await limiter.acquire(20, 20)).done(True)
+        return asyncio.get_running_loop().time()
+
+    assert 1.0 <= run_virtual(main()) < 5.0
+
+
 def test_a_bucket_that_refills_continuously_is_used_at_its_full_rate_even_when_low() -> None:
     async def main() -> int:
         loop, limiter, gone = asyncio.get_running_loop(), Limiter(Limits()), 0

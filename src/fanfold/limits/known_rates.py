@@ -98,8 +98,13 @@ class Paces:
             if unit:
                 pace.correct(more[unit], now)
 
-    def learn(self, quota: Quota, cost: Cost, unseen: int, sent_at: float, now: float) -> None:
-        """A reply to a call of this cost, sent then and followed by `unseen` others, carried this quota."""
+    def learn(
+        self, quota: Quota, cost: Cost, unseen: int, sent_at: float, now: float, retry_after: float | None = None
+    ) -> None:
+        """A reply to a call of this cost, sent then and followed by `unseen` others, carried this quota.
+
+        Who says `retry_after` has something again by then, whatever the time of the reset.
+        """
         said = (
             (quota.requests_limit, quota.requests_remaining, quota.requests_reset),
             (quota.tokens_limit, quota.tokens_remaining, quota.tokens_reset),
@@ -110,6 +115,8 @@ class Paces:
             if limit is None or not 0 < limit < math.inf:
                 continue
             pace = self._pace(unit, limit / 60, now)
+            if reset is not None and retry_after is not None:
+                reset = min(reset, retry_after)
             if remaining is not None and 0 <= remaining < math.inf:
                 # What the server had not seen yet when it counted, and what it has given back since.
                 left = remaining - unseen * cost[unit] + pace.rate * (now - sent_at)

@@ -65,7 +65,7 @@ class Permit:
             estimate = (self.input_tokens, self.output_tokens)
             limiter._paces.correct(estimate, self.cost, (input_tokens, output_tokens), now)
         if quota is not None and limiter.limits.adaptive:
-            limiter._learn(self, quota, now)
+            limiter._learn(self, quota, now, _bounded(retry_after) if refused and retry_after is not None else None)
         if refused:
             limiter._was_refused(self, retry_after, now)
         elif overloaded:
@@ -237,9 +237,9 @@ class Limiter:
         if self._line:
             self._admit(now)
 
-    def _learn(self, permit: Permit, quota: Quota, now: float) -> None:
+    def _learn(self, permit: Permit, quota: Quota, now: float, retry_after: float | None) -> None:
         cost = permit.cost or self._paces.cost(permit.input_tokens, permit.output_tokens)
-        self._paces.learn(quota, cost, self.granted - permit.number, permit.sent_at, now)
+        self._paces.learn(quota, cost, self.granted - permit.number, permit.sent_at, now, retry_after)
         if self._paces:
             self._window.open()
 
