@@ -10,6 +10,11 @@ from typing import Any
 
 import pytest
 
+#: What a peer sees of our environment; litellm must not fetch its table of models.
+ENVIRONMENT = {
+    **{name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ},
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+}
 PEERS = Path(os.environ.get("FANFOLD_PEERS") or Path(__file__).parents[2] / ".venv-peers")
 
 
@@ -26,14 +31,13 @@ def run_in(name: str, program: str, argument: Any = None, timeout: float = 120.0
 
     It sees neither this process's keys nor its packages.
     """
-    kept = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "TMPDIR") if key in os.environ}
     done = subprocess.run(
         [peer(name), "-c", program],
         input=json.dumps(argument),
         capture_output=True,
         text=True,
         timeout=timeout,
-        env={**kept, "LITELLM_LOCAL_MODEL_COST_MAP": "True"},
+        env=ENVIRONMENT,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
