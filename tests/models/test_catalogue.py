@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +248,28 @@ def test_a_run_is_not_resumed_with_another_model_of_the_same_name(folder: Path, 
     fanfold("run", *words, "--run", "first")
     write(folder, '[mine]\nmodel = "simulated/gpt-6-sol"\n[other]\nmodel = "simulated/claude-haiku-5-5"\n')
     assert "evaluate" in fanfold("run", *words, "--run", "first", code=4)
+
+
+@pytest.mark.slow
+def test_names_work_in_workers_which_see_neither_keys_nor_headers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fanfold.context import within
+
+    monkeypatch.setenv("TEAM", "token-of-a-team")
+    monkeypatch.setenv("FANFOLD_TRUSTED_HOSTS", "api.openai.com")
+    write(folder, SIMULATED + '[kept]\nmodel = "openai/gpt-6-luna"\nheaders = { x-team = "$TEAM" }\n')
+    with within(leaving=True):
+        sent = pickle.dumps(model("kept"))
+    assert b"token-of-a-team" not in sent and SECRET.encode() not in sent
+    fanfold("run", "prompts", "--model", "mine", "--trials", "2", "--train", "4", "--executor", "processes:2")
+
+
+def test_a_question_to_another_model_of_the_same_name_is_another_question(folder: Path) -> None:
+    from fanfold.studies.ask.evaluator import AskEvaluator
+
+    prints = []
+    for text in (SIMULATED, '[mine]\nmodel = "simulated/gpt-6-sol"\n'):
+        write(folder, text)
+        prints.append(AskEvaluator(models=("mine",)).fingerprint)
+    assert prints[0] != prints[1]

@@ -86,7 +86,7 @@ class Model:
             _AT_HOME[name] = self
         state = {field.name: getattr(self, field.name) for field in fields(self)}
         if here().leaving:
-            return _arrived, (name, {**state, "connect": _elsewhere, "key": None})
+            return _arrived, (name, {**state, "connect": _elsewhere, "key": None, "headers": {}})
         try:
             pickle.dumps(self.connect)
         except Exception:

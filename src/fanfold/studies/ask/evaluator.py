@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fanfold.models import Model, Reply, model
+from fanfold.models.catalogue import defined
 from fanfold.schemas import fault
 from fanfold.studies.ask.rows import Question
 from fanfold.tables.writing import as_json
@@ -44,7 +45,8 @@ class AskEvaluator:
     def fingerprint(self) -> dict[str, Any]:
         """What an answer depends on, besides the question and the model."""
         names = ("system", "max_tokens", "temperature", "reasoning_effort", "schema", "base_url")
-        return {name: getattr(self, name) for name in names}
+        definitions = defined(*self.models)
+        return {name: getattr(self, name) for name in names} | ({"defined": definitions} if definitions else {})
 
     def check_ready(self) -> None:
         """Refuse a model that cannot be asked: one that nobody knows, or without a key."""
