@@ -19,7 +19,7 @@ from fanfold.redaction import redact, redact_body
 
 MAX_RETRY_AFTER = 300.0
 #: The longest text of a server's error that is shown.
-LONGEST_ERROR = 600
+LONGEST_ERROR = 400
 #: Where the many shapes of an error keep their text, the likeliest first.
 _WORDS = (
     "message",
