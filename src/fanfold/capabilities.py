@@ -23,6 +23,9 @@ EFFORTS = {
 #: Values that every model accepts, because they change nothing.
 _NEUTRAL = {"temperature": 1, "top_p": 1, "n": 1, "frequency_penalty": 0, "presence_penalty": 0, "logprobs": False}
 
+#: What a request may use only if the model has it.
+_HAD = ("tools", "schema", "images")
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -50,6 +53,8 @@ class Capabilities:
 
     def takes(self, name: str, value: Any = None, effort: str | None = None) -> bool:
         """Whether it takes a parameter, with this value, when it is asked to reason with `effort`."""
+        if name in _HAD:
+            return self.has is None or name in self.has
         if name == "reasoning_effort":
             return self.efforts is None or value in self.efforts or (value is None and bool(self.efforts))
         if name in self.refuses or (name in self.steady and self.reasoning(effort) is not None):

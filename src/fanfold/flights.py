@@ -6,16 +6,38 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from fanfold.attempt import Clock
 from fanfold.context import here
-from fanfold.encoding import digest
+from fanfold.encoding import digest, encode
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A function that the model wants called; `invalid` holds arguments that are not a JSON object."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any] = {}
+    invalid: str = ""
+
+    def result(self, value: Any) -> dict[str, Any]:
+        """The message that tells the model what the function returned: a text, or anything JSON can hold."""
+        content = value if isinstance(value, str) else encode(value, f"the result of {self.name}")
+        return {"role": "tool", "tool_call_id": self.id, "content": content}
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A token of a reply, its log probability, and those of the likeliest tokens in its place."""
+
+    token: str
+    logprob: float
+    top: dict[str, float] = {}
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a model answered.
 
     `finish` is `stop`, `length` (truncated by max_tokens), `refusal`, `filter` or `tool`.  A refusal's words are in
@@ -23,6 +45,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     for what was not paid now (`cached`).  `cached_tokens` (read from the provider's prompt cache) and `written_tokens`
     (written to it) are parts of `input_tokens`.  Where the provider sent no usage, the tokens are `estimated` from the
     text.
+
+    `others` are the further texts of a request with `n` above 1.  `parts` is the content as the provider sent it, where
+    it is more than text.  `parsed` is the value that was asked for with `schema`, and `raw` the whole body of the
+    response, if asked for and sent just now; neither is kept in the ledger.
     """
 
     text: str
@@ -38,6 +64,34 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None = None
     seconds: float = 0.0
     cached: bool = False
+    request_id: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    others: tuple[str, ...] = ()
+    parts: tuple[dict[str, Any], ...] = ()
+    parsed: Any = None
+    raw: Any = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All `n` texts, `text` first."""
+        return (self.text, *self.others)
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The reply as a message, to continue the dialogue with."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": encode(call.arguments)},
+                }
+                for call in self.tool_calls
+            ]
+        return {**message, "parts": list(self.parts)} if self.parts else message
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +108,10 @@ class Call:
     worst: float | None
     #: Parameters that were left out because the model does not take them.
     dropped: tuple[str, ...] = ()
+    #: Whether the caller wants the body of the response.
+    raw: bool = False
+    #: Takes the text of the reply piece by piece; None: nobody watches.
+    watch: Callable[[str], None] | None = None
 
     @property
     def key(self) -> bytes:

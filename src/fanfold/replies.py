@@ -124,7 +124,7 @@ class Replies:
         return self.ledger.temporary if self._claims is None else self._claims.alone()
 
     def _row(self, key: bytes, call: Call, sent: Sent, started: float) -> tuple[Any, ...]:
-        reply = sent.reply
+        reply = sent.reply if sent.reply.raw is None else msgspec.structs.replace(sent.reply, raw=None)
         text = msgspec.json.encode(reply).decode()
         usage = (reply.input_tokens, reply.output_tokens, reply.cost)
         return (key, self.run, call.model, call.body, text, *usage, started, reply.seconds, sent.tries, sent.batch)

@@ -12,7 +12,7 @@ from fanfold.events import Progress
 from fanfold.types import Failed, Outcome
 
 #: What differs between two messages of one cause: counts, positions, addresses.
-_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+_NUMBERS = re.compile(r"\[request id [^]]*\]|0x[0-9a-f]+|\d+")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 

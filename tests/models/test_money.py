@@ -62,7 +62,7 @@ def test_cached_input_is_paid_at_its_own_price(name: str, batched: bool) -> None
     async def evaluate(candidate: int, case: Case) -> float:
         common = [{"role": "user", "content": "A long beginning. " * 20}, {"role": "assistant", "content": "Well."}]
         question = {"role": "user", "content": f"What about {candidate}?"}
-        return float(len((await asked.generate([*common, question], max_tokens=20)).text))
+        return float(len((await asked.generate([*common, question], max_tokens=20, cache=True)).text))
 
     run = do(Study(Sweep(range(6)), evaluate), BatchExecutor("auto") if batched else "async:2")
     books, money = simulator.billing, run.money

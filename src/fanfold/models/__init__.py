@@ -4,5 +4,6 @@ from fanfold.calls import Reply
 from fanfold.models.model import Model
 from fanfold.models.naming import model
 from fanfold.models.pricing import Price
+from fanfold.models.requests import image
 
-__all__ = ["Model", "Price", "Reply", "model"]
+__all__ = ["Model", "Price", "Reply", "image", "model"]

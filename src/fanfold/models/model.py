@@ -24,10 +24,11 @@ from fanfold.models.breaker import Breaker
 from fanfold.models.failures import Redirected, deserted, network_failure, redirected
 from fanfold.models.http import Http, HttpError
 from fanfold.models.http_exchange import Response
-from fanfold.models.parameters import LIMITS, cut, fitted, places, without
+from fanfold.models.parameters import LIMITS, fitted, passed_on, places, without
 from fanfold.models.pricing import Price
 from fanfold.models.providers.contract import Messages, Provider
-from fanfold.models.providers.reading import decoded, error_in, error_inside, estimated, malformed
+from fanfold.models.providers.reading import decoded, error_in, error_inside, estimated, malformed, request_id
+from fanfold.models.requests import IMAGE_TOKENS, images_in, in_order, shape_of, tool_choice, tools_of, usable
 from fanfold.models.retry import RetryPolicy, Tries
 from fanfold.models.transport import Transport
 from fanfold.redaction import know
@@ -36,6 +37,8 @@ from fanfold.redaction import know
 OUTPUT_GUESS = 256
 #: More tokens than this no reply has: a number that claims it was not counted.
 MOST_TOKENS = 2**40
+#: Parameters that have one form for all providers.
+_RICH = frozenset({"tools", "tool_choice", "logprobs", "schema"})
 
 
 @dataclass(slots=True)
@@ -107,22 +110,31 @@ class Model:
     ) -> Reply:
         """Ask the model.
 
-        `messages` is a text or a dialogue; parameters are the provider's (`temperature`, `max_tokens`, `stop`,
-        `reasoning_effort`, ...), and an unknown one is an error.  One that this model does not take is left out, which
-        the run says once.  The text ends before `stop`, also where the model has no such parameter; `max_tokens` is
-        the visible text, without the tokens of reasoning.  Equal requests are asked once and answered from the ledger
-        afterwards; ask for another answer to the same request with another `sample`.  Raises CallFailed.
+        `messages` is a text or a dialogue, and `system` comes before it; parameters are the provider's (`temperature`,
+        `max_tokens`, `stop`, `reasoning_effort`, ...), and an unknown one is an error.  One that this model does not
+        take is left out, which the run says once.  The text ends before `stop`, also where the model has no such
+        parameter; `max_tokens` is the visible text, without the tokens of reasoning.  Equal requests are asked once and
+        answered from the ledger afterwards; ask for another answer to the same request with another `sample`.
+
+        `tools` are functions that the model may call (`reply.tool_calls`), and `tool_choice` says which it must.
+        `schema`, a JSON Schema or a type, makes the reply JSON, and `reply.parsed` a value of it.  `n` asks for several
+        texts, `logprobs` for log probabilities (a number: of so many likely tokens), `cache` to keep the prompt in the
+        provider's cache.  `extra` is put into the body of the request as it is.  `raw` keeps the body of the response.
+
+        Raises CallFailed.
         """
         call = self.call(messages, system=system, sample=sample, **parameters)
-        return self._ended(await ask(self, call), parameters)
+        return usable(await ask(self, call), self.id, {**self.defaults, **parameters})
 
     def generate_sync(self, messages: Messages, **parameters: Any) -> Reply:
         """`generate` for synchronous code, from any thread."""
-        return self._ended(ask_sync(self, self.call(messages, **parameters)), parameters)
+        reply = ask_sync(self, self.call(messages, **parameters))
+        return usable(reply, self.id, {**self.defaults, **parameters})
 
     def takes(self, name: str, value: Any = None) -> bool:
         """Whether the model is known to take a parameter (with this value), or nothing is known of it."""
-        return name in self.provider.parameters and self.capabilities.takes(name, value)
+        own = {"schema": "response_format", "images": "max_tokens"}.get(name, name)
+        return own in self.provider.parameters and self.capabilities.takes(name, value)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -132,34 +144,50 @@ class Model:
             object.__setattr__(self, "_capabilities", known)
         return known
 
-    def _ended(self, reply: Reply, parameters: dict[str, Any]) -> Reply:
-        """The reply, cut where it should have ended."""
-        if not reply.text and reply.finish == "length" and reply.reasoning_tokens:
-            raise CallFailed(
-                "reasoning",
-                f"{self.id} used all of its {reply.output_tokens} tokens to reason, and said nothing: raise "
-                "max_tokens, or ask for less with reasoning_effort",
-            )
-        if (stop := parameters.get("stop", self.defaults.get("stop"))) and (text := cut(reply.text, stop)) is not None:
-            return msgspec.structs.replace(reply, text=text, finish="stop")
-        return reply
-
     def call(self, messages: Messages, *, system: str | None = None, sample: int = 0, **parameters: Any) -> Call:
         """The request as it will be sent."""
         parameters = {**self.defaults, **parameters}
-        raw = self.raw and isinstance(messages, str) and system is None
+        extra, whole = parameters.pop("extra", None), parameters.pop("raw", False)
+        rich = not _RICH.isdisjoint(parameters) and self._spelled(parameters)
+        plain = self.raw and isinstance(messages, str) and system is None
         if self.raw and sample:
             parameters.setdefault("seed", sample)  # a model of our own gives another answer only for another seed
+        images, skipped = images_in(messages)
+        if images and not self.capabilities.takes("images"):
+            raise ConfigError(f"{self.id} takes no images: choose a model that does")
         kept, dropped = fitted(parameters, self.provider.parameters, self.capabilities)
-        path, body = self.provider.request(self.name, messages, {"system": system, "raw": raw, **kept})
-        text = encode(body, "the request")
-        limit = kept.get("max_tokens")
-        tokens = len(text) // 4 + 8
-        most = int(limit) if limit is not None else 4096
+        path, body = self.provider.request(self.name, messages, {"system": system, "raw": plain, **kept})
+        if extra:
+            body |= passed_on(extra)
+        text = in_order(body) if rich else encode(body, "the request")
+        limit = kept.get("max_tokens", body.get("max_tokens"))
+        most = (int(limit) if limit is not None else 4096) * int(kept.get("n") or 1)
+        tokens = (len(text) - skipped) // 4 + 8 + images * IMAGE_TOKENS
         # A token is at least one byte of text.
-        size = len(text) if text.isascii() else len(text.encode())
+        size = (len(text) if text.isascii() else len(text.encode())) - skipped + images * IMAGE_TOKENS
         worst = None if self.price is None else self.price.cost(size, most)
-        return Call(self.id, self.url + path, text, sample, tokens, min(most, OUTPUT_GUESS), worst, dropped)
+        return Call(self.id, self.url + path, text, sample, tokens, min(most, OUTPUT_GUESS), worst, dropped, whole)
+
+    def _spelled(self, parameters: dict[str, Any]) -> bool:
+        """Write what goes beyond text as providers expect it; whether the order of fields matters in it."""
+        if tools := parameters.get("tools"):
+            parameters["tools"] = tools_of(tools)
+        if parameters.get("tool_choice") is not None:
+            parameters["tool_choice"] = tool_choice(parameters["tool_choice"])
+        if type(likely := parameters.get("logprobs")) is int:
+            parameters |= {"logprobs": True, "top_logprobs": likely} if likely else {"logprobs": True}
+        schema = parameters.pop("schema", None)
+        if schema is not None:
+            shape = shape_of(schema)
+            if self.takes("schema"):
+                parameters["response_format"] = shape.format
+            elif self.takes("tools") and not tools:
+                parameters |= {"tools": [shape.tool], "tool_choice": tool_choice(shape.name)}
+            else:
+                raise ConfigError(
+                    f"{self.id} has no structured output: leave schema out, or choose a model that has it"
+                )
+        return bool(tools) or schema is not None
 
     def sendable(self, call: Call) -> str:
         """The body of a call, without what the server has refused."""
@@ -337,13 +365,15 @@ class Model:
         if (inside := error_inside(body)) is not None:
             raise self.provider.failure(inside[0], response.headers, inside[1])
         reply = self.provider.reply(body)
+        if call is not None and call.raw:
+            reply = msgspec.structs.replace(reply, raw=body)
         if not isinstance(reply.text, str) or not isinstance(reply.refusal, str | None):
             raise malformed(self.provider.name, "its text is not a text")
         if max(reply.input_tokens, reply.output_tokens) > MOST_TOKENS:
             raise malformed(self.provider.name, f"it counts {reply.input_tokens} + {reply.output_tokens} tokens")
-        return self.priced(reply, call, batch=batch)
+        return self.priced(reply, call, batch=batch, request_id=request_id(response.headers))
 
-    def priced(self, reply: Reply, call: Call | None = None, *, batch: bool = False) -> Reply:
+    def priced(self, reply: Reply, call: Call | None = None, *, batch: bool = False, request_id: str = "") -> Reply:
         """The reply with its cost; what was sent is estimated from the call where the provider did not count it."""
         read = reply.input_tokens
         if reply.estimated and call is not None:
@@ -352,7 +382,7 @@ class Model:
         if self.price is not None:
             tokens = (read, reply.output_tokens, reply.cached_tokens)
             cost = self.price.cost(*tokens, written_tokens=reply.written_tokens, batch=batch)
-        return msgspec.structs.replace(reply, cost=cost, input_tokens=read)
+        return msgspec.structs.replace(reply, cost=cost, input_tokens=read, request_id=request_id)
 
 
 def _closed() -> None:

@@ -19,6 +19,8 @@ _UNSUPPORTED = re.compile(
 )
 #: Where some protocols keep parameters, beside the request itself.
 _NESTED = ("generationConfig", "thinkingConfig", "inferenceConfig")
+#: Parameters without which a reply would be of no use: a model that does not take one fails the call.
+ESSENTIAL = ("response_format", "tools", "tool_choice", "n", "logprobs", "top_logprobs")
 #: The two names of the output limit: one is never left out for want of the other.
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
@@ -29,7 +31,8 @@ def fitted(
     """The parameters that a model takes, and the names of the others.
 
     `max_tokens` is the visible text: the limit that is sent has room for reasoning too.  `stop` is never missing: see
-    `cut`.  A parameter that is not `known` to the provider stays, and is refused by it.
+    `cut`.  A parameter that is not `known` to the provider stays, and is refused by it; so is an essential one that the
+    model does not take.
     """
     effort = parameters.get("reasoning_effort")
     if effort is not None and effort not in EFFORTS:
@@ -39,12 +42,30 @@ def fitted(
     for name, value in parameters.items():
         if value is None:
             continue
-        if not takes.takes(name, value, effort) or (name == "stop" and "stop" not in known):
-            if name != "stop":
+        if not takes.takes(name, value, effort) or (name in _WISHES and name not in known):
+            if name in ESSENTIAL:
+                raise ConfigError(_lacking(name, takes, effort))
+            if name not in _WISHES:
                 dropped.append(name)
             continue
         kept[name] = takes.room(int(value), effort) if name == "max_tokens" else value
     return kept, tuple(dropped)
+
+
+def passed_on(extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What goes into a request's body as it is; only what would change how the reply is read is refused."""
+    if "stream" in extra:
+        raise ConfigError("extra cannot have 'stream': use `async for piece in model.stream(...)`")
+    return extra
+
+
+#: Parameters that no provider has to have: a reply is cut here too, and most cache prompts without being asked.
+_WISHES = ("stop", "cache")
+
+
+def _lacking(name: str, takes: Capabilities, effort: str | None) -> str:
+    what = f"this model does not take {name}"
+    return f"{what} while it reasons: add reasoning_effort='none'" if takes.takes(name, None, "none") else what
 
 
 def cut(text: str, stop: str | Sequence[str]) -> str | None:

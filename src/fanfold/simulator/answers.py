@@ -9,9 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import msgspec
+
 from fanfold.config import imported
-from fanfold.encoding import derive_seed
+from fanfold.encoding import derive_seed, encode
 from fanfold.simulator.config import Answer, AnswerFunction, SimulatorConfig
+from fanfold.simulator.invented import invent
 
 CHARACTERS_PER_TOKEN = 4
 TOKENS_PER_MESSAGE = 3
@@ -40,13 +43,17 @@ class ModelRequest:
     samples: int = 1
     json: bool = False
     reasoning: int = 0
+    #: The JSON Schema that the answer must fit; a tool that it calls, by name and schema; likely tokens to list.
+    schema: Mapping[str, Any] | None = None
+    tool: tuple[str, Any] | None = None
+    logprobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
     """An answer as it leaves the model: cut at a stop sequence (`stop`) or at the token limit, and counted.
 
-    The tokens of `reasoning` are among the `tokens`.
+    The tokens of `reasoning` are among the `tokens`.  `calls` are tools by name, with arguments in JSON.
     """
 
     text: str
@@ -54,6 +61,7 @@ class Completion:
     tokens: int
     stop: str | None = None
     reasoning: int = 0
+    calls: tuple[tuple[str, str], ...] = ()
 
 
 def count_tokens(text: str) -> int:
@@ -89,7 +97,7 @@ class Author:
         for index in range(prompt.samples):
             rng = random.Random(derive_seed(self._seed, key, sample, index))
             if self._answer is None and self._upstream is None:
-                answer = Answer(_words(rng, prompt.json))
+                answer = _own(prompt, rng)
             else:
                 answer = await self._ask(prompt, body, rng)
             written.append(finish(answer, prompt))
@@ -125,17 +133,36 @@ def finish(answer: Answer, prompt: ModelRequest) -> Completion:
         at = text.find(sequence)
         if at >= 0:
             text, reason, stop = text[:at], "stop", sequence
+    calls = tuple((name, given if isinstance(given, str) else encode(given)) for name, given in answer.calls)
     tokens = count_tokens(text) if answer.output_tokens is None or stop else answer.output_tokens
+    tokens += sum(count_tokens(name + given) for name, given in calls)
     thought = prompt.reasoning if prompt.max_tokens is None else min(prompt.reasoning, prompt.max_tokens)
     if prompt.max_tokens is not None and tokens > prompt.max_tokens - thought:
         tokens = prompt.max_tokens - thought
-        text, reason, stop = text[: tokens * CHARACTERS_PER_TOKEN], "length", None
-    return Completion(text, reason, tokens + thought, stop, thought)
+        text, reason, stop, calls = text[: tokens * CHARACTERS_PER_TOKEN], "length", None, ()
+    return Completion(text, "tool_calls" if calls else reason, tokens + thought, stop, thought, calls)
 
 
-def _words(rng: random.Random, json: bool) -> str:
+def _own(prompt: ModelRequest, rng: random.Random) -> Answer:
+    """What a model says of itself: a call of the tool, a value of the schema, or words."""
+    if prompt.tool is not None:
+        name, schema = prompt.tool
+        return Answer("", calls=[(name, invent(schema, rng, _WORDS))])
+    if prompt.schema is not None:
+        return Answer(msgspec.json.encode(invent(prompt.schema, rng, _WORDS)).decode())
     text = " ".join(rng.choices(_WORDS, k=rng.randint(5, 60))).capitalize() + "."
-    return f'{{"answer": "{text}"}}' if json else text
+    return Answer(f'{{"answer": "{text}"}}' if prompt.json else text)
+
+
+def logprobs(text: str, top: int) -> list[tuple[str, float, list[tuple[str, float]]]]:
+    """The tokens of a text with their log probabilities, and `top` likely ones in the place of each."""
+    rng = random.Random(text)
+    listed = []
+    for at in range(0, len(text), CHARACTERS_PER_TOKEN):
+        token, chance = text[at : at + CHARACTERS_PER_TOKEN], -rng.random()
+        likely = [(token, chance), *((word, chance - 1 - rng.random()) for word in rng.sample(_WORDS, max(0, top - 1)))]
+        listed.append((token, chance, sorted(likely, key=lambda pair: -pair[1])[:top]))
+    return listed
 
 
 def spoil(written: Completion, kind: str) -> Completion:

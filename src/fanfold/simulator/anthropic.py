@@ -9,6 +9,7 @@ from typing import Any
 
 from fanfold.capabilities import capabilities_of
 from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, content_tokens
+from fanfold.simulator.anthropic_content import check_blocks, check_format, marks_in, tool_to_call
 from fanfold.simulator.anthropic_store import MESSAGES, AnthropicStore, rfc3339
 from fanfold.simulator.dialect import Dialect, Stamp, Work
 from fanfold.simulator.limits import Account, Refused
@@ -34,7 +35,7 @@ _TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-_FINISH = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+_FINISH = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use"}
 NO_CREDIT = (
     "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase "
     "credits."
@@ -169,17 +170,29 @@ class AnthropicDialect(Dialect):
         if metadata is not None and (not isinstance(metadata, dict) or set(metadata) - {"user_id"}):
             raise ApiError(400, "metadata: Extra inputs are not permitted")
         messages = _messages(body)
+        check_blocks(body, messages)
+        schema = check_format(body)
+        tool = tool_to_call(body, messages)
         reasons = (body.get("thinking") or {}).get("type", "disabled") != "disabled"
         limits = (body.get("max_tokens"), tuple(stops))
         thought = self.state.config.reasoning if reasons else 0
-        return ModelRequest(body["model"], messages, _tokens(body, messages), *limits, reasoning=thought)
+        tokens = _tokens(body, messages)
+        return ModelRequest(body["model"], messages, tokens, *limits, reasoning=thought, schema=schema, tool=tool)
+
+    def caches(self, body: Json) -> bool:
+        return "cache_control" in body or bool(marks_in(body))
 
     def render(
         self, endpoint: str, body: Json, prompt: ModelRequest, written: Sequence[Completion], stamp: Stamp
     ) -> Json:
         answer = written[0]
         stopped = answer.stop is not None
-        content = [{"type": "text", "text": answer.text}] if answer.text else []
+        content: list[Json] = [{"type": "text", "text": answer.text}] if answer.text else []
+        for number, (name, given) in enumerate(answer.calls):
+            arguments = read_json(given.encode())
+            content.append(
+                {"type": "tool_use", "id": f"toolu_{stamp.serial}{number}", "name": name, "input": arguments}
+            )
         if answer.reasoning:
             content.insert(0, {"type": "thinking", "thinking": "", "signature": f"simulated-{stamp.serial}"})
         return {
@@ -225,6 +238,7 @@ def _usage(prompt: ModelRequest, answer: Completion, stamp: Stamp) -> Json:
         "cache_creation_input_tokens": stamp.stored,
         "cache_read_input_tokens": stamp.cached,
         "output_tokens": answer.tokens,
+        "output_tokens_details": {"thinking_tokens": answer.reasoning},
         "service_tier": "batch" if stamp.batch else "standard",
     }
 
@@ -265,13 +279,7 @@ def _content(where: str, message: Json, *, last: bool) -> None:
     if not content and not (last and message["role"] == "assistant"):
         text = "all messages must have non-empty content except for the optional final assistant message"
         raise ApiError(400, f"{where}: {text}")
-    if isinstance(content, list):
-        for number, block in enumerate(content):
-            if not isinstance(block, dict) or not isinstance(block.get("type"), str):
-                raise ApiError(400, f"{where}.content.{number}.type: Field required")
-            if block["type"] == "text" and not block.get("text"):
-                raise ApiError(400, "messages: text content blocks must be non-empty")
-    elif last and message["role"] == "assistant" and content != content.rstrip():
+    if isinstance(content, str) and last and message["role"] == "assistant" and content != content.rstrip():
         raise ApiError(400, "messages: final assistant content cannot end with trailing whitespace")
 
 

@@ -18,12 +18,14 @@ class Answer:
     """What a model says to one request.
 
     `finish` is `stop`, `length`, `content_filter` or `refusal`; each provider is given its own word for it.
-    `output_tokens` is counted from the text when it is None.
+    `output_tokens` is counted from the text when it is None.  `calls` are tools to call, by name and arguments (a text:
+    as it is).
     """
 
     text: str
     finish: str = "stop"
     output_tokens: int | None = None
+    calls: Sequence[tuple[str, Mapping[str, Any] | str]] = ()
 
 
 Messages = Sequence[Mapping[str, Any]]

@@ -101,6 +101,10 @@ class Dialect(ABC):
     def read(self, endpoint: str, body: Json) -> ModelRequest:
         """Validate a request strictly, as the provider does, or raise an ApiError."""
 
+    def caches(self, body: Json) -> bool:
+        """Whether the beginning of this prompt goes into the prompt cache."""
+        return True
+
     # -- responses ---------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import math
 import random
 import struct
@@ -10,11 +11,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from fanfold.capabilities import capabilities_of
+from fanfold.capabilities import UNKNOWN, capabilities_of
 from fanfold.encoding import derive_seed, encode
-from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, count_tokens
+from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, count_tokens, logprobs
 from fanfold.simulator.dialect import Dialect, Stamp, Work
 from fanfold.simulator.limits import Account, Refused
+from fanfold.simulator.openai_content import check_format, check_parts, check_results, tool_to_call
 from fanfold.simulator.openai_requests import (
     CHAT,
     COMPLETIONS,
@@ -180,6 +182,7 @@ class OpenAIDialect(Dialect):
         if endpoint == COMPLETIONS:
             return self._read_completion(body, samples)
         number(body, "max_completion_tokens", 1, 2**31, int)
+        number(body, "top_logprobs", 0, 20, int)
         if self.per_model:
             check_model(body, self.name)
         check_metadata(body.get("metadata"))
@@ -198,11 +201,25 @@ class OpenAIDialect(Dialect):
         for index, message in enumerate(messages):
             tokens += TOKENS_PER_MESSAGE + message_tokens(index, message)
         limit = body.get("max_completion_tokens") or body.get("max_tokens")
-        format = body.get("response_format")
-        json = isinstance(format, dict) and format.get("type") == "json_object"
-        reasons = capabilities_of(body["model"], provider=self.name).reasoning(body.get("reasoning_effort")) is not None
-        thought = self.state.config.reasoning if reasons else 0
-        return ModelRequest(body["model"], messages, tokens, limit, stops(body), samples, json, thought)
+        known = capabilities_of(body["model"], provider=self.name)
+        takes = known if self.per_model else UNKNOWN
+        schema = check_format(body, takes)
+        check_parts(messages, takes)
+        check_results(messages)
+        thought = self.state.config.reasoning if known.reasoning(body.get("reasoning_effort")) is not None else 0
+        return ModelRequest(
+            body["model"],
+            messages,
+            tokens,
+            limit,
+            stops(body),
+            samples,
+            schema == {},
+            thought,
+            schema or None,
+            tool_to_call(body, takes),
+            (body.get("top_logprobs") or 0) if body.get("logprobs") else None,
+        )
 
     def _read_completion(self, body: Json, samples: int) -> ModelRequest:
         prompts = inputs(body.get("prompt", "<|endoftext|>"))
@@ -235,7 +252,7 @@ class OpenAIDialect(Dialect):
         thought = sum(answer.reasoning for answer in written)
         usage["completion_tokens_details"] = {"reasoning_tokens": thought, "audio_tokens": 0}
         chat = endpoint == CHAT
-        choice = _chat_choice if chat else _text_choice
+        choice = functools.partial(_chat_choice, prompt=prompt, stamp=stamp) if chat else _text_choice
         return {
             "id": f"{'chatcmpl' if chat else 'cmpl'}-{stamp.serial}",
             "object": "chat.completion" if chat else "text_completion",
@@ -259,19 +276,39 @@ class CompatibleDialect(OpenAIDialect):
         return False
 
 
-def _chat_choice(index: int, answer: Completion) -> Json:
+def _chat_choice(index: int, answer: Completion, prompt: ModelRequest, stamp: Stamp) -> Json:
     refused = answer.finish == "refusal"
+    message: Json = {
+        "role": "assistant",
+        "content": None if refused or (answer.calls and not answer.text) else answer.text,
+        "refusal": answer.text if refused else None,
+        "annotations": [],
+    }
+    if answer.calls:
+        message["tool_calls"] = [
+            {"id": f"call_{stamp.serial}{number}", "type": "function", "function": {"name": name, "arguments": given}}
+            for number, (name, given) in enumerate(answer.calls)
+        ]
     return {
         "index": index,
-        "message": {
-            "role": "assistant",
-            "content": None if refused else answer.text,
-            "refusal": answer.text if refused else None,
-            "annotations": [],
-        },
-        "logprobs": None,
+        "message": message,
+        "logprobs": None if prompt.logprobs is None else {"content": _listed(answer.text, prompt.logprobs)},
         "finish_reason": _FINISH.get(answer.finish, answer.finish),
     }
+
+
+def _listed(text: str, top: int) -> list[Json]:
+    return [
+        {
+            "token": token,
+            "logprob": chance,
+            "bytes": list(token.encode()),
+            "top_logprobs": [
+                {"token": other, "logprob": value, "bytes": list(other.encode())} for other, value in likely
+            ],
+        }
+        for token, chance, likely in logprobs(text, top)
+    ]
 
 
 def _text_choice(index: int, answer: Completion) -> Json:

@@ -144,7 +144,7 @@ class SimulatorState:
 
     def _prompt_cache(self, dialect: Dialect, body: Json, prompt: ModelRequest, owner: str) -> tuple[int, int]:
         """Input tokens read from, and (where that counts) written to, the cache of what prompts begin with."""
-        if self.config.prompt_cache is None:
+        if self.config.prompt_cache is None or not dialect.caches(body):
             return 0, 0
         head = prompt.messages[:-1]
         size = sum(content_tokens(message.get("content")) for message in head) + content_tokens(body.get("system"))

@@ -14,6 +14,7 @@ from fanfold.capabilities import EFFORTS
 from fanfold.errors import CallFailed
 from fanfold.limits import Quota
 from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch
+from fanfold.models.providers.anthropic_content import mark, tool_block, tool_choice_block, turned
 from fanfold.models.providers.contract import Messages, Provider
 from fanfold.models.providers.reading import (
     as_dialogue,
@@ -23,6 +24,7 @@ from fanfold.models.providers.reading import (
     moment,
     number,
     tokens,
+    tool_call,
 )
 
 if TYPE_CHECKING:
@@ -124,6 +126,7 @@ class Anthropic(Provider):
         "stop": "stop_sequences",
         "service_tier": "service_tier",
         "reasoning_effort": "output_config",
+        **{name: name for name in ("tools", "tool_choice", "response_format", "cache")},
     }
 
     batches = AnthropicBatches
@@ -144,18 +147,23 @@ class Anthropic(Provider):
             options |= {"stop_sequences": kept} if kept else {}
         if (effort := options.pop("output_config", None)) not in (None, "none"):
             options |= self._thinking(model, effort)
-        dialogue = as_dialogue(messages)
-        system = [str(message["content"]) for message in dialogue if message["role"] == "system"]
-        if parameters.get("system"):
-            system.insert(0, str(parameters["system"]))
-        body = {
-            "model": model,
-            "messages": [message for message in dialogue if message["role"] != "system"],
-            "max_tokens": DEFAULT_MAX_TOKENS,
-            **options,
-        }
+        if schema := options.pop("response_format", {}).get("json_schema"):
+            format = {"type": "json_schema", "schema": schema["schema"]}
+            options["output_config"] = {**options.get("output_config", {}), "format": format}
+        if "tools" in options:
+            options["tools"] = [tool_block(tool) for tool in options["tools"]]
+        if isinstance(choice := options.get("tool_choice"), str | dict):
+            options["tool_choice"] = tool_choice_block(choice)
+        cached = options.pop("cache", None)
+        system, turns = turned(as_dialogue(messages), parameters.get("system"))
+        if cached:
+            mark(system, turns)
+        if "max_tokens" not in options:
+            options["max_tokens"] = self.capabilities(model).room(DEFAULT_MAX_TOKENS, effort)
+        body = {"model": model, "messages": turns, **options}
         if system:
-            body["system"] = "\n\n".join(system)
+            plain = all(set(block) == {"type", "text"} for block in system)
+            body["system"] = "\n\n".join(block["text"] for block in system) if plain else system
         return "/v1/messages", body
 
     def _thinking(self, model: str, effort: str) -> dict[str, Any]:
@@ -170,14 +178,15 @@ class Anthropic(Provider):
 
     def reply(self, body: Mapping[str, Any]) -> Reply:
         try:
-            text = "".join(block["text"] for block in body["content"] if block.get("type") == "text")
-            thought = any(block.get("type") in ("thinking", "redacted_thinking") for block in body["content"])
+            blocks = body["content"]
+            text = "".join([block["text"] for block in blocks if block.get("type") == "text"])
             finish = _FINISH.get(body.get("stop_reason") or "end_turn", "stop")
             usage = body.get("usage")
             read, written = tokens(usage, "input_tokens"), tokens(usage, "output_tokens")
             # Unlike OpenAI's, they come beside the input tokens.
             cached = tokens(usage, "cache_read_input_tokens") or 0
             stored = tokens(usage, "cache_creation_input_tokens") or 0
+            more = _beyond(blocks, usage, estimated(text)) if len(blocks) > 1 or not text else {}
             return Reply(
                 text="" if finish == "refusal" else text,
                 finish=finish,
@@ -186,10 +195,9 @@ class Anthropic(Provider):
                 output_tokens=estimated(text) if written is None else written,
                 cached_tokens=cached,
                 written_tokens=stored,
-                # They are counted among the output and never apart: what is not text was thought.
-                reasoning_tokens=max(0, (written or 0) - estimated(text)) if thought else 0,
                 estimated=read is None or written is None,
                 model=str(body.get("model") or ""),
+                **more,
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise malformed(self.name, f"{type(error).__name__} {error}") from error
@@ -222,6 +230,24 @@ class Anthropic(Provider):
         for field, name in (("input_tokens", "input-tokens"), ("output_tokens", "output-tokens")):
             values |= _dimension(headers, prefix + name, field)
         return Quota(**values)
+
+
+def _beyond(blocks: Sequence[Mapping[str, Any]], usage: Any, visible: int) -> dict[str, Any]:
+    """What a reply of several blocks holds beside its text."""
+    kinds = {block.get("type") for block in blocks}
+    if kinds <= {"text"}:
+        return {}
+    calls = [tool_call(block["id"], block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+    more: dict[str, Any] = {"tool_calls": tuple(calls), "parts": tuple(blocks)}
+    if kinds & {"thinking", "redacted_thinking"}:
+        details = usage.get("output_tokens_details") if isinstance(usage, dict) else None
+        thought = tokens(details, "thinking_tokens")
+        if thought is None:  # it is counted among the output: what is not visible was thought
+            visible += sum(estimated(str(call.arguments)) for call in calls)
+            thought = max(0, (tokens(usage, "output_tokens") or 0) - visible)
+        more["reasoning_tokens"] = thought
+        more["reasoning"] = "".join(str(block.get("thinking") or "") for block in blocks)
+    return more
 
 
 def _dimension(headers: Mapping[str, str], name: str, field: str) -> dict[str, float | None]:

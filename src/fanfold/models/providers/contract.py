@@ -15,9 +15,9 @@ from fanfold.context import here
 from fanfold.errors import CallFailed, ConfigError, nearest
 from fanfold.limits import Limits, Quota
 from fanfold.models.http import Http
-from fanfold.models.parameters import refused_parameters
+from fanfold.models.parameters import ESSENTIAL, refused_parameters
 from fanfold.models.pricing import Price, price_of
-from fanfold.models.providers.reading import error_in, retry_after
+from fanfold.models.providers.reading import error_in, request_id, retry_after
 from fanfold.models.transport import Transport
 from fanfold.redaction import dotenv
 
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from fanfold.models.batch.protocol import BatchProtocol
     from fanfold.simulator.dialect import Dialect
 
-#: A text, or a dialogue: `{"role": "system" | "user" | "assistant", "content": ...}` each.
+#: A text, or a dialogue in the form of OpenAI's chat protocol: `{"role": ..., "content": ...}` each.  The roles are
+#: system, user, assistant (also with `tool_calls`; `parts` is what its provider wants back) and tool (a result).
+#: Content is a text, or a list of parts such as `{"type": "text", "text": ...}` and those that `image` makes.
 Messages: TypeAlias = str | Sequence[Mapping[str, Any]]
 
 #: The kinds of failure that `Provider.error_kind` may give, and what a person can do about them.
@@ -38,10 +40,6 @@ ERROR_KINDS = {
     "overloaded": "",
     "server": "",
 }
-
-
-#: Parameters without which a reply would be of no use: a model that does not take one fails the call.
-ESSENTIAL = ("response_format", "schema", "tools", "n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +197,8 @@ class Provider(ABC):
         if not message or isinstance(body, str):
             message = f"status {status}{message and f': {message}'}"
         remedy = ERROR_KINDS.get(kind, "")
-        text = f"{self.name}: {message}{remedy and f' ({remedy})'}"
+        id = request_id(headers)
+        text = f"{self.name}: {message}{remedy and f' ({remedy})'}{id and f' [request id {id}]'}"
         names = [own for name, own in self.parameters.items() if name not in ESSENTIAL]
         refused = refused_parameters(error, names) if kind == "bad-request" else ()
         return CallFailed(kind, text, retry_after=retry_after(headers), parameters=refused)

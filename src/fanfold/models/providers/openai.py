@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from fanfold.calls import Call, Reply
+from fanfold.flights import TokenLogprob, ToolCall
 from fanfold.limits import Quota
 from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch
 from fanfold.models.providers.contract import Messages, Provider
@@ -21,6 +22,7 @@ from fanfold.models.providers.reading import (
     number,
     text_of,
     tokens,
+    tool_call,
 )
 from fanfold.models.retry import persist
 
@@ -174,6 +176,7 @@ class OpenAI(Provider):
         "response_format": "response_format",
         "reasoning_effort": "reasoning_effort",
         "service_tier": "service_tier",
+        **{name: name for name in ("tools", "tool_choice", "n", "logprobs", "top_logprobs", "prompt_cache_key")},
     }
 
     batches: ClassVar[type[BatchProtocol] | None] = OpenAIBatches
@@ -195,6 +198,8 @@ class OpenAI(Provider):
         if parameters.get("raw"):
             return "/completions", {"model": model, "prompt": messages, **_plain(options)}
         dialogue = as_dialogue(messages)
+        for message in dialogue:
+            message.pop("parts", None)
         if parameters.get("system"):
             dialogue = [{"role": "system", "content": parameters["system"]}, *dialogue]
         return "/chat/completions", {"model": model, "messages": dialogue, **options}
@@ -211,11 +216,16 @@ class OpenAI(Provider):
             read, written = tokens(usage, "prompt_tokens"), tokens(usage, "completion_tokens")
             message = choice.get("message") or {}
             refusal = message.get("refusal")
-            text = choice["text"] if "message" not in choice else text_of(message["content"])
-            finish = _FINISH.get(choice.get("finish_reason") or "stop", "stop")
+            calls = message.get("tool_calls")
+            text = _text(choice, calls)
+            finish = "tool" if calls else _FINISH.get(choice.get("finish_reason") or "stop", "stop")
             if text is None and not refusal and finish == "stop":
                 raise malformed(self.name, "a message without content")
             return Reply(
+                tool_calls=tuple(map(_tool_call, calls)) if calls else (),
+                reasoning=message.get("reasoning_content") or message.get("reasoning") or "",
+                logprobs=_logprobs(choice["logprobs"]) if choice.get("logprobs") else (),
+                others=tuple(_text(other, True) or "" for other in body["choices"][1:]),
                 text="" if refusal else text or "",
                 finish="refusal" if refusal else finish,
                 refusal=refusal,
@@ -257,6 +267,30 @@ class OpenAI(Provider):
             tokens_remaining=number(headers.get("x-ratelimit-remaining-tokens")),
             tokens_reset=duration(headers.get("x-ratelimit-reset-tokens")),
         )
+
+
+def _text(choice: Mapping[str, Any], calls: Any) -> Any:
+    """The text of a choice; where the model calls tools it may have none."""
+    if "message" not in choice:
+        return choice["text"]
+    message = choice["message"]
+    return text_of(message.get("content") if calls else message["content"])
+
+
+def _tool_call(call: Mapping[str, Any]) -> ToolCall:
+    function = call["function"]
+    return tool_call(call.get("id"), function["name"], function.get("arguments"))
+
+
+def _logprobs(logprobs: Mapping[str, Any]) -> tuple[TokenLogprob, ...]:
+    return tuple(
+        TokenLogprob(
+            token["token"],
+            token["logprob"],
+            {other["token"]: other["logprob"] for other in token.get("top_logprobs") or ()},
+        )
+        for token in logprobs.get("content") or ()
+    )
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from fanfold.errors import CallFailed, ConfigError
+from fanfold.flights import ToolCall
 from fanfold.redaction import redact, redact_body
 
 MAX_RETRY_AFTER = 300.0
@@ -52,6 +53,8 @@ _STATUS = {
     "validation": 400,
 }
 
+_REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "mistral-correlation-id")
+
 
 def as_dialogue(messages: str | Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Messages as a list, checked."""
@@ -61,9 +64,10 @@ def as_dialogue(messages: str | Sequence[Mapping[str, Any]]) -> list[dict[str, A
     if not dialogue:
         raise ConfigError("a model cannot be asked without any message")
     for number, message in enumerate(dialogue):
-        if message.get("role") not in ("system", "user", "assistant", "tool", "developer") or "content" not in message:
+        known = message.get("role") in ("system", "user", "assistant", "tool", "developer")
+        if not known or not ("content" in message or message.get("tool_calls")):
             raise ConfigError(
-                f"message {number} needs a role (system, user or assistant) and content: {message!r:.100}"
+                f"message {number} needs a role (system, user, assistant or tool) and content: {message!r:.100}"
             )
     return dialogue
 
@@ -95,6 +99,18 @@ def text_of(content: Any) -> Any:
     parts = [{"text": part} if isinstance(part, str) else part for part in content]
     texts = [part["text"] for part in parts if part.get("type", "text") in ("text", "output_text")]
     return "".join(texts) if texts else None
+
+
+def tool_call(id: Any, name: Any, arguments: Any) -> ToolCall:
+    """A call of a tool; its arguments are a mapping, or its JSON, which a model may get wrong."""
+    if isinstance(arguments, str):
+        try:
+            arguments = msgspec.json.decode(arguments or "{}")
+        except (ValueError, RecursionError):
+            return ToolCall(str(id or ""), str(name), invalid=arguments)
+    if not isinstance(arguments, dict):
+        return ToolCall(str(id or ""), str(name), invalid="" if arguments is None else str(arguments))
+    return ToolCall(str(id or ""), str(name), arguments)
 
 
 def error_in(body: Any) -> Mapping[str, Any]:
@@ -184,6 +200,11 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             continue
         return min(max(seconds, 0.0), MAX_RETRY_AFTER)
     return None
+
+
+def request_id(headers: Mapping[str, str]) -> str:
+    """The provider's own name for a request, which its support asks for; "" where it has none."""
+    return next((headers[name] for name in _REQUEST_IDS if name in headers), "")
 
 
 def http_date(text: str) -> float | None:
