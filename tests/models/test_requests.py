@@ -101,7 +101,10 @@ def fixed(transport: Transport, name: str = "gpt-4o-mini") -> Model:
 class Blind(OpenAI):
     """A provider of models that know text only, or tools but no schemas."""
 
-    models: ClassVar[Mapping[str, Capabilities]] = {"text": Capabilities(has=frozenset()), "tools": Capabilities(has=frozenset({"tools"}))}
+    models: ClassVar[Mapping[str, Capabilities]] = {
+        "text": Capabilities(has=frozenset()),
+        "tools": Capabilities(has=frozenset({"tools"})),
+    }
 
 
 def blind(name: str, transport: Transport | None = None) -> Model:

@@ -282,14 +282,15 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCall:
     return tool_call(call.get("id"), function["name"], function.get("arguments"))
 
 
-def _logprobs(logprobs: Mapping[str, Any]) -> tuple[TokenLogprob, ...]:
+def _logprobs(logprobs: Any) -> tuple[TokenLogprob, ...]:
+    listed = logprobs.get("content") if isinstance(logprobs, dict) else None
     return tuple(
         TokenLogprob(
             token["token"],
             token["logprob"],
             {other["token"]: other["logprob"] for other in token.get("top_logprobs") or ()},
         )
-        for token in logprobs.get("content") or ()
+        for token in listed or ()
     )
 
 
