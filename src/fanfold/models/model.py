@@ -28,7 +28,7 @@ from fanfold.models.parameters import LIMITS, fitted, passed_on, places, without
 from fanfold.models.pricing import Price
 from fanfold.models.providers.contract import Messages, Provider
 from fanfold.models.providers.reading import decoded, error_in, error_inside, estimated, malformed, request_id
-from fanfold.models.requests import IMAGE_TOKENS, images_in, in_order, shape_of, tool_choice, tools_of, usable
+from fanfold.models.requests import IMAGE_TOKENS, RICH, images_in, in_order, spell, usable
 from fanfold.models.retry import RetryPolicy, Tries
 from fanfold.models.transport import Transport
 from fanfold.redaction import know
@@ -37,8 +37,6 @@ from fanfold.redaction import know
 OUTPUT_GUESS = 256
 #: More tokens than this no reply has: a number that claims it was not counted.
 MOST_TOKENS = 2**40
-#: Parameters that have one form for all providers.
-_RICH = frozenset({"tools", "tool_choice", "logprobs", "schema"})
 
 
 @dataclass(slots=True)
@@ -148,7 +146,7 @@ class Model:
         """The request as it will be sent."""
         parameters = {**self.defaults, **parameters}
         extra, whole = parameters.pop("extra", None), parameters.pop("raw", False)
-        rich = not _RICH.isdisjoint(parameters) and self._spelled(parameters)
+        rich = not RICH.isdisjoint(parameters) and spell(parameters, self.id, self.takes)
         plain = self.raw and isinstance(messages, str) and system is None
         if self.raw and sample:
             parameters.setdefault("seed", sample)  # a model of our own gives another answer only for another seed
@@ -167,27 +165,6 @@ class Model:
         size = (len(text) if text.isascii() else len(text.encode())) - skipped + images * IMAGE_TOKENS
         worst = None if self.price is None else self.price.cost(size, most)
         return Call(self.id, self.url + path, text, sample, tokens, min(most, OUTPUT_GUESS), worst, dropped, whole)
-
-    def _spelled(self, parameters: dict[str, Any]) -> bool:
-        """Write what goes beyond text as providers expect it; whether the order of fields matters in it."""
-        if tools := parameters.get("tools"):
-            parameters["tools"] = tools_of(tools)
-        if parameters.get("tool_choice") is not None:
-            parameters["tool_choice"] = tool_choice(parameters["tool_choice"])
-        if type(likely := parameters.get("logprobs")) is int:
-            parameters |= {"logprobs": True, "top_logprobs": likely} if likely else {"logprobs": True}
-        schema = parameters.pop("schema", None)
-        if schema is not None:
-            shape = shape_of(schema)
-            if self.takes("schema"):
-                parameters["response_format"] = shape.format
-            elif self.takes("tools") and not tools:
-                parameters |= {"tools": [shape.tool], "tool_choice": tool_choice(shape.name)}
-            else:
-                raise ConfigError(
-                    f"{self.id} has no structured output: leave schema out, or choose a model that has it"
-                )
-        return bool(tools) or schema is not None
 
     def sendable(self, call: Call) -> str:
         """The body of a call, without what the server has refused."""

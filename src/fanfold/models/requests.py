@@ -26,6 +26,8 @@ from fanfold.schemas import check_schema, fault
 _FORMATS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF": "webp"}
 #: What an image counts for before anybody has counted it: the most that providers charge for a large one, about.
 IMAGE_TOKENS = 5_000
+#: Parameters that have one form for all providers.
+RICH = frozenset({"tools", "tool_choice", "logprobs", "schema"})
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -210,6 +212,26 @@ def _strict(schema: Any) -> bool:
     parts = [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values()]
     others = [part for name, part in schema.items() if name not in ("properties", "$defs", "enum", "const", "default")]
     return not open and _strict(parts) and _strict(others)
+
+
+def spell(parameters: dict[str, Any], model: str, takes: Callable[[str], bool]) -> bool:
+    """Write what goes beyond text as providers expect it; whether the order of fields matters in it."""
+    if tools := parameters.get("tools"):
+        parameters["tools"] = tools_of(tools)
+    if parameters.get("tool_choice") is not None:
+        parameters["tool_choice"] = tool_choice(parameters["tool_choice"])
+    if type(likely := parameters.get("logprobs")) is int:
+        parameters |= {"logprobs": True, "top_logprobs": likely} if likely else {"logprobs": True}
+    schema = parameters.pop("schema", None)
+    if schema is not None:
+        shape = shape_of(schema)
+        if takes("schema"):
+            parameters["response_format"] = shape.format
+        elif takes("tools") and not tools:
+            parameters |= {"tools": [shape.tool], "tool_choice": tool_choice(shape.name)}
+        else:
+            raise ConfigError(f"{model} has no structured output: leave schema out, or choose a model that has it")
+    return bool(tools) or schema is not None
 
 
 # -- the reply --------------------------------------------------------------------------------------------------------
