@@ -69,9 +69,10 @@ def test_a_token_of_entra_id_is_a_bearer(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_resource_in_dotenv_gets_its_key_and_another_host_does_not(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(f"AZURE_OPENAI_API_KEY=key-of-a-resource\nAZURE_OPENAI_ENDPOINT={RESOURCE}\n")
     assert model("azure/d").key == "key-of-a-resource"
-    (tmp_path / ".env").write_text("AZURE_OPENAI_API_KEY=k\nAZURE_OPENAI_ENDPOINT=https://azure.com.evil.example\n")
-    with pytest.raises(ConfigError, match="only a file names"):
-        model("azure/d")
+    for host in ("mine.openai.azure.com.evil.example", "evilopenai.azure.com", "evilazure.com"):
+        (tmp_path / ".env").write_text(f"AZURE_OPENAI_API_KEY=k\nAZURE_OPENAI_ENDPOINT=https://{host}\n")
+        with pytest.raises(ConfigError, match="only a file names"):
+            model("azure/d")
 
 
 def test_nothing_needs_a_resource_in_a_rehearsal() -> None:

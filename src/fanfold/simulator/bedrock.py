@@ -7,12 +7,13 @@ import hmac
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import quote, unquote, urlencode
 
 from fanfold.capabilities import capabilities_of
 from fanfold.sigv4 import ALGORITHM, signature
 from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, content_tokens
+from fanfold.simulator.bedrock_content import caches, schema_of, system_of, tool_to_call, turns_of
 from fanfold.simulator.dialect import Dialect, Stamp
 from fanfold.simulator.limits import Refused
 from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, read_json, reply
@@ -30,16 +31,12 @@ _FIELDS = (
 )
 _KNOWN = frozenset(_FIELDS.split())
 _INFERENCE = ("maxTokens", "temperature", "topP", "stopSequences")
-_KINDS = (
-    "audio cachePoint citationsContent document guardContent image reasoningContent searchResult text toolResult "
-    "toolUse video"
-)
-_BLOCKS = frozenset(_KINDS.split())
 _FINISH = {
     "stop": "end_turn",
     "length": "max_tokens",
     "content_filter": "content_filtered",
     "refusal": "guardrail_intervened",
+    "tool_calls": "tool_use",
 }
 
 
@@ -112,11 +109,23 @@ class BedrockDialect(Dialect):
         _number(options, "maxTokens", 1, None)
         _number(options, "temperature", 0, 1)
         _number(options, "topP", 0, 1)
-        system = [{"role": "system", "content": _text("system", body.get("system") or [])}]
-        turns = _turns(body)
-        sizes = [TOKENS_PER_MESSAGE + content_tokens(turn["content"]) for turn in (*system, *turns)]
-        stops = tuple(options.get("stopSequences") or ())
-        return ModelRequest(body["model"], turns, sum(sizes), options.get("maxTokens"), stops)
+        turns = turns_of(body, takes)
+        contents = [system_of(body, takes), *(turn["content"] for turn in turns)]
+        tokens = sum(TOKENS_PER_MESSAGE + content_tokens(content) for content in contents)
+        limits = (options.get("maxTokens"), tuple(options.get("stopSequences") or ()))
+        reasons = takes.reasoning((body.get("outputConfig") or {}).get("effort")) is not None
+        return ModelRequest(
+            body["model"],
+            turns,
+            tokens,
+            *limits,
+            reasoning=self.state.config.reasoning if reasons else 0,
+            schema=schema_of(body, takes),
+            tool=tool_to_call(body, takes),
+        )
+
+    def caches(self, body: Json) -> bool:
+        return caches(body)
 
     def render(
         self, endpoint: str, body: Json, prompt: ModelRequest, written: Sequence[Completion], stamp: Stamp
@@ -130,8 +139,19 @@ class BedrockDialect(Dialect):
             "cacheReadInputTokens": stamp.cached,
             "cacheWriteInputTokens": stamp.stored,
         }
+        content: list[Json] = [{"text": answer.text}] if answer.text else []
+        for number, (name, arguments) in enumerate(answer.calls):
+            call = {
+                "toolUseId": f"tooluse_{stamp.serial}{number}",
+                "name": name,
+                "input": read_json(arguments.encode()),
+            }
+            content.append({"toolUse": call})
+        if answer.reasoning:
+            thought = {"text": "Let me think.", "signature": f"simulated-{stamp.serial}"}
+            content.insert(0, {"reasoningContent": {"reasoningText": thought}})
         return {
-            "output": {"message": {"role": "assistant", "content": [{"text": answer.text}] if answer.text else []}},
+            "output": {"message": {"role": "assistant", "content": content}},
             "stopReason": finish,
             **({"usage": usage} if stamp.usage else {}),
             "metrics": {"latencyMs": 1},
@@ -173,31 +193,6 @@ def _model(request: Request) -> str:
 
 def _unsigned(text: str) -> ApiError:
     return ApiError(403, text, code="InvalidSignatureException")
-
-
-def _turns(body: Json) -> list[Mapping[str, Any]]:
-    turns = body.get("messages")
-    if not isinstance(turns, list) or not turns:
-        raise ApiError(400, "The value at messages is empty. Add at least one message.")
-    for index, turn in enumerate(turns):
-        if not isinstance(turn, dict) or turn.get("role") != ("user", "assistant")[index % 2]:
-            raise ApiError(
-                400, "A conversation must start with a user message, and the roles of its messages must alternate."
-            )
-    return [{"role": turn["role"], "content": _text("messages", turn.get("content"))} for turn in turns]
-
-
-def _text(where: str, blocks: Any) -> str | list[Any]:
-    """The text of content blocks; the blocks themselves where there is more than text in them."""
-    if not isinstance(blocks, list):
-        raise ApiError(400, f"The value at {where} must be a list of content blocks.")
-    for block in blocks:
-        if not isinstance(block, dict) or len(block) != 1 or not block.keys() <= _BLOCKS:
-            raise ApiError(400, f"Each content block in {where} must set exactly one of the known kinds.")
-        if "text" in block and not (isinstance(block["text"], str) and block["text"].strip()):
-            raise ApiError(400, f"The text field in the ContentBlock object in {where} is blank. Add text to it.")
-    texts = [block["text"] for block in blocks if "text" in block]
-    return "\n".join(texts) if len(texts) == len(blocks) else blocks
 
 
 def _number(options: Json, name: str, low: float, high: float | None) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote, urlsplit
 
 from fanfold.calls import Reply
 from fanfold.errors import CallFailed
+from fanfold.models.providers.bedrock_content import mark, output_config, tool_config, turned
 from fanfold.models.providers.contract import Endpoint, Messages, Provider, setting
-from fanfold.models.providers.reading import as_dialogue, estimated, malformed, tokens
+from fanfold.models.providers.reading import as_dialogue, estimated, malformed, tokens, tool_call
 from fanfold.redaction import know
 from fanfold.sigv4 import sign
 
@@ -60,6 +61,11 @@ class Bedrock(Provider):
         "top_p": "topP",
         "max_tokens": "maxTokens",
         "stop": "stopSequences",
+        "tools": "toolConfig",
+        "tool_choice": "toolChoice",
+        "response_format": "textFormat",
+        "reasoning_effort": "effort",
+        "cache": "cachePoint",
     }
     examples = ("global.anthropic.claude-haiku-5-5", "amazon.nova-micro-v1:0")
 
@@ -90,20 +96,19 @@ class Bedrock(Provider):
         options = self.translated(parameters)
         if isinstance(options.get("stopSequences"), str):
             options["stopSequences"] = [options["stopSequences"]]
-        system = [{"text": str(parameters["system"])}] if parameters.get("system") else []
-        turns: list[dict[str, Any]] = []
-        for message in as_dialogue(messages):
-            content = [{"text": text} for text in _texts(message["content"])]
-            if message["role"] in ("system", "developer"):
-                system += content
-            elif turns and turns[-1]["role"] == message["role"]:
-                turns[-1]["content"] += content  # the protocol wants turns to alternate
-            else:
-                turns.append({"role": message["role"], "content": content})
-        body: dict[str, Any] = {"messages": turns}
-        body |= {"system": system} if system else {}
-        body |= {"inferenceConfig": options} if options else {}
-        return f"/model/{quote(model, safe='')}/converse", body
+        tools, choice = options.pop("toolConfig", None), options.pop("toolChoice", None)
+        output = output_config(options.pop("textFormat", None), options.pop("effort", None))
+        system, turns = turned(as_dialogue(messages), parameters.get("system"))
+        if options.pop("cachePoint", None):
+            mark(system, turns)
+        body = {
+            "messages": turns,
+            "system": system,
+            "inferenceConfig": options,
+            "toolConfig": tool_config(tools, choice) if tools else None,
+            "outputConfig": output,
+        }
+        return f"/model/{quote(model, safe='')}/converse", {name: value for name, value in body.items() if value}
 
     def headers(self, key: str | None) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key and ":" not in key else {}
@@ -119,7 +124,10 @@ class Bedrock(Provider):
         try:
             blocks = body["output"]["message"]["content"]
             text = "".join(block["text"] for block in blocks if "text" in block)
-            finish = _FINISH.get(body.get("stopReason") or "end_turn", "stop")
+            reason = str(body.get("stopReason") or "end_turn")
+            if reason.startswith("malformed"):
+                raise malformed(self.name, f"the model did not finish: {reason}")
+            finish = _FINISH.get(reason, "stop")
             usage = body.get("usage")
             read, written = tokens(usage, "inputTokens"), tokens(usage, "outputTokens")
             cached = tokens(usage, "cacheReadInputTokens") or 0
@@ -133,6 +141,7 @@ class Bedrock(Provider):
                 cached_tokens=cached,
                 written_tokens=stored,
                 estimated=read is None or written is None,
+                **_beyond(blocks, written or 0, estimated(text)),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise malformed(self.name, f"{type(error).__name__} {error}") from error
@@ -143,7 +152,10 @@ class Bedrock(Provider):
 
     def error(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         kind = body.get("type") or str(body.get("__type") or "").rpartition("#")[2]
-        return {"code": kind, "message": body.get("message") or body.get("Message")}
+        message = str(body.get("message") or body.get("Message") or "")
+        # Errors of the model itself use the model's own names.
+        named = next((own for name, own in self.parameters.items() if f"`{name}`" in message), None)
+        return {"code": kind, "message": message, "param": named}
 
     def error_kind(self, status: int, error: Mapping[str, Any]) -> str:
         message = str(error.get("message"))
@@ -159,7 +171,16 @@ def _region() -> str:
     return setting("AWS_REGION")[0] or setting("AWS_DEFAULT_REGION")[0] or REGION
 
 
-def _texts(content: Any) -> list[str]:
-    """The texts of a message: one, or the parts of a list."""
-    parts = [content] if isinstance(content, str) else content
-    return [part if isinstance(part, str) else str(part["text"]) for part in parts]
+def _beyond(blocks: Sequence[Mapping[str, Any]], written: int, visible: int) -> dict[str, Any]:
+    """What a reply holds beside its text."""
+    if all("text" in block for block in blocks):
+        return {}
+    calls = [block["toolUse"] for block in blocks if "toolUse" in block]
+    more: dict[str, Any] = {"parts": tuple(blocks)}
+    more["tool_calls"] = tuple(tool_call(call["toolUseId"], call["name"], call["input"]) for call in calls)
+    thoughts = [block["reasoningContent"] for block in blocks if "reasoningContent" in block]
+    if thoughts:  # it is counted among the output: what is not visible was thought
+        visible += sum(estimated(str(call["input"])) for call in calls)
+        more["reasoning"] = "".join(str((thought.get("reasoningText") or {}).get("text") or "") for thought in thoughts)
+        more["reasoning_tokens"] = max(0, written - visible)
+    return more
