@@ -6,14 +6,17 @@ Each of these has been seen to fail on the fault it guards against (`make mutant
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import re
+import sqlite3
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fanfold import Case, Study, Sweep
+from fanfold import Case, MaxTrials, Study, Sweep
 from fanfold.calls import Call, CallBroker, Reply
 from fanfold.cli.progress import told
 from fanfold.context import enter, leave
@@ -60,6 +63,7 @@ class World:
                 await self.model.generate(f"{candidate} {turn}", max_tokens=5)
             return float(candidate)
 
+        talk.fingerprint = f"talks for {turns} turns"  # type: ignore[attr-defined]
         return talk
 
     def run(self, candidates: int, turns: int = 1, **options: Any) -> tuple[Any, list[str]]:
@@ -218,3 +222,107 @@ def test_plain_functions_take_turns_where_there_are_more_of_them_than_threads(mo
         return await asyncio.wait_for(study.run_async(BatchExecutor()), 20)
 
     assert asyncio.run(main()).progress.evaluations == 6
+
+
+# -- leaving, and what earlier processes left --------------------------------------------------------------------------
+
+
+@STYLES
+def test_whoever_leaves_the_executor_outside_a_run_hears_which_batch_still_runs(style: str) -> None:
+    world = World(style)
+
+    async def main() -> list[str]:
+        async with BatchExecutor(style) as batches:
+            ask = [batches.run(world.evaluate(), n, Case("0", 0)) for n in range(3)]
+            task = asyncio.gather(*ask, return_exceptions=True)
+            await asyncio.sleep(60)
+            task.cancel()
+        return batches.left
+
+    (left,) = run_virtual(main())
+    assert "(3 calls to" in left and "still runs at the provider" in left
+
+
+@STYLES
+def test_without_a_ledger_a_batch_is_done_as_soon_as_it_is_answered(style: str) -> None:
+    world = World(style)
+    events: list[Event] = []
+
+    async def main() -> None:
+        broker = CallBroker(emit=events.append)
+        before = enter(broker=broker)
+        async with BatchExecutor(style) as batches:
+            await asyncio.gather(*(batches.run(world.evaluate(), n, Case("0", 0)) for n in range(3)))
+            await asyncio.sleep(1)
+        await broker.close()
+        leave(before)
+
+    run_virtual(main())
+    assert [event.state for event in events if isinstance(event, BatchChanged)] == ["intent", "submitted", "done"]
+
+
+@pytest.mark.parametrize(("whose", "state"), [("ours", "done"), ("another", "submitted")])
+def test_a_batch_whose_replies_are_all_kept_is_written_off_by_its_own_run_alone(
+    whose: str, state: str, tmp_path: Path
+) -> None:
+    """A kill may come between the last reply and the note that the batch is done."""
+    world = World("openai")
+    path = tmp_path / "ledger.db"
+
+    def go(name: str, candidates: range) -> None:
+        study = Study(Sweep(candidates), world.evaluate(), window=8, stop=MaxTrials(len(candidates)))
+        run_virtual(study.run_async(BatchExecutor("openai"), ledger=path, run=name))
+
+    def states(change: str = "") -> list[str]:
+        with contextlib.closing(sqlite3.connect(path)) as db, db:
+            if change:
+                db.execute(change)
+            return [state for (state,) in db.execute("SELECT state FROM batch ORDER BY created")]
+
+    go("ours", range(3))
+    assert states("UPDATE batch SET state = 'submitted'") == ["submitted"]
+    go(whose, range(6))
+    assert states() == [state, "done"]
+    assert world.paid == (6, 0)
+
+
+# -- waves and lists ---------------------------------------------------------------------------------------------------
+
+
+def test_every_wave_waits_as_long_as_is_said_for_those_who_have_not_asked_yet() -> None:
+    """Also the second one: what is left of the first one's time is not held against it."""
+    world = World("openai")
+    asked: list[float] = []
+
+    async def talk(candidate: int, case: Case) -> float:
+        if candidate == 2:
+            await asyncio.sleep(5_000)  # is busy all the time, so that no wave is complete
+        for turn in range(2 if candidate < 2 else 0):
+            asked.append(asyncio.get_running_loop().time())
+            await world.model.generate(f"{candidate} {turn}", max_tokens=5)
+        return 0.0
+
+    run_virtual(Study(Sweep(range(3)), talk, window=3).run_async(BatchExecutor("openai", max_wait=70.0)))
+    left = [batch.at for batch in world.simulator.billing.batches]
+    assert world.waves == [2, 2]
+    assert left[1] - left[0] == pytest.approx(asked[2] - asked[0], abs=1.0)
+
+
+@STYLES
+def test_a_long_list_of_batches_is_read_page_by_page(style: str) -> None:
+    class TwoAPage(SimulatedTransport):
+        async def request(self, method: str, url: str, *args: Any, **options: Any) -> Response:
+            return await super().request(method, url.replace("limit=100", "limit=2"), *args, **options)
+
+    world = World(style, TwoAPage)
+
+    async def main() -> list[str]:
+        protocol = world.model.provider.batches
+        assert protocol is not None
+        run = Study(Sweep(range(5)), world.evaluate(), window=5).run_async(BatchExecutor(f"{style}:1"))
+        await run
+        return [batch.id async for batch in protocol(world.model).newest()]
+
+    listed = run_virtual(main())
+    assert listed == [batch.id for batch in reversed(world.simulator.billing.batches)]
+    assert len(listed) == 5
