@@ -76,7 +76,8 @@ class CallFailed(FanfoldError):
     `server`, `timeout` and `network` may pass; `unreachable` is an address where nobody answers, that leads elsewhere
     or whose certificate is not accepted; `malformed` and `too-large` are replies that cannot be used; `offline` is a
     call the ledger does not hold; `budget` one there is no money left for; `no-batches` a model that takes none;
-    `reasoning` is a reply that was cut off before its first visible word.
+    `reasoning` is a reply that was cut off before its first visible word; `schema`, `refusal` and `length` are replies
+    that do not fit the schema asked for; `interrupted` is a stream that broke off after its first words.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class CallFailed(FanfoldError):
     @property
     def maybe_paid(self) -> bool:
         """Whether the provider may have done, and charged, what no usable reply came of."""
-        return self.sent and self.kind in ("timeout", "network", "malformed", "too-large", "unreachable")
+        return self.sent and self.kind in ("timeout", "network", "malformed", "too-large", "unreachable", "interrupted")
 
     @property
     def hopeless(self) -> bool:

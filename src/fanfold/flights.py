@@ -94,6 +94,18 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return {**message, "parts": list(self.parts)} if self.parts else message
 
 
+@dataclass(slots=True, eq=False)
+class Pieces:
+    """Where the text of a reply goes while it is written; `seen` once there was any."""
+
+    take: Callable[[str], object]
+    seen: bool = False
+
+    def __call__(self, piece: str) -> None:
+        self.seen = True
+        self.take(piece)
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request to a model, ready to be sent; equal calls have equal keys."""
@@ -110,8 +122,8 @@ class Call:
     dropped: tuple[str, ...] = ()
     #: Whether the caller wants the body of the response.
     raw: bool = False
-    #: Takes the text of the reply piece by piece; None: nobody watches.
-    watch: Callable[[str], None] | None = None
+    #: Takes the text of the reply as it is written; None: nobody watches.
+    watch: Pieces | None = None
 
     @property
     def key(self) -> bytes:

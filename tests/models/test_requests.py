@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import sqlite3
@@ -16,14 +17,14 @@ import pytest
 from fanfold import Case, Study, Sweep
 from fanfold.calls import Reply
 from fanfold.capabilities import Capabilities
-from fanfold.errors import CallFailed, ConfigError
+from fanfold.errors import CallFailed, ConfigError, FanfoldError
 from fanfold.flights import ToolCall
 from fanfold.models import Model, image, model
-from fanfold.models.http import Response
+from fanfold.models.http import Http, Response
 from fanfold.models.providers.openai import OpenAI
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.models.transport import Transport
-from fanfold.simulator import Answer, Simulator, SimulatorConfig
+from fanfold.simulator import Answer, Fault, Faults, Latency, Simulator, SimulatorConfig, serve
 from fanfold.testing import run_virtual
 
 MODELS = ("gpt-4o-mini", "claude-haiku-4-5")
@@ -464,3 +465,113 @@ def test_a_dialogue_with_tools_moves_from_one_provider_to_another(route: str) ->
     first = ask(one, tools=[weather])
     dialogue = [{"role": "user", "content": "Where?"}, first.message, *(c.result("fine") for c in first.tool_calls)]
     assert ask(other, dialogue, tools=[weather]).text
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------
+
+
+async def watched(asked: Model, messages: Any = "Tell me.", **parameters: Any) -> tuple[list[str], Reply]:
+    stream = asked.stream(messages, **parameters)
+    pieces = [piece async for piece in stream]
+    return pieces, stream.reply
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_stream_gives_the_text_in_pieces_and_then_the_same_reply(name: str) -> None:
+    asked, simulator = simulated(name)
+    pieces, reply = run_virtual(watched(asked, max_tokens=200))
+    assert len(pieces) > 1 and "".join(pieces) == reply.text
+    plain = run_virtual(simulated(name)[0].generate("Tell me.", max_tokens=200))
+    assert (reply.finish, reply.input_tokens) == ("stop", plain.input_tokens)
+    [charge] = simulator.charges
+    assert asked.price is not None and reply.output_tokens == charge.output_tokens
+    assert reply.cost == asked.price.cost(charge.input_tokens, charge.output_tokens)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_pieces_come_while_the_reply_is_written(name: str) -> None:
+    asked, _ = simulated(name, latency=Latency(60.0))
+
+    async def times() -> list[float]:
+        return [asyncio.get_running_loop().time() async for _ in asked.stream("Tell me.")]
+
+    moments = run_virtual(times())
+    assert moments[-1] - moments[0] > 30
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_pieces_come_over_real_sockets(name: str) -> None:
+    async def main() -> tuple[list[str], Reply]:
+        async with serve(Simulator(SimulatorConfig())) as url:
+            address = f"{url}/v1" if name.startswith("gpt") else url
+            return await watched(replace(model(f"simulated/{name}"), url=address, connect=Http))
+
+    pieces, reply = asyncio.run(main())
+    assert len(pieces) > 1 and "".join(pieces) == reply.text
+
+
+def test_a_streamed_reply_is_kept_and_comes_from_the_ledger_as_one_piece(tmp_path: Path) -> None:
+    asked, simulator = simulated("gpt-4o-mini")
+    seen = []
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        pieces, reply = await watched(asked)
+        seen.append((len(pieces) > 1, reply.text, reply.cached))
+        assert (await asked.generate("Tell me.")).text == reply.text
+        return 0.0
+
+    for name in "ab":
+        study = Study(Sweep(range(1)), evaluate)
+        run = run_virtual(study.run_async("async:1", ledger=tmp_path / "run.db", run=name, reuse="never"))
+        assert run.best is not None
+    assert [several for several, _, _ in seen] == [True, False] and seen[0][1] == seen[1][1]
+    assert len(simulator.charges) == 1
+
+
+def test_a_stream_that_breaks_off_is_not_begun_again() -> None:
+    """Whoever has read the first words would read others."""
+    faults = Faults((Fault("cut", times=1),))
+    asked, simulator = simulated("gpt-4o-mini", faults=faults)
+    with pytest.raises(CallFailed, match="broke off after its first words") as failure:
+        run_virtual(watched(asked))
+    assert failure.value.kind == "interrupted" and failure.value.maybe_paid and len(simulator.charges) == 1
+
+
+def test_a_stream_that_fails_before_its_first_word_is_tried_again() -> None:
+    asked, _ = simulated("gpt-4o-mini", faults=Faults((Fault("internal", times=2),)))
+    assert run_virtual(watched(asked))[1].text
+
+
+def test_a_stream_ends_at_a_stop_sequence_also_without_the_models_help() -> None:
+    answer = answering("One two three STOP four five six.")
+    for name in ("gpt-6-luna", "gpt-4o-mini"):
+        pieces, reply = run_virtual(watched(simulated(name, **answer)[0], stop=["STOP"]))
+        assert "".join(pieces) == reply.text == "One two three "
+
+
+def test_whoever_stops_watching_has_paid_all_the_same() -> None:
+    asked, simulator = simulated("gpt-4o-mini", latency=Latency(10.0))
+
+    async def leave() -> None:
+        async for _ in asked.stream("Tell me."):
+            break
+
+    run_virtual(leave())
+    assert len(simulator.charges) == 1
+
+
+def test_a_schema_and_tools_work_with_a_stream_too() -> None:
+    pieces, reply = run_virtual(watched(simulated("gpt-4o-mini")[0], schema=CityDict))
+    assert json.loads("".join(pieces)) == reply.parsed
+    for name in MODELS:
+        assert run_virtual(watched(simulated(name)[0], tools=[weather]))[1].tool_calls[0].name == "weather"
+
+
+def test_a_server_that_does_not_stream_answers_in_one_piece() -> None:
+    asked = fixed(Fixed({"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}))
+    assert run_virtual(watched(asked))[0] == ["Hi"]
+
+
+def test_an_unfinished_stream_has_no_reply() -> None:
+    with pytest.raises(FanfoldError, match="to its end first"):
+        print(model("simulated/gpt-4o-mini").stream("x").reply)

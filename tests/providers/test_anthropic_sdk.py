@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -136,3 +137,31 @@ def test_errors_become_the_exceptions_of_the_sdk(start: Start) -> None:
     with pytest.raises(anthropic.RateLimitError) as caught:
         client.messages.create(**ASK)
     assert caught.value.body["error"]["details"]["error_code"] == "enforced_spend_limit_reached"
+
+
+@pytest.mark.slow
+def test_tools_schemas_and_streams_are_what_the_sdk_expects(start: Start) -> None:
+    client = _client(start(SimulatorConfig(reasoning=20)))
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    ask = {**ASK, "model": "claude-haiku-5-5", "max_tokens": 500}
+    options: dict[str, Any] = {"tools": [{"name": "weather", "input_schema": schema}], "thinking": {"type": "adaptive"}}
+    called = client.messages.create(**ask, **options)
+    assert called.stop_reason == "tool_use" and [block.type for block in called.content] == ["thinking", "tool_use"]
+    use = called.content[-1]
+    result = {"type": "tool_result", "tool_use_id": use.id, "content": "fine"}
+    turns = [*ASK["messages"], {"role": "assistant", "content": called.content}, {"role": "user", "content": [result]}]
+    assert client.messages.create(**{**ask, "messages": turns}, **options).stop_reason == "end_turn"
+    format = {"type": "json_schema", "schema": schema}
+    shaped = client.messages.create(**ask, output_config={"format": format})
+    assert set(json.loads(shaped.content[0].text)) == {"city"}
+    with client.messages.stream(**ask) as stream:
+        pieces = list(stream.text_stream)
+        final = stream.get_final_message()
+    assert len(pieces) > 1 and "".join(pieces) == final.content[0].text and final.usage.output_tokens
+    with client.messages.stream(**ask, **options) as stream:
+        assert "city" in stream.get_final_message().content[-1].input

@@ -151,8 +151,8 @@ def test_errors_become_the_exceptions_of_the_sdk(start: Start) -> None:
         client.chat.completions.create(**ask, temperature=3)
     assert (caught.value.param, caught.value.code) == ("temperature", "decimal_above_max_value")
     assert caught.value.response.headers["x-ratelimit-remaining-requests"] == "4"
-    with pytest.raises(openai.BadRequestError, match="does not stream"):
-        client.chat.completions.create(**ask, stream=True)
+    with pytest.raises(openai.BadRequestError, match="only allowed when 'stream' is enabled"):
+        client.chat.completions.create(**ask, stream_options={"include_usage": True})
     with pytest.raises(openai.RateLimitError) as caught:
         for _ in range(5):
             client.chat.completions.create(**ask)
@@ -174,3 +174,47 @@ def test_the_handler_decides_what_is_said(start: Start) -> None:
     client = _client(start(SimulatorConfig(answer=answer)))
     said = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "tea"}])
     assert said.choices[0].message.content == "m heard tea" and said.usage.completion_tokens == 9
+
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "strict": True,
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+@pytest.mark.slow
+def test_tools_schemas_and_streams_are_what_the_sdk_expects(start: Start) -> None:
+    pydantic = pytest.importorskip("pydantic")
+    client = _client(start(SimulatorConfig()))
+    ask: dict[str, Any] = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": "How is it in Rome?"}]}
+    called = client.chat.completions.create(**ask, tools=[TOOL]).choices[0]
+    assert called.finish_reason == "tool_calls" and "city" in json.loads(
+        called.message.tool_calls[0].function.arguments
+    )
+    result = {"role": "tool", "tool_call_id": called.message.tool_calls[0].id, "content": "fine"}
+    talk = {**ask, "messages": [*ask["messages"], called.message, result]}
+    assert client.chat.completions.create(**talk, tools=[TOOL]).choices[0].message.content
+    city = pydantic.create_model("City", name=(str, ...), people=(int, ...))
+    parsed = client.chat.completions.parse(**ask, response_format=city).choices[0].message.parsed
+    assert isinstance(parsed, city)
+    whole = client.chat.completions.create(**ask).choices[0].message.content
+    with client.chat.completions.stream(**ask, stream_options={"include_usage": True}) as stream:
+        pieces = [event.delta for event in stream if event.type == "content.delta"]
+        final = stream.get_final_completion()
+    assert len(pieces) > 1 and final.choices[0].message.content and final.usage.completion_tokens
+    assert "".join(pieces) == final.choices[0].message.content
+    assert whole
+    with client.chat.completions.stream(**ask, tools=[TOOL]) as stream:
+        final = stream.get_final_completion()
+    assert json.loads(final.choices[0].message.tool_calls[0].function.arguments)["city"]
+    listed = client.chat.completions.create(**ask, logprobs=True, top_logprobs=2).choices[0].logprobs.content
+    assert len(listed[0].top_logprobs) == 2

@@ -18,6 +18,10 @@ from fanfold.testing import run_virtual
 Talk = Callable[..., Any]
 
 
+OPEN = {"type": "object", "properties": {"a": {"type": "string"}}}
+TOOL_USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "a", "input": {}}]}
+
+
 @pytest.mark.parametrize(
     ("change", "param", "code"),
     [
@@ -34,7 +38,24 @@ Talk = Callable[..., Any]
         ({"max_tokens": 1.5}, "max_tokens", "invalid_type"),
         ({"n": 129}, "n", "integer_above_max_value"),
         ({"stop": ["a"] * 5}, "stop", "array_above_max_length"),
-        ({"stream": True}, "stream", None),
+        ({"stream_options": {"include_usage": True}}, "stream_options", None),
+        ({"tools": [{"type": "function"}]}, "tools[0].function", "missing_required_parameter"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name", "invalid_value"),
+        ({"tool_choice": "required"}, "tool_choice", None),
+        ({"response_format": {"type": "yaml"}}, "response_format.type", "invalid_value"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": OPEN}}},
+            "response_format",
+            None,
+        ),
+        ({"messages": [{"role": "tool", "content": "x", "tool_call_id": "1"}]}, "messages[0].role", None),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "messages", None),
+        ({"messages": [{"role": "user", "content": [{"type": "smell"}]}]}, "messages[0].content[0]", "invalid_value"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "cat.png"}}]}]},
+            "messages[0].content[0]",
+            "invalid_value",
+        ),
         ({"tempreature": 1}, None, None),
         ({"model": ""}, None, None),
     ],
@@ -71,7 +92,20 @@ def test_openai_refuses_with_its_codes(talk: Talk, change: Any, param: str | Non
         ({"metadata": {"tag": "x"}}, "metadata: Extra inputs"),
         ({"stop_sequences": [" "]}, "non-whitespace"),
         ({"system": 3}, "system:"),
-        ({"stream": True}, "stream"),
+        ({"tools": [{"name": "a"}]}, "tools.0.custom.input_schema: Field required"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice may only be specified while providing tools"),
+        ({"output_config": {"format": {"type": "json_schema", "schema": OPEN}}}, "'additionalProperties' must be"),
+        ({"output_config": {"verbosity": 1}}, "output_config: Extra inputs"),
+        ({"messages": [{"role": "user", "content": [{"type": "smell"}]}]}, "messages.0.content.0: Input tag 'smell'"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1"}]}]},
+            "unexpected `tool",
+        ),
+        ({"messages": [TOOL_USE, {"role": "user", "content": "x"}]}, "without `tool_result` blocks immediately after"),
+        (
+            {"system": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}] * 5},
+            "maximum of 4 blocks",
+        ),
         ({"n": 2}, "n: Extra inputs are not permitted"),
         ({"model": None}, "model: Field required"),
     ],

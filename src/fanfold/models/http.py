@@ -111,6 +111,13 @@ class Http(Transport):
         make = functools.partial(Exchange, limit=self._max_bytes, sink=sink, sink_limit=max_bytes)
         return await self._call("GET", url, headers, None, make, deadline, True)
 
+    async def stream(
+        self, url: str, headers: Mapping[str, str], body: bytes, sink: Sink, *, deadline: float | None = None
+    ) -> Response:
+        limit = self._max_bytes
+        make = functools.partial(Exchange, data=body, limit=limit, sink=sink, sink_limit=limit)
+        return await self._call("POST", url, headers, body, make, deadline, True)
+
     async def close(self) -> None:
         """Close all connections; calls that are under way fail as disconnected, and later ones are refused."""
         await self._pool.close()

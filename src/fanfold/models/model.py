@@ -30,6 +30,7 @@ from fanfold.models.providers.contract import Messages, Provider
 from fanfold.models.providers.reading import decoded, error_in, error_inside, estimated, malformed, request_id
 from fanfold.models.requests import IMAGE_TOKENS, RICH, images_in, in_order, spell, usable
 from fanfold.models.retry import RetryPolicy, Tries
+from fanfold.models.streaming import TextStream, interrupted, streamed, to_stream
 from fanfold.models.transport import Transport
 from fanfold.redaction import know
 
@@ -128,6 +129,10 @@ class Model:
         """`generate` for synchronous code, from any thread."""
         reply = ask_sync(self, self.call(messages, **parameters))
         return usable(reply, self.id, {**self.defaults, **parameters})
+
+    def stream(self, messages: Messages, **parameters: Any) -> TextStream:
+        """`generate` for whoever watches: `async for piece in model.stream(...)`; the stream then has the `reply`."""
+        return TextStream(self, messages, parameters)
 
     def takes(self, name: str, value: Any = None) -> bool:
         """Whether the model is known to take a parameter (with this value), or nothing is known of it."""
@@ -266,7 +271,7 @@ class Model:
                 return await self._reached(call, body, line)
             except CallFailed as error:
                 if not error.parameters or not self.learn(body, error):
-                    raise
+                    raise interrupted(call, error) from error.__cause__
 
     async def _reached(self, call: Call, body: str, line: ModelLine) -> Reply:
         breaker = line.breaker
@@ -312,9 +317,12 @@ class Model:
     async def _request(self, call: Call, body: str, transport: Transport, permit: Permit) -> Reply:
         """Send a request that the limiter permitted, and read what comes back."""
         try:
-            data = body.encode()
+            data = body.encode() if call.watch is None else to_stream(body, self.provider)
             headers = {"content-type": "application/json", **self.signed("POST", call.endpoint, data)}
-            response = await transport.request("POST", call.endpoint, headers, data, deadline=self.timeout)
+            if call.watch is None:
+                response = await transport.request("POST", call.endpoint, headers, data, deadline=self.timeout)
+            else:
+                response = await streamed(transport, self.provider, call, headers, data, self.timeout)
         except HttpError as error:
             permit.done(False, overloaded=error.kind in ("timeout", "connect"))
             raise network_failure(error, self.provider.name, self.timeout, self.provider.start) from error

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 from fanfold.config import from_mapping
 from fanfold.encoding import encode
 from fanfold.models.http import HttpError
-from fanfold.models.http_exchange import Response
+from fanfold.models.http_exchange import Response, Sink
 from fanfold.models.transport import Transport
 from fanfold.simulator.config import SimulatorConfig
 from fanfold.simulator.core import Simulator
@@ -43,6 +43,23 @@ class SimulatedTransport(Transport):
         deadline: float | None = None,
         replay: bool = True,
     ) -> Response:
+        return await self._carry(method, url, headers, body, deadline)
+
+    async def stream(
+        self, url: str, headers: Mapping[str, str], body: bytes, sink: Sink, *, deadline: float | None = None
+    ) -> Response:
+        response = await self._carry("POST", url, headers, body, deadline, sink)
+        return response if response.status != 200 else Response(200, response.headers, b"")
+
+    async def _carry(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None,
+        deadline: float | None,
+        sink: Sink | None = None,
+    ) -> Response:
         parts = urlsplit(url)
         names = {"host": parts.netloc, **{name.lower(): value for name, value in headers.items()}}
         request = Request(method, parts.path, dict(parse_qsl(parts.query)), names, body or b"")
@@ -51,7 +68,13 @@ class SimulatedTransport(Transport):
                 # What a provider has begun it finishes, also for a client that has gone.
                 answer = await asyncio.shield(asyncio.ensure_future(self.simulator.respond(request)))
                 if isinstance(answer, BrokenAnswer):
+                    if sink is not None and answer.how == "cut" and answer.response is not None:
+                        sink(answer.response.body[: len(answer.response.body) // 2])
                     return await _broken(answer)
+                if sink is not None and answer.status == 200:
+                    for piece in answer.pieces or (answer.body,):
+                        sink(piece)
+                        await asyncio.sleep(answer.pause)
         except TimeoutError:
             raise HttpError(f"{method} {parts.path}: no complete answer within {deadline:g} s", "timeout") from None
         return Response(answer.status, answer.headers, answer.body)

@@ -41,6 +41,16 @@ class Transport(ABC):
             sink(response.body[start : start + 65_536])
         return Response(200, response.headers, b"")
 
+    async def stream(
+        self, url: str, headers: Mapping[str, str], body: bytes, sink: Sink, *, deadline: float | None = None
+    ) -> Response:
+        """POST a request, and pass its answer to `sink` as it comes; only a 200 goes there (see `download`)."""
+        response = await self.request("POST", url, headers, body, deadline=deadline)
+        if response.status != 200:
+            return response
+        sink(response.body)
+        return Response(200, response.headers, b"")
+
     async def close(self) -> None:  # noqa: B027 (most have nothing of their own)
         """Give back what belongs to this transport alone."""
 

@@ -10,10 +10,12 @@ from email.utils import formatdate
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
+from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.models.http_exchange import Response
 from fanfold.models.model import OUTPUT_GUESS, Model
 from fanfold.models.simulated import SimulatedTransport
+from fanfold.models.transport import Transport
 from fanfold.simulator.answers import CHARACTERS_PER_TOKEN
 from fanfold.simulator.config import Answer, AnswerFunction, Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator
@@ -163,7 +165,9 @@ class _Script:
         self._model, self._middle, self._length, self._answer = model.id, middle, length, answer
         self._limit = model.provider.parameters.get("max_tokens", "max_tokens")
 
-    def __call__(self, name: str, messages: Any, body: Mapping[str, Any], rng: random.Random) -> Answer:
+    def __call__(self, name: str, messages: Any, body: Mapping[str, Any], rng: random.Random) -> Answer | None:
+        if self._answer is None and ("tools" in body or '"json_schema"' in encode(body)):
+            return None  # what fits a schema, the simulated model knows best
         groups = [body, *(part for part in body.values() if isinstance(part, Mapping))]  # some group their options
         most = next((part[self._limit] for part in groups if part.get(self._limit)), body.get("max_tokens"))
         drawn = max(1, round(self._middle * math.exp(SPREAD * rng.gauss(0.0, 1.0))))
@@ -183,6 +187,8 @@ class _RehearsedLine(SimulatedTransport):
 
     model: Model
     simulator: Simulator
+
+    stream = Transport.stream
 
     async def request(
         self,

@@ -69,6 +69,12 @@ def count_tokens(text: str) -> int:
     return -(-len(text) // CHARACTERS_PER_TOKEN)
 
 
+def pieces(text: str) -> list[str]:
+    """A text as it is streamed, some tokens at a time."""
+    size = 3 * CHARACTERS_PER_TOKEN
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
 def content_tokens(content: Any) -> int:
     """Tokens in a message's content: a text, or a list of parts."""
     if isinstance(content, str):
@@ -114,6 +120,8 @@ class Author:
             answer = function(prompt.model, prompt.messages, body, rng)
         if inspect.isawaitable(answer):
             answer = await answer
+        if answer is None:
+            return _own(prompt, rng)
         if isinstance(answer, str):
             return Answer(answer)
         if not isinstance(answer, Answer):

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fanfold.capabilities import capabilities_of
-from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, content_tokens
+from fanfold.encoding import encode
+from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, content_tokens, pieces
 from fanfold.simulator.anthropic_content import check_blocks, check_format, marks_in, tool_to_call
 from fanfold.simulator.anthropic_store import MESSAGES, AnthropicStore, rfc3339
 from fanfold.simulator.dialect import Dialect, Stamp, Work
@@ -153,8 +154,6 @@ class AnthropicDialect(Dialect):
         for name in body:
             if name not in _KNOWN:
                 raise ApiError(400, f"{name}: Extra inputs are not permitted")
-        if body.get("stream"):
-            raise ApiError(400, "stream: this simulator does not stream; leave it out or set it to false")
         if endpoint == MESSAGES:
             _number(body, "max_tokens", 1, None, whole=True, required=True)
         _number(body, "temperature", 0, 1)
@@ -178,6 +177,22 @@ class AnthropicDialect(Dialect):
         thought = self.state.config.reasoning if reasons else 0
         tokens = _tokens(body, messages)
         return ModelRequest(body["model"], messages, tokens, *limits, reasoning=thought, schema=schema, tool=tool)
+
+    def events(self, endpoint: str, body: Json, value: Json) -> list[Json] | None:
+        events: list[Json] = [{"type": "message_start", "message": {**value, "content": [], "stop_reason": None}}]
+        for index, block in enumerate(value["content"]):
+            name = {"text": "text", "thinking": "thinking", "tool_use": "input"}[block["type"]]
+            start = {**block, name: {} if name == "input" else ""}
+            events.append({"type": "content_block_start", "index": index, "content_block": start})
+            whole = encode(block[name]) if name == "input" else block[name]
+            kind, field = ("input_json_delta", "partial_json") if name == "input" else (f"{name}_delta", name)
+            for text in pieces(whole):
+                delta = {"type": kind, field: text}
+                events.append({"type": "content_block_delta", "index": index, "delta": delta})
+            events.append({"type": "content_block_stop", "index": index})
+        delta = {"stop_reason": value["stop_reason"], "stop_sequence": value["stop_sequence"]}
+        usage = {"usage": value["usage"]} if "usage" in value else {}
+        return [*events, {"type": "message_delta", "delta": delta, **usage}, {"type": "message_stop"}]
 
     def caches(self, body: Json) -> bool:
         return "cache_control" in body or bool(marks_in(body))

@@ -29,9 +29,10 @@ class Answer:
 
 
 Messages = Sequence[Mapping[str, Any]]
-#: `answer(model, messages, params, rng)`; `params` is the body of the request, `rng` is seeded by the request.
+#: `answer(model, messages, params, rng)`; `params` is the body of the request, `rng` is seeded by the request.  None:
+#: what the simulated model would say of itself.
 AnswerFunction = Callable[
-    [str, Messages, Mapping[str, Any], random.Random], "Answer | str | Awaitable[Answer] | Awaitable[str]"
+    [str, Messages, Mapping[str, Any], random.Random], "Answer | str | Awaitable[Answer | str | None] | None"
 ]
 
 

@@ -20,7 +20,7 @@ from fanfold.simulator.dialect import Dialect, Work
 from fanfold.simulator.faults import AFTER, BEFORE, Fault, Faults
 from fanfold.simulator.limits import Account, retry_headers
 from fanfold.simulator.state import RequestOrigin, SimulatorState, owner_of
-from fanfold.simulator.wire import ApiError, BrokenAnswer, Request, SimulatedResponse, read_json, reply
+from fanfold.simulator.wire import ApiError, BrokenAnswer, Request, SimulatedResponse, read_json, reply, stream
 
 _GATEWAY = (
     b"<html><head><title>502 Bad Gateway</title></head><body><center><h1>502 Bad Gateway</h1></center></body></html>"
@@ -185,6 +185,8 @@ class Simulator:
         account.spend_output(output)
         headers = dialect.headers(state.serial()) | self._limit_headers(dialect, account)
         wait = state.draw_time(self.config.latency, output) - (state.now() - started)
+        if body.get("stream") and (events := dialect.events(request.path, body, value)) is not None:
+            return stream(events, headers, max(0.0, wait))
         if wait > 0:
             await asyncio.sleep(wait)
         return reply(value, headers=headers)

@@ -113,6 +113,10 @@ class Dialect(ABC):
     ) -> Json:
         """The body of a good reply."""
 
+    def events(self, endpoint: str, body: Json, value: Json) -> list[Json] | None:
+        """The events as which a reply is streamed; None: the provider, or the simulator, does not stream it."""
+        return None
+
     def headers(self, serial: str) -> dict[str, str]:
         """The headers of every good reply."""
         return {}

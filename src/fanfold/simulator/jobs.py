@@ -175,6 +175,8 @@ class SimulatedBatch:
         try:
             self._strike(number)
             self._state.check_model(self._dialect, line.body)
+            if line.body.get("stream"):
+                raise ApiError(400, "stream: streaming is not supported in batches", param="stream")
             prompt = self._dialect.read(self.endpoint, line.body)
             origin = RequestOrigin(self.owner, line.sample, self.id, line.custom_id)
             body, _ = await self._state.generate(self._dialect, self.endpoint, line.body, prompt, origin)

@@ -31,6 +31,7 @@ from fanfold.simulator.openai_requests import (
     stops,
 )
 from fanfold.simulator.openai_store import OpenAIStore
+from fanfold.simulator.openai_stream import chunks
 from fanfold.simulator.state import SimulatorState
 from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, reply
 
@@ -167,8 +168,9 @@ class OpenAIDialect(Dialect):
         for name in body:
             if name not in _KNOWN[endpoint] and name not in self.extra_parameters:
                 raise ApiError(400, f"Unrecognized request argument supplied: {name}")
-        if body.get("stream"):
-            raise invalid("stream", "this simulator does not stream: leave 'stream' out or set it to false")
+        if not body.get("stream") and body.get("stream_options") is not None:
+            text = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
+            raise invalid("stream_options", text)
         if endpoint == EMBEDDINGS:
             return self._read_embeddings(body)
         number(body, "temperature", 0, 2)
@@ -263,6 +265,9 @@ class OpenAIDialect(Dialect):
             "service_tier": "default",
             "system_fingerprint": "fp_simulated",
         }
+
+    def events(self, endpoint: str, body: Json, value: Json) -> list[Json] | None:
+        return chunks(body, value)
 
 
 class CompatibleDialect(OpenAIDialect):

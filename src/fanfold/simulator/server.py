@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
@@ -175,7 +176,10 @@ class _Connection(asyncio.Protocol):
                 # Still busy afterwards: nothing more is answered on this connection.
                 await self._break(answer)
                 return
-            self._write(answer, keep)
+            if answer.pieces:
+                await self._stream(answer, keep)
+            else:
+                self._write(answer, keep)
             if self._paused:
                 self._paused = False
                 self._transport.resume_reading()
@@ -188,7 +192,8 @@ class _Connection(asyncio.Protocol):
         if broken.how == "drop" or broken.response is None:
             self.abort()
             return
-        head, body = self._head(broken.response, False), broken.response.body
+        response = replace(broken.response, pieces=())
+        head, body = self._head(response, False), response.body
         self._transport.write(head)
         if broken.how == "cut":
             self._transport.write(body[: len(body) // 2])
@@ -199,6 +204,18 @@ class _Connection(asyncio.Protocol):
                 self._transport.write(body[at : at + 1])
                 await asyncio.sleep(1.0 / broken.bytes_per_second)
         self._transport.close()
+
+    async def _stream(self, response: SimulatedResponse, keep: bool) -> None:
+        """Write a body piece by piece."""
+        self._transport.write(self._head(response, keep))
+        for piece in response.pieces:
+            if self._gone:
+                return
+            self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            await asyncio.sleep(response.pause)
+        self._transport.write(b"0\r\n\r\n")
+        if not keep:
+            self._transport.close()
 
     def _write(self, response: SimulatedResponse, keep: bool) -> None:
         if len(response.body) < 65536:
@@ -211,7 +228,8 @@ class _Connection(asyncio.Protocol):
     def _head(self, response: SimulatedResponse, keep: bool) -> bytes:
         lines = [_LINES.get(response.status) or f"HTTP/1.1 {response.status} Error\r\n", self._floor.date()]
         lines += [f"{name}: {value}\r\n" for name, value in response.headers.items()]
-        lines.append(f"content-length: {len(response.body)}\r\nconnection: {'keep-alive' if keep else 'close'}\r\n\r\n")
+        length = "transfer-encoding: chunked" if response.pieces else f"content-length: {len(response.body)}"
+        lines.append(f"{length}\r\nconnection: {'keep-alive' if keep else 'close'}\r\n\r\n")
         return "".join(lines).encode("latin-1")
 
     def abort(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -31,6 +31,9 @@ class SimulatedResponse:
     status: int
     headers: dict[str, str]
     body: bytes
+    #: The body as it is streamed, and the seconds after each piece.
+    pieces: tuple[bytes, ...] = ()
+    pause: float = 0.0
 
     def json(self) -> Any:
         """The body as a value."""
@@ -75,6 +78,18 @@ class ApiError(Exception):
 def reply(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> SimulatedResponse:
     """A JSON response."""
     return SimulatedResponse(status, {"content-type": "application/json", **(headers or {})}, _encode(value))
+
+
+def stream(events: Sequence[Json], headers: Mapping[str, str], seconds: float) -> SimulatedResponse:
+    """A response of server-sent events, over so many seconds."""
+    pieces = []
+    for event in events:
+        name = b"event: %b\n" % str(event["type"]).encode() if "type" in event else b""
+        pieces.append(b"%bdata: %b\n\n" % (name, _encode(event)))
+    if "type" not in events[0]:
+        pieces.append(b"data: [DONE]\n\n")
+    headers = {"content-type": "text/event-stream", **headers}
+    return SimulatedResponse(200, headers, b"".join(pieces), tuple(pieces), seconds / len(pieces))
 
 
 def read_json(body: bytes) -> Json:

@@ -129,6 +129,7 @@ class Anthropic(Provider):
         **{name: name for name in ("tools", "tool_choice", "response_format", "cache")},
     }
 
+    streams: ClassVar[Mapping[str, Any] | None] = {"stream": True}
     batches = AnthropicBatches
     family = r"claude-"
     examples = ("claude-haiku-5-5", "claude-sonnet-5-5")
@@ -201,6 +202,35 @@ class Anthropic(Provider):
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise malformed(self.name, f"{type(error).__name__} {error}") from error
+
+    def delta(self, event: Mapping[str, Any]) -> str:
+        return str(event["delta"].get("text") or "") if event.get("type") == "content_block_delta" else ""
+
+    def assembled(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        body: dict[str, Any] = {}
+        blocks: dict[int, dict[str, Any]] = {}
+        inputs: dict[int, str] = {}
+        for event in events:
+            match event.get("type"):
+                case "error":
+                    return event
+                case "message_start":
+                    body = dict(event["message"])
+                case "content_block_start":
+                    blocks[event["index"]] = dict(event["content_block"])
+                case "content_block_delta" if "partial_json" in event["delta"]:
+                    inputs[event["index"]] = inputs.get(event["index"], "") + event["delta"]["partial_json"]
+                case "content_block_delta":
+                    block = blocks[event["index"]]
+                    pieces = {name: text for name, text in event["delta"].items() if name != "type"}
+                    block |= {name: block.get(name, "") + text for name, text in pieces.items() if type(text) is str}
+                case "message_delta":
+                    body |= {**event["delta"], "usage": {**(body.get("usage") or {}), **(event.get("usage") or {})}}
+        if not body.get("stop_reason"):
+            raise malformed(self.name, "the stream has no end")
+        for index, text in inputs.items():
+            blocks[index]["input"] = text
+        return {**body, "content": [blocks[index] for index in sorted(blocks)]}
 
     def error_kind(self, status: int, error: Mapping[str, Any]) -> str:
         details = error.get("details")

@@ -81,6 +81,8 @@ class Provider(ABC):
     prices: ClassVar[Mapping[str, Price]] = {}
     #: What its models take, beyond Fanfold's own table, by the name of the model.
     models: ClassVar[Mapping[str, Capabilities]] = {}
+    #: What a request says to have its reply streamed as server-sent events; None: its replies come at once.
+    streams: ClassVar[Mapping[str, Any] | None] = None
     #: How it takes calls in batches; None: not at all.
     batches: ClassVar[type[BatchProtocol] | None] = None
     #: How the names of its models begin, as a regular expression; "": they follow no pattern.
@@ -115,6 +117,14 @@ class Provider(ABC):
     @abstractmethod
     def reply(self, body: Mapping[str, Any]) -> Reply:
         """The reply in a successful body; `malformed()` if it holds none."""
+
+    def delta(self, event: Mapping[str, Any]) -> str:
+        """The visible text in one event of a stream."""
+        return ""
+
+    def assembled(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """The body of the response that the events of a stream amount to; `malformed()` if they have no end."""
+        raise NotImplementedError(f"{self.name} streams, and cannot read it")
 
     @abstractmethod
     def error_kind(self, status: int, error: Mapping[str, Any]) -> str:

@@ -114,6 +114,7 @@ class Mistral(OpenAI):
         "safe_prompt": "safe_prompt",
         "prompt_mode": "prompt_mode",
     }
+    streams: ClassVar[Mapping[str, Any] | None] = {"stream": True}
     batches: ClassVar[type[BatchProtocol] | None] = MistralBatches
     family = r"(open-)?(mistral|ministral|codestral|devstral|magistral|pixtral|voxtral)-"
     examples: ClassVar[Sequence[str]] = ("mistral-small-latest", "mistral-large-4")

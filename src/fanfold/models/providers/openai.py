@@ -14,6 +14,7 @@ from fanfold.flights import TokenLogprob, ToolCall
 from fanfold.limits import Quota
 from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch
 from fanfold.models.providers.contract import Messages, Provider
+from fanfold.models.providers.openai_stream import assembled
 from fanfold.models.providers.reading import (
     as_dialogue,
     duration,
@@ -179,6 +180,7 @@ class OpenAI(Provider):
         **{name: name for name in ("tools", "tool_choice", "n", "logprobs", "top_logprobs", "prompt_cache_key")},
     }
 
+    streams: ClassVar[Mapping[str, Any] | None] = {"stream": True, "stream_options": {"include_usage": True}}
     batches: ClassVar[type[BatchProtocol] | None] = OpenAIBatches
     family = r"gpt-|o\d"
     examples: ClassVar[Sequence[str]] = ("gpt-6-luna", "gpt-4o-mini")
@@ -239,6 +241,15 @@ class OpenAI(Provider):
             )
         except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
             raise malformed(self.name, f"{type(error).__name__} {error}") from error
+
+    def delta(self, event: Mapping[str, Any]) -> str:
+        choices: Sequence[Mapping[str, Any]] = event.get("choices") or ()
+        first = next((choice for choice in choices if not choice.get("index")), {})
+        content = (first.get("delta") or {}).get("content") or first.get("text")
+        return content if isinstance(content, str) else ""
+
+    def assembled(self, events: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        return assembled(self.name, events)
 
     def error_kind(self, status: int, error: Mapping[str, Any]) -> str:
         code = str(error.get("code") or error.get("type") or "")
