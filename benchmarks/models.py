@@ -29,6 +29,8 @@ LATENCY = 0.05
 LOW, HIGH = 100, 1000
 #: No contender is given longer than this.
 PATIENCE = 400.0
+#: Where libraries keep what should not outlive a benchmark.
+HOMES = ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "DSPY_CACHEDIR", "CURATOR_CACHE_DIR")
 
 DURABLE, FORGETFUL, STUDY = "fanfold-durable", "fanfold-forgetful", "fanfold-study"
 SDK, LITELLM, EVAL = "openai", "litellm", "inspect-eval"
@@ -150,7 +152,7 @@ def one(name: str, url: str, calls: int, concurrency: int, python: str = sys.exe
         script = [python, str(Path(__file__).with_name("model_peers.py")), name, "--url", f"{url}/v1"]
         command = [*script, "--calls", str(calls), "--concurrency", str(concurrency)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=_environment(home))
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment(home))
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"gave up after {PATIENCE:.0f} s") from None
     if done.returncode:
@@ -169,11 +171,11 @@ def one(name: str, url: str, calls: int, concurrency: int, python: str = sys.exe
     }
 
 
-def _environment(home: str) -> dict[str, str]:
+def environment(home: str) -> dict[str, str]:
     """Nothing but loopback, nothing left behind in the user's folders, no key that is not a fake."""
-    folders = dict.fromkeys(("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "DSPY_CACHEDIR"), home)
+    folders = dict.fromkeys(HOMES, home)
     kept = {name: value for name, value in os.environ.items() if "_API_KEY" not in name and "_BASE_URL" not in name}
-    return {**kept, **folders, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
+    return {**kept, **folders, "NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "OPENAI_API_KEY": "no-key"}
 
 
 def simulator(url: str, page: str, body: bytes | None = None) -> Any:
