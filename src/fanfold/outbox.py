@@ -21,6 +21,8 @@ from fanfold.work import Keyed, Work
 
 #: Cells that may wait for the disk although nothing was evaluated for them.
 MOST_REUSED = 1000
+#: How many keys of finished cells are kept in memory, to spare a look into the ledger for each new cell.
+KNOWN_KEYS = 50_000
 
 #: When an evaluation began, the seconds it took, and how often it was tried.
 Times: TypeAlias = tuple[float, float, int]
@@ -42,6 +44,8 @@ class Outbox:
         self._wakeup = wakeup
         self._emit = emit
         self._sharing: dict[bytes, list[Cell[Any]]] = {}
+        #: The keys of all finished cells of the run while they are few and all of this process; None: ask the ledger.
+        self._known: set[bytes] | None = None if journal.recorded else set()
         most = work.limits.max_failures
         self._failing = None if most is None else MaxFailures(most)
 
@@ -64,6 +68,8 @@ class Outbox:
             self._sharing[key].append(cell)
             return True
         self._sharing[key] = []
+        if reuse == "run" and self._known is not None and key not in self._known:
+            return False
         outcome = self._journal.ledger.lookup(key, self._journal.run if reuse == "run" else None)
         if outcome is None:
             return False
@@ -87,6 +93,10 @@ class Outbox:
     def _record(self, key: bytes, cell: Cell[Any], outcome: Outcome, times: Times, reused: bool = False) -> None:
         """Write an outcome down.  The search gets it, as the ledger will give it back, once it is durable."""
         self.unsaved += 1
+        if self._known is not None:
+            self._known.add(key)
+            if len(self._known) > KNOWN_KEYS:
+                self._known = None
         if reused:
             outcome = replace(outcome, cost=0.0)  # paid for where it was evaluated
         opened = outcome
