@@ -58,6 +58,7 @@ mutants: $(VENV)/.dev
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/engine.py --quick
 	$(BIN)/python benchmarks/models.py --quick
+	$(BIN)/python benchmarks/ask.py --quick
 	$(BIN)/python benchmarks/limits.py --quick
 	$(BIN)/python benchmarks/prompts.py --quick
 	$(BIN)/python benchmarks/critic.py --quick
@@ -73,6 +74,7 @@ PEER_litellm := 'litellm[proxy]'
 PEER_llmock := llmock
 PEER_langchain := langchain-openai
 PEER_dspy := dspy
+PEER_curator := bespokelabs-curator
 PEER_inspect := inspect-ai openai
 PEER_gepa := gepa
 PEER_sb3 := stable-baselines3
@@ -86,11 +88,12 @@ $(PEERS)/aimock/.ready:
 	@mkdir -p $(@D)
 	@{ npm install --silent --no-audit --no-fund --prefix $(@D) @copilotkit/aimock@1.43 && touch $@; } || $(LEFT_OUT)
 
-bench-peers: $(VENV)/.dev $(patsubst %,$(PEERS)/%/.ready,litellm langchain dspy inspect gepa sb3)
+bench-peers: $(VENV)/.dev $(patsubst %,$(PEERS)/%/.ready,litellm langchain dspy curator inspect gepa sb3)
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	.venv-bench/bin/python benchmarks/engine.py --quick
 	$(BIN)/python benchmarks/models.py --quick
+	$(BIN)/python benchmarks/ask.py --quick
 
 clean:
 	rm -rf $(VENV) .venv-bench $(PEERS) .mutants demo benchmarks/results/*.json dist build
