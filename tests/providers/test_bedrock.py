@@ -187,6 +187,21 @@ def test_keys_and_region_come_from_the_variables_of_aws(monkeypatch: pytest.Monk
     assert asked.signed("POST", asked.url) == {"authorization": "Bearer ABSK-a-bedrock-key"}
 
 
+def test_a_key_that_only_signs_forbids_no_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fanfold.models.naming import may_ask
+    from fanfold.models.providers import providers
+
+    for provider in providers().values():
+        monkeypatch.delenv(provider.key_variable or "-", raising=False)
+    monkeypatch.delenv("GOOGLE_API_KEY", raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    may_ask({"base_url": "http://10.0.0.5:8000/v1"}, "search.toml")
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "ABSK-a-bedrock-key")
+    with pytest.raises(ConfigError, match="AWS_BEARER_TOKEN_BEDROCK"):
+        may_ask({"base_url": "http://10.0.0.5:8000/v1"}, "search.toml")
+
+
 def test_the_secret_part_of_a_key_is_never_shown() -> None:
     model("bedrock/m", key="AKIDEXAMPLE:another/secret+of-somebody:session-of-somebody")
     assert "another/secret" not in redact("said back: another/secret+of-somebody and session-of-somebody")

@@ -117,6 +117,12 @@ def runs_here(name: str) -> bool:
     return bool(slash) and prefix in provider_names() and not find_provider(prefix).remote
 
 
+def _sends_key(provider: Provider) -> bool:
+    """Whether a key is set for a provider, and goes along with requests: one that only signs them stays here."""
+    key = provider.own_key()
+    return key is not None and any(key in value for value in provider.headers(key).values())
+
+
 def may_ask(fields: Mapping[str, str], source: str | None) -> None:
     """Refuse addresses among a study's fields that carry a secret, or that no key may be sent to.
 
@@ -127,5 +133,5 @@ def may_ask(fields: Mapping[str, str], source: str | None) -> None:
         if "://" not in url:
             continue
         own = {provider.default_url for provider in providers().values()}
-        for variable in {provider.key_variable for provider in providers().values() if provider.own_key() is not None}:
+        for variable in {provider.key_variable for provider in providers().values() if _sends_key(provider)}:
             check_recipient(url, tuple(own), variable, None if source is None else f"{source}: {name}")
