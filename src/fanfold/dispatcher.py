@@ -90,7 +90,7 @@ class Dispatcher:
         if self.search.stopped is not None:
             await self._drain()
             return False
-        self._dispatch()
+        await self._dispatch()
         if not (self._queue or self._running or outbox.ready or outbox.unsaved):
             more = self.search.idle()
             self._accept(more)
@@ -157,7 +157,8 @@ class Dispatcher:
 
     # -- handing out -------------------------------------------------------------------------------------------------
 
-    def _dispatch(self) -> None:
+    async def _dispatch(self) -> None:
+        begun = 0
         slots = self._room.slots(self.executor.slots, asyncio.get_running_loop().time())
         while self._queue and len(self._running) < slots and (most := self._outbox.spare(slots)) > 0:
             cells = self._next_cells(slots - len(self._running), most)
@@ -166,6 +167,9 @@ class Dispatcher:
                 task = asyncio.create_task(self._evaluate(cells))
                 self._running.add(task)
                 task.add_done_callback(self._done)
+                begun += 1
+                if begun % 256 == 0:
+                    await asyncio.sleep(0)  # thousands may begin at once
 
     def _next_cells(self, free: int, most: int) -> list[Keyed]:
         """The cells for one slot: one, or a fair share of the queue where the evaluator takes blocks."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import re
 import sqlite3
@@ -24,6 +25,7 @@ from fanfold.events import BatchChanged, Event, Notice, WaveAnswered, WaveSent
 from fanfold.limits import Limits
 from fanfold.models.batch import executor
 from fanfold.models.batch.executor import THREADS, BatchExecutor
+from fanfold.models.batch.slices import MOST, Slices
 from fanfold.models.http import Response
 from fanfold.models.model import Model
 from fanfold.models.pricing import Price
@@ -326,3 +328,59 @@ def test_a_long_list_of_batches_is_read_page_by_page(style: str) -> None:
     listed = run_virtual(main())
     assert listed == [batch.id for batch in reversed(world.simulator.billing.batches)]
     assert len(listed) == 5
+
+
+def test_evaluations_that_are_answered_at_once_continue_in_slices() -> None:
+    """Between two turns of the event loop no more than a slice of them continues, and none is left behind."""
+
+    async def main() -> list[int]:
+        slices, order, beats = Slices(), [], [0]
+
+        async def continues(number: int) -> None:
+            await slices.turn()
+            order.append(number)
+
+        async def beat() -> None:
+            while len(order) < 500:
+                beats.append(len(order))
+                await asyncio.sleep(0)
+
+        tasks = [asyncio.create_task(continues(number)) for number in range(500)]
+        tasks[400].cancel()
+        order.append(400)
+        await asyncio.gather(beat(), *tasks, return_exceptions=True)
+        assert sorted(order) == list(range(500))
+        return [after - before for before, after in itertools.pairwise(beats)]
+
+    assert 0 < max(asyncio.run(main())) <= 2 * MOST
+
+
+@STYLES
+def test_thousands_of_evaluations_in_batches_leave_the_loop_free_between_slices(style: str) -> None:
+    """What follows an answer is counted between two turns of the loop: never that of all evaluations."""
+    steps, worst = [0], [0]
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        for turn in range(2):
+            await model.generate(f"{candidate}, {turn}")
+            steps[0] += 1
+        return 1.0
+
+    async def watched() -> Any:
+        async def beat() -> None:
+            while True:
+                before = steps[0]
+                await asyncio.sleep(0)
+                worst[0] = max(worst[0], steps[0] - before)
+
+        beating = asyncio.create_task(beat())
+        try:
+            return await Study(Sweep(range(600)), evaluate, [Case("0")], window=600).run_async(BatchExecutor(poll=0.01))
+        finally:
+            beating.cancel()
+
+    quick = SimulatedTransport(Simulator(SimulatorConfig(turnaround=Latency(0.01))))
+    model = dataclasses.replace(World(style).model, connect=lambda: quick)
+    run = asyncio.run(watched())
+    assert run.progress.failures == 0 and steps[0] == 1200
+    assert 0 < worst[0] <= 2 * MOST

@@ -123,7 +123,9 @@ class Model:
         Raises CallFailed.
         """
         call = self.call(messages, system=system, sample=sample, **parameters)
-        return usable(await ask(self, call), self.id, {**self.defaults, **parameters})
+        parameters = {**self.defaults, **parameters}
+        del messages, system  # a reply may take hours, and there may be thousands
+        return usable(await ask(self, call), self.id, parameters)
 
     def generate_sync(self, messages: Messages, **parameters: Any) -> Reply:
         """`generate` for synchronous code, from any thread."""

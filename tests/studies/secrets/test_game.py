@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -411,3 +412,22 @@ def test_other_words_for_a_secret_count_where_they_are_given() -> None:
     told = case(aliases=[["the beacon on the cliff"], []])
     done, _ = played(game(), told, lambda asking: "Mine is the beacon on the cliff.")
     assert done.talks[0].revealed == (True, False)
+
+
+def test_a_game_that_waits_for_a_reply_holds_no_request() -> None:
+    """Ten thousand games may wait at once: what they asked with is theirs no more."""
+
+    async def main() -> None:
+        waiting: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def ask(request: TurnRequest) -> asyncio.Future[Any]:
+            return waiting
+
+        game = Game((AgentSpec("x/x"), AgentSpec("y/y")), rounds=1)
+        playing = asyncio.ensure_future(play(game, scenarios(1, 2, 0)[0], ask))
+        await asyncio.sleep(0)
+        assert not playing.done()
+        assert not [each for each in gc.get_objects() if isinstance(each, TurnRequest)]
+        playing.cancel()
+
+    asyncio.run(main())

@@ -214,14 +214,15 @@ def test_every_wave_is_told_with_its_size_and_time_when_it_leaves_and_when_it_is
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["batch_failed", "batch_expired", "batch_missing"])
-def test_a_batch_that_fails_falls_back_and_nothing_is_paid_twice(kind: str) -> None:
+@pytest.mark.parametrize("fallback", ["batch", "realtime"])
+def test_a_batch_that_fails_is_made_up_for_and_nothing_is_paid_twice(kind: str, fallback: Any) -> None:
     alike = config(models=MODELS[:1])
     calm = World(alike).run()
     world = World(alike, Fault(kind, times=2, value=0.5 if kind == "batch_expired" else None))
-    run = world.run("batch")
+    run = run_virtual(world.study.run_async(BatchExecutor("auto", looks=(0.0, 60.0, 120.0), fallback=fallback)))
     assert encode(transcripts(run)) == encode(transcripts(calm))
     prices = Counter(charge.price for charge in world.simulator.charges)
-    assert prices["realtime"] > 0, "some requests were meant to fall back"
+    assert (prices["realtime"] > 0) == (fallback == "realtime")
     if kind != "batch_missing":  # what a provider charges for and does not deliver is paid for again
         assert world.charged == sum(lengths(run))
 

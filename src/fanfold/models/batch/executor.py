@@ -134,6 +134,7 @@ class BatchExecutor(Executor):
         before = enter(route=seat)
         self._waves.enter(seat)
         try:
+            await self._waves.turn()
             return await self._inner.run(fn, *args)
         finally:
             self._waves.exit(seat)

@@ -16,6 +16,7 @@ from fanfold.models.batch.journal import Parked
 from fanfold.models.batch.leftovers import NO_BATCHES
 from fanfold.models.batch.lifecycle import BatchLifecycle
 from fanfold.models.batch.recovery import BatchTerms
+from fanfold.models.batch.slices import Slices
 from fanfold.models.model import Model
 
 #: What a line of a batch holds beside the body of its call.
@@ -42,7 +43,10 @@ class Seat:
         self.asked[key] += 1
         self._waves.waits(key)
         try:
-            return await broker.answer(call, lambda call: self._waves.send(broker, model, call, number))
+            reply = await broker.answer(call, lambda call: self._waves.send(broker, model, call, number))
+            self._waves.moves(key)
+            await self._waves.turn()
+            return reply
         finally:
             self.asked -= Counter([key])
             self._waves.continues(key)
@@ -96,6 +100,7 @@ class Waves:
         self._lifecycles: dict[CallBroker, BatchLifecycle] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._changed_at = 0.0
+        self._slices = Slices()
 
     # -- who waits ---------------------------------------------------------------------------------------------------
 
@@ -146,10 +151,19 @@ class Waves:
             with waiting(f"a batch of {model.id}"):
                 sent = await parked.answer
         finally:
-            if call.key in self._waiters:
-                self._moving.add(call.key)
-            self._changed()
+            self.moves(call.key)
+        await self.turn()
         return replace(await model.send(call), why_full=sent) if isinstance(sent, str) else sent
+
+    async def turn(self) -> None:
+        """Wait with what an evaluation does next until its slice has come."""
+        await self._slices.turn()
+
+    def moves(self, key: bytes) -> None:
+        """The answer to a call is here, or it will not come from a batch."""
+        if key in self._waiters:
+            self._moving.add(key)
+        self._changed()
 
     async def close(self) -> None:
         """Let go of all that waits."""

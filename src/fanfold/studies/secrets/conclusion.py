@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,18 @@ class SecretsConclusion:
         return replace(self, results=None)
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
-        records = read(run.view, self.pairings, self.cut_off)
+        return await asyncio.to_thread(self._summary, run.view)  # a large run takes a while to read
+
+    def _summary(self, view: RunView) -> Summary:
+        records = read(view, self.pairings, self.cut_off)
         summary = summarise(records, self.seed)
-        sections = [*summary.sections, *examples(run.view, records), *waves(run.view)]
+        sections = [*summary.sections, *examples(view, records), *waves(view)]
         figures = dict(summary.figures)
         if self.remarks:
             sections.insert(0, Section("Model names", "\n".join(self.remarks)))
         if self.results is not None:
             status = records.status  # before anything is written, so that the files say how the job ended
-            place = write_job(run.view, Path(self.results), status, figures)
+            place = write_job(view, Path(self.results), status, figures)
             figures["job"] = {"folder": str(place), "status": status}
             sections.append(Section("Job", f"{status}: {place} ({', '.join(FILES)})"))
         return Summary(figures, tuple(sections))

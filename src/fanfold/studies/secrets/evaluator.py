@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +64,7 @@ class GameEvaluator:
         played = await play(game, case, functools.partial(self._ask, game), judge, self.either)
         return Ok(played.scores[0], data=kept(played))
 
-    async def _ask(self, game: Game, asking: TurnRequest) -> Reply:
+    def _ask(self, game: Game, asking: TurnRequest) -> Awaitable[Reply]:
         player = self._model(asking.agent.spec.model, game)
         parameters: dict[str, Any] = {"temperature": game.temperature, "max_tokens": game.max_tokens}
         system = asking.system
@@ -77,8 +75,8 @@ class GameEvaluator:
         else:
             # Nothing else tells two conversations that begin with the same words apart, and they are two samples.
             system = f"{system}\n\nConversation {asking.seed:08x}."
-        async with self._turn():
-            return await player.generate(asking.dialogue, system=system, **parameters)
+        # Not `async`: what is asked with is then gone while the reply is waited for.
+        return self._answered(player.generate(asking.dialogue, system=system, **parameters))
 
     async def _judge(self, game: Game, talk: Talk, pair: Sequence[Player]) -> tuple[bool | None, bool | None]:
         assert self.judge is not None
@@ -88,8 +86,7 @@ class GameEvaluator:
 
         async def verdict(agent: Player) -> bool | None:
             question = judge_prompt(agent.secret, turns, agent.name)
-            async with self._turn():
-                reply = await judge.generate(question, temperature=0.0, max_tokens=VERDICT_TOKENS)
+            reply = await self._answered(judge.generate(question, temperature=0.0, max_tokens=VERDICT_TOKENS))
             return read_verdict(reply.text) if reply.finish not in LOST else None
 
         if not in_batches():  # a conversation has one call in flight, also when it is over
@@ -97,12 +94,12 @@ class GameEvaluator:
         first, second = await asyncio.gather(*map(verdict, pair))
         return first, second
 
-    def _turn(self) -> AbstractAsyncContextManager[Any]:
-        """What a call waits for: that fewer than `in_flight` others are under way."""
+    def _answered(self, reply: Coroutine[Any, Any, Reply]) -> Awaitable[Reply]:
+        """The reply, once fewer than `in_flight` others are under way."""
         if self.in_flight is None or in_batches():
-            return contextlib.nullcontext()
+            return reply
         gates = _GATES.setdefault(asyncio.get_running_loop(), {})
-        return gates.setdefault(self, asyncio.Semaphore(self.in_flight))
+        return _through(gates.setdefault(self, asyncio.Semaphore(self.in_flight)), reply)
 
     def _model(self, name: str, game: Game) -> Model:
         if name not in self._models:
@@ -118,6 +115,14 @@ class GameEvaluator:
         if self.results is not None:
             writable(self.results)
         return True
+
+
+async def _through(gate: asyncio.Semaphore, reply: Coroutine[Any, Any, Reply]) -> Reply:
+    try:
+        async with gate:
+            return await reply
+    finally:
+        reply.close()
 
 
 def named(name: str, base_url: str | None, game: Game) -> Model:
