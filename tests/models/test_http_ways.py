@@ -16,8 +16,10 @@ from http_servers import Request, Server, client, failing, listening, reply, ser
 from fanfold import __version__
 from fanfold.errors import ConfigError
 from fanfold.models import model
+from fanfold.models.http import header_lines
 from fanfold.models.http_proxy import Origin, Proxies, Proxy
 from fanfold.models.http_route import redirect_target, route
+from fanfold.redaction import redact
 
 
 def test_every_request_says_who_asks_and_a_header_of_the_caller_wins() -> None:
@@ -29,6 +31,7 @@ def test_every_request_says_who_asks_and_a_header_of_the_caller_wins() -> None:
             assert agents == [f"fanfold/{__version__}", "mine/1"]
 
     asyncio.run(main())
+    assert header_lines({"User-Agent": "mine/1"}).lower().count("user-agent") == 1
 
 
 # Redirects
@@ -233,6 +236,8 @@ def test_all_proxy_stands_in_for_the_other_two() -> None:
     assert proxies(Origin("http", "h", 80)) == Proxy("a.test", 1080, socks=True)
     assert proxies(Origin("https", "h", 443)) == Proxy("b.test", 3128)
     assert proxies(Origin("http", "c.test", 80)) is None
+    assert Proxies({"ALL_PROXY": "socks5://me:pass-of-the-proxy@a.test"})(Origin("http", "h", 80)) is not None
+    assert "pass-of-the-proxy" not in redact("refused: pass-of-the-proxy")
     with pytest.raises(ConfigError, match="ALL_PROXY does not name a usable proxy"):
         Proxies({"ALL_PROXY": "socks4://a.test"})(Origin("http", "h", 80))
 
@@ -252,8 +257,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return cert, key
 
 
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_an_authority_named_for_requests_is_trusted(
+@pytest.mark.parametrize("kind", ["file", "folder", "SSL_CERT_FILE first"])
+def test_an_authority_named_in_the_environment_is_trusted(
     authority: tuple[Path, Path], kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = authority[0]
@@ -264,6 +269,9 @@ def test_an_authority_named_for_requests_is_trusted(
         shutil.copy(bundle, tmp_path / f"{named.stdout.strip()}.0")
         bundle = tmp_path
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    if kind == "SSL_CERT_FILE first":
+        monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
+        bundle = tmp_path / "none.pem"
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(*authority)

@@ -66,6 +66,7 @@ def test_a_model_is_asked_by_httpx_over_http_2(certificate: tuple[Path, Path], m
         assert texts == ["Hi"] * 20 and len(heard) == 20
         assert heard[0][b":path"] == b"/v1/chat/completions"
         assert heard[0][b"user-agent"] == f"fanfold/{__version__}".encode()
+        assert heard[0][b"accept-encoding"] == b"gzip"
         assert heard[0][b"authorization"] == b"Bearer key-of-h2-server"
         server.close()
 
@@ -81,7 +82,14 @@ def test_failures_have_the_kinds_of_our_own_client(certificate: tuple[Path, Path
 
     async def main() -> None:
         small = Httpx(max_bytes=10)
-        async with serving(Request.hang) as silent, serving(lambda r: r.reply(b"x" * 11)) as large:
+        endless = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"6\r\n123456\r\n" * 2
+        async with (
+            serving(Request.hang) as silent,
+            serving(lambda r: r.reply(b"x" * 11)) as large,
+            serving(lambda r: r.send(endless)) as unannounced,
+        ):
+            error = await failing(small.request("GET", unannounced.url, {}, deadline=5))
+            assert (error.kind, error.sent) == ("too-large", True)
             failures = {
                 "connect": (f"http://127.0.0.1:{port}/", False),
                 "dns": ("http://nobody.invalid/", False),
