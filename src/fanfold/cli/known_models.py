@@ -10,7 +10,7 @@ import click
 from fanfold.cli.output import examples, machine_readable, number, output_options, print_json, say, table
 
 
-@click.command("models", epilog=examples("fanfold models", "fanfold models claude", "fanfold models --json"))
+@click.command("models", epilog=examples("fanfold models", "fanfold models lite", "fanfold models --json"))
 @click.argument("text", required=False, default="")
 @output_options
 def known_models(text: str) -> None:

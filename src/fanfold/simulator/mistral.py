@@ -191,6 +191,10 @@ class MistralDialect(OpenAIDialect):
         super().__init__(state)
         self._mistral = MistralStore(state, self)
 
+    def events(self, endpoint: str, body: Json, value: Json) -> list[Json] | None:
+        # Usage comes with every stream, without being asked for.
+        return super().events(endpoint, {**body, "stream_options": {"include_usage": True}}, value)
+
     def speaks(self, request: Request) -> bool:
         return False
 

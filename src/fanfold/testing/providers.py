@@ -122,6 +122,16 @@ class ProviderConformance:
         else:
             assert (reply.text, reply.finish) == ("", "refusal") and reply.refusal
 
+    def test_a_reply_that_is_watched_is_the_same(self) -> None:
+        model, _ = self.world(answer=lambda model, messages, body, rng: "Rome, of course.")
+
+        async def main(model: Model) -> tuple[list[str], Reply]:
+            stream = model.stream("x", max_tokens=100)
+            return [piece async for piece in stream], stream.reply
+
+        pieces, reply = self.run(model, main)
+        assert "".join(pieces) == reply.text == "Rome, of course." and reply.finish == "stop" and not reply.estimated
+
     def test_a_reply_without_usage_is_estimated(self) -> None:
         reply, _ = self.ask("x" * 400, answer="word " * 8, usage=False)
         assert reply.estimated and reply.input_tokens >= 100 and reply.output_tokens == 10

@@ -41,7 +41,7 @@ class _Relative(Compatible):
         return DIALECTS[self.name]
 
 
-class Together(_Relative):
+class TogetherAI(_Relative):
     """Together AI: open models, named MAKER/MODEL."""
 
     name = "together"
