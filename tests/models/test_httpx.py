@@ -123,6 +123,34 @@ def test_a_download_goes_to_its_sink_and_a_unix_socket_is_an_address(tmp_path: P
     asyncio.run(main())
 
 
+def test_a_reply_is_streamed_as_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        seen = asyncio.Event()
+
+        async def answer(request: Request) -> bool:
+            event = 'data: {"choices": [{"delta": {"content": "%s"}, "finish_reason": %s}]}\n\n'
+            await request.send(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n")
+            await request.send((event % ("Hi", "null")).encode())
+            await seen.wait()
+            await request.send((event % ("!", '"stop"') + "data: [DONE]\n\n").encode())
+            return False
+
+        async with serving(answer) as server:
+            table = f'[mine]\nmodel = "openai-compatible/m"\nbase_url = "{server.url}/v1"\ntransport = "httpx"\n'
+            (tmp_path / "models.toml").write_text(table)
+            monkeypatch.chdir(tmp_path)
+            asked = model("mine")
+            assert asked.connect is Httpx
+            pieces = []
+            async with asyncio.timeout(10):
+                async for piece in asked.stream("Hello"):
+                    pieces.append(piece)
+                    seen.set()
+            assert pieces == ["Hi", "!"]
+
+    asyncio.run(main())
+
+
 def test_a_header_that_cannot_be_sent_is_refused_without_its_value() -> None:
     async def main() -> None:
         with pytest.raises(ConfigError, match="the value of header 'x-key' holds a line break") as caught:

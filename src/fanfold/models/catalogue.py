@@ -59,6 +59,7 @@ class NamedModel(Settings):
     timeout: float | None = option(None, "seconds for a call", above=0)
     parameters: Mapping[str, Any] = option((), "of every request that does not set them itself")
     capabilities: StatedCapabilities | None = option(None, "what it takes, where Fanfold's table is wrong or silent")
+    transport: str | None = option(None, "what sends the requests: http, or httpx for HTTP/2")
     options: Mapping[str, Any] = option((), "of the provider, such as context of a local model")
 
     def __post_init__(self) -> None:

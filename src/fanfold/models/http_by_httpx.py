@@ -52,6 +52,11 @@ class Httpx(Transport):
     ) -> Response:
         return await self._call("GET", url, headers, None, deadline, sink)
 
+    async def stream(
+        self, url: str, headers: Mapping[str, str], body: bytes, sink: Sink, *, deadline: float | None = None
+    ) -> Response:
+        return await self._call("POST", url, headers, body, deadline, sink)
+
     async def close(self) -> None:
         for client in self._clients.values():
             await client.aclose()

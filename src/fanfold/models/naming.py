@@ -69,7 +69,7 @@ def model(
         endpoint = replace(endpoint, key=None) if table.key_variable == "" and key is None else endpoint
         entry.check(provider, endpoint)
         entry.check_parameters(endpoint.provider)
-    price = price or table.price
+    price, transport = price or table.price, transport or table.transport
     return Model(
         rest,
         endpoint.provider,
