@@ -86,7 +86,8 @@ def row(provider: str, model: str) -> dict[str, Any]:
         "effort": "medium" if by_default else None,
         "context": facts.get("max_input_tokens"),
         "output": facts.get("max_output_tokens"),
-        "has": [name for name, key in HAS.items() if facts.get(key)],
+        "has": [name for name, key in HAS.items() if facts.get(key)]
+        + ["responses"] * (facts.get("mode") == "responses"),  # and no chat completions
     }
     for start, own in OWN.items():
         values |= own if f"{provider}/{model}".startswith(start) else {}

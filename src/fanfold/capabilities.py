@@ -34,8 +34,8 @@ class Capabilities:
     `refuses` are parameters it does not have, `steady` those that it has only while it does not reason; both by
     Fanfold's names.  `efforts` are the efforts of reasoning that it offers, and `effort` the one it has by default
     (None: it reasons only when asked to).  `context` and `output` are its largest input and output, in tokens.  `has`
-    holds `tools`, `schema`, `images`, `caching`, `batch` and `adaptive` (it decides itself how long to reason); None:
-    not known.
+    holds `tools`, `schema`, `images`, `caching`, `batch`, `adaptive` (it decides itself how long to reason) and
+    `responses` (it speaks OpenAI's Responses protocol only); None: not known.
     """
 
     refuses: frozenset[str] = frozenset()

@@ -20,6 +20,7 @@ from fanfold.capabilities import Capabilities
 from fanfold.errors import CallFailed, ConfigError, FanfoldError
 from fanfold.flights import ToolCall
 from fanfold.models import Model, image, model
+from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.http import Http, Response
 from fanfold.models.providers.openai import OpenAI
 from fanfold.models.simulated import SimulatedTransport
@@ -543,10 +544,10 @@ def test_a_stream_that_fails_before_its_first_word_is_tried_again() -> None:
 
 
 def test_a_stream_ends_at_a_stop_sequence_also_without_the_models_help() -> None:
-    answer = answering("One two three STOP four five six.")
+    answer = answering("One two th STOP four five six.")  # it comes in two pieces
     for name in ("gpt-6-luna", "gpt-4o-mini"):
         pieces, reply = run_virtual(watched(simulated(name, **answer)[0], stop=["STOP"]))
-        assert "".join(pieces) == reply.text == "One two three "
+        assert "".join(pieces) == reply.text == "One two th "
 
 
 def test_whoever_stops_watching_has_paid_all_the_same() -> None:
@@ -575,3 +576,92 @@ def test_a_server_that_does_not_stream_answers_in_one_piece() -> None:
 def test_an_unfinished_stream_has_no_reply() -> None:
     with pytest.raises(FanfoldError, match="to its end first"):
         print(model("simulated/gpt-4o-mini").stream("x").reply)
+
+
+# -- Responses --------------------------------------------------------------------------------------------------------
+
+
+def responses(name: str = "gpt-4o-mini", **options: Any) -> tuple[Model, Simulator]:
+    asked, simulator = simulated(name, **options)
+    return replace(asked, provider=model(f"simulated/{name}", protocol="responses").provider), simulator
+
+
+def test_the_protocol_is_chosen_by_an_option_or_by_the_model() -> None:
+    def path(name: str, **options: Any) -> str:
+        return model(name, key="sk-12345678", **options).call("x").endpoint.rpartition("/v1")[2]
+
+    assert path("openai/gpt-6-luna") == "/chat/completions"
+    assert path("openai/gpt-6-luna", protocol="responses") == "/responses"
+    assert path("openai/gpt-5-pro") == path("simulated/gpt-5.3-codex") == "/responses"
+    assert path("simulated/gpt-6-luna", protocol="responses") == "/responses"
+    assert path("openai-compatible/x", base_url="http://127.0.0.1:1/v1", protocol="responses") == "/responses"
+    assert model("openai/gpt-5-pro", key="sk-12345678").id == "openai/gpt-5-pro"
+    for name in ("openai/gpt-6-luna", "mistral/mistral-small-latest"):
+        with pytest.raises(ConfigError, match="does not speak the protocol"):
+            model(name, key="sk-12345678", protocol="telepathy" if "gpt" in name else "responses")
+
+
+def test_models_toml_chooses_the_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("models.toml").write_text('[mine]\nmodel = "simulated/gpt-6-luna"\noptions = { protocol = "responses" }\n')
+    assert model("mine").call("x").endpoint.endswith("/responses")
+
+
+def test_a_model_that_has_only_responses_is_refused_in_a_chat() -> None:
+    asked, _ = simulated("gpt-5-pro")
+    chat = replace(asked, provider=OpenAI())
+    with pytest.raises(CallFailed, match="only supported in v1/responses"):
+        run_virtual(chat.generate("x"))
+
+
+def test_responses_say_everything_that_a_chat_says() -> None:
+    asked, simulator = responses(reasoning=30)
+    question = {"role": "user", "content": [{"type": "text", "text": "What is it?"}, image(PIXEL)]}
+    options = {"system": "Be brief.", "temperature": 0.5, "max_tokens": 50, "logprobs": 2}
+    reply = run_virtual(asked.generate([question], **options))
+    assert reply.text and len(reply.logprobs[0].top) == 2 and reply.request_id
+    body = json.loads(asked.call([question], **options).body)
+    assert (body["instructions"], body["max_output_tokens"], body["store"]) == ("Be brief.", 50, False)
+    assert isinstance(run_virtual(asked.generate("x", schema=City)).parsed, City)
+    pieces, streamed = run_virtual(watched(asked))
+    assert len(pieces) > 1 and "".join(pieces) == streamed.text and streamed.output_tokens
+    assert run_virtual(asked.generate("x", max_tokens=1)).finish == "length"  # the protocol's least limit is 16
+    assert sum(charge.output_tokens for charge in simulator.charges) > 0
+
+
+def test_tools_and_thoughts_go_back_and_forth_in_responses() -> None:
+    asked, simulator = responses("gpt-6-luna", reasoning=30)
+
+    async def talk() -> tuple[Reply, Reply]:
+        dialogue: list[Any] = [{"role": "user", "content": "How is it in Rome?"}]
+        first = await asked.generate(dialogue, tools=[weather], tool_choice="weather")
+        dialogue += [first.message, *(call.result("fine") for call in first.tool_calls)]
+        return first, await asked.generate(dialogue, tools=[weather])
+
+    first, second = run_virtual(talk())
+    assert first.finish == "tool" and first.reasoning_tokens == 30 and second.text
+    assert [part["type"] for part in first.parts] == ["reasoning", "function_call"]
+    assert simulator.billing.statuses == {200: 2}
+
+
+@pytest.mark.parametrize(
+    ("answer", "finish"),
+    [
+        (Answer("No.", finish="refusal"), "refusal"),
+        (Answer("Half", finish="length"), "length"),
+        (Answer("", finish="content_filter"), "filter"),
+    ],
+)
+def test_responses_end_as_chats_end(answer: Answer, finish: str) -> None:
+    reply = run_virtual(responses(**answering(answer))[0].generate("x"))
+    assert reply.finish == finish and (reply.refusal == "No.") == (finish == "refusal")
+
+
+def test_responses_travel_in_batches() -> None:
+    asked, simulator = responses("gpt-5-pro", turnaround=Latency(60.0))
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        return float(len((await asked.generate(f"x{candidate}", max_tokens=50)).text))
+
+    run = run_virtual(Study(Sweep(range(3)), evaluate).run_async(BatchExecutor("auto")))
+    assert [charge.price for charge in simulator.charges] == ["batch"] * 3 and run.best is not None

@@ -218,3 +218,26 @@ def test_tools_schemas_and_streams_are_what_the_sdk_expects(start: Start) -> Non
     assert json.loads(final.choices[0].message.tool_calls[0].function.arguments)["city"]
     listed = client.chat.completions.create(**ask, logprobs=True, top_logprobs=2).choices[0].logprobs.content
     assert len(listed[0].top_logprobs) == 2
+
+
+@pytest.mark.slow
+def test_responses_are_what_the_sdk_expects(start: Start) -> None:
+    pydantic = pytest.importorskip("pydantic")
+    client = _client(start(SimulatorConfig(reasoning=20)))
+    ask: dict[str, Any] = {"model": "gpt-5-pro", "input": "How is it in Rome?"}
+    assert client.responses.create(**ask, instructions="Be brief.").output_text
+    tool = {"type": "function", **TOOL["function"]}  # type: ignore[dict-item]
+    called = client.responses.create(**ask, tools=[tool], store=False, include=["reasoning.encrypted_content"])
+    assert [item.type for item in called.output] == ["reasoning", "function_call"]
+    result = {"type": "function_call_output", "call_id": called.output[1].call_id, "output": "fine"}
+    turns = [{"role": "user", "content": ask["input"]}, *called.output, result]
+    assert client.responses.create(**{**ask, "input": turns}, tools=[tool]).output_text
+    city = pydantic.create_model("City", name=(str, ...), people=(int, ...))
+    assert isinstance(client.responses.parse(**ask, text_format=city).output_parsed, city)
+    with client.responses.stream(**ask) as stream:
+        pieces = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        assert "".join(pieces) == stream.get_final_response().output_text and len(pieces) > 1
+    with pytest.raises(openai.NotFoundError, match="only supported in v1/responses"):
+        client.chat.completions.create(model="gpt-5-pro", messages=[{"role": "user", "content": "x"}])
+    with pytest.raises(openai.BadRequestError):
+        client.responses.create(**ask, temperature=0.5)

@@ -21,6 +21,7 @@ from fanfold.simulator.openai_requests import (
     CHAT,
     COMPLETIONS,
     EMBEDDINGS,
+    RESPONSES,
     check_metadata,
     check_model,
     inputs,
@@ -29,6 +30,12 @@ from fanfold.simulator.openai_requests import (
     number,
     required,
     stops,
+)
+from fanfold.simulator.openai_responses import (
+    PARAMETERS,
+    read_response,
+    render_response,
+    response_events,
 )
 from fanfold.simulator.openai_store import OpenAIStore
 from fanfold.simulator.openai_stream import chunks
@@ -44,6 +51,7 @@ _KNOWN = {
         "tools top_logprobs verbosity web_search_options".split()
     ),
     COMPLETIONS: frozenset(f"{_SAMPLING} temperature top_p user best_of echo prompt suffix".split()),
+    RESPONSES: PARAMETERS,
     EMBEDDINGS: frozenset({"dimensions", "encoding_format", "input", "model", "user"}),
 }
 _FINISH = {"refusal": "stop"}
@@ -54,7 +62,7 @@ class OpenAIDialect(Dialect):
     """Chat completions, completions, embeddings, files and batches."""
 
     name = "openai"
-    endpoints: ClassVar[Collection[str]] = (CHAT, COMPLETIONS, EMBEDDINGS)
+    endpoints: ClassVar[Collection[str]] = (CHAT, RESPONSES, COMPLETIONS, EMBEDDINGS)
     fallback = True
     #: What its paths really begin with.
     root: ClassVar[str] = "/v1"
@@ -175,6 +183,8 @@ class OpenAIDialect(Dialect):
             return self._read_embeddings(body)
         number(body, "temperature", 0, 2)
         number(body, "top_p", 0, 1)
+        if endpoint == RESPONSES:
+            return self._read_response(body)
         number(body, "frequency_penalty", -2, 2)
         number(body, "presence_penalty", -2, 2)
         number(body, "seed", -(2**63), 2**63 - 1, int)
@@ -187,6 +197,9 @@ class OpenAIDialect(Dialect):
         number(body, "top_logprobs", 0, 20, int)
         if self.per_model:
             check_model(body, self.name)
+            if "responses" in (capabilities_of(body["model"], provider=self.name).has or ()):
+                text = "This model is only supported in v1/responses and not in v1/chat/completions."
+                raise ApiError(404, text, param="model")
         check_metadata(body.get("metadata"))
         if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
             raise invalid("max_tokens", "Setting 'max_tokens' and 'max_completion_tokens' at once is not supported.")
@@ -242,9 +255,20 @@ class OpenAIDialect(Dialect):
         tokens = sum(count_tokens(item) if isinstance(item, str) else len(item) for item in items)
         return ModelRequest(body["model"], [{"role": "user", "content": item} for item in items], tokens, samples=0)
 
+    def _read_response(self, body: Json) -> ModelRequest:
+        reasoning = body.get("reasoning")
+        effort = reasoning.get("effort") if isinstance(reasoning, dict) else None
+        if self.per_model:
+            check_model({**body, "reasoning_effort": effort}, self.name)
+        known = capabilities_of(body["model"], provider=self.name)
+        thought = self.state.config.reasoning if known.reasoning(effort) is not None else 0
+        return read_response(body, known if self.per_model else UNKNOWN, thought)
+
     def render(
         self, endpoint: str, body: Json, prompt: ModelRequest, written: Sequence[Completion], stamp: Stamp
     ) -> Json:
+        if endpoint == RESPONSES:
+            return render_response(body, prompt, written[0], stamp)
         output = sum(answer.tokens for answer in written)
         usage: Json = {"prompt_tokens": prompt.input_tokens, "total_tokens": prompt.input_tokens + output}
         if endpoint == EMBEDDINGS:
@@ -267,7 +291,7 @@ class OpenAIDialect(Dialect):
         }
 
     def events(self, endpoint: str, body: Json, value: Json) -> list[Json] | None:
-        return chunks(body, value)
+        return response_events(value) if endpoint == RESPONSES else chunks(body, value)
 
 
 class CompatibleDialect(OpenAIDialect):

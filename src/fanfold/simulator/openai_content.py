@@ -14,12 +14,12 @@ _PARTS = ("text", "image_url", "input_audio", "refusal", "audio", "file")
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 
 
-def check_parts(messages: Sequence[Mapping[str, Any]], takes: Capabilities) -> None:
+def check_parts(messages: Sequence[Mapping[str, Any]], takes: Capabilities, name: str = "messages") -> None:
     """Refuse parts that are unknown, or images where the model or the role has none."""
     for index, message in enumerate(messages):
         content = message.get("content")
         for number, part in enumerate(content if isinstance(content, list) else ()):
-            where = f"messages[{index}].content[{number}]"
+            where = f"{name}[{index}].content[{number}]"
             kind = part.get("type") if isinstance(part, dict) else None
             if kind not in _PARTS:
                 known = ", ".join(repr(name) for name in _PARTS)
@@ -45,18 +45,18 @@ def _check_image(where: str, message: Mapping[str, Any], part: Json, sees: bool)
         raise invalid(where, f"Invalid image URL: '{url[:40]}'. Expected a valid URL.", "invalid_value")
 
 
-def check_results(messages: Sequence[Mapping[str, Any]]) -> None:
+def check_results(messages: Sequence[Mapping[str, Any]], name: str = "messages") -> None:
     """Every call of a tool must be followed by its result, and every result must follow a call."""
     open: list[str] = []
     for index, message in enumerate(messages):
         if message.get("role") == "tool":
             id = message.get("tool_call_id")
             if id is None:
-                name = f"messages[{index}].tool_call_id"
-                raise invalid(name, f"Missing required parameter: '{name}'.", "missing_required_parameter")
+                where = f"{name}[{index}].tool_call_id"
+                raise invalid(where, f"Missing required parameter: '{where}'.", "missing_required_parameter")
             if id not in open:
                 text = "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "
-                raise invalid(f"messages[{index}].role", f"{text}'tool_calls'.")
+                raise invalid(f"{name}[{index}].role", f"{text}'tool_calls'.")
             open.remove(id)
             continue
         if open:
@@ -66,7 +66,7 @@ def check_results(messages: Sequence[Mapping[str, Any]]) -> None:
     if open:
         text = "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
         raise invalid(
-            "messages",
+            name,
             f"{text}'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(open)}",
         )
 

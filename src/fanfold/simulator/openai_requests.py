@@ -10,6 +10,7 @@ from fanfold.simulator.answers import content_tokens
 from fanfold.simulator.wire import ApiError, Json
 
 CHAT = "/v1/chat/completions"
+RESPONSES = "/v1/responses"
 COMPLETIONS = "/v1/completions"
 EMBEDDINGS = "/v1/embeddings"
 

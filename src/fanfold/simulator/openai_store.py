@@ -12,7 +12,7 @@ from fanfold.encoding import digest, encode
 from fanfold.simulator.dialect import Dialect
 from fanfold.simulator.files import File, FileStore, paged
 from fanfold.simulator.jobs import LineResult, SimulatedBatch, disturb, make_lines
-from fanfold.simulator.openai_requests import CHAT, COMPLETIONS, EMBEDDINGS, check_metadata
+from fanfold.simulator.openai_requests import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES, check_metadata
 from fanfold.simulator.state import SimulatorState
 from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, read_json, reply
 
@@ -44,7 +44,7 @@ class StoredBatch:
 class OpenAIStore:
     """All batches of all keys, and their files; each key sees its own."""
 
-    endpoints: ClassVar[Sequence[str]] = (CHAT, COMPLETIONS, EMBEDDINGS)
+    endpoints: ClassVar[Sequence[str]] = (CHAT, RESPONSES, COMPLETIONS, EMBEDDINGS)
     max_bytes: ClassVar[int] = MAX_BATCH_BYTES
 
     def __init__(self, state: SimulatorState, dialect: Dialect) -> None:

@@ -192,7 +192,7 @@ class Provider(ABC):
         """Sampling parameters under the provider's names; one that it lacks is an error, not silently dropped."""
         body: dict[str, Any] = {}
         for name, value in parameters.items():
-            if value is None or name in ("raw", "system"):
+            if value is None or name in ("raw", "system", "extra"):
                 continue
             if name not in self.parameters:
                 raise ConfigError(f"{self.name} has no parameter {name!r}{nearest(name, self.parameters)}")

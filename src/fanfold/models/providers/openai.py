@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from fanfold.calls import Call, Reply
+from fanfold.errors import ConfigError
 from fanfold.flights import TokenLogprob, ToolCall
 from fanfold.limits import Quota
 from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch
-from fanfold.models.providers.contract import Messages, Provider
+from fanfold.models.providers.contract import Endpoint, Messages, Provider
 from fanfold.models.providers.openai_stream import assembled
 from fanfold.models.providers.reading import (
     as_dialogue,
@@ -184,6 +186,7 @@ class OpenAI(Provider):
     batches: ClassVar[type[BatchProtocol] | None] = OpenAIBatches
     family = r"gpt-|o\d"
     examples: ClassVar[Sequence[str]] = ("gpt-6-luna", "gpt-4o-mini")
+    options: ClassVar[Collection[str]] = ("protocol",)
 
     def dialect(self) -> type[Dialect]:
         from fanfold.simulator.openai import OpenAIDialect
@@ -194,6 +197,29 @@ class OpenAI(Provider):
         from fanfold.models.providers.compatible import Compatible
 
         return Compatible() if type(self) is OpenAI else self
+
+    def endpoint(self, model: str, base_url: str | None, key: str | None, options: Mapping[str, Any]) -> Endpoint:
+        endpoint = super().endpoint(model, base_url, key, options)
+        speaker = endpoint.provider
+        if isinstance(speaker, OpenAI):
+            endpoint = replace(endpoint, provider=speaker.speaking(model, options.get("protocol")))
+        return endpoint
+
+    def speaking(self, model: str, protocol: str | None = None) -> OpenAI:
+        """The provider that speaks a protocol: `chat`, `responses`; None: the one that the model knows."""
+        from fanfold.models.providers.compatible import Compatible
+        from fanfold.models.providers.openai_responses import CompatibleResponses, OpenAIResponses
+
+        kinds: dict[type[OpenAI], type[OpenAI]] = {OpenAI: OpenAIResponses, Compatible: CompatibleResponses}
+        other = kinds.get(type(self))
+        if protocol is None:
+            protocol = "responses" if other and "responses" in (self.capabilities(model).has or ()) else "chat"
+        if protocol == "chat":
+            return self
+        if protocol != "responses" or other is None:
+            known = "chat, responses" if other else "chat"
+            raise ConfigError(f"{self.name} does not speak the protocol {protocol!r}; known: {known}")
+        return other()
 
     def request(self, model: str, messages: Messages, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         options = self.translated(parameters)
@@ -226,7 +252,7 @@ class OpenAI(Provider):
             return Reply(
                 tool_calls=tuple(map(_tool_call, calls)) if calls else (),
                 reasoning=message.get("reasoning_content") or message.get("reasoning") or "",
-                logprobs=_logprobs(choice["logprobs"]) if choice.get("logprobs") else (),
+                logprobs=listed_logprobs(choice["logprobs"]) if choice.get("logprobs") else (),
                 others=tuple(_text(other, True) or "" for other in body["choices"][1:]),
                 text="" if refusal else text or "",
                 finish="refusal" if refusal else finish,
@@ -293,7 +319,8 @@ def _tool_call(call: Mapping[str, Any]) -> ToolCall:
     return tool_call(call.get("id"), function["name"], function.get("arguments"))
 
 
-def _logprobs(logprobs: Any) -> tuple[TokenLogprob, ...]:
+def listed_logprobs(logprobs: Any) -> tuple[TokenLogprob, ...]:
+    """The log probabilities of a reply's tokens."""
     listed = logprobs.get("content") if isinstance(logprobs, dict) else None
     return tuple(
         TokenLogprob(

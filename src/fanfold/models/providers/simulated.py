@@ -20,7 +20,7 @@ class Simulated(OpenAI):
     family = ""
     key_variable = ""
     examples = ("model",)
-    options = tuple(field.name for field in dataclasses.fields(SimulatorConfig))
+    options = ("protocol", *(field.name for field in dataclasses.fields(SimulatorConfig)))
 
     def endpoint(self, model: str, base_url: str | None, key: str | None, options: Mapping[str, Any]) -> Endpoint:
         from fanfold.models.providers import find_provider, maker_of
@@ -28,6 +28,9 @@ class Simulated(OpenAI):
 
         maker = maker_of(model)
         speaker = OpenAI() if maker is None else find_provider(maker)
+        if isinstance(speaker, OpenAI):
+            speaker = speaker.speaking(model, options.get("protocol"))
+        options = {name: value for name, value in options.items() if name != "protocol"}
         connect = Connector.of(SimulatedTransport.of, model, options)
         connect()  # options that cannot be used are refused here
         dialect = speaker.dialect()
