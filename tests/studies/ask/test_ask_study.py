@@ -135,9 +135,7 @@ def test_limit_and_sample_choose_rows() -> None:
 # -- schemas ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "reply", ['{"label": "good"}', '```json\n{"label": "good"}\n```', 'Sure: {"label": "good"}, as you wish.']
-)
+@pytest.mark.parametrize("reply", ['{"label": "good"}', '```json\n{"label": "good"}\n```'])
 def test_an_answer_that_fits_the_schema_is_its_value(reply: str) -> None:
     world = World(lambda text: reply)
     (row,) = run(["a"], "{text}", world, SCHEMA)
@@ -145,18 +143,31 @@ def test_an_answer_that_fits_the_schema_is_its_value(reply: str) -> None:
 
 
 def test_a_reply_that_does_not_fit_is_asked_for_once_more() -> None:
-    world = World(lambda text: '{"label": "bad"}' if "does not fit" in text else '{"label": "ugly"}')
+    world = World(lambda text: '{"label": "bad"}' if "did not fit" in text else '{"label": "ugly"}')
     (row,) = run(["a"], "{text}", world, SCHEMA)
     assert row["answer"] == {"label": "bad"} and len(world.asked) == 2
-    assert world.asked[1][1] == '{"label": "ugly"}' and "'ugly' is not one of" in world.asked[1][2]
+    assert "'ugly' is not one of" in world.asked[1][0] and world.asked[0] == ["a"]
 
 
 def test_a_reply_that_never_fits_is_a_schema_error_of_its_row() -> None:
-    world = World(lambda text: "no JSON" if "\nb" in f"\n{text}" or "does not" in text else '{"label": "good"}')
+    world = World(lambda text: "no JSON" if text.startswith("b") else '{"label": "good"}')
     first, second = run(["a", "b"], "{text}", world, SCHEMA)
     assert first["answer"] == {"label": "good"} and second["answer"] is None
-    assert second["error"]["kind"] == "schema" and "is not JSON" in second["error"]["message"]
+    assert second["error"]["kind"] == "schema" and "does not fit" in second["error"]["message"]
     assert len(world.asked) == 3
+
+
+def test_schemas_and_models_without_structured_output_are_in_the_prompt() -> None:
+    world = World(lambda text: 'Sure: {"label": "good"}')
+    dated = {**SCHEMA, "properties": {**SCHEMA["properties"], "at": {"type": "string", "format": "date"}}}  # type: ignore[dict-item]
+    for schema, name in ((dated, MODEL), (SCHEMA, "simulated/gpt-3.5-turbo")):
+        (row,) = run(["a"], "{text}", world, schema, model=(name,))
+        assert row["answer"] == {"label": "good"} and "JSON Schema" in world.asked[-1][0], name
+
+
+def test_json_that_was_cut_says_so() -> None:
+    (row,) = run(["a"], "{text}", World(lambda text: Answer('{"label": "go', "length")), SCHEMA)
+    assert row["error"]["kind"] == "length" and "max_tokens" in row["error"]["message"]
 
 
 @dataclass

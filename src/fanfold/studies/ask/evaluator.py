@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fanfold.errors import CallFailed, ConfigError
 from fanfold.models import Model, Reply, model
 from fanfold.models.catalogue import defined
+from fanfold.models.requests import shape_of
 from fanfold.schemas import fault
 from fanfold.studies.ask.rows import Question
 from fanfold.tables.writing import as_json
@@ -72,33 +74,54 @@ class AskEvaluator:
         if self.schema is None:
             reply = await self._generate(asked, prompt, system)
             return _refused(reply) or _ok(reply, reply.text)
-        return await self._structured(asked, prompt, system, self.schema)
+        return await self._structured(asked, prompt, system)
 
-    async def _generate(self, asked: Model, messages: Any, system: str | None) -> Reply:
+    async def _generate(self, asked: Model, prompt: str, system: str | None, schema: Any = None) -> Reply:
         return await asked.generate(
-            messages,
+            prompt,
             system=system,
+            schema=schema,
             max_tokens=self.max_tokens,
             temperature=self.temperature,
             reasoning_effort=self.reasoning_effort,
         )
 
-    async def _structured(
-        self, asked: Model, prompt: str, system: str | None, schema: Mapping[str, Any]
-    ) -> Ok | Failed:
+    async def _structured(self, asked: Model, prompt: str, system: str | None) -> Ok | Failed:
         """An answer that fits the schema; a model whose reply does not is told why, once."""
-        first = f"{prompt}\n\n{_INSTRUCTION}{as_json(schema)}"
-        reply = await self._generate(asked, first, system)
-        value, problem = read(reply.text, schema) if self.checked else (reply.text, "")
-        if problem and reply.finish != "length":
-            again = f"That does not fit the schema: {problem}. {_INSTRUCTION}{as_json(schema)}"
-            said = [("user", first), ("assistant", reply.text or "(nothing)"), ("user", again)]
-            reply = await self._generate(asked, [{"role": role, "content": text} for role, text in said], system)
-            value, problem = read(reply.text, schema)
+        native = self._native(asked)
+        instruction = f"{_INSTRUCTION}{as_json(self.schema)}"
+        text = prompt if native else f"{prompt}\n\n{instruction}"
+        value, problem = await self._value(asked, text, system, native)
         if problem:
-            cut = ", and was cut at max_tokens" if reply.finish == "length" else ""
-            return _refused(reply) or Failed("schema", f"the reply does not fit the schema{cut}: {problem}", reply.text)
-        return _ok(reply, value)
+            text = f"{prompt}\n\nAn earlier reply did not fit the schema: {problem}. {instruction}"
+            value, problem = await self._value(asked, text, system, native)
+        return Failed("schema", problem) if problem else Ok(1.0, {"answer": value})
+
+    def _native(self, asked: Model) -> bool:
+        """Whether the model's provider makes it keep to the schema, rather than the prompt."""
+        try:
+            shape_of(self.schema)
+        except ConfigError:  # keywords that no provider takes
+            return False
+        has = asked.capabilities.has or ()  # servers that are not known may well ignore it
+        return "tools" in has or ("schema" in has and asked.takes("schema"))
+
+    async def _value(self, asked: Model, prompt: str, system: str | None, native: bool) -> tuple[Any, str]:
+        """The value in a reply, and what is wrong with it under the schema, or ""."""
+        try:
+            if native:
+                return (await self._generate(asked, prompt, system, self.schema)).parsed, ""
+        except CallFailed as error:
+            if self.checked and error.kind != "schema":
+                raise
+            return None, str(error) if self.checked else ""
+        reply = await self._generate(asked, prompt, system)
+        if (refused := _refused(reply)) is not None:
+            raise CallFailed(refused.kind, refused.message)
+        value, problem = read(reply.text, self.schema) if self.checked else (None, "")
+        if problem and reply.finish == "length":
+            raise CallFailed("length", f"the reply was cut inside its JSON: raise max_tokens ({problem})")
+        return value, problem
 
 
 def _ok(reply: Reply, answer: Any) -> Ok:
@@ -112,7 +135,7 @@ def _refused(reply: Reply) -> Failed | None:
     return None
 
 
-def read(text: str, schema: Mapping[str, Any]) -> tuple[Any, str]:
+def read(text: str, schema: Any) -> tuple[Any, str]:
     """The JSON value in a reply, and what is wrong with it under the schema, or ""."""
     fenced = _FENCED.search(text)
     start, end = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=0), len(text)

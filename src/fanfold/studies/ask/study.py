@@ -13,6 +13,7 @@ import msgspec
 from fanfold.encoding import digest, encode
 from fanfold.errors import ConfigError
 from fanfold.models import Model
+from fanfold.models.requests import shape_of
 from fanfold.plugins import StudyPlugin
 from fanfold.schemas import check_schema
 from fanfold.stop import MaxTrials
@@ -118,10 +119,7 @@ def schema_of(schema: Any) -> Mapping[str, Any] | None:
             raise ConfigError(f"schema: there is no file {schema}: check the path") from None
         except (OSError, ValueError) as error:
             raise ConfigError(f"schema {schema} cannot be read as JSON: {error}") from error
-    try:
-        return _checked(msgspec.json.schema(schema))
-    except TypeError as error:
-        raise ConfigError(f"schema must be a JSON Schema, a file or a type such as a dataclass: {error}") from error
+    return shape_of(schema).schema
 
 
 def _checked(schema: Any, where: str = "schema") -> Mapping[str, Any] | None:
