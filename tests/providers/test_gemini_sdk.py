@@ -53,6 +53,21 @@ def test_what_is_withheld_says_why(start: Start) -> None:
     assert reply.candidates[0].finish_reason.name == "SAFETY" and not reply.text
 
 
+def test_tools_are_called_and_schemas_filled(start: Start) -> None:
+    client = _client(start(SimulatorConfig()))
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tool = {"function_declarations": [{"name": "weather", "description": "w", "parameters_json_schema": schema}]}
+    reply = client.models.generate_content(model=MODEL, contents=CONTENTS, config={"tools": [tool]})
+    (call,) = reply.function_calls
+    assert call.name == "weather" and set(call.args) == {"city"}
+    result = {"role": "user", "parts": [{"function_response": {"name": "weather", "response": {"result": "sun"}}}]}
+    turns = [*CONTENTS, reply.candidates[0].content, result]
+    assert client.models.generate_content(model=MODEL, contents=turns, config={"tools": [tool]}).text
+    config = {"response_mime_type": "application/json", "response_json_schema": schema, "candidate_count": 2}
+    shaped = client.models.generate_content(model=MODEL, contents=CONTENTS, config=config)
+    assert set(json.loads(shaped.text)) == {"city"} and len(shaped.candidates) == 2
+
+
 @pytest.mark.slow
 def test_a_batch_of_a_file_goes_from_upload_to_results(start: Start) -> None:
     running = start(SimulatorConfig(turnaround=FAST))

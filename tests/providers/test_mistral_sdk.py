@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from fanfold.calls import current_broker
 from fanfold.errors import CallFailed
 from fanfold.models import model
-from fanfold.models.providers.mistral import Mistral
+from fanfold.models.providers.mistral import Mistral, MistralBatches
 from fanfold.simulator import AccountLimits, Latency, SimulatorConfig
+from fanfold.testing import run_virtual
 
 mistral = pytest.importorskip("mistralai.client")
 errors = pytest.importorskip("mistralai.client.errors")
@@ -124,6 +126,26 @@ def test_the_simulator_knows_it_by_its_address(start: Start, monkeypatch: pytest
 def test_every_shape_of_its_errors_is_read(status: int, body: Any, kind: str, text: str) -> None:
     error = Mistral().failure(status, {}, body)
     assert error.kind == kind and text in str(error)
+
+
+def test_the_model_of_a_job_is_not_in_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+
+    async def upload(self: Any, tag: str, lines: Sequence[bytes]) -> str:
+        seen.extend(lines)
+        return "file-1"
+
+    monkeypatch.setattr(MistralBatches, "upload", upload)
+    asked = model("mistral/mistral-small-latest", key="key")
+
+    async def main() -> bytes:
+        body = await MistralBatches(asked).prepare("tag", [("tag-0", asked.call("hello"))])
+        await current_broker().close()
+        return body
+
+    job = json.loads(run_virtual(main()))
+    assert job["model"] == "mistral-small-latest" and job["metadata"] == {"tag": "tag"}
+    assert json.loads(seen[0]) == {"custom_id": "tag-0", "body": {"messages": [{"role": "user", "content": "hello"}]}}
 
 
 def test_a_plan_without_the_model_is_not_waited_for() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from fanfold.capabilities import capabilities_of
 from fanfold.simulator.answers import TOKENS_PER_MESSAGE, Completion, ModelRequest, content_tokens
 from fanfold.simulator.dialect import Dialect, Stamp, Work
+from fanfold.simulator.gemini_content import camelled, candidate, check_contents, tool_to_call
 from fanfold.simulator.gemini_store import GeminiStore
 from fanfold.simulator.limits import Refused
 from fanfold.simulator.state import SimulatorState
@@ -43,7 +44,7 @@ _STATUSES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-_FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+_FINISH = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 _LEVELS = ("minimal", "low", "medium", "high")
 
 
@@ -122,6 +123,7 @@ class GeminiDialect(Dialect):
         return str(body.get("model")).removeprefix("models/")
 
     def read(self, endpoint: str, body: Json) -> ModelRequest:
+        body = camelled(body)
         _check_names(body, "")
         config = body.get("generationConfig") or {}
         if not isinstance(config, dict):
@@ -133,12 +135,9 @@ class GeminiDialect(Dialect):
         contents = body.get("contents")
         if not isinstance(contents, list) or not contents:
             raise ApiError(400, "* GenerateContentRequest.contents: contents is not specified\n")
-        for index, content in enumerate(contents):
-            role = content.get("role", "user") if isinstance(content, dict) else None
-            if role not in ("user", "model"):
-                raise ApiError(400, "Please use a valid role: user, model.")
-            _check_parts(index, content.get("parts"))
-            messages.append(_message("assistant" if role == "model" else "user", content))
+        check_contents(self.model_of(body), contents)
+        roles = ("assistant" if content.get("role") == "model" else "user" for content in contents)
+        messages += map(_message, roles, contents)
         tokens = TOKENS_PER_MESSAGE + sum(TOKENS_PER_MESSAGE + content_tokens(each["content"]) for each in messages)
         return ModelRequest(
             self.model_of(body),
@@ -149,6 +148,9 @@ class GeminiDialect(Dialect):
             config.get("candidateCount") or 1,
             config.get("responseMimeType") == "application/json",
             self.state.config.reasoning if thinks else 0,
+            config.get("responseJsonSchema") or config.get("responseSchema"),
+            tool_to_call(self.model_of(body), body),
+            (config.get("logprobs") or 0) if config.get("responseLogprobs") else None,
         )
 
     # -- responses ---------------------------------------------------------------------------------------------------
@@ -167,7 +169,10 @@ class GeminiDialect(Dialect):
         if written[0].finish == "refusal":
             value["promptFeedback"] = {"blockReason": "PROHIBITED_CONTENT"}
         else:
-            value["candidates"] = [_candidate(index, answer) for index, answer in enumerate(written)]
+            value["candidates"] = [
+                candidate(index, answer, _FINISH.get(answer.finish, "OTHER"), prompt.logprobs, stamp.serial)
+                for index, answer in enumerate(written)
+            ]
         return {**value, "usageMetadata": usage} if stamp.usage else value
 
     def failure(self, error: ApiError, serial: str) -> SimulatedResponse:
@@ -222,13 +227,6 @@ def _detail(kind: str, **fields: Any) -> Json:
     return {"@type": f"type.googleapis.com/google.rpc.{kind}", **fields}
 
 
-def _candidate(index: int, answer: Completion) -> Json:
-    candidate: Json = {"index": index, "finishReason": _FINISH.get(answer.finish, "OTHER")}
-    if answer.text:
-        candidate["content"] = {"role": "model", "parts": [{"text": answer.text}]}
-    return candidate
-
-
 def _message(role: str, content: Any) -> Mapping[str, Any]:
     parts = content.get("parts") if isinstance(content, dict) else None
     if not isinstance(parts, list):
@@ -246,25 +244,15 @@ def _check_names(value: Json, where: str) -> None:
             raise ApiError(400, text, param=where or name)
 
 
-def _check_parts(index: int, parts: Any) -> None:
-    where = f"* GenerateContentRequest.contents[{index}].parts"
-    if not isinstance(parts, list) or not parts:
-        raise ApiError(400, f"{where}: contents.parts must not be empty.\n")
-    for number, part in enumerate(parts):
-        if not isinstance(part, dict) or not part.keys() - {"thought", "thoughtSignature", "mediaResolution"}:
-            raise ApiError(
-                400, f"{where}[{number}].data: required oneof field 'data' must have one initialized field\n"
-            )
-        if not isinstance(part.get("text", ""), str):
-            raise ApiError(400, f"Invalid value at 'contents[{index}].parts[{number}].text' (TYPE_STRING)")
-
-
 def _check_config(config: Json) -> None:
     _number(config, "temperature", 0, 2)
     _number(config, "topP", 0, 1)
     _number(config, "topK", 1, 2**31)
     for name, low, high in (("maxOutputTokens", 1, 2**31), ("candidateCount", 1, 8), ("seed", -(2**31), 2**31)):
         _number(config, name, low, high, whole=True)
+    _number(config, "logprobs", 0, 20, whole=True)
+    if config.get("logprobs") is not None and not config.get("responseLogprobs"):
+        raise _invalid("logprobs", "it needs response_logprobs")
     stops = config.get("stopSequences") or []
     if not isinstance(stops, list) or not all(isinstance(text, str) and text for text in stops):
         raise _invalid("stopSequences", "expected a list of texts that are not empty")
@@ -293,6 +281,8 @@ _BY_MODEL = {
     "stopSequences": "stop",
     "presencePenalty": "presence_penalty",
     "frequencyPenalty": "frequency_penalty",
+    "candidateCount": "n",
+    "responseLogprobs": "logprobs",
 }
 
 

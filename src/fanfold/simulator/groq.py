@@ -21,8 +21,8 @@ class GroqStore(OpenAIStore):
     max_bytes = 100 * 2**20
 
     def list_batches(self, query: Mapping[str, str], owner: str) -> SimulatedResponse:
-        page: Json = super().list_batches({"limit": "100"}, owner).json()
-        return reply({"object": "list", "data": page["data"]})
+        batches = [self._view(batch) for batch in self._batches.values() if batch.job.owner == owner]
+        return reply({"object": "list", "data": batches[::-1]})
 
 
 class GroqDialect(OpenAIDialect):

@@ -234,6 +234,21 @@ class ProviderConformance:
         assert listed[0].tag == ("tag" if protocol.tagged else None)
         assert abs(listed[0].created - made.created) < 60 and cancelled.ended is False
 
+    def test_a_long_list_of_batches_is_read_to_its_end(self) -> None:
+        protocol = self.make().batches
+        if protocol is None:
+            return
+        model, _ = self.world(turnaround=Latency(1000.0))
+
+        async def main(model: Model) -> tuple[list[str], list[str]]:
+            api = protocol(model)
+            body = await api.prepare("tag", [("tag-0", model.call("question", max_tokens=5))])
+            made = [(await api.create(body)).id for _ in range(101)]
+            return made, [batch.id async for batch in api.newest()]
+
+        made, listed = self.run(model, main)
+        assert listed == made[::-1]
+
     # -- the world ---------------------------------------------------------------------------------------------------
 
     def world(self, *faults: Fault, **settings: Any) -> tuple[Model, Simulator]:

@@ -16,6 +16,7 @@ from fanfold.capabilities import EFFORTS
 from fanfold.errors import CallFailed
 from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch
 from fanfold.models.providers.contract import Messages, Provider, setting
+from fanfold.models.providers.gemini_content import calls_in, format_of, logprobs_in, text_in, tools_of, turned
 from fanfold.models.providers.reading import (
     MAX_RETRY_AFTER,
     as_dialogue,
@@ -182,6 +183,11 @@ class Gemini(Provider):
         "frequency_penalty": "frequencyPenalty",
         "reasoning_effort": "thinkingLevel",
         "response_format": "responseFormat",
+        "tools": "tools",
+        "tool_choice": "toolConfig",
+        "n": "candidateCount",
+        "logprobs": "responseLogprobs",
+        "top_logprobs": "logprobs",
     }
     batches: ClassVar[type[BatchProtocol] | None] = GeminiBatches
     family = r"gemini-"
@@ -204,20 +210,14 @@ class Gemini(Provider):
             config["stopSequences"] = [config["stopSequences"]]
         if (effort := config.pop("thinkingLevel", None)) is not None:
             config["thinkingConfig"] = _thinking(model, effort)
-        config |= _format(config.pop("responseFormat", None))
-        dialogue = as_dialogue(messages)
-        system = [part for message in dialogue if message["role"] in _SYSTEM for part in _parts(message["content"])]
-        if parameters.get("system"):
-            system.insert(0, {"text": str(parameters["system"])})
-        body: dict[str, Any] = {
-            "contents": [
-                {"role": "model" if message["role"] == "assistant" else "user", "parts": _parts(message["content"])}
-                for message in dialogue
-                if message["role"] not in _SYSTEM
-            ]
-        }
+        config |= format_of(config.pop("responseFormat", None))
+        tools, choice = config.pop("tools", None), config.pop("toolConfig", None)
+        system, contents = turned(as_dialogue(messages), parameters.get("system"))
+        body: dict[str, Any] = {"contents": contents}
         if system:
             body["systemInstruction"] = {"parts": system}
+        if tools:
+            body |= tools_of(tools, choice)
         if config:
             body["generationConfig"] = config
         return f"/v1beta/models/{model}:generateContent", body
@@ -231,19 +231,19 @@ class Gemini(Provider):
             read, written = tokens(usage, "promptTokenCount"), tokens(usage, "candidatesTokenCount")
             thoughts = tokens(usage, "thoughtsTokenCount") or 0
             blocked = (body.get("promptFeedback") or {}).get("blockReason")
-            if blocked:
-                text, finish = "", "refusal"
-            else:
-                candidate = body["candidates"][0]
-                parts = (candidate.get("content") or {}).get("parts") or []
-                text = "".join(part["text"] for part in parts if "text" in part and not part.get("thought"))
+            text, finish, more = "", "refusal", {}
+            if not blocked:
+                candidate, *others = body["candidates"]
+                parts = _said(candidate)
+                text, more = text_in(parts), _more(candidate, others)
                 reason = candidate.get("finishReason") or "STOP"
-                finish = _FINISH.get(reason, "stop")
+                finish = "tool" if more.get("tool_calls") else _FINISH.get(reason, "stop")
                 if not parts and reason == "STOP":
                     raise malformed(self.name, "a candidate without content")
-            if read is not None and written is None and (thoughts or not text):
+            if read is not None and written is None and (thoughts or not text) and not more.get("tool_calls"):
                 written = 0  # nothing was written, and then nothing is said about it
             return Reply(
+                **more,
                 text=text,
                 finish=finish,
                 refusal=f"the prompt was blocked: {blocked}" if blocked else None,
@@ -283,7 +283,6 @@ class Gemini(Provider):
         return failure
 
 
-_SYSTEM = ("system", "developer")
 #: Refusals of parameters that name them in words only.
 _IN_WORDS = {"Penalty": ("presencePenalty", "frequencyPenalty"), "hinking level": ("thinkingLevel",)}
 
@@ -293,11 +292,22 @@ def _count(text: str | int) -> int:
     return int(number(str(text)) or 0)
 
 
-def _parts(content: Any) -> list[dict[str, Any]]:
-    """The parts of a message's content, which is a text or a list of parts."""
-    if not isinstance(content, list):
-        return [{"text": str(content)}]
-    return [{"text": part["text"]} if part.get("type") == "text" else part for part in content]
+def _said(candidate: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return (candidate.get("content") or {}).get("parts") or []
+
+
+def _more(candidate: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a candidate holds beside its text."""
+    parts = _said(candidate)
+    calls = calls_in(parts)
+    more = {
+        "tool_calls": calls,
+        "parts": tuple(parts) if calls else (),  # their signatures are wanted back
+        "reasoning": text_in(parts, thought=True),
+        "logprobs": logprobs_in(candidate),
+        "others": tuple(text_in(_said(other)) for other in others),
+    }
+    return {name: value for name, value in more.items() if value}
 
 
 def _thinking(model: str, effort: str) -> dict[str, Any]:
@@ -305,16 +315,6 @@ def _thinking(model: str, effort: str) -> dict[str, Any]:
     if re.match(r"gemini-[12]\b", model):
         return {"thinkingBudget": EFFORTS[effort]}
     return {"thinkingLevel": {"none": "minimal", "xhigh": "high", "max": "high"}.get(effort, effort)}
-
-
-def _format(format: Any) -> dict[str, Any]:
-    """A response format, written as for OpenAI, in Gemini's words."""
-    kind = format.get("type") if isinstance(format, Mapping) else None
-    if kind == "json_object":
-        return {"responseMimeType": "application/json"}
-    if kind == "json_schema":
-        return {"responseMimeType": "application/json", "responseJsonSchema": format["json_schema"]["schema"]}
-    return {}
 
 
 def _details(error: Mapping[str, Any]) -> list[Mapping[str, Any]]:
