@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from fanfold import Case, Run, Study, Sweep
+from fanfold.capabilities import Capabilities
 from fanfold.events import Event, Notice, Ticked
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.http_exchange import Response
@@ -254,6 +255,24 @@ def test_lines_that_are_refused_for_ever_are_the_failures_of_their_calls_only(st
     run = run_virtual(asks(world, 20).run_async(f"batch:{style}"))
     assert 0 < run.progress.failures < 20 and world.waves == [20], "a 400 is not tried again"
     assert world.prices == {"batch": 20 - run.progress.failures, "realtime": 0}
+
+
+@pytest.mark.parametrize("name", ["gpt-6-luna", "claude-opus-5-5"])
+def test_a_parameter_that_lines_are_refused_for_is_left_out_of_the_next_batch(name: str, tmp_path: Path) -> None:
+    style = "openai" if name.startswith("gpt") else "anthropic"
+    world = World(style)
+    transport = SimulatedTransport(world.simulator)
+    world.model = replace(model(f"simulated/{name}"), connect=lambda: transport, key="k")
+    object.__setattr__(world.model, "_capabilities", Capabilities())  # a table that knows nothing of this model
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        return float(len((await world.model.generate(f"say {candidate}", temperature=0.5, max_tokens=20)).text))
+
+    study = Study(Sweep(range(6)), evaluate, window=6)
+    run = run_virtual(study.run_async(f"batch:{style}", ledger=tmp_path / "l.db", watch=world.watch))
+    assert run.progress.failures == 0 and world.waves == [6, 6]
+    assert world.prices == {"batch": 6, "realtime": 0}
+    assert sum("does not take temperature" in text for text in world.said) == 1
 
 
 # -- a day of waiting ----------------------------------------------------------------------------------------------

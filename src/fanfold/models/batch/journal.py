@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fanfold.calls import Call, CallBroker, Flight, Reply, Sent, Waiting
+from fanfold.errors import CallFailed
 from fanfold.events import BatchChanged
 from fanfold.ledger import Insert, all_answered, batch_items, live_batches, remote_batches, replies_kept
 from fanfold.models.batch.protocol import LineOutcome
@@ -28,6 +29,20 @@ class Parked:
     tries: int = 0
     lost: int = 0
     flight: Flight | None = None
+    #: The request as it was last sent, where that is not the call's own: without a parameter that the model refuses.
+    body: str | None = None
+
+    def sendable(self) -> Call:
+        """The call as the model takes it."""
+        body = self.model.sendable(self.call)
+        if body == self.call.body:
+            return self.call
+        self.body = body
+        return replace(self.call, body=body)
+
+    def learns(self, error: CallFailed) -> bool:
+        """Whether the call is worth another batch, without a parameter that the error names."""
+        return bool(error.parameters) and self.model.learn(self.body or self.call.body, error)
 
     @property
     def worst(self) -> float | None:

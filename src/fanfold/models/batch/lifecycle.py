@@ -168,7 +168,7 @@ class BatchLifecycle:
         """Create the batch; False if the provider refused it."""
         self._creating.add(batch)
         try:
-            calls = [(custom_id, parked.call) for custom_id, parked in batch.waiting.items()]
+            calls = [(custom_id, parked.sendable()) for custom_id, parked in batch.waiting.items()]
             try:
                 body = await api.prepare(batch.tag, calls)
             except CallFailed as error:
@@ -328,7 +328,10 @@ class BatchLifecycle:
                 reply = parked.model.priced(line, parked.call, batch=True) if line.estimated else line
                 parked.settle(Sent(msgspec.structs.replace(reply, seconds=now - parked.since), batch=batch.tag))
             elif isinstance(line, CallFailed):
-                parked.settle(line)
+                if parked.learns(line):
+                    self.leftovers.again([parked], "a parameter was refused")
+                else:
+                    parked.settle(line)
             else:
                 (again if custom_id in lines else missing).append(parked)
         if not (again or missing):
