@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import math
 import threading
 import time
@@ -128,7 +129,7 @@ class CallBroker:
         flight = Flight(call, asyncio.create_task(self._fetch(key, call, send), context=context))
         context.run(enter, flight=flight)
         self._flights[key] = flight
-        flight.task.add_done_callback(lambda done: self._over(key, done))
+        flight.task.add_done_callback(functools.partial(self._over, key))
         return flight
 
     async def _fetch(self, key: bytes, call: Call, send: Send) -> Reply:

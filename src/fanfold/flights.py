@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+import functools
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -170,35 +170,53 @@ class Flight:
         """The reply; while the call waits, the clock of the evaluation that joined stands still."""
         clock: Clock | None = here().clock
         if clock is None:
-            return await asyncio.shield(self.task)
+            return await self._ended()
         self.clocks = (*self.clocks, clock)
         if self.waiting is not None:
             clock.pause()
         try:
-            return await asyncio.shield(self.task)
+            return await self._ended()
         finally:
             gone = self.clocks.index(clock)
             self.clocks = self.clocks[:gone] + self.clocks[gone + 1 :]
             if self.waiting is not None:
                 clock.resume()
 
+    async def _ended(self) -> Reply:
+        """What the task gives, which continues if whoever waits is cancelled: a small `asyncio.shield`."""
+        if not self.task.done():
+            gate = asyncio.get_running_loop().create_future()
+            self.task.add_done_callback(functools.partial(_open, gate))
+            await gate
+        return self.task.result()
 
-@contextlib.contextmanager
-def waiting(what: str, until: float | None = None, *, since: float | None = None) -> Iterator[None]:
+
+def _open(gate: asyncio.Future[None], task: asyncio.Task[Reply]) -> None:
+    if not gate.done():
+        gate.set_result(None)
+
+
+class waiting:
     """Marks that the call this code carries waits for something that is not the evaluator's doing.
 
     `since` is for what began before the call had to wait for it.
     """
-    flight: Flight | None = here().flight
-    if flight is None or flight.waiting is not None:
-        yield
-        return
-    flight.waiting = Waiting(what, asyncio.get_running_loop().time() if since is None else since, until)
-    for clock in flight.clocks:
-        clock.pause()
-    try:
-        yield
-    finally:
-        flight.waiting = None
-        for clock in flight.clocks:
-            clock.resume()
+
+    __slots__ = ("_flight",)
+
+    def __init__(self, what: str, until: float | None = None, *, since: float | None = None) -> None:
+        flight: Flight | None = here().flight
+        self._flight = None if flight is None or flight.waiting is not None else flight
+        if self._flight is not None:
+            now = asyncio.get_running_loop().time() if since is None else since
+            self._flight.waiting = Waiting(what, now, until)
+
+    def __enter__(self) -> None:
+        for clock in self._flight.clocks if self._flight is not None else ():
+            clock.pause()
+
+    def __exit__(self, *raised: object) -> None:
+        if self._flight is not None:
+            self._flight.waiting = None
+            for clock in self._flight.clocks:
+                clock.resume()

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
@@ -54,12 +54,12 @@ class Async(Executor):
     ) -> None:
         await self._threads.__aexit__(kind, error, trace)
 
-    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+    def run(self, fn: Callable[..., Any], *args: Any) -> Coroutine[Any, Any, Any]:
         if fn is not self._known[0]:  # asked once per function, not once per call
             self._known = (fn, is_coroutine_function(fn))
         if self._known[1]:
-            return await _here(fn, args)
-        return await self._threads.run(fn, *args)
+            return _here(fn, args)
+        return self._threads.run(fn, *args)
 
 
 class Threads(Executor):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -118,9 +118,12 @@ class BatchExecutor(Executor):
     def remarks(self) -> Sequence[str]:
         return self.left  # its notes were told as they came
 
-    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+    def run(self, fn: Callable[..., Any], *args: Any) -> Coroutine[Any, Any, Any]:
         if self.bounded or is_coroutine_function(fn):
-            return await self._seated(fn, args)
+            return self._seated(fn, args)
+        return self._in_turn(fn, args)
+
+    async def _in_turn(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         with off_the_clock():  # one that waits for a thread is not yet an evaluation others should wait for
             await self._threads.acquire()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,8 +27,10 @@ LINE = 160
 class Seat:
     """One evaluation: which calls it waits for.  It is the route of these calls."""
 
+    __slots__ = ("_calls", "_takes", "_waves", "asked")
+
     def __init__(self, waves: Waves, takes: Callable[[Model], bool]) -> None:
-        self.asked: Counter[bytes] = Counter()
+        self.asked: list[bytes] = []
         self._calls = 0
         self._waves, self._takes = waves, takes
 
@@ -40,15 +43,15 @@ class Seat:
 
     async def answer(self, broker: CallBroker, model: Model, call: Call) -> Reply:
         key, number = call.key, self._calls - 1
-        self.asked[key] += 1
+        self.asked.append(key)
         self._waves.waits(key)
         try:
-            reply = await broker.answer(call, lambda call: self._waves.send(broker, model, call, number))
+            reply = await broker.answer(call, functools.partial(self._waves.send, broker, model, number))
             self._waves.moves(key)
             await self._waves.turn()
             return reply
         finally:
-            self.asked -= Counter([key])
+            self.asked.remove(key)
             self._waves.continues(key)
 
 
@@ -134,7 +137,7 @@ class Waves:
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
-    async def send(self, broker: CallBroker, model: Model, call: Call, number: int) -> Sent:
+    async def send(self, broker: CallBroker, model: Model, number: int, call: Call) -> Sent:
         lifecycle = self._lifecycle(broker)
         flight: Flight | None = here().flight
         if flight is not None and flight.taken_over:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import io
+import itertools
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -93,11 +95,11 @@ class OpenAIBatches(BatchProtocol):
 
     async def prepare(self, tag: str, calls: Sequence[tuple[str, Call]]) -> bytes:
         path = self.line_path(calls[0][1])
-        lines = [
+        lines = (
             b'{"custom_id":"%b","method":"POST","url":"%b","body":%b}\n'
             % (id.encode(), path.encode(), self.model.sendable(call).encode())
             for id, call in calls
-        ]
+        )
         return msgspec.json.encode(
             {
                 "input_file_id": await self.upload(tag, lines),
@@ -111,7 +113,7 @@ class OpenAIBatches(BatchProtocol):
         """The path of a call as lines of a batch name it."""
         return "/v1" + call.endpoint.removeprefix(self.model.url)
 
-    async def upload(self, tag: str, lines: Sequence[bytes]) -> str:
+    async def upload(self, tag: str, lines: Iterable[bytes]) -> str:
         """The id of a new file of these lines."""
         boundary = f"fanfold-{secrets.token_hex(16)}"
         form = (
@@ -119,10 +121,11 @@ class OpenAIBatches(BatchProtocol):
             f'content-disposition: form-data; name="file"; filename="{tag}.jsonl"\r\n'
             "content-type: application/jsonl\r\n\r\n"
         )
-        file = b"".join([form.encode(), *lines, f"\r\n--{boundary}--\r\n".encode()])
+        file = io.BytesIO()  # a big batch is in memory once, not in pieces as well
+        file.writelines(itertools.chain([form.encode()], lines, [f"\r\n--{boundary}--\r\n".encode()]))
         content = f"multipart/form-data; boundary={boundary}"
 
-        response = await persist(functools.partial(self.ask, "POST", "/files", file, content=content))
+        response = await persist(functools.partial(self.ask, "POST", "/files", file.getvalue(), content=content))
         return self.decode(response, _UploadedFile).id
 
     def result_urls(self, remote: RemoteBatch) -> list[str]:
