@@ -8,8 +8,10 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+#: The efforts as a setting of a study, where "none" means that nothing is set.
+Effort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 #: How much a model may reason, from the least to the most, and the tokens to allow for it beside the visible reply.
 EFFORTS = {
     "none": 0,

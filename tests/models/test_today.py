@@ -259,3 +259,31 @@ def test_a_known_refusal_is_said_once_before_anything_is_refused(tmp_path: Path)
     run, said = notices(study, ledger=tmp_path / "a.db")
     assert run.progress.failures == 0 and len(simulator.charges) == 5
     assert said == ["openai/gpt-6-luna does not take temperature: its requests leave it out"]
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_a_study_reasons_as_much_as_its_flag_says(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The flag reaches every call, those of judges too; an effort that does not exist is refused before the first."""
+    monkeypatch.chdir(tmp_path)
+    flags = [flag.replace("MODEL", "simulated/gpt-6-luna") for flag in STUDIES[study]]
+    for effort, sent in (("low", "low"), ("off", "none")):
+        options = ["--reasoning-effort", effort, "--ledger", f"{effort}.db", "--json"]
+        result = CliRunner().invoke(cli, ["run", study, *flags, *options])
+        assert result.exit_code == 0, result.output
+        bodies = requests(Path(f"{effort}.db"))
+        assert bodies and {body.get("reasoning_effort") for body in bodies} == {sent}
+    refused = CliRunner().invoke(cli, ["run", study, *flags, "--reasoning-effort", "frantic"])
+    assert refused.exit_code != 0 and "frantic" in refused.output
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_the_effort_is_part_of_what_must_stay_the_same(
+    study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = [flag.replace("MODEL", "simulated/gpt-6-luna") for flag in STUDIES[study]]
+    run = ["run", study, *flags, "--ledger", "l.db", "--run", "a"]
+    assert CliRunner().invoke(cli, run).exit_code == 0
+    assert CliRunner().invoke(cli, run).exit_code == 0
+    changed = CliRunner().invoke(cli, [*run, "--reasoning-effort", "high"])
+    assert changed.exit_code != 0 and "changed" in changed.output

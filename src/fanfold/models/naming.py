@@ -37,6 +37,7 @@ def model(
     limits: str | Limits | None = None,
     price: Price | tuple[float, ...] | None = None,
     timeout: float | None = None,
+    parameters: Mapping[str, Any] | None = None,
     hints: Mapping[str, Any] | None = None,
     transport: str | None = None,
     **options: Any,
@@ -50,8 +51,9 @@ def model(
     in the current folder.  A key is never sent over plain http beyond this machine, nor to a host that only a file
     names, unless FANFOLD_TRUSTED_HOSTS has it.  `limits` is a preset (`adaptive`, `conservative`, `balanced`,
     `aggressive`) or a `Limits`; `price` is (input, output) in US dollars per million tokens; `timeout` is in seconds
-    (120 by default).  `options` are the provider's own; `hints` are options for those providers that have them.
-    `transport="httpx"` sends by httpx, which speaks HTTP/2.
+    (120 by default).  `parameters` are those of every request that does not set them itself.  `options` are the
+    provider's own; `hints` are options for those providers that have them.  `transport="httpx"` sends by httpx, which
+    speaks HTTP/2.
     """
     entry = catalogue().get(name)
     table = NamedModel() if entry is None else entry.table
@@ -81,7 +83,10 @@ def model(
         connect=endpoint.connect if transport is None else _connector(transport, endpoint.connect),
         key=endpoint.key,
         headers={} if entry is None else entry.headers(),
-        defaults=table.parameters,
+        defaults={
+            **table.parameters,
+            **{name: value for name, value in (parameters or {}).items() if value is not None},
+        },
         stated=None if table.capabilities is None else table.capabilities.over(endpoint.provider.capabilities(rest)),
     )
 

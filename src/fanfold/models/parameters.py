@@ -35,6 +35,9 @@ def fitted(
     model does not take.
     """
     effort = parameters.get("reasoning_effort")
+    if effort == "off":
+        effort = "none"
+        parameters = {**parameters, "reasoning_effort": effort}
     if effort is not None and effort not in EFFORTS:
         raise ConfigError(f"reasoning_effort must be one of {', '.join(EFFORTS)}, not {effort!r}{nearest(effort, ())}")
     kept: dict[str, Any] = {}

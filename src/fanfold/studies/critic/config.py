@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fanfold.addresses import check_address
+from fanfold.capabilities import Effort
 from fanfold.config import Settings, option
 from fanfold.errors import ConfigError
 
@@ -95,6 +96,7 @@ class CriticConfig(Settings):
         (0.3, 0.7, 1.0), "sampling temperatures the actor chooses from", least=0, most=2
     )
     max_tokens: int = option(128, "length limit of a response", least=1)
+    reasoning_effort: Effort | None = option(None, "how much the model and the judge reason, if they do")
     concurrent: int = option(1, "queries under way at once; more is faster and learns from older feedback", least=1)
     fitness_threshold: float = option(0.5, "at the end, prompts with less fitness than this are dropped")
     seed: int = option(0, "of the search")

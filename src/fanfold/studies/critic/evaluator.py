@@ -91,21 +91,23 @@ class CriticEvaluator:
     max_tokens: int = 128
     #: The caller's own source of feedback; a resume with another one says so.
     source: FeedbackSource | None = field(default=None, compare=False)
+    effort: str | None = None
 
     @property
     def fingerprint(self) -> str | dict[str, Any]:
         settings = (self.model, self.base_url, self.feedback, self.ask, self.max_tokens)
         definitions = defined(self.model, self.feedback.removeprefix("judge:"))
-        said = f"fanfold.critic/1 {digest(encode([*settings, *([definitions] if definitions else [])])).hex()[:12]}"
+        more = [*([definitions] if definitions else []), *([{"effort": self.effort}] if self.effort else [])]
+        said = f"fanfold.critic/1 {digest(encode([*settings, *more])).hex()[:12]}"
         return said if self.source is None else {"settings": said, "source": Unknown("a source of the caller's own")}
 
     @functools.cached_property
     def asked(self) -> Model:
-        return answering(self.model, self.base_url)
+        return answering(self.model, self.base_url, self.effort)
 
     @functools.cached_property
     def judged(self) -> FeedbackSource:
-        return self.source or source_of(self.feedback, self.ask, self.base_url)
+        return self.source or source_of(self.feedback, self.ask, self.base_url, self.effort)
 
     def check_ready(self) -> None:
         """Refuse a model that cannot be asked: one that nobody knows, or without a key."""
@@ -129,9 +131,10 @@ class CriticEvaluator:
         return Ok(0.0, data={"text": reply.text, "finish": reply.finish, "tokens": reply.output_tokens})
 
 
-def answering(name: str, base_url: str | None = None) -> Model:
+def answering(name: str, base_url: str | None = None, effort: str | None = None) -> Model:
     """The model of a name; a simulated one writes as `simulated.respond` does."""
-    return model(name, base_url=base_url, hints={"answer": "fanfold.studies.critic.simulated:respond"})
+    hints = {"answer": "fanfold.studies.critic.simulated:respond"}
+    return model(name, base_url=base_url, parameters={"reasoning_effort": effort}, hints=hints)
 
 
 def response_of(data: Any) -> tuple[str, int] | None:

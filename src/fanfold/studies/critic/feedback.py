@@ -170,14 +170,18 @@ class ModelJudge:
 
     name: str
     base_url: str | None = None
+    effort: str | None = None
 
     @functools.cached_property
     def asked(self) -> Model:
-        return model(self.name, base_url=self.base_url)
+        return self._made()
+
+    def _made(self) -> Model:
+        return model(self.name, base_url=self.base_url, parameters={"reasoning_effort": self.effort})
 
     def check_ready(self) -> None:
         """Refuse a judge that cannot be asked, before anything is."""
-        model(self.name, base_url=self.base_url)
+        self._made()
 
     async def __call__(self, query: str, responses: tuple[str, ...]) -> Feedback:
         if len(responses) == 1:
@@ -197,7 +201,7 @@ class ModelJudge:
         return int(found.group())
 
 
-def source_of(name: str, ask: str, base_url: str | None = None) -> FeedbackSource:
+def source_of(name: str, ask: str, base_url: str | None = None, effort: str | None = None) -> FeedbackSource:
     """The source of feedback that a text means: rules, human, simulated, judge:MODEL, or module:function."""
     known = ("rules", "human", "simulated", "judge:MODEL", "module:function")
     head, colon, rest = name.partition(":")
@@ -212,7 +216,7 @@ def source_of(name: str, ask: str, base_url: str | None = None) -> FeedbackSourc
 
         return Scored(planted_feedback, ask, quick=True)
     if head == "judge" and rest:
-        return ModelJudge(rest, base_url)
+        return ModelJudge(rest, base_url, effort)
     if not colon or not rest:
         raise ConfigError(f"feedback={name!r} cannot be used{nearest(name, known)}")
     return Scored(imported(name, "take (query, response) and give a number from 0 to 1"), ask)

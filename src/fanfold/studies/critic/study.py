@@ -29,7 +29,8 @@ def study(config: CriticConfig, *, feedback: FeedbackSource | None = None) -> St
     from fanfold.studies.critic.strategy import CriticStrategy
 
     queries = queries_of(config)
-    evaluate = CriticEvaluator(config.model, config.feedback, config.ask, config.base_url, config.max_tokens, feedback)
+    settings = (config.model, config.feedback, config.ask, config.base_url, config.max_tokens)
+    evaluate = CriticEvaluator(*settings, feedback, config.reasoning_effort)
     assert evaluate.judged is not None  # a source of feedback that cannot be used is refused now
     return Study(
         CriticStrategy(config, queries),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fanfold.addresses import check_address
+from fanfold.capabilities import Effort
 from fanfold.config import Settings, option
 from fanfold.errors import ConfigError, nearest
 from fanfold.limits.values import PRESETS
@@ -67,6 +68,7 @@ class PromptsConfig(Settings):
     max_words: int = option(120, "words in a prompt besides its examples, at most")
     max_tokens: int | None = option(None, "tokens of a reply, at most; none: as the task says", least=1)
     temperature: float = option(0.0, "sampling temperature of the model", least=0)
+    reasoning_effort: Effort | None = option(None, "how much the model, the writer and the judge reason, if they do")
     objectives: tuple[str, ...] = option(("accuracy",), "accuracy, cost, length, ...; several: a Pareto front")
     weights: tuple[float, ...] | None = option(None, "weights of the objectives: one fitness instead of a Pareto front")
     target: float | None = option(None, "stop once a prompt scores this; none: 1, if accuracy is the only objective")

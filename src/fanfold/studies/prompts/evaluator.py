@@ -39,6 +39,7 @@ class PromptsEvaluator:
     most_words: int = 120
     #: Makes a model of its name; None: as `fanfold.models.model` does.
     make: Callable[[str], Model] | None = None
+    effort: str | None = None
     _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -55,6 +56,7 @@ class PromptsEvaluator:
             "max_tokens": self.max_tokens or self.task.max_tokens,
             "temperature": self.temperature,
             "stop": self.task.stop,
+            **({"reasoning_effort": self.effort} if self.effort else {}),
             **({"defined": definitions} if (definitions := defined(*self.models, self.writer)) else {}),
         }
 
@@ -73,7 +75,8 @@ class PromptsEvaluator:
     def _made(self, name: str) -> Model:
         if self.make is not None:
             return self.make(name)
-        return model(name, base_url=self.base_url, limits=self.limits, hints={"answer": SOLVER})
+        wanted = {"reasoning_effort": self.effort}
+        return model(name, base_url=self.base_url, limits=self.limits, parameters=wanted, hints={"answer": SOLVER})
 
     async def __call__(self, candidate: Candidate, case: Case) -> Ok:
         writer = None if self.writer is None else self.asked(self.writer)

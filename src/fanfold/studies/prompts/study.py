@@ -44,6 +44,7 @@ def study(
         config.preset,
         config.max_words,
         make,
+        config.reasoning_effort,
     )
     return Study(
         _strategy(config, task, split),
@@ -69,7 +70,8 @@ def _task(config: PromptsConfig) -> Task:
     if config.judge is not None:
         if grader not in ("judge", "pairwise"):
             raise ConfigError(f"judge={config.judge!r} is for the graders judge and pairwise, not {grader!r}")
-        grader = {"kind": grader, "model": config.judge}
+        effort = {"effort": config.reasoning_effort} if config.reasoning_effort else {}
+        grader = {"kind": grader, "model": config.judge, **effort}
     return load(config.task, grader=grader, input=config.input_field, answer=config.answer_field)
 
 

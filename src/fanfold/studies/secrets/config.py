@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fanfold.addresses import check_address
+from fanfold.capabilities import Effort
 from fanfold.config import Settings, option
 from fanfold.errors import ConfigError, nearest
 from fanfold.models.providers import batching
@@ -45,6 +46,7 @@ class SecretsConfig(Settings):
     early_end: bool = option(True, "an agent may end the conversation")
     temperature: float | None = option(0.7, "of all agents; none: the provider's own", least=0, most=2)
     max_tokens: int | None = option(256, "the longest message", least=1)
+    reasoning_effort: Effort | None = option(None, "how much the agents and the judge reason, if they do")
     cut_off: Literal["apart", "count"] = option("apart", "whether games with a message cut off at max_tokens count")
     judge: str | None = option(None, "a model that is asked about every secret as well")
     label: Literal["rules", "either"] = option("rules", "either: what only the judge sees counts as revealed, too")

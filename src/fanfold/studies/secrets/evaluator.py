@@ -49,10 +49,12 @@ class GameEvaluator:
     in_flight: int | None = None
     #: What names of models mean that only `models.toml` defines, as JSON.
     definitions: str = ""
+    effort: str | None = None
 
     @property
     def fingerprint(self) -> str:
-        return f"fanfold.secrets/1{encode([self.base_url, self.judge, self.either])}{self.definitions}"
+        effort = f" {self.effort}" if self.effort else ""
+        return f"fanfold.secrets/1{encode([self.base_url, self.judge, self.either])}{self.definitions}{effort}"
 
     def rehearsed(self) -> GameEvaluator:
         """The same without a folder: a rehearsal keeps nothing."""
@@ -103,7 +105,7 @@ class GameEvaluator:
 
     def _model(self, name: str, game: Game) -> Model:
         if name not in self._models:
-            self._models[name] = named(name, self.base_url, game)
+            self._models[name] = named(name, self.base_url, game, self.effort)
         return self._models[name]
 
     @functools.cached_property
@@ -125,11 +127,11 @@ async def _through(gate: asyncio.Semaphore, reply: Coroutine[Any, Any, Reply]) -
         reply.close()
 
 
-def named(name: str, base_url: str | None, game: Game) -> Model:
+def named(name: str, base_url: str | None, game: Game, effort: str | None = None) -> Model:
     """The model of that name, made for this game: a simulated one plays it, a local one has room for all messages."""
     longest = PROMPT_TOKENS + 2 * game.messages * (game.max_tokens or 256)
     hints = {"answer": PLAYER, "context": min(8192, max(2048, longest))}
-    return model(name, base_url=base_url, hints=hints)
+    return model(name, base_url=base_url, parameters={"reasoning_effort": effort}, hints=hints)
 
 
 def writable(folder: str) -> Path:

@@ -78,6 +78,7 @@ def study(config: SecretsConfig) -> Study[Game]:
             config.results,
             in_flight,
             encode(definitions) if definitions else "",
+            config.reasoning_effort,
         ),
         scenarios(
             config.num_interactions,

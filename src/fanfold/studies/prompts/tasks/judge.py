@@ -51,6 +51,7 @@ class Bench:
     base_url: str | None = None
     max_tokens: int = 512
     temperature: float | None = 0.0
+    effort: str | None = None
 
     def __post_init__(self) -> None:
         if not self.rubric.strip():
@@ -63,7 +64,9 @@ class Bench:
         return self._made()
 
     def _made(self) -> Model:
-        return self.model if isinstance(self.model, Model) else model(self.model, base_url=self.base_url)
+        if isinstance(self.model, Model):
+            return self.model
+        return model(self.model, base_url=self.base_url, parameters={"reasoning_effort": self.effort})
 
     def check_ready(self) -> None:
         """Refuse a judge that cannot be asked, before anything is."""
@@ -73,7 +76,8 @@ class Bench:
     def fingerprint(self) -> str:
         """What counts as the same judge when a run is resumed."""
         name = self.model.fingerprint if isinstance(self.model, Model) else f"{self.model}@{self.base_url or ''}"
-        definitions = [] if isinstance(self.model, Model) else map(str, defined(self.model).values())
+        definitions = [] if isinstance(self.model, Model) else [*map(str, defined(self.model).values())]
+        definitions += [self.effort] if self.effort else []
         settings = digest(self.rubric, str(self.max_tokens), str(self.temperature), *self._ways(), *definitions)
         return f"{type(self).__qualname__}({name}, {settings.hex()[:12]})"
 
