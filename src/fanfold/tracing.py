@@ -25,14 +25,16 @@ def observer() -> Observe | None:
     return None if importlib.util.find_spec("opentelemetry") is None else traced
 
 
-async def traced(call: Call, send: Send) -> Sent:
+def traced(call: Call, send: Send) -> Awaitable[Sent]:
     """Send a call inside a span of the GenAI conventions.  What was said is not recorded, only how much of it.
 
     The span also covers the wait for the limiter and all tries.  A rehearsed call is none.
     """
     tracer = _tracer()
-    if tracer is None or here().rehearsal is not None:
-        return await send(call)
+    return send(call) if tracer is None or here().rehearsal is not None else _in_span(tracer, call, send)
+
+
+async def _in_span(tracer: Any, call: Call, send: Send) -> Sent:
     from opentelemetry.trace import SpanKind, StatusCode
 
     request = _request(call)

@@ -19,6 +19,8 @@ FILES = 16
 _COUNT = struct.Struct("<Q")
 _FLOCK = struct.Struct("hhqqi4x")
 _BUSY = (errno.EAGAIN, errno.EACCES)
+#: Locks that belong to the descriptor, where the system has them: two runs in one process exclude each other.
+_SET, _SET_WAIT = getattr(fcntl, "F_OFD_SETLK", None), getattr(fcntl, "F_OFD_SETLKW", None)
 
 
 class Claims:
@@ -38,23 +40,21 @@ class Claims:
         if os.fstat(self._files[0]).st_size < _COUNT.size:
             os.ftruncate(self._files[0], _COUNT.size)
         self._shared = mmap.mmap(self._files[0], _COUNT.size)
-        self._arrivals = self._count() + 1
-        self._shared[:] = _COUNT.pack(self._arrivals)
+        self._arrivals = _COUNT.pack(_COUNT.unpack_from(self._shared)[0] + 1)
+        self._shared[:] = self._arrivals
 
     def alone(self) -> bool:
         """Whether nobody else has worked on the ledger since this run began."""
         if self._alone:
-            self._alone = self._count() == self._arrivals
+            self._alone = self._shared[:] == self._arrivals
         return self._alone
 
     def take(self, key: bytes) -> bool:
         """Claim a call; False while another run has it."""
-        file, place = self._place(key)
-        return self._lock(file, fcntl.F_WRLCK, place)
+        return self._lock_call(key, fcntl.F_WRLCK)
 
     def release(self, key: bytes) -> None:
-        file, place = self._place(key)
-        self._lock(file, fcntl.F_UNLCK, place)
+        self._lock_call(key, fcntl.F_UNLCK)
 
     def close(self) -> None:
         """Let go of all claims."""
@@ -97,18 +97,15 @@ class Claims:
             forget_in_children(file)
         return [first, *rest]
 
-    def _count(self) -> int:
-        return int(_COUNT.unpack_from(self._shared)[0])
-
-    def _place(self, key: bytes) -> tuple[int, int]:
+    def _lock_call(self, key: bytes, kind: int) -> bool:
         number = int.from_bytes(key[:8], "little")
-        return self._files[number % FILES], 1 + (number >> 8)
+        return self._lock(self._files[number % FILES], kind, 1 + (number >> 8))
 
     def _lock(self, file: int, kind: int, place: int, *, wait: bool = False) -> bool:
         try:
-            if hasattr(fcntl, "F_OFD_SETLK"):  # belongs to the descriptor: two runs in one process exclude each other
+            if _SET is not None:
                 request = _FLOCK.pack(kind, os.SEEK_SET, place, 1, 0)
-                fcntl.fcntl(file, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, request)
+                fcntl.fcntl(file, _SET_WAIT if wait else _SET, request)
             else:
                 names = {fcntl.F_RDLCK: fcntl.LOCK_SH, fcntl.F_WRLCK: fcntl.LOCK_EX, fcntl.F_UNLCK: fcntl.LOCK_UN}
                 at_once = 0 if wait or kind == fcntl.F_UNLCK else fcntl.LOCK_NB

@@ -51,6 +51,8 @@ class Insert(Enum):
     #: Written by `Commits` itself, last: what else the commit holds.
     CHANGE = "INSERT INTO change SELECT ?1, 1 + coalesce(max(seq), 0), ?2, ?3, ?4, ?5 FROM change WHERE run = ?1"
 
+    __hash__ = object.__hash__  # each is one object; an Enum's own is slow, and looked up for every row
+
 
 #: What refuses the content of a row, rather than the disk or the file any row: one row that has such an error fails
 #: alone.  A value that SQLite cannot hold is one of several exceptions, by its type and by the version of Python.
