@@ -20,7 +20,7 @@ _COUNT = struct.Struct("<Q")
 _FLOCK = struct.Struct("hhqqi4x")
 _BUSY = (errno.EAGAIN, errno.EACCES)
 #: Locks that belong to the descriptor, where the system has them: two runs in one process exclude each other.
-_SET, _SET_WAIT = getattr(fcntl, "F_OFD_SETLK", None), getattr(fcntl, "F_OFD_SETLKW", None)
+_SET, _SET_WAIT = getattr(fcntl, "F_OFD_SETLK", 0), getattr(fcntl, "F_OFD_SETLKW", 0)
 
 
 class Claims:
@@ -103,7 +103,7 @@ class Claims:
 
     def _lock(self, file: int, kind: int, place: int, *, wait: bool = False) -> bool:
         try:
-            if _SET is not None:
+            if _SET:
                 request = _FLOCK.pack(kind, os.SEEK_SET, place, 1, 0)
                 fcntl.fcntl(file, _SET_WAIT if wait else _SET, request)
             else:
