@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -213,6 +213,27 @@ def test_a_run_continues_without_asking_again_and_refuses_other_rows(tmp_path: P
     assert len(world.asked) == 2
     with pytest.raises(ReplayDivergence, match=r"2 rows, .*3 rows, "):
         run(["a", "b", "c"], "{text}", world, how=how)
+
+
+class Counting:
+    """A table that knows how many rows of it were read in the latest pass."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.read = count, 0
+
+    def __iter__(self) -> Iterator[tuple[Mapping[str, Any], str]]:
+        self.read = 0
+        for number in range(self.count):
+            self.read += 1
+            yield {"text": f"row {number}"}, f"row {number}"
+
+
+def test_rows_are_read_only_as_far_as_they_are_asked_about() -> None:
+    table, ahead = Counting(300), []
+    world = World(lambda text: (ahead.append(table.read - len(world.asked)), text)[1])
+    asked = asking(AskConfig(prompt="{text}", model=(MODEL,), window=20), table, make=world.make)
+    asked.study.run("async:8").ledger.close()
+    assert len(ahead) == 300 and max(ahead) <= 20
 
 
 def test_what_the_budget_does_not_reach_is_not_asked_and_later_is(tmp_path: Path) -> None:
