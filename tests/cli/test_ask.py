@@ -63,7 +63,7 @@ def test_a_file_of_someone_else_is_never_overwritten(fanfold: Fanfold) -> None:
     assert "is the table itself" in fanfold("ask", "d.jsonl", *ASK, "-o", "./d.jsonl", code=2).stderr
 
 
-def test_csv_stays_csv_and_no_answer_is_a_formula(fanfold: Fanfold) -> None:
+def test_csv_stays_csv_with_its_separator(fanfold: Fanfold) -> None:
     said = fanfold("ask", "d.csv", *ASK, "-o", "out.csv").stdout
     assert "separated by ';'" in said and "1 of 3 rows lack a value (text)" in said
     with open("out.csv", newline="") as file:  # noqa: PTH123

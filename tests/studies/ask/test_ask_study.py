@@ -123,6 +123,12 @@ def test_rows_that_have_a_field_of_that_name_are_refused_or_spared() -> None:
     assert twice == {"text": "a", "answer": "a", "error": None, "second": "a?", "second_error": None}
 
 
+def test_in_csv_no_answer_is_a_formula_and_what_was_there_stays(tmp_path: Path) -> None:
+    output = tmp_path / "out.csv"
+    run([{"text": "=A1"}], "{text}", World(lambda text: "=1+1"), output=str(output))
+    assert output.read_text() == "text,answer,error\n=A1,'=1+1,\n"
+
+
 def test_limit_and_sample_choose_rows() -> None:
     world = World(lambda text: text)
     rows = [str(number) for number in range(50)]
