@@ -74,15 +74,15 @@ class _Operations(msgspec.Struct, rename="camel"):
     next_page_token: str = ""
 
 
-class _UploadedFile(msgspec.Struct):
+class _GeminiFile(msgspec.Struct):
     name: str
 
 
 class _Upload(msgspec.Struct):
-    file: _UploadedFile
+    file: _GeminiFile
 
 
-class _ResultLine(msgspec.Struct):
+class _GeminiLine(msgspec.Struct):
     key: str
     response: msgspec.Raw = msgspec.Raw(b"null")
     error: dict[str, Any] | None = None
@@ -135,7 +135,7 @@ class GeminiBatches(BatchProtocol):
         return [f"{self.model.url}/v1beta/{file}:download?alt=media" for file in remote.results]
 
     def read(self, line: bytes) -> tuple[str, LineOutcome]:
-        result = msgspec.json.decode(line, type=_ResultLine)
+        result = msgspec.json.decode(line, type=_GeminiLine)
         if result.error is None:
             return result.key, self.reply(200, bytes(result.response))
         # The code is one of gRPC's here: 3 and 9 are a bad request, 5 is not found, 7 and 16 are about the key.

@@ -28,7 +28,7 @@ _ENDED = {
 }
 
 
-class _Job(msgspec.Struct):
+class _MistralJob(msgspec.Struct):
     id: str
     status: str
     created_at: float = 0.0
@@ -40,16 +40,16 @@ class _Job(msgspec.Struct):
     errors: list[dict[str, Any]] = []
 
 
-class _Jobs(msgspec.Struct):
+class _MistralJobs(msgspec.Struct):
     total: int = 0
-    data: list[_Job] = []
+    data: list[_MistralJob] = []
 
 
 class MistralBatches(OpenAIBatches):
     """As OpenAI's, but the model belongs to the job, not to its lines."""
 
     path = "/batch/jobs"
-    view = _Job
+    view = _MistralJob
     max_requests = 100_000
     max_bytes = 512_000_000
 
@@ -74,7 +74,7 @@ class MistralBatches(OpenAIBatches):
         while True:
             query = urlencode({"page": page, "page_size": _PAGE, "order_by": "-created"})
             response = await persist(functools.partial(self.ask, "GET", f"{self.path}?{query}"))
-            jobs = self.decode(response, _Jobs)
+            jobs = self.decode(response, _MistralJobs)
             for job in jobs.data:
                 yield self.remote(job, None)
             page += 1
