@@ -19,7 +19,7 @@ from fanfold.models import model
 from fanfold.models.batch.protocol import BatchResults, RemoteBatch
 from fanfold.models.http_exchange import Response
 from fanfold.models.providers.openai import OpenAIBatches
-from fanfold.models.providers.reading import LONGEST_ERROR, decoded, error_in, error_inside
+from fanfold.models.providers.reading import LONGEST_ERROR, decoded, error_in, error_inside, request_id
 from fanfold.models.retry import RetryPolicy
 from fanfold.models.transport import Transport
 from fanfold.redaction import know
@@ -140,3 +140,9 @@ def test_a_batch_result_is_read_as_leniently() -> None:
     results = asyncio.run(main())
     replies = {id: outcome.text for id, outcome in results.lines.items() if isinstance(outcome, Reply)}
     assert replies == {"a": "Hi", "b": "H\ufffd"} and results.torn == 1
+
+
+def test_a_request_id_never_shows_a_key_and_is_short() -> None:
+    know("sk-very-secret-42")
+    assert request_id({"x-request-id": "req sk-very-secret-42"}) == "req ***"
+    assert len(request_id({"request-id": "x" * 10_000})) == 200

@@ -204,7 +204,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 def request_id(headers: Mapping[str, str]) -> str:
     """The provider's own name for a request, which its support asks for; "" where it has none."""
-    return next((headers[name] for name in _REQUEST_IDS if name in headers), "")
+    return redact(next((headers[name] for name in _REQUEST_IDS if name in headers), ""))[:200]
 
 
 def http_date(text: str) -> float | None:
