@@ -306,7 +306,7 @@ class Start:
         study, slots = self.study, self.executor.slots
         path = None if journal.ledger.temporary else str(journal.ledger.path)
         self._emit(RunStarted(self.name, path, self.executor.name, slots, journal.recorded > 0))
-        for remark in self._remarks:
+        for remark in (*study.remarks, *self._remarks):
             self._emit(Notice(remark))
         batches = RunView(journal.ledger, journal.run).batches(open=True)
         if batches and not self.executor.collects:

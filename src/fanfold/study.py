@@ -42,7 +42,8 @@ class Study(Generic[C]):
     results, which makes the search the same on every executor. With `in_order=False` results are told as they arrive,
     without waiting for stragglers. The order is recorded, so such a run still resumes exactly.
 
-    `shown(result)` describes a finished trial in a few words for those who watch the run.
+    `shown(result)` describes a finished trial in a few words for those who watch the run.  A run says the `remarks`
+    when it begins: what was inferred, and how to change it.
 
     `conclude(run, go)`, a coroutine function, is called after the search and returns the run's `Summary`. It may run
     further studies, for example to score the winner on held-out cases: `await go("held-out", study)` uses the same
@@ -64,6 +65,7 @@ class Study(Generic[C]):
     name: str = "study"
     conclude: Conclude | None = None
     shown: Callable[[Result[C]], str] | None = None
+    remarks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.strategy, "ask", None)) or not callable(getattr(self.strategy, "tell", None)):

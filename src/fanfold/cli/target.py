@@ -65,7 +65,15 @@ def reload(target: str, fields: Mapping[str, Any], seed: int | None) -> Study[An
     if path.endswith(".py"):
         study = _from_python(Path(path), attribute)
         return study if seed is None else dataclasses.replace(study, seed=seed)
-    return _from_name(target, dict(fields), (), seed, (), "the recorded run", {}).study
+    return _from_name(target, _recorded(target, fields), (), seed, (), "the recorded run", {}).study
+
+
+def _recorded(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a recorded run; where an older version lacked a setting, the config says what it did."""
+    from fanfold.plugins import find_study
+
+    formerly = getattr(find_study(name).config, "formerly", dict)
+    return dict(formerly(fields))
 
 
 def fields_of(name: str) -> tuple[FieldHelp, ...]:

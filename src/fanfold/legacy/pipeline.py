@@ -86,7 +86,7 @@ def _problem(number: int, problem: AnyProblem) -> Problem:
 def split_of(config: EvolutionConfig, task: Task) -> Split:
     """The problems of the search and those kept away from it."""
     study = config.study(task)
-    return task.split(study.seed, examples=0, train=study.train, validation=0, held_out=study.held_out)
+    return task.split(study.seed, examples=0, train=study.train or 0, validation=0, held_out=study.held_out or 0)
 
 
 class AsyncEvaluationPipeline:

@@ -68,9 +68,9 @@ def test_fields_with_other_names_are_named(tmp_path: Path) -> None:
     [
         (["1", "2.5", "$3,000", "40%", -5], Numeric()),
         (["so\n#### 72", "#### 3"], Numeric()),
-        (["1", "two"], Exact()),
-        (["2020-01-01"], Exact()),
-        (["yes", True], Exact()),
+        (["1", "two"], Exact(first_line=True)),
+        (["2020-01-01"], Exact(first_line=True)),
+        (["yes", True], Exact(first_line=True)),
     ],
 )
 def test_a_grader_is_guessed_from_the_answers_and_said(answers: list[Any], made: Any, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ TWICE = b'{"id": 1, "input": "a", "answer": "b"}\n{"id": 1, "input": "c", "answe
         ("t.jsonl", b"[" * 100_000, "line 1 is not JSON"),
         ("t.jsonl", b"", r"t\.jsonl is empty"),
         ("t.jsonl", b"\n\n", r"t\.jsonl is empty"),
-        ("t.jsonl", b'{"inptu": "a", "answer": "b"}\n', r"which field holds the input\? Say input=.*inptu, answer"),
+        ("t.jsonl", b'{"inptu": "a", "answer": "b", "c": 1}\n', r"which field .*input\? .*--input-field.*inptu, ans"),
         ("t.jsonl", GOOD + b'{"input": "a", "anwser": "b"}\n', "line 2 has no field 'answer'; did you mean 'anwser'"),
         ("t.jsonl", b'{"input": "a", "answer": null}\n', "problem '1': there is no answer"),
         ("t.jsonl", b'{"input": 3, "answer": "b"}\n', "line 1: 'input' is to be the input, and holds no text but 3"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,10 +45,12 @@ class PromptsConclusion:
         search = _History(list(run.results()))
         if not search.finalists(1):
             return Summary({"winner": None}, (Section("No winner", "no prompt was scored on all problems"),))
-        winner, validated = await self._winner(search, go)
+        winner, validated, regret = await self._winner(search, go)
         first = search.first
-        names = {"winner": winner} if first is None or first == winner else {"winner": winner, "first": first}
-        held = await self._scored(list(names.values()), self.split.held_out, "held-out", go)
+        named = {"winner": winner, "all examples": search.baseline, "first": first}
+        names = {name: genome for name, genome in named.items() if genome is not None}
+        names = {name: genome for name, genome in names.items() if name == "winner" or genome != winner}
+        held = await self._scored(list(dict.fromkeys(names.values())), self.split.held_out, "held-out", go)
         rows = [
             (name, *map(interval_text, (search.training(genome), validated.get(genome), held.get(genome))))
             for name, genome in names.items()
@@ -59,6 +62,8 @@ class PromptsConclusion:
             "validation": _figure(validated.get(winner)),
             "held_out": _figure(held.get(winner)),
             "first_held_out": None if first is None else _figure(held.get(first)),
+            "baseline_held_out": None if search.baseline is None else _figure(held.get(search.baseline)),
+            "expected_regret": regret,
             "overfit": _overfit(search.training(winner), held.get(winner)),
             **gain,
             "calls": search.calls(run),
@@ -69,6 +74,7 @@ class PromptsConclusion:
             Section("Accuracy, with 95 % intervals", "", ("prompt", "train", "validation", "held-out"), tuple(rows)),
             *self._by_model(held.get(winner)),
             *_gain_text(gain),
+            *_regret_text(regret),
             Section("Calls", _CALLS.format(**figures["calls"])),
             *_code(self.task.grader),
             *self._front(search),
@@ -80,19 +86,37 @@ class PromptsConclusion:
         sections.append(self._cases(held.get(winner)))
         return Summary(msgspec.to_builtins(figures), tuple(sections))
 
-    async def _winner(self, search: _History, go: Go) -> tuple[Genome, dict[Genome, Result[Any]]]:
-        """The finalist that is right most often on train and validation together; of equals, the shorter."""
+    async def _winner(self, search: _History, go: Go) -> tuple[Genome, dict[Genome, Result[Any]], float | None]:
+        """The finalist that is right most often on train and validation together, and what that choice may cost.
+
+        The prompt with all examples is always among them, and of equals it wins, then the shorter.
+        """
         finalists = search.finalists(self.config.finalists)
+        if search.baseline is not None and search.baseline not in finalists:
+            finalists = [*finalists[: max(1, self.config.finalists - 1)], search.baseline]
         if len(finalists) == 1 or not self.split.validation:
-            return finalists[0], {}
+            return finalists[0], {}, None
         validated = await self._scored(finalists, self.split.validation, "validation", go)
+        scores = {
+            genome: [
+                outcome.score
+                for result in (search.any_training(genome), validated.get(genome))
+                if result is not None
+                for outcome in oks(result)
+            ]
+            for genome in finalists
+        }
 
-        def standing(genome: Genome) -> tuple[float, int]:
-            both = [search.training(genome), validated.get(genome)]
-            found = [outcome.score for result in both if result is not None for outcome in oks(result)]
-            return sum(found) / max(1, len(found)), -len(genome.head().split())
+        def standing(genome: Genome) -> tuple[float, bool, int]:
+            own = scores[genome]
+            return sum(own) / max(1, len(own)), genome == search.baseline, -len(genome.head().split())
 
-        return max(finalists, key=standing), validated
+        winner = max(finalists, key=standing)
+        return (
+            winner,
+            validated,
+            expected_regret([scores[winner], *(scores[each] for each in finalists if each != winner)]),
+        )
 
     async def _scored(
         self, genomes: Sequence[Genome], problems: Sequence[Problem], word: str, go: Go
@@ -145,6 +169,16 @@ class _History:
         """The prompt the search began with: the best-scoring of the seeds would hide how weak they were."""
         seeds = [result for result in self.results if (result.trial.origin or {}).get("by") == "seed"]
         return genome_of(seeds[0]) if seeds else None
+
+    @property
+    def baseline(self) -> Genome | None:
+        """The prompt that shows all examples, where the search began with it."""
+        made = [result for result in self.results if (result.trial.origin or {}).get("by") == "all examples"]
+        return genome_of(made[0]) if made else None
+
+    def any_training(self, genome: Genome) -> Result[Any] | None:
+        """Its result on the problems of the search, also where it was dropped early."""
+        return self._best.get(genome) or next((each for each in self.results if genome_of(each) == genome), None)
 
     @property
     def ways(self) -> tuple[tuple[Any, ...], ...]:
@@ -228,6 +262,27 @@ def _gain(winner: Result[Any] | None, first: Result[Any] | None) -> dict[str, An
     both = [(x.score, y.score) for x, y in pairs if isinstance(x, Ok) and isinstance(y, Ok)]
     chance = mcnemar(sum(x > y for x, y in both), sum(x < y for x, y in both))
     return {"gain": (winner.score or 0.0) - (first.score or 0.0), "gain_p": chance}
+
+
+def expected_regret(scores: Sequence[Sequence[float]], draws: int = 2000) -> float:
+    """How much better the best of several prompts is expected to be than the first of them, given their scores.
+
+    Each prompt's accuracy is believed to be Beta(1 + right, 1 + wrong); the draws are always the same.
+    """
+    rng = random.Random(0)
+    beliefs = [(1.0 + sum(own), 1.0 + len(own) - sum(own)) for own in scores]
+    total = 0.0
+    for _ in range(draws):
+        drawn = [rng.betavariate(right, wrong) for right, wrong in beliefs]
+        total += max(drawn) - drawn[0]
+    return total / draws
+
+
+def _regret_text(regret: float | None) -> list[Section]:
+    if regret is None:
+        return []
+    text = f"{regret:.3f} of accuracy is what another finalist may be expected to have more than the winner"
+    return [Section("Expected regret of the choice", text)]
 
 
 def _gain_text(gain: Mapping[str, Any]) -> list[Section]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from fanfold.addresses import check_address
 from fanfold.capabilities import Effort
@@ -34,6 +35,12 @@ class PromptsConfig(Settings):
     unsafe: bool = option(False, "grade code although the sandbox lacks a guard: the code can then do whatever you can")
     seeds: tuple[str, ...] = option((), "prompts to start with (in a TOML file); none: the task's own")
     seeds_file: str | None = option(None, "a text file of prompts to start with, separated by lines of ---")
+    search: Literal["guided", "genetic"] | None = option(
+        None, "guided: learns what labels, examples and clauses are worth; none: guided, or genetic with a writer"
+    )
+    calls: int | None = option(
+        None, "model calls for the search and the choice of the winner; none: as many as the trials take", least=1
+    )
     trials: int = option(64, "prompts to try", least=1)
     population: int = option(12, "prompts in a generation", least=2)
     elites: int = option(3, "prompts kept from one generation to the next, with their scores")
@@ -54,17 +61,23 @@ class PromptsConfig(Settings):
     window: int | None = option(
         None, "prompts being scored at once; none: 4, or when steady the strategy's own", least=1
     )
-    schedule: Literal["racing", "all"] = option("racing", "racing drops a prompt once it is shown to be worse")
+    schedule: Literal["racing", "paired", "all"] | None = option(
+        None, "when a worse prompt is dropped: racing when that is shown, paired as soon as it is behind; none: paired"
+    )
     error: float = option(
         0.05, "probability with which racing may drop a prompt that is as good as the best", above=0, below=1
     )
     step: int = option(4, "problems a prompt is raced on at a time", least=1)
-    examples: int | float = option(8, "problems that may be shown as examples (a number, or below 1 a share)")
-    train: int | float = option(24, "problems that prompts are scored on during the search")
-    validation: int | float = option(24, "problems on which the winner is chosen among the finalists")
-    held_out: int | float = option(60, "problems on which the winner is scored once, at the end")
+    examples: int | float | None = option(
+        None, "problems that may be shown as examples (a number, or below 1 a share); none: 8, or fewer of few"
+    )
+    train: int | float | None = option(None, "problems that prompts are scored on during the search; none: 24")
+    validation: int | float | None = option(
+        None, "problems on which the winner is chosen among the finalists; none: 24"
+    )
+    held_out: int | float | None = option(None, "problems on which the winner is scored once, at the end; none: 60")
     finalists: int = option(3, "prompts that are compared on the validation problems", least=1)
-    max_examples: int = option(4, "examples in a prompt, at most", least=0)
+    max_examples: int = option(8, "examples in a prompt, at most", least=0)
     max_words: int = option(120, "words in a prompt besides its examples, at most")
     max_tokens: int | None = option(None, "tokens of a reply, at most; none: as the task says", least=1)
     temperature: float = option(0.0, "sampling temperature of the model", least=0)
@@ -91,6 +104,18 @@ class PromptsConfig(Settings):
             raise ConfigError("objectives must name accuracy: without it the best prompt is the empty one")
         if self.weights is not None and len(self.weights) != len(self.objectives):
             raise ConfigError(f"{len(self.weights)} weights for {len(self.objectives)} objectives: give one each")
+
+    @classmethod
+    def formerly(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """What a version without these settings did."""
+        return {"search": "genetic", "schedule": "racing", **fields}
+
+    @property
+    def guided(self) -> bool:
+        """Whether the search is guided: unless said otherwise, where nothing asks for the genetic one."""
+        if self.search is not None:
+            return self.search == "guided"
+        return self.writer is None and self.form == "clauses" and not self.steady and self.until == Convergence()
 
     @property
     def in_flight(self) -> int:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fanfold.calls import Reply, current_broker
+from fanfold.events import Notice
 from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
-from fanfold.studies.prompts.genome import Candidate, Written, render
-from fanfold.studies.prompts.tasks import Problem, Task
+from fanfold.studies.prompts.genome import Candidate, Genome, Written, render
+from fanfold.studies.prompts.tasks import Grade, Problem, Task
 from fanfold.studies.prompts.writing import realise
 from fanfold.types import Case, Ok
 
@@ -41,6 +43,7 @@ class PromptsEvaluator:
     make: Callable[[str], Model] | None = None
     effort: str | None = None
     _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _first: FirstReplies = field(default_factory=lambda: FirstReplies(), init=False, repr=False, compare=False)
 
     @property
     def fingerprint(self) -> dict[str, Any]:
@@ -82,18 +85,59 @@ class PromptsEvaluator:
         writer = None if self.writer is None else self.asked(self.writer)
         genome = await realise(candidate, writer, self.task.description, most_words=self.most_words)
         problem = Problem(case.data["problem"], case.data["input"], case.data["answer"], case.data.get("note"))
+        asked = self.asked(case.data.get("model", self.models[0]))
         said: dict[str, Any] = {"max_tokens": self.max_tokens or self.task.max_tokens, "temperature": self.temperature}
-        if self.task.stop:
-            said["stop"] = list(self.task.stop)
+        if stop := self._stop(genome, raw=asked.raw):
+            said["stop"] = stop
         text = render(genome, problem.input, self.shots)
-        reply = await self.asked(case.data.get("model", self.models[0])).generate(text, **said)
+        reply = await asked.generate(text, **said)
         grade = await self.task.grader(reply.text, problem)
+        self._first.saw(reply, grade, problem, said["max_tokens"])
         data: dict[str, Any] = {"said": (grade.said or reply.text)[:KEPT], "tokens": reply.input_tokens}
         if grade.score < 1.0:
             data |= {"input": problem.input[:KEPT], "expected": str(problem.answer)[:KEPT]}
         if isinstance(candidate, Written):
             data["genome"] = genome
         return Ok(grade.score, data)
+
+    def _stop(self, genome: Genome, *, raw: bool) -> list[str]:
+        """Where a reply ends; a model that continues texts would go on with the next example."""
+        label = genome.labels[0].strip()
+        next_example = ["\n\n", *([f"\n{label}"] if label else [])] if raw and "\n" not in self.task.stop else []
+        return list(dict.fromkeys([*self.task.stop, *next_example]))
+
+
+class FirstReplies:
+    """Looks at the first replies, and says when none is right, or when they are cut off: then the setting is wrong."""
+
+    MOST = 8
+
+    def __init__(self) -> None:
+        self._seen = self._cut = self._right = 0
+
+    def saw(self, reply: Reply, grade: Grade, problem: Problem, limit: int) -> None:
+        if self._seen >= self.MOST:
+            return
+        self._seen += 1
+        self._cut += reply.finish == "length"
+        self._right += grade.score > 0
+        if self._seen < self.MOST:
+            return
+        example = (
+            f"asked {problem.input[-80:]!r} and answered {reply.text[:80]!r} where {problem.shown[:80]!r} is right"
+        )
+        if self._cut > self.MOST // 2:
+            self._say(
+                f"{self._cut} of the first {self.MOST} replies were cut off at {limit} tokens (--max-tokens)", example
+            )
+        elif not self._right:
+            self._say(
+                f"none of the first {self.MOST} replies was right: is the grader the right one (--grader)?", example
+            )
+
+    @staticmethod
+    def _say(what: str, example: str) -> None:
+        current_broker().emit(Notice(f"{what}; the last was {example}"))
 
 
 def cases(problems: Sequence[Problem], models: Sequence[str]) -> list[Case]:

@@ -9,16 +9,19 @@ from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.models import Model
-from fanfold.schedules import AllCases, Racing
-from fanfold.stop import Rule, stop_after
+from fanfold.schedule import Schedule
+from fanfold.schedules import AllCases, Paired, Racing
+from fanfold.stop import MaxEvaluations, Rule, stop_after
 from fanfold.strategies import Genetic
 from fanfold.strategies.breeding import Breeder
 from fanfold.strategies.generations import Convergence, Generations
+from fanfold.strategy import Strategy
 from fanfold.studies.prompts.breeding import PromptBreeder
 from fanfold.studies.prompts.conclusion import PromptsConclusion
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
 from fanfold.studies.prompts.genome import Candidate, Genome
+from fanfold.studies.prompts.guided import GuidedPrompts
 from fanfold.studies.prompts.objectives import diversity, merit
 from fanfold.studies.prompts.operators import Material
 from fanfold.studies.prompts.tasks import Split, Task, load
@@ -26,13 +29,19 @@ from fanfold.studies.prompts.tasks.grading import CodeTests, unguarded
 from fanfold.studies.prompts.words import WordBreeder, first_words
 from fanfold.study import Study
 
+#: Held-out problems below which an accuracy says little.
+FEW = 30
+
 
 def study(
     config: PromptsConfig, task: Task | None = None, make: Callable[[str], Model] | None = None
 ) -> Study[Candidate]:
     """The search that `config` describes; `task` takes the place of the one it names, `make` makes its models."""
     task = _guarded(task or _task(config), config.unsafe)
-    split = task.split(config.seed, config.examples, config.train, config.validation, config.held_out)
+    sizes = task.sizes(
+        examples=config.examples, train=config.train, validation=config.validation, held_out=config.held_out
+    )
+    split = task.split(config.seed, **sizes)
     evaluate = PromptsEvaluator(
         task,
         shots(split.examples),
@@ -50,14 +59,37 @@ def study(
         _strategy(config, task, split),
         evaluate,
         cases(split.train, config.model),
-        schedule=Racing(error=config.error, step=config.step) if config.schedule == "racing" else AllCases(),
-        stop=_stop(config),
+        schedule=_schedule(config),
+        stop=_stop(config, split),
         window=config.window or (None if config.steady else min(4, config.population)),
         in_order=not config.steady,
         seed=config.seed,
         name="prompts",
         conclude=PromptsConclusion(config, task, split, evaluate),
+        remarks=_remarks(config, task, split),
     )
+
+
+def _remarks(config: PromptsConfig, task: Task, split: Split) -> tuple[str, ...]:
+    """What was inferred about a task from a file, and how few problems there are."""
+    remarks = []
+    if task.source.startswith(config.task):
+        remarks.append(f"{task.source} (--input-field, --answer-field, --grader, --max-tokens)")
+    if config.calls is not None:
+        search = searching(config, split)
+        prompts = search // max(1, len(split.train) * len(config.model) // 2)
+        remarks.append(
+            f"{config.calls:,} calls: about {prompts} prompts, {config.calls - search} kept for the choice of the "
+            f"winner; {2 * len(split.held_out) * len(config.model)} more score it on held-out problems (--calls)"
+        )
+    parts = {"examples": "to show", "train": "to search on", "validation": "to choose by", "held_out": "held out"}
+    counts = ", ".join(f"{len(getattr(split, name))} {word}" for name, word in parts.items())
+    if len(split.held_out) < FEW:
+        remarks.append(
+            f"few problems ({counts}): the interval of the result will be wide (--examples, --train, --validation, "
+            "--held-out)"
+        )
+    return tuple(remarks)
 
 
 def run_options(config: PromptsConfig) -> dict[str, Any]:
@@ -86,7 +118,14 @@ def _guarded(task: Task, unsafe: bool) -> Task:
     return task
 
 
-def _strategy(config: PromptsConfig, task: Task, split: Split) -> Genetic:
+def _schedule(config: PromptsConfig) -> Schedule:
+    kind = config.schedule or ("paired" if config.guided else "racing")
+    if kind == "all":
+        return AllCases()
+    return Paired(config.step) if kind == "paired" else Racing(error=config.error, step=config.step)
+
+
+def _strategy(config: PromptsConfig, task: Task, split: Split) -> Strategy[Any]:
     material = Material(
         task.clauses,
         task.labels,
@@ -94,12 +133,16 @@ def _strategy(config: PromptsConfig, task: Task, split: Split) -> Genetic:
         min(config.max_examples, len(split.examples)),
         config.max_words,
     )
+    if config.guided:
+        labels = task.labels[0] if task.labels else None
+        first = [Genome.of(text, labels) for text in _seeds(config, task.seeds[:1])]
+        return GuidedPrompts(material, shots(split.examples), first)
     breeder: Breeder[Any]
     if config.form == "words":
         own = _seeds(config, ())
-        first = () if config.words.random else own or first_words()
+        first_prompts = () if config.words.random else own or first_words()
         vocabulary = [*first_words(), *(clause for bank in task.clauses.values() for clause in bank)]
-        breeder = WordBreeder(config.words, first, vocabulary, task.labels[0], config.crossover_rate)
+        breeder = WordBreeder(config.words, first_prompts, vocabulary, task.labels[0], config.crossover_rate)
         seeds = breeder.seeds if own else []
     else:
         seeds = [Genome.of(text) for text in _seeds(config, task.seeds or ("",))]
@@ -138,8 +181,22 @@ def _seeds(config: PromptsConfig, otherwise: tuple[str, ...]) -> tuple[str, ...]
     return (*config.seeds, *found)
 
 
-def _stop(config: PromptsConfig) -> Rule:
+def _stop(config: PromptsConfig, split: Split) -> Rule:
     target = config.target
     if target is None and config.objectives == ("accuracy",):
         target = 1.0  # nothing on the training problems can tell a better prompt from this one
-    return stop_after(config.trials, target, config.patience)
+    rule = stop_after(config.trials, target, config.patience)
+    return rule if config.calls is None else rule | MaxEvaluations(searching(config, split))
+
+
+def searching(config: PromptsConfig, split: Split) -> int:
+    """How many of the calls the search may make: a quarter is kept for the choice of the winner."""
+    assert config.calls is not None
+    row = len(split.train) * len(config.model)
+    kept = min(config.calls // 4, config.finalists * len(split.validation) * len(config.model))
+    if config.calls - kept < 2 * row:
+        raise ConfigError(
+            f"{config.calls} calls are too few for a search: one prompt takes {row} on all problems to search on; give "
+            f"--calls {2 * row + kept} or more, or a smaller --train"
+        )
+    return config.calls - kept

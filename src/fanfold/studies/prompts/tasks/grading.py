@@ -24,14 +24,18 @@ LONGEST = 200
 class Exact:
     """The reply is the answer (or one of them), whatever its case, spacing, and the punctuation around it.
 
-    With `first_line` what follows the first line does not count; with `case` upper and lower case matter.
+    With `first_line` what follows the first line does not count; with `case` upper and lower case matter.  Where the
+    answers are `among` a few labels, a reply that names one of them and no other counts as that label.
     """
 
     first_line: bool = False
     case: bool = False
+    among: tuple[str, ...] = ()
 
     async def __call__(self, reply: str, problem: Problem) -> Grade:
         said = reading.first_line(reply) if self.first_line else reply
+        if self.among and self._plain(said) not in map(self._plain, self.among):
+            said = reading.chosen(said, {label: label for label in self.among}) or said
         right = any(self._plain(said) == self._plain(answer) for answer in _answers(problem))
         return _grade(right, reading.plain(said))
 

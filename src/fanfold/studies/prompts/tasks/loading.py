@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from fanfold.errors import ConfigError, check_whole, nearest
 from fanfold.studies.prompts.tasks.builtin import BUILTIN
+from fanfold.studies.prompts.tasks.forms import form_of, label_of, parsed
 from fanfold.studies.prompts.tasks.grading import grader as make_grader
 from fanfold.studies.prompts.tasks.grading import options_of, right_option
-from fanfold.studies.prompts.tasks.task import Grader, Problem, Task, tupled
+from fanfold.studies.prompts.tasks.task import USUAL_CLAUSES, USUAL_LABELS, Grader, Problem, Task, tupled
 from fanfold.tables import Row, rows_of
 
 #: What the fields of a problem are usually called, the likeliest first.
@@ -41,9 +41,9 @@ def load(
 
     A file ends in .jsonl, .csv, .tsv or .parquet; a dataset of the Hugging Face hub is `hf:NAME[:CONFIG][:SPLIT]`.
     `input`, `answer`, `id` and `options` name the fields to read; what is not said is guessed from usual names, and
-    `Task.source` says what was read.  Without a `grader` a number is graded as a number, options as a choice, and
-    anything else exactly.  `limit` takes the first problems only; `settings` are fields of `Task` (`description`,
-    `seeds`, `max_tokens`, ...), also for a task that ships with Fanfold.
+    `Task.source` says what was read.  Without a `grader` the form of the answers decides how they are graded and where
+    replies end: options, JSON, numbers, a few labels, or one line.  `limit` takes the first problems only; `settings`
+    are fields of `Task` (`description`, `seeds`, `max_tokens`, ...), also for a task that ships with Fanfold.
     """
     for name in settings:
         if name not in _SETTINGS:
@@ -64,28 +64,24 @@ def load(
         problems, used = _problems(itertools.islice(rows_of(name), limit), named, name)
     except OSError as error:
         raise ConfigError(f"{name} cannot be read: {error.strerror or error}") from error
-    said = f"{name}: {len(problems)} problems; " + ", ".join(f"{role} from {field!r}" for role, field in used.items())
+    problems = parsed(problems)
+    said = f"{name}: {len(problems):,} problems, " + ", ".join(f"{role} from {field!r}" for role, field in used.items())
+    made: dict[str, Any] = {"name": _stem(name)}
+    if "answer" in used:
+        own = (label_of(used["input"]), label_of(used["answer"]))
+        made["labels"] = (own, *(labels for labels in USUAL_LABELS if labels != own))
     if grader is None:
-        grader = word = _guess(problems)
-        said += f"; graded as {word}"
-    return Task(**{"name": _stem(name), **tupled(settings)}, problems=problems, grader=make_grader(grader), source=said)
+        form = form_of(problems, name)
+        grader = form.grader
+        made |= {"max_tokens": form.max_tokens, "stop": form.stop, "cover": bool(form.labels)}
+        if form.clauses:
+            made["clauses"] = {**USUAL_CLAUSES, "format": (*form.clauses, *USUAL_CLAUSES["format"])}
+        said += f"; {form.said}"
+    return Task(**{**made, **tupled(settings)}, problems=problems, grader=make_grader(grader), source=said)
 
 
 def _stem(name: str) -> str:
     return name.split(":")[1] if name.startswith("hf:") else Path(name).stem
-
-
-def _guess(problems: tuple[Problem, ...]) -> str:
-    if all((problem.note or {}).get("options") for problem in problems):
-        return "choice"
-    return "numeric" if all(_is_number(problem.answer) for problem in problems) else "exact"
-
-
-def _is_number(answer: Any) -> bool:
-    if isinstance(answer, bool):
-        return False
-    text = str(answer).strip()
-    return re.fullmatch(r"[-+−]?[$€£]?[0-9][0-9,]*(\.[0-9]+)?%?|.*####[^\n]*[0-9][^\n]*", text, re.DOTALL) is not None
 
 
 def _problems(
@@ -116,16 +112,37 @@ def _problems(
 
 def _fields(row: Mapping[str, Any], named: Mapping[str, str | None], where: str) -> dict[str, str]:
     used: dict[str, str] = {}
+    columns = ", ".join(map(str, row))
     for role, name in named.items():
         if name is None:
-            name = next((usual for usual in USUAL[role] if usual in row and usual not in named.values()), None)
+            name = _usual(role, [column for column in row if column not in (*named.values(), *used.values())])
         elif name not in row:
-            raise ConfigError(f"{where} has no field {name!r}{nearest(name, row)}: {role}= names it")
+            flag = f"--{role}-field" if role in ("input", "answer") else f"{role}="
+            raise ConfigError(
+                f"{where} has no field {name!r}{nearest(name, row)}: {flag} names it (columns: {columns})"
+            )
         if name is not None:
             used[role] = name
+    rest = [column for column in row if column not in used.values()]
+    if "input" not in used and len(rest) == (1 if "answer" in used else 2):  # nothing else can be meant
+        used = {"input": rest[0], **used} if "answer" in used else {"input": rest[0], "answer": rest[1], **used}
+    elif "answer" not in used and "input" in used and len(rest) == 1:
+        used["answer"] = rest[0]
     if "input" not in used:
-        raise ConfigError(f"{where}: which field holds the input? Say input=..., one of: {', '.join(map(str, row))}")
+        raise ConfigError(f"{where}: which field holds the input? Name it with --input-field (columns: {columns})")
     return used
+
+
+def _usual(role: str, columns: Sequence[Any]) -> str | None:
+    """The column that is probably meant: one of a usual name, else one with a usual name among its words."""
+    texts = [column for column in columns if isinstance(column, str)]
+    for usual in USUAL[role]:
+        if found := next((column for column in texts if column.casefold() == usual), None):
+            return found
+    for usual in USUAL[role]:
+        if found := next((column for column in texts if usual in label_of(column).casefold().split()), None):
+            return found
+    return None
 
 
 def _problem(row: Mapping[str, Any], used: Mapping[str, str], number: int, where: str) -> Problem:

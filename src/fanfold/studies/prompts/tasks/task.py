@@ -33,6 +33,13 @@ def tupled(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _USUAL = tupled(SETTINGS.pop("usual"))
+USUAL_LABELS: tuple[tuple[str, str], ...] = _USUAL["labels"]
+USUAL_CLAUSES: Mapping[str, tuple[str, ...]] = _USUAL["clauses"]
+#: The parts of a split where nothing is said and problems are plenty, and the fewest problems that can be split.
+SIZES = {"held_out": 60, "validation": 24, "examples": 8, "train": 24}
+FEWEST = 8
+#: The parts of a split of fewer problems.
+SHARES = {"held_out": 0.36, "validation": 0.14, "examples": 0.2, "train": 0.3}
 
 
 @dataclass(frozen=True)
@@ -91,19 +98,21 @@ class Task:
 
     `description` says in one sentence what is to be done, for models that write prompts.  `labels` suggest what to call
     input and answer, `clauses` what to say, by section; `seeds` are the weak first prompts a person would write.
-    `source` says where the problems came from and how they were read.
+    `source` says where the problems came from and how they were read.  With `cover` the examples of a split have all
+    the answers there are, where they are enough.
     """
 
     name: str
     problems: tuple[Problem, ...]
     grader: Grader
     description: str = ""
-    labels: tuple[tuple[str, str], ...] = field(default_factory=lambda: _USUAL["labels"])
-    clauses: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _USUAL["clauses"])
+    labels: tuple[tuple[str, str], ...] = field(default_factory=lambda: USUAL_LABELS)
+    clauses: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: USUAL_CLAUSES)
     seeds: tuple[str, ...] = ()
     max_tokens: int = 64
     stop: tuple[str, ...] = ()
     source: str = ""
+    cover: bool = False
 
     def __post_init__(self) -> None:
         if not self.problems:
@@ -151,11 +160,27 @@ class Task:
                 f"ask for fewer, or give more problems"
             )
         parts: dict[str, tuple[Problem, ...]] = {}
-        at = 0
         for name, count in counts.items():
-            parts[name] = tuple(distinct[at : at + count])
-            at += count
+            if name == "examples" and self.cover:
+                firsts = {problem.shown: problem.id for problem in reversed(distinct)}
+                distinct.sort(key=lambda problem: firsts[problem.shown] != problem.id)
+            parts[name], distinct = tuple(distinct[:count]), distinct[count:]
         return Split(**parts)
+
+    def sizes(self, **wanted: Size | None) -> dict[str, Size]:
+        """The sizes of a split: those that are wanted, and for the others the usual ones, or fewer in a small task."""
+        total = len({problem.input for problem in self.problems})
+        taken = {name: self._count(name, size, total) for name, size in wanted.items() if size is not None}
+        open_ = {name: usual for name, usual in SIZES.items() if name not in taken}
+        left = total - sum(taken.values())
+        if open_ and (total < FEWEST or left < len(open_)):
+            raise ConfigError(
+                f"task {self.name!r} has {total} different problems, too few to search and to report on others: "
+                f"give at least {FEWEST}, better 100"
+            )
+        whole = sum(SHARES[name] for name in open_)
+        fewer = {name: min(usual, max(1, int(left * SHARES[name] / whole))) for name, usual in open_.items()}
+        return {**taken, **fewer}
 
     def _count(self, name: str, size: Size, total: int) -> int:
         if isinstance(size, bool) or not isinstance(size, int | float) or not size >= 0:

@@ -1,0 +1,72 @@
+"""Paired dropping: all trials meet the cases in one order, and one that falls behind the best so far is left."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fanfold.encoding import derive_seed
+from fanfold.errors import ConfigError, check_whole
+from fanfold.schedule import Plan, Schedule
+from fanfold.types import Case, Dropped, Failed, Ok, Result, Trial
+
+
+@dataclass(eq=False)
+class Paired(Schedule):
+    """Drops a candidate that is `margin` behind the best on the cases both ran, or behind at all half way through.
+
+    For small budgets: it drops sooner than `Racing`, and promises nothing about how often it is wrong.  Cases come in
+    one order for all, drawn by the seed, in chunks of `step`.  Before there is a best, a candidate that scores nothing
+    on its first chunk is dropped.  A dropped candidate gets the best's mean plus its own mean difference to it.  A
+    failed case drops its candidate without a score.
+    """
+
+    step: int = 4
+    margin: float = 2.0
+    _seed: int = field(default=0, init=False, repr=False)
+    _best: float = field(default=-math.inf, init=False, repr=False)
+    _leader: Mapping[str, float] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_whole(self.step, "step of Paired")
+        if not self.margin > 0:
+            raise ConfigError(f"Paired(margin={self.margin!r}): give a sum of scores above 0, such as 2")
+
+    def begin(self, seed: int) -> None:
+        self._seed = seed
+
+    def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
+        # Not a generator itself: the leader is the one of now.
+        return self._paired(cases, self._leader)
+
+    def tell(self, result: Result[Any]) -> None:
+        if result.complete and result.score is not None and result.score > self._best:
+            self._best = result.score
+            self._leader = {case: outcome.score for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)}
+
+    def _paired(self, cases: Sequence[Case], leader: Mapping[str, float]) -> Plan:
+        order = list(cases)
+        random.Random(derive_seed(self._seed, "paired")).shuffle(order)
+        total = len(order)
+        best = math.fsum(leader.values()) / len(leader) if leader else 0.0
+        scores: list[float] = []
+        behind = 0.0
+        for start in range(0, total, self.step):
+            chunk = order[start : start + self.step]
+            for case, outcome in zip(chunk, (yield chunk)):
+                if isinstance(outcome, Failed):
+                    return Dropped(f"case {case.id} failed: {outcome.kind}")
+                scores.append(outcome.score)
+                behind += leader.get(case.id, 0.0) - outcome.score
+            seen = len(scores)
+            if seen == total:
+                break
+            half = seen * 2 >= total
+            lost = behind >= self.margin or (half and behind > 0) if leader else not any(scores)
+            if lost:
+                score = min(best, max(0.0, best - behind / seen)) if leader else 0.0
+                return Dropped(f"behind after {seen} of {total} cases", score)
+        return None

@@ -1,0 +1,147 @@
+"""The guided search: proposes prompts by what it has learnt of their parts; examples first, instructions last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from fanfold.encoding import encode
+from fanfold.strategy import Strategy
+from fanfold.studies.prompts.beliefs import Beliefs, Features
+from fanfold.studies.prompts.breeding import candidate_of, genome_of
+from fanfold.studies.prompts.genome import SECTIONS, Genome
+from fanfold.studies.prompts.operators import Material, mend
+from fanfold.types import Ok, Result
+
+#: Prompts that are thought of for every one that is proposed: made at random, and neighbours of the best so far.
+FRESH, NEAR = 150, 150
+#: How many of the best have neighbours, and how far a draw strays from what is believed.
+LEADERS, SPREAD = 4, 0.7
+#: How often a random prompt has the task's own labels, and no words at all beside labels and examples.
+OWN_LABELS, BARE = 0.5, 0.4
+
+
+class GuidedPrompts(Strategy[Genome]):
+    """Thompson sampling over prompts: one draw of what labels, clauses and examples are worth, the best prompt for it.
+
+    The first prompt shows all examples and says nothing else: what a search finds must be better than that.  `shots`
+    gives input and answer of the problems that may be shown; `seeds` are prompts of the user's own, tried next.
+    Every result teaches, also that of a prompt that was dropped after a few cases.
+    """
+
+    def __init__(self, material: Material, shots: Mapping[str, tuple[str, str]], seeds: Sequence[Genome] = ()) -> None:
+        self._material = material
+        self._answers = {id: answer for id, (_, answer) in shots.items()}
+        self._labels = material.labels or (Genome().labels,)
+        self._opening = [(self._all_examples(), "all examples"), *((seed, "seed") for seed in seeds)]
+        self._beliefs = Beliefs()
+        self._proposed: dict[str, str] = {}
+        self._seen: list[tuple[float, Genome]] = []
+
+    def ask(self, n: int) -> list[Genome]:
+        return [self._next() for _ in range(n)]
+
+    def tell(self, result: Result[Genome]) -> None:
+        scores = [outcome.score for outcome in result.outcomes.values() if isinstance(outcome, Ok)]
+        if scores:
+            genome = genome_of(result)
+            mean = result.score if result.score is not None else sum(scores) / len(scores)
+            self._beliefs.see(self.features(genome), mean, len(scores))
+            self._seen.append((mean, genome))
+
+    def origin(self, candidate: Any) -> Any:
+        return {"by": self._proposed.get(encode(candidate_of(candidate)), "guided"), "parents": []}
+
+    def features(self, genome: Genome) -> Features:
+        """What may make a prompt good: its labels, its clauses, which examples it shows, how many, and the last one."""
+        shown, most = genome.examples, max(1, self._material.most_examples)
+        features = {f"labels {genome.labels}": 1.0, "examples": len(shown) / most}
+        features |= {f"clause {clause.strip()}": 1.0 for clause in genome.clauses} or {"no words": 1.0}
+        features |= {f"example {id}": 1.0 for id in shown}
+        if shown:
+            features |= {f"last {shown[-1]}": 0.5, f"last answer {self._answers[shown[-1]]}": 0.5}
+            answers = set(self._answers.values())
+            features["cover"] = len({self._answers[id] for id in shown}) / len(answers)
+        return features
+
+    def _next(self) -> Genome:
+        if self._opening:
+            genome, by = self._opening.pop(0)
+        else:
+            genome, by = self._best_of_a_draw()
+        self._proposed[encode(genome)] = by
+        return genome
+
+    def _best_of_a_draw(self) -> tuple[Genome, str]:
+        """The best prompt of one possible world that was not proposed yet."""
+        rng = self.rng
+        posterior = self._beliefs.posterior()
+        draw = posterior.draw(rng, SPREAD)
+        pool = [(self._random(rng), "fresh") for _ in range(FRESH)]
+        ranked = sorted(self._seen, key=lambda entry: -posterior.expected(self.features(entry[1])))
+        leaders = list(dict.fromkeys(genome for _, genome in ranked))[:LEADERS]
+        if leaders:
+            pool += [(self._neighbour(rng.choice(leaders), leaders, rng), "near the best") for _ in range(NEAR)]
+        new = {encode(genome): (genome, by) for genome, by in pool}
+        for known in self._proposed:
+            new.pop(known, None)
+        if not new:  # everything was tried: another order of the examples is still another prompt
+            return self._random(rng), "fresh"
+        return max(new.values(), key=lambda entry: draw.score(self.features(entry[0])))
+
+    # -- prompts -----------------------------------------------------------------------------------------------------
+
+    def _all_examples(self) -> Genome:
+        shown = self._material.examples[: self._material.most_examples]
+        return Genome(labels=self._labels[0], examples=tuple(shown))
+
+    def _random(self, rng: Random) -> Genome:
+        most = min(self._material.most_examples, len(self._material.examples))
+        examples = self._covering(rng, rng.randint(min(2, most), most))
+        labels = self._labels[0] if rng.random() < OWN_LABELS else rng.choice(self._labels)
+        sections: dict[str, tuple[str, ...]] = {}
+        if rng.random() >= BARE:
+            for name in SECTIONS:
+                bank = self._material.clauses.get(name, ())
+                chance = 0.8 if name == "instruction" else 0.25
+                if bank and rng.random() < chance:
+                    sections[name] = (rng.choice(bank),)
+        return mend(Genome(**sections, examples=examples, labels=labels), self._material)
+
+    def _covering(self, rng: Random, count: int) -> tuple[str, ...]:
+        """So many examples: first one of every answer, as far as that goes, then any; in any order."""
+        ids = list(self._material.examples)
+        rng.shuffle(ids)
+        firsts = list({self._answers[id]: id for id in reversed(ids)}.values())
+        rng.shuffle(firsts)
+        shown = [*firsts, *(id for id in ids if id not in firsts)][:count]
+        rng.shuffle(shown)
+        return tuple(shown)
+
+    def _neighbour(self, genome: Genome, leaders: Sequence[Genome], rng: Random) -> Genome:
+        """A prompt with one thing changed."""
+        shown, others = list(genome.examples), [id for id in self._material.examples if id not in genome.examples]
+        move = rng.choice(("swap", "add", "drop", "order", "order", "labels", "words", "union"))
+        if move == "swap" and shown and others:
+            shown[rng.randrange(len(shown))] = rng.choice(others)
+        elif move == "add" and others and len(shown) < self._material.most_examples:
+            shown.insert(rng.randint(0, len(shown)), rng.choice(others))
+        elif move == "drop" and len(shown) > 1:
+            shown.pop(rng.randrange(len(shown)))
+        elif move == "order":
+            rng.shuffle(shown)
+        elif move == "union":
+            other = rng.choice(leaders)
+            both = list(dict.fromkeys([*shown, *other.examples]))
+            rng.shuffle(both)
+            shown = both[: self._material.most_examples]
+        elif move == "labels":
+            return replace(genome, labels=rng.choice(self._labels))
+        elif move == "words":
+            name = rng.choice(SECTIONS)
+            bank = self._material.clauses.get(name, ())
+            section: dict[str, Any] = {name: () if not bank or rng.random() < 0.3 else (rng.choice(bank),)}
+            return mend(replace(genome, **section), self._material)
+        return replace(genome, examples=tuple(shown))
