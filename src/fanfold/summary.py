@@ -37,6 +37,13 @@ class Summary:
     figures: Mapping[str, Any] = field(default_factory=dict)
     sections: tuple[Section, ...] = ()
 
+    def prompt(self, input: str) -> str:
+        """The winning prompt of a search for prompts, with this input."""
+        template = self.figures.get("template")
+        if template is None:
+            raise LookupError("this run has found no prompt")
+        return str(template["before"] + input + template["after"])
+
 
 @dataclass(frozen=True, slots=True)
 class Check:

@@ -23,6 +23,7 @@ from fanfold.cli.export import export
 from fanfold.cli.known_models import known_models
 from fanfold.cli.models import estimate, simulate
 from fanfold.cli.output import echo, machine_readable, print_error, print_json
+from fanfold.cli.prompt import prompt
 from fanfold.cli.run import resume, run
 from fanfold.cli.show import report, runs, show
 from fanfold.cli.studies import renamed, study_group, study_names
@@ -121,6 +122,7 @@ for _command in (
     compare,
     export,
     report,
+    prompt,
     batches,
     known_models,
     simulate,

@@ -2,7 +2,7 @@
 
 from fanfold.schedules.all_cases import AllCases
 from fanfold.schedules.halving import Halving, last_rung
-from fanfold.schedules.paired import Paired
+from fanfold.schedules.paired import PairedDropping
 from fanfold.schedules.racing import Racing
 
-__all__ = ["AllCases", "Halving", "Paired", "Racing", "last_rung"]
+__all__ = ["AllCases", "Halving", "PairedDropping", "Racing", "last_rung"]

@@ -15,7 +15,7 @@ from fanfold.types import Case, Dropped, Failed, Ok, Result, Trial
 
 
 @dataclass(eq=False)
-class Paired(Schedule):
+class PairedDropping(Schedule):
     """Drops a candidate that is `margin` behind the best on the cases both ran, or behind at all half way through.
 
     For small budgets: it drops sooner than `Racing`, and promises nothing about how often it is wrong.  Cases come in
@@ -31,9 +31,9 @@ class Paired(Schedule):
     _leader: Mapping[str, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_whole(self.step, "step of Paired")
+        check_whole(self.step, "step of PairedDropping")
         if not self.margin > 0:
-            raise ConfigError(f"Paired(margin={self.margin!r}): give a sum of scores above 0, such as 2")
+            raise ConfigError(f"PairedDropping(margin={self.margin!r}): give a sum of scores above 0, such as 2")
 
     def begin(self, seed: int) -> None:
         self._seed = seed

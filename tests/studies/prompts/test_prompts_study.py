@@ -188,7 +188,7 @@ def test_seeds_come_from_a_file(tmp_path: Path) -> None:
     path.write_text("Name the city.\n---\nWhich city?\nOne word.\n---\n")
     asked = study(small(seeds_file=str(path))).strategy
     asked.begin(0)
-    first, second = asked.ask(2)
+    _, first, second = asked.ask(3)  # all examples come first
     assert isinstance(first, Genome) and first.head() == "Name the city."
     assert isinstance(second, Genome) and "One word." in second.head()
     with pytest.raises(ConfigError, match="cannot be read"):

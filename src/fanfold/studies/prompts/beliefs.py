@@ -27,11 +27,11 @@ class Beliefs:
     def see(self, features: Features, score: float, cases: int) -> None:
         self._rows.append((features, score, cases))
 
-    def posterior(self) -> Posterior:
-        return Posterior(self._rows, self._noise, self._unexplained)
+    def posterior(self) -> PartWorths:
+        return PartWorths(self._rows, self._noise, self._unexplained)
 
 
-class Posterior:
+class PartWorths:
     """What is believed at one moment.  Features that were never seen are worth what the prior says: nothing, or so."""
 
     def __init__(self, rows: Sequence[tuple[Features, float, int]], noise: float, unexplained: float) -> None:
@@ -71,7 +71,7 @@ class Posterior:
 class Draw:
     """A draw from a posterior; what a feature that was never seen is worth in it is drawn when it is first met."""
 
-    def __init__(self, posterior: Posterior, worth: Sequence[float], rng: random.Random, spread: float) -> None:
+    def __init__(self, posterior: PartWorths, worth: Sequence[float], rng: random.Random, spread: float) -> None:
         self._posterior, self._worth, self._rng = posterior, worth, rng
         self._spread = spread * math.sqrt(PRIOR)
         self._new: dict[str, float] = {}

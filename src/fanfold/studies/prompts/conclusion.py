@@ -58,6 +58,7 @@ class PromptsConclusion:
         gain = _gain(held.get(winner), None if first == winner or first is None else held.get(first))
         figures = {
             "winner": {"genome": winner, "text": winner.head(), "examples": list(winner.examples)},
+            "template": self._template(winner),
             "train": _figure(search.training(winner)),
             "validation": _figure(validated.get(winner)),
             "held_out": _figure(held.get(winner)),
@@ -85,6 +86,13 @@ class PromptsConclusion:
             sections.append(Section("Against the first prompt", difference(first, winner)))
         sections.append(self._cases(held.get(winner)))
         return Summary(msgspec.to_builtins(figures), tuple(sections))
+
+    def _template(self, winner: Genome) -> dict[str, Any]:
+        """The winner as it is sent: what stands before and after the input, and the settings of the request."""
+        mark = "\x00"
+        before, _, after = render(winner, mark, self.evaluate.shots).partition(mark)
+        settings = self.evaluate.settings(winner, self.config.model[0])
+        return {"before": before, "after": after, "model": self.config.model[0], "stop": [], **settings}
 
     async def _winner(self, search: _History, go: Go) -> tuple[Genome, dict[Genome, Result[Any]], float | None]:
         """The finalist that is right most often on train and validation together, and what that choice may cost.

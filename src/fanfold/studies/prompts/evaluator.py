@@ -85,10 +85,8 @@ class PromptsEvaluator:
         writer = None if self.writer is None else self.asked(self.writer)
         genome = await realise(candidate, writer, self.task.description, most_words=self.most_words)
         problem = Problem(case.data["problem"], case.data["input"], case.data["answer"], case.data.get("note"))
-        asked = self.asked(case.data.get("model", self.models[0]))
-        said: dict[str, Any] = {"max_tokens": self.max_tokens or self.task.max_tokens, "temperature": self.temperature}
-        if stop := self._stop(genome, raw=asked.raw):
-            said["stop"] = stop
+        name = case.data.get("model", self.models[0])
+        asked, said = self.asked(name), self.settings(genome, name)
         text = render(genome, problem.input, self.shots)
         reply = await asked.generate(text, **said)
         grade = await self.task.grader(reply.text, problem)
@@ -99,6 +97,13 @@ class PromptsEvaluator:
         if isinstance(candidate, Written):
             data["genome"] = genome
         return Ok(grade.score, data)
+
+    def settings(self, genome: Genome, name: str) -> dict[str, Any]:
+        """The parameters of the request to a model."""
+        said: dict[str, Any] = {"max_tokens": self.max_tokens or self.task.max_tokens, "temperature": self.temperature}
+        if stop := self._stop(genome, raw=self.asked(name).raw):
+            said["stop"] = stop
+        return said
 
     def _stop(self, genome: Genome, *, raw: bool) -> list[str]:
         """Where a reply ends; a model that continues texts would go on with the next example."""

@@ -10,7 +10,7 @@ from typing import Any
 from fanfold.errors import ConfigError
 from fanfold.models import Model
 from fanfold.schedule import Schedule
-from fanfold.schedules import AllCases, Paired, Racing
+from fanfold.schedules import AllCases, PairedDropping, Racing
 from fanfold.stop import MaxEvaluations, Rule, stop_after
 from fanfold.strategies import Genetic
 from fanfold.strategies.breeding import Breeder
@@ -122,7 +122,7 @@ def _schedule(config: PromptsConfig) -> Schedule:
     kind = config.schedule or ("paired" if config.guided else "racing")
     if kind == "all":
         return AllCases()
-    return Paired(config.step) if kind == "paired" else Racing(error=config.error, step=config.step)
+    return PairedDropping(config.step) if kind == "paired" else Racing(error=config.error, step=config.step)
 
 
 def _strategy(config: PromptsConfig, task: Task, split: Split) -> Strategy[Any]:

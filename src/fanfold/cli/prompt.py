@@ -1,0 +1,70 @@
+"""`fanfold prompt`: the winning prompt of a run, to be used elsewhere."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from fanfold.cli.output import echo, examples, ledger_option, machine_readable, output_options, print_json, run_argument
+
+
+@click.command(
+    short_help="Print the winning prompt of a run.",
+    epilog=examples(
+        "fanfold prompt last",
+        "fanfold prompt last --as python > prompt.py",
+        "fanfold prompt last --input 'A film to forget.' --as chat",
+    ),
+)
+@run_argument
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["text", "chat", "python"]),
+    default="text",
+    show_default=True,
+    help="The text, chat messages as JSON, or a Python module with a function.",
+)
+@click.option("--input", "given", metavar="TEXT", help="What to put into it; none: a place marked {input}.")
+@ledger_option
+@output_options
+def prompt(name: str, form: str, given: str | None, ledger: str) -> None:
+    """Print the prompt that a search for prompts found, whole: words, examples, labels, and the place of the input.
+
+    Ask with the settings of the search, and it scores what the run reported: --json and --as python name them.
+    """
+    from fanfold.errors import ConfigError
+    from fanfold.ledger import RunView
+
+    with RunView.open(ledger, name) as view:
+        summary = view.summary()
+        found = None if summary is None else summary.figures.get("template")
+        if summary is None or not isinstance(found, dict):
+            raise ConfigError(
+                f"run {view.info.name!r} has found no prompt: it must be a search for prompts that has ended"
+            )
+    text = found["before"] + ("{input}" if given is None else given) + found["after"]
+    if machine_readable():
+        print_json({"prompt": text, **found})
+    elif form == "python":
+        echo(_module(found))
+    else:
+        echo(text if form == "text" else json.dumps([{"role": "user", "content": text}], ensure_ascii=False, indent=2))
+
+
+def _module(found: dict[str, Any]) -> str:
+    settings = {name: found[name] for name in ("model", "max_tokens", "temperature", "stop")}
+    lines = [f"{name.upper()} = {value!r}" for name, value in settings.items()]
+    return "\n".join(
+        [
+            '"""A prompt that `fanfold run prompts` found."""',
+            "",
+            *lines,
+            "",
+            "",
+            "def prompt(text: str) -> str:",
+            f"    return {found['before']!r} + text + {found['after']!r}",
+        ]
+    )

@@ -1,0 +1,141 @@
+"""The guided search: what it learns, where it begins, and that it finds a planted optimum sooner than chance."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from fanfold import Case, MaxEvaluations, Study
+from fanfold.schedules import PairedDropping
+from fanfold.studies.prompts.beliefs import Beliefs
+from fanfold.studies.prompts.breeding import genome_of
+from fanfold.studies.prompts.genome import Genome
+from fanfold.studies.prompts.guided import GuidedPrompts
+from fanfold.studies.prompts.operators import Material
+from fanfold.testing import ScheduleConformance, StrategyConformance
+from fanfold.types import Ok, Result, Trial
+
+SHOTS = {f"e{n}": (f"input {n}", "yes" if n % 2 else "no") for n in range(8)}
+MATERIAL = Material(
+    {"instruction": ("Say yes or no.", "Think.", "Answer.")},
+    (("Text", "Label"), ("Q", "A"), ("Input", "Output")),
+    tuple(SHOTS),
+    8,
+)
+
+
+class TestGuided(StrategyConformance):
+    def make(self) -> GuidedPrompts:
+        return GuidedPrompts(MATERIAL, SHOTS)
+
+
+class TestPaired(ScheduleConformance):
+    def make(self) -> PairedDropping:
+        return PairedDropping(2)
+
+
+def test_the_first_prompt_shows_all_examples_under_the_own_labels() -> None:
+    search = GuidedPrompts(MATERIAL, SHOTS, [Genome.of("My own prompt.")])
+    search.begin(0)
+    first, second = search.ask(2)
+    assert first == Genome(examples=tuple(SHOTS), labels=("Text", "Label"))
+    assert second.head() == "My own prompt."
+    assert search.origin(first)["by"] == "all examples" and search.origin(second)["by"] == "seed"
+
+
+def test_random_prompts_cover_the_answers() -> None:
+    search = GuidedPrompts(MATERIAL, SHOTS)
+    search.begin(0)
+    for genome in search.ask(30)[1:]:
+        assert {SHOTS[id][1] for id in genome.examples} == {"yes", "no"}
+
+
+def test_no_prompt_is_proposed_twice() -> None:
+    search = GuidedPrompts(MATERIAL, SHOTS)
+    search.begin(1)
+    genomes = search.ask(60)
+    assert len(set(genomes)) == 60
+
+
+def test_beliefs_find_what_a_part_is_worth() -> None:
+    beliefs = Beliefs()
+    rng = random.Random(0)
+    for _ in range(60):
+        good, noise = rng.random() < 0.5, rng.random() < 0.5
+        features = {"good": 1.0 * good, "noise": 1.0 * noise}
+        beliefs.see(features, 0.3 + 0.4 * good, 20)
+    known = beliefs.posterior()
+    assert known.expected({"good": 1.0}) - known.expected({"noise": 1.0}) == pytest.approx(0.4, abs=0.08)
+    assert known.expected({"never seen": 1.0}) == known.base
+
+
+MANY = {f"e{n}": (f"input {n}", "yes" if n % 2 else "no") for n in range(20)}
+PLENTY = Material(MATERIAL.clauses, MATERIAL.labels, tuple(MANY), 8)
+#: A planted world: examples help or harm, each by its own amount, and labels matter.
+WORTH = {id: random.Random(f"worth {id}").uniform(-0.12, 0.12) for id in MANY}
+
+
+def truth(genome: Genome) -> float:
+    worth = 0.35 + sum(WORTH[id] for id in genome.examples) + 0.1 * (genome.labels == ("Q", "A"))
+    return min(1.0, max(0.0, worth))
+
+
+def right(genome: Genome, case: int) -> float:
+    return float(random.Random(f"{case} {genome}").random() < truth(genome))
+
+
+def later_proposals(strategy: Any, seed: int) -> float:
+    """How good the prompts of the second half of a search are, in truth."""
+    study: Study[Any] = Study(
+        strategy,
+        lambda genome, case: right(genome, case.data),
+        range(16),
+        schedule=PairedDropping(4),
+        stop=MaxEvaluations(400),
+        window=4,
+        seed=seed,
+    )
+    proposed = [truth(genome_of(result)) for result in study.run("async:4").results()]
+    later = proposed[len(proposed) // 2 :]
+    return sum(later) / len(later)
+
+
+class Chance(GuidedPrompts):
+    """The same prompts without learning."""
+
+    def tell(self, result: Result[Genome]) -> None:
+        pass
+
+
+def test_what_it_proposes_gets_better_than_chance() -> None:
+    seeds = range(8)
+    ours = [later_proposals(GuidedPrompts(PLENTY, MANY), seed) for seed in seeds]
+    chance = [later_proposals(Chance(PLENTY, MANY), seed) for seed in seeds]
+    assert sum(ours) / len(ours) > sum(chance) / len(chance) + 0.1, (ours, chance)
+
+
+def run_plan(scores: list[float], leader: list[float] | None) -> tuple[int, Any]:
+    schedule = PairedDropping(2)
+    schedule.begin(0)
+    cases = [Case(str(n), n) for n in range(len(scores))]
+    if leader is not None:
+        outcomes = {str(n): Ok(score) for n, score in enumerate(leader)}
+        schedule.tell(Result(Trial(0, None), sum(leader) / len(leader), outcomes))
+    plan = schedule.plan(Trial(1, None), cases)
+    asked, chunk = 0, next(plan)
+    while True:
+        asked += len(chunk)
+        try:
+            chunk = plan.send([Ok(scores[case.data]) for case in chunk])
+        except StopIteration as end:
+            return asked, end.value
+
+
+def test_a_prompt_that_is_behind_is_dropped_early_and_a_good_one_runs_to_the_end() -> None:
+    assert run_plan([0.0] * 8, None)[0] == 2  # nothing right, and nothing to compare with
+    assert run_plan([1.0] * 8, None) == (8, None)
+    assert run_plan([0.0] * 8, [1.0] * 8)[0] == 2  # two behind
+    assert run_plan([1.0] * 8, [1.0] * 8) == (8, None)
+    assert run_plan([0.0] * 8, [1.0] * 8)[1].score == 0.0
