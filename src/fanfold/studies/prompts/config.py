@@ -115,7 +115,8 @@ class PromptsConfig(Settings):
         """Whether the search is guided: unless said otherwise, where nothing asks for the genetic one."""
         if self.search is not None:
             return self.search == "guided"
-        return self.writer is None and self.form == "clauses" and not self.steady and self.until == Convergence()
+        plain = self.writer is None and self.form == "clauses" and self.objectives == ("accuracy",)
+        return plain and not self.steady and self.until == Convergence()
 
     @property
     def in_flight(self) -> int:

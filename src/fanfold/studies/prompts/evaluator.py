@@ -106,7 +106,7 @@ class PromptsEvaluator:
         return said
 
     def _stop(self, genome: Genome, *, raw: bool) -> list[str]:
-        """Where a reply ends; a model that continues texts would go on with the next example."""
+        """Where a reply ends; a model that continues texts would write the next example too."""
         label = genome.labels[0].strip()
         next_example = ["\n\n", *([f"\n{label}"] if label else [])] if raw and "\n" not in self.task.stop else []
         return list(dict.fromkeys([*self.task.stop, *next_example]))
