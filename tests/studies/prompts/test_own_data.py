@@ -195,8 +195,8 @@ def test_calls_are_a_budget_and_too_few_are_refused(tmp_path: Path) -> None:
     with sqlite3.connect(ledger) as db:
         rows = dict(db.execute("SELECT name, (SELECT count(*) FROM evaluation WHERE run = run.id) FROM run"))
     assert sum(count for name, count in rows.items() if not name.endswith("held-out")) <= 120
-    with pytest.raises(ConfigError, match="40 calls are too few for a search"):
-        study(PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), calls=40))
+    with pytest.raises(ConfigError, match="15 calls are too few for a search"):
+        study(PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), calls=15))
 
 
 @pytest.mark.slow

@@ -39,11 +39,15 @@ class GuidedPrompts(Strategy[Genome]):
         self._beliefs = Beliefs()
         self._proposed: dict[str, str] = {}
         self._seen: list[tuple[float, Genome]] = []
+        self._told = False
 
     def ask(self, n: int) -> list[Genome]:
-        return [self._next() for _ in range(n)]
+        if not self._proposed:  # alone: what follows is compared with it from its first case on
+            return [self._next()] if n else []
+        return [self._next() for _ in range(n)] if self._told else []
 
     def tell(self, result: Result[Genome]) -> None:
+        self._told = True
         scores = [outcome.score for outcome in result.outcomes.values() if isinstance(outcome, Ok)]
         if scores:
             genome = genome_of(result)

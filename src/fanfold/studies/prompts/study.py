@@ -26,6 +26,7 @@ from fanfold.studies.prompts.objectives import diversity, merit
 from fanfold.studies.prompts.operators import Material
 from fanfold.studies.prompts.tasks import Split, Task, load
 from fanfold.studies.prompts.tasks.grading import CodeTests, unguarded
+from fanfold.studies.prompts.tasks.task import Size
 from fanfold.studies.prompts.words import WordBreeder, first_words
 from fanfold.study import Study
 
@@ -38,10 +39,7 @@ def study(
 ) -> Study[Candidate]:
     """The search that `config` describes; `task` takes the place of the one it names, `make` makes its models."""
     task = _guarded(task or _task(config), config.unsafe)
-    sizes = task.sizes(
-        examples=config.examples, train=config.train, validation=config.validation, held_out=config.held_out
-    )
-    split = task.split(config.seed, **sizes)
+    split = task.split(config.seed, **_sizes(config, task))
     evaluate = PromptsEvaluator(
         task,
         shots(split.examples),
@@ -68,6 +66,16 @@ def study(
         conclude=PromptsConclusion(config, task, split, evaluate),
         remarks=_remarks(config, task, split),
     )
+
+
+def _sizes(config: PromptsConfig, task: Task) -> dict[str, Size]:
+    """The sizes of the split: of few calls, many prompts on a few problems tell more than a few on many."""
+    train, validation = config.train, config.validation
+    if config.calls is not None and config.guided:
+        usual = task.sizes(examples=config.examples, held_out=config.held_out)
+        train = train or min(usual["train"], max(8, config.calls // 12))
+        validation = validation or min(usual["validation"], max(6, config.calls // 4 // config.finalists))
+    return task.sizes(examples=config.examples, train=train, validation=validation, held_out=config.held_out)
 
 
 def _remarks(config: PromptsConfig, task: Task, split: Split) -> tuple[str, ...]:
