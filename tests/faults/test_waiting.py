@@ -30,6 +30,11 @@ def simulated(latency: float = 0.5, **options: Any) -> Model:
     return replace(model("simulated/gpt-6-luna"), connect=lambda: transport, key="k", **options)
 
 
+def expensive(latency: float) -> Model:
+    """One that does not reason: what its calls may cost is little more than what they do cost."""
+    return simulated(latency, price=Price(1000.0, 1000.0), name="gpt-4.1-mini")
+
+
 @dataclass(frozen=True)
 class Asks:
     """Asks a model `calls` times, works for `own` seconds of its own, and is done."""
@@ -252,7 +257,7 @@ def test_the_end_of_a_program_is_not_kept_waiting_by_tasks_an_evaluator_left(mon
 
 @pytest.mark.slow
 def test_a_run_out_of_money_is_not_waiting_out_its_grace_period(tmp_path: Path) -> None:
-    asked = simulated(latency=0.5, price=Price(1000.0, 1000.0))
+    asked = expensive(0.5)
     study = Study(Sweep(range(100)), Asks(asked), stop=MaxCost(1.0))
 
     async def main() -> tuple[Run[Any], float]:
@@ -268,7 +273,7 @@ def test_a_run_out_of_money_is_not_waiting_out_its_grace_period(tmp_path: Path) 
 @pytest.mark.slow
 def test_what_is_being_paid_when_the_money_runs_out_is_waited_for(tmp_path: Path) -> None:
     """A call in flight is paid whatever happens, so its evaluation is given the time to end."""
-    slow, quick = (simulated(latency=seconds, price=Price(1000.0, 1000.0)) for seconds in (20.0, 0.1))
+    slow, quick = expensive(20.0), expensive(0.1)
 
     async def evaluate(candidate: Any, case: Case) -> Ok:
         asked = slow if candidate == 0 else quick
