@@ -37,7 +37,7 @@ class Capabilities:
     Fanfold's names.  `efforts` are the efforts of reasoning that it offers, and `effort` the one it has by default
     (None: it reasons only when asked to).  `context` and `output` are its largest input and output, in tokens.  `has`
     holds `tools`, `schema`, `images`, `caching`, `batch`, `adaptive` (it decides itself how long to reason) and
-    `responses` (it speaks OpenAI's Responses protocol only); None: not known.
+    `responses` (it speaks the Responses protocol only); None: not known.
     """
 
     refuses: frozenset[str] = frozenset()

@@ -95,7 +95,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 @dataclass(slots=True, eq=False)
-class Pieces:
+class Onlooker:
     """Where the text of a reply goes while it is written; `seen` once there was any."""
 
     take: Callable[[str], object]
@@ -123,7 +123,7 @@ class Call:
     #: Whether the caller wants the body of the response.
     raw: bool = False
     #: Takes the text of the reply as it is written; None: nobody watches.
-    watch: Pieces | None = None
+    watch: Onlooker | None = None
 
     @property
     def key(self) -> bytes:

@@ -573,6 +573,18 @@ def test_a_server_that_does_not_stream_answers_in_one_piece() -> None:
     assert run_virtual(watched(asked))[0] == ["Hi"]
 
 
+async def far_away(candidate: int, case: Case) -> float:
+    pieces, reply = await watched(model("simulated/gpt-4o-mini"))
+    assert pieces == [reply.text]
+    return 1.0
+
+
+def test_a_stream_in_a_worker_process_comes_home_in_one_piece() -> None:
+    """Nobody watches there; the run pays and keeps the reply as always."""
+    run = Study(Sweep(range(1)), far_away).run("processes:1")
+    assert run.best is not None and run.best.score == 1.0 and run.money.calls == 1
+
+
 def test_an_unfinished_stream_has_no_reply() -> None:
     with pytest.raises(FanfoldError, match="to its end first"):
         print(model("simulated/gpt-4o-mini").stream("x").reply)

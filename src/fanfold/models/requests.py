@@ -1,6 +1,6 @@
 """What a request can say beside text: images, tools and the shape of the reply; and what the reply then holds.
 
-All of it has one form for all providers, that of OpenAI's chat protocol, which the others translate.
+All of it has one form for all providers, that of OpenAI-compatible chats, which the others translate.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def images_in(messages: str | Sequence[Mapping[str, Any]]) -> tuple[int, int]:
 
 
 def tools_of(tools: Sequence[Callable[..., Any] | Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Tools as OpenAI writes them.
+    """Tools as OpenAI-compatible servers take them.
 
     Each is a typed function, a mapping with `name`, `description` and `parameters` (a JSON Schema), or a tool as the
     provider itself writes it, with its `type`, which is passed on.
@@ -108,7 +108,7 @@ def tool_choice(choice: Any) -> Any:
 # -- the shape of the reply -------------------------------------------------------------------------------------------
 
 
-class Shape(NamedTuple):
+class ReplyShape(NamedTuple):
     """What a reply must look like: a JSON Schema, and what makes a value of the JSON (ValueError: it does not fit)."""
 
     name: str
@@ -127,7 +127,7 @@ class Shape(NamedTuple):
         return {"type": "function", "function": about}
 
 
-def shape_of(schema: Any) -> Shape:
+def shape_of(schema: Any) -> ReplyShape:
     """The shape that a JSON Schema, a dataclass, a TypedDict, a msgspec.Struct or a Pydantic model describes."""
     return _shape_of_text(in_order(schema)) if isinstance(schema, Mapping) else _shape_of_type(schema)
 
@@ -139,7 +139,7 @@ def in_order(value: Any) -> str:
 
 
 @functools.lru_cache(256)
-def _shape_of_text(text: str) -> Shape:
+def _shape_of_text(text: str) -> ReplyShape:
     schema = msgspec.json.decode(text)
     check_schema(schema)
     _check_object(schema)
@@ -149,17 +149,17 @@ def _shape_of_text(text: str) -> Shape:
             raise ValueError(wrong)
         return value
 
-    return Shape(_name(str(schema.get("title") or "answer")), schema, convert)
+    return ReplyShape(_name(str(schema.get("title") or "answer")), schema, convert)
 
 
 @functools.lru_cache(256)
-def _shape_of_type(kind: Any) -> Shape:
+def _shape_of_type(kind: Any) -> ReplyShape:
     name = _name(getattr(kind, "__name__", "answer"))
     if hasattr(kind, "model_json_schema"):  # Pydantic, without importing it
-        return Shape(name, _closed(kind.model_json_schema()), kind.model_validate)
+        return ReplyShape(name, _closed(kind.model_json_schema()), kind.model_validate)
     schema = _of_type(kind)
     _check_object(schema)
-    return Shape(name, schema, functools.partial(msgspec.convert, type=kind))
+    return ReplyShape(name, schema, functools.partial(msgspec.convert, type=kind))
 
 
 def _name(text: str) -> str:
@@ -200,7 +200,7 @@ def _closed(schema: Any) -> Any:
 
 
 def _strict(schema: Any) -> bool:
-    """Whether every object in a schema is closed, so that OpenAI enforces it strictly."""
+    """Whether every object in a schema is closed, so that it can be enforced strictly."""
     if isinstance(schema, list):
         return all(map(_strict, schema))
     if not isinstance(schema, Mapping):
@@ -261,7 +261,7 @@ def usable(reply: Reply, model: str, parameters: Mapping[str, Any]) -> Reply:
     return reply if schema is None else _parsed(reply, model, shape_of(schema))
 
 
-def _parsed(reply: Reply, model: str, shape: Shape) -> Reply:
+def _parsed(reply: Reply, model: str, shape: ReplyShape) -> Reply:
     if reply.finish in ("refusal", "filter"):
         raise CallFailed("refusal", f"{model} refused to answer: {reply.refusal or 'its provider filtered the answer'}")
     forced = next((call for call in reply.tool_calls if call.name == shape.name), None)

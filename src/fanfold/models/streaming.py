@@ -13,7 +13,7 @@ import msgspec
 from fanfold.calls import ask
 from fanfold.errors import CallFailed, FanfoldError
 from fanfold.executors.base import home
-from fanfold.flights import Call, Pieces, Reply
+from fanfold.flights import Call, Onlooker, Reply
 from fanfold.models.http_exchange import Response
 from fanfold.models.providers.contract import Messages, Provider
 from fanfold.models.requests import usable
@@ -47,7 +47,7 @@ class TextStream:
         call = model.call(self._messages, **self._parameters)
         if home() is None:
             # The broker's loop may be that of another thread.
-            call = replace(call, watch=Pieces(lambda piece: loop.call_soon_threadsafe(queue.put_nowait, piece)))
+            call = replace(call, watch=Onlooker(lambda piece: loop.call_soon_threadsafe(queue.put_nowait, piece)))
         task = asyncio.ensure_future(ask(model, call))
         task.add_done_callback(lambda done: queue.put_nowait(None))
         stop = parameters.get("stop") or ()
@@ -103,7 +103,7 @@ async def streamed(
 class _Events:
     """Reads server-sent events: their JSON is kept, their text passed on."""
 
-    def __init__(self, provider: Provider, watch: Pieces) -> None:
+    def __init__(self, provider: Provider, watch: Onlooker) -> None:
         self._provider, self._watch = provider, watch
         self.received = bytearray()
         self._read = 0

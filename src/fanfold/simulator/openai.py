@@ -193,6 +193,9 @@ class OpenAIDialect(Dialect):
         samples = body.get("n") or 1
         if endpoint == COMPLETIONS:
             return self._read_completion(body, samples)
+        return self._read_chat(body, samples)
+
+    def _read_chat(self, body: Json, samples: int) -> ModelRequest:
         number(body, "max_completion_tokens", 1, 2**31, int)
         number(body, "top_logprobs", 0, 20, int)
         if self.per_model:
