@@ -240,7 +240,8 @@ class MistralDialect(OpenAIDialect):
     ) -> Json:
         value = super().render(endpoint, body, prompt, written, stamp)
         for choice, answer in zip(value["choices"], written, strict=True):
-            choice["message"] = {"role": "assistant", "content": answer.text, "tool_calls": None}
+            calls = choice["message"].get("tool_calls")
+            choice["message"] = {"role": "assistant", "content": answer.text, "tool_calls": calls}
         return {name: value[name] for name in value if name not in ("service_tier", "system_fingerprint")}
 
     def failure(self, error: ApiError, serial: str) -> SimulatedResponse:

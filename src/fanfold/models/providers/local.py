@@ -23,6 +23,7 @@ class Local(Compatible):
     remote = False
     key_variable = ""
     examples = ("smollm2",)
+    streams = None
     options = ("slots", "context", "threads", "deterministic")
 
     def price(self, model: str) -> Price | None:
