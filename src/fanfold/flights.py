@@ -106,6 +106,10 @@ class Onlooker:
         self.take(piece)
 
 
+#: Where simulated models are.
+SIMULATED = "http://simulated"
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request to a model, ready to be sent; equal calls have equal keys."""
@@ -128,6 +132,13 @@ class Call:
     @property
     def key(self) -> bytes:
         return digest(self.model, self.endpoint, self.body, str(self.sample))
+
+    @property
+    def shown_model(self) -> str:
+        """The model as people should see it: a simulated one is called so, whichever protocol it speaks."""
+        if not self.endpoint.startswith(SIMULATED):
+            return self.model
+        return f"simulated/{self.model.partition('/')[2]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,10 +127,11 @@ class Replies:
         reply = sent.reply if sent.reply.raw is None else msgspec.structs.replace(sent.reply, raw=None)
         text = msgspec.json.encode(reply).decode()
         usage = (reply.input_tokens, reply.output_tokens, reply.cost)
-        return (key, self.run, call.model, call.body, text, *usage, started, reply.seconds, sent.tries, sent.batch)
+        how = (started, reply.seconds, sent.tries, sent.batch)
+        return (key, self.run, call.shown_model, call.body, text, *usage, *how)
 
     def _payment(self, key: bytes, call: Call, sent: Sent, started: float) -> tuple[Any, ...]:
         reply = sent.reply
         usage = (reply.cost, reply.input_tokens, reply.output_tokens, reply.cached_tokens, int(reply.estimated))
         how = (reply.seconds, sent.tries, sent.batch, sent.why_full)
-        return (self.run, key, call.model, *usage, started, *how)
+        return (self.run, key, call.shown_model, *usage, started, *how)

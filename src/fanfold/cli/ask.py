@@ -229,7 +229,7 @@ def _plan(config: AskConfig, rows: Table | None, values: Mapping[str, Any]) -> N
     dropped = f", {equal:,} of them equal to another and asked once" if equal else ""
     say(f"{survey.count:,} rows{dropped}: {calls:,} calls to {', '.join(config.model)}\n")
     head = ["", "cost", "time", "calls", "input tokens", "output tokens"]
-    say(table(head, [bound_row(name, bound) for name, bound in bounds.items()], right=head[1:]))
+    say(table(head, [bound_row(name, bound, judged.simulated) for name, bound in bounds.items()], right=head[1:]))
     say(
         "\nNothing was sent. Low and high differ in the length of answers, which is assumed; --max-tokens bounds it. "
         "What the ledger already holds costs nothing again."

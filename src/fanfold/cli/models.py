@@ -15,7 +15,6 @@ from fanfold.cli.output import (
     examples,
     first_line,
     machine_readable,
-    number,
     output_options,
     print_json,
     quiet,
@@ -107,7 +106,8 @@ def _say_forecast(forecast: Forecast) -> None:
     if not forecast.usage:
         say("No model was asked, so there is nothing to predict: computing takes no time on the virtual clock.")
         return
-    say(f"time {duration(forecast.seconds)}, cost {money(forecast.cost)}\n")
+    simulated = all(usage.simulated for usage in forecast.usage)
+    say(f"time {duration(forecast.seconds)}, cost {money(forecast.cost, simulated)}\n")
     head = ["model", "calls", "refused", "in batches", "input tokens", "output tokens", "cost", "limits", "used"]
     say(table(head, [_usage_row(each) for each in forecast.usage], right=head[1:7]))
     say(f"\n{_CAVEAT}")
@@ -117,7 +117,7 @@ def _usage_row(usage: Usage) -> list[str]:
     counts = (usage.calls, usage.refused, usage.batched, usage.input_tokens, usage.output_tokens)
     limits = ", ".join(f"{limit:g} {name}" for name, limit in usage.limits.items()) or "none told"
     used = "-" if usage.utilisation is None else f"{usage.utilisation:.0%}"
-    return [usage.model, *map(str, counts), money(usage.cost), limits, used]
+    return [usage.model, *map(str, counts), money(usage.cost, usage.simulated), limits, used]
 
 
 @click.command(
@@ -140,7 +140,8 @@ def estimate(ctx: click.Context, /, target_: str, flags: tuple[str, ...], sample
     """Say what a run of TARGET would cost and how long it would take, low, expected and high; nothing is sent.
 
     A few trials are rehearsed with simulated models and extrapolated to all that the study's rules allow. Low: replies
-    as short as the shortest in the rehearsal. High: replies as long as max_tokens allows, and every case run.
+    as short as the shortest in the rehearsal. High: replies as long as max_tokens allows, and every case run. Both
+    allow another 10 % for how tokens are counted. The end of the study, such as held-out cases, is included.
     """
     from fanfold.rehearsal import estimate as estimated
 
@@ -156,15 +157,20 @@ def estimate(ctx: click.Context, /, target_: str, flags: tuple[str, ...], sample
     say(f"{study.name}, {many} on {forecast.cases} cases, judged by a rehearsal of {forecast.sample} trials\n")
     head = ["", "cost", "time", "calls", "input tokens", "output tokens"]
     bounds = {"low": forecast.low, "expected": forecast.expected, "high": forecast.high}
-    say(table(head, [bound_row(name, bound) for name, bound in bounds.items()], right=head[1:]))
+    say(table(head, [bound_row(name, bound, forecast.simulated) for name, bound in bounds.items()], right=head[1:]))
+    if forecast.end.calls:
+        cost = money(forecast.end.cost, forecast.simulated)
+        say(f"\nThe end of the study (held-out cases and the like) is included: {forecast.end.calls} calls, {cost}.")
+    if forecast.end_failure is not None:
+        say(f"\nThe end of the study is not included: {first_line(forecast.end_failure)}")
     if forecast.cost_limit is not None:
-        say(f"\nIt stops before it has paid more than {number(forecast.cost_limit)}, whatever is done by then.")
+        say(f"\nIt stops before it has paid more than {money(forecast.cost_limit)}, whatever is done by then.")
     say(f"\nStopping rules: {study.stop!r}. Those that look at scores or time may end it earlier.\n{_CAVEAT}")
 
 
-def bound_row(name: str, bound: Bound) -> list[str]:
+def bound_row(name: str, bound: Bound, simulated: bool) -> list[str]:
     counts = (bound.calls, bound.input_tokens, bound.output_tokens)
-    return [name, money(bound.cost), duration(bound.seconds), *map(str, counts)]
+    return [name, money(bound.cost, simulated), duration(bound.seconds), *map(str, counts)]
 
 
 def _assumptions(given: Mapping[str, Any]) -> Assumptions:
@@ -197,7 +203,8 @@ def say_calls(facts: CallFacts) -> None:
         head = ["model", "calls", "in batches", "input tokens", "output tokens", "cost", "retries", "p50", "p90", "p99"]
         rows = []
         for row in facts.models:
-            cost = money(row.cost) + (f" and {row.unpriced} unknown" if row.unpriced and row.cost is not None else "")
+            unknown = f" and {row.unpriced} unknown" if row.unpriced and row.cost is not None else ""
+            cost = money(row.cost, row.model.startswith("simulated/")) + unknown
             sums = [str(n) for n in (row.calls, row.batched, row.input_tokens, row.output_tokens)]
             times = [f"{seconds:.3g}s" for seconds in row.latency.values()] or ["-"] * 3
             rows.append([row.model, *sums, cost, str(row.retries), *times])
@@ -213,5 +220,8 @@ def say_calls(facts: CallFacts) -> None:
         say(table(["model", "state", "batches", "requests"], rows, right=["batches", "requests"]))
 
 
-def money(cost: float | None) -> str:
-    return "unknown" if cost is None else number(cost)
+def money(cost: float | None, simulated: bool = False) -> str:
+    from fanfold.ledger import cost_text
+
+    text = "unknown" if cost is None else cost_text(cost)
+    return f"{text} (simulated)" if simulated else text

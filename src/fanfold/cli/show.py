@@ -39,19 +39,21 @@ def runs(ledger: str, upgrade: bool) -> None:
     from fanfold.ledger import Ledger, RunView
 
     with Ledger(ledger, readonly=not upgrade) as opened:
-        listed = [(info, RunView(opened, info.id).status) for info in opened.runs()]
+        views = [(info, RunView(opened, info.id)) for info in opened.runs()]
+        listed = [(info, view.status, bool(view.costs().simulated)) for info, view in views]
     if machine_readable():
-        print_json([_run_as_json(info, status) for info, status in listed])
+        print_json([_run_as_json(info, status) | {"simulated": simulated} for info, status, simulated in listed])
     if not listed:
         say(f"{ledger} has no runs yet: start one with `fanfold run`")
         return
     head = ["name", "status", "trials", "evaluations", "failures", "best", "cost", "elapsed", "started"]
-    rows = [_run_as_row(info, status) for info, status in listed]
+    rows = [_run_as_row(info, status, simulated) for info, status, simulated in listed]
     say(table(head, rows, right=head[2:8]))
 
 
-def _run_as_row(info: RunInfo, status: str) -> list[str]:
-    counts = [str(info.trials), str(info.evaluations), str(info.failures), number(info.best), cost_of(info)]
+def _run_as_row(info: RunInfo, status: str, simulated: bool) -> list[str]:
+    cost = f"{cost_of(info)} (simulated)" if simulated else cost_of(info)
+    counts = [str(info.trials), str(info.evaluations), str(info.failures), number(info.best), cost]
     return [info.name, status, *counts, duration(info.elapsed), _when(info.created)]
 
 

@@ -37,6 +37,9 @@ class Spending:
     #: Tries that got no reply although they were sent, and what they may have cost at most.
     lost: int = 0
     at_risk: float = 0.0
+    #: Calls to simulated models, and what they would have cost: it is among `cost`, and nobody pays it.
+    simulated: int = 0
+    simulated_cost: float = 0.0
     currency: str = CURRENCY
 
     @classmethod
@@ -46,7 +49,9 @@ class Spending:
         sums = (
             "SELECT count(*), total(cost), count(*) - count(cost), coalesce(sum(input_tokens), 0), "
             "coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0), coalesce(sum(estimated), 0), "
-            f"count(batch) FROM payment WHERE run IN {marks}"
+            "count(batch), count(CASE WHEN model LIKE 'simulated/%' THEN 1 END), "
+            "total(CASE WHEN model LIKE 'simulated/%' THEN cost END) "
+            f"FROM payment WHERE run IN {marks}"
         )
         reasons = (
             f"SELECT why_full, count(*) FROM payment WHERE run IN {marks} AND why_full IS NOT NULL AND batch IS NULL "
@@ -55,8 +60,9 @@ class Spending:
         brokers = list(ledger.read(f"SELECT run, counts FROM desk WHERE run IN {marks}", runs))
         counts = [ledger.value(text, Metrics, what=f"the counts of run {run}") for run, text in brokers]
         names = ("calls", "cost", "unpriced", "input_tokens", "output_tokens", "cached_tokens", "estimated", "batched")
+        every = (*names, "simulated", "simulated_cost")
         return cls(
-            **dict(zip(names, ledger.one(sums, runs))),
+            **dict(zip(every, ledger.one(sums, runs))),
             full_price=dict(ledger.read(reasons, runs)),
             from_ledger=sum(part.cached for part in counts),
             shared=sum(part.shared for part in counts),
@@ -67,7 +73,10 @@ class Spending:
     @property
     def cost_text(self) -> str:
         """The cost with its currency, for people; an unknown cost is called unknown, not 0."""
-        return cost_text(self.cost, self.unpriced, self.calls)
+        text = cost_text(self.cost, self.unpriced, self.calls)
+        if self.simulated and self.simulated == self.calls:
+            return f"{text} (simulated, nothing is paid)"
+        return f"{text}, {cost_text(self.simulated_cost)} of it simulated" if self.simulated else text
 
     def lines(self) -> list[str]:
         """A run's calls and their cost in a sentence or two; empty for a run without calls."""

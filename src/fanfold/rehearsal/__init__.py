@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import contextvars
 import copy
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from fanfold import executors
 from fanfold.context import within
+from fanfold.encoding import words
 from fanfold.errors import ConfigError
 from fanfold.events import Progress
 from fanfold.executors.base import name_of
+from fanfold.ledger import CURRENCY
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.rehearsal.stage import LONGEST, Assumptions, Length, Stage, Usage, as_written
+from fanfold.running import Conclude, Go, Run
 from fanfold.schedules import AllCases
 from fanfold.simulator.answers import named
 from fanfold.simulator.config import AnswerFunction
 from fanfold.stop import MaxTrials
 from fanfold.study import Study
+from fanfold.summary import Summary
 from fanfold.sync import loop_runs_here
 from fanfold.testing.clock import run_virtual
 
@@ -32,6 +37,20 @@ __all__ = ["Assumptions", "Bound", "Estimate", "Forecast", "Stage", "Usage", "es
 
 #: An endless study is estimated for so many trials.
 ENDLESS = 100
+#: How far counts of tokens may be off, which are judged by the characters of a text, and the times that follow.
+MISCOUNTED = 0.1
+_TOKENS = ("input_tokens", "output_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of an estimate, or its middle."""
+
+    seconds: float
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +65,10 @@ class Forecast:
     failure: str | None
     reason: str
     usage: tuple[Usage, ...]
+    #: What the end of the study takes (held-out cases and the like), which is among the above.
+    end: Bound
+    #: Why the end could not be rehearsed, because made-up replies may be nothing it can read.
+    end_failure: str | None = None
 
     @property
     def calls(self) -> int:
@@ -56,17 +79,6 @@ class Forecast:
         """The cost of all calls; None where that of some is not known."""
         costs = [usage.cost for usage in self.usage]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """One end of an estimate, or its middle."""
-
-    seconds: float
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    cost: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +97,12 @@ class Estimate:
     low: Bound
     expected: Bound
     high: Bound
+    #: What of each the end of the study takes, once: held-out cases and the like.
+    end: Bound
+    end_failure: str | None = None
+    #: Whether all models are simulated, so that nobody would be paid.
+    simulated: bool = False
+    currency: str = CURRENCY
 
 
 @contextlib.contextmanager
@@ -126,7 +144,9 @@ def rehearse(
 
     async def run() -> Forecast:
         with _seeded(study.seed), rehearsing(assumptions, length, answer) as stage:
-            done = await study.run_async(place, **how)
+            end = _End(study.conclude, stage)
+            played = study if study.conclude is None else dataclasses.replace(study, conclude=end)
+            done = await played.run_async(place, **how)
             try:
                 progress = done.progress
                 failed = next(done.view.evaluations(failed=True, count=1), None)
@@ -136,7 +156,8 @@ def rehearse(
                     progress.failures,
                     None if failed is None else failed.message,
                 )
-                return Forecast(progress.elapsed, *counts, done.reason, stage.usage(progress.elapsed))
+                seconds = progress.elapsed + end.bound.seconds
+                return Forecast(seconds, *counts, done.reason, stage.usage(seconds), end.bound, end.failure)
             finally:
                 done.ledger.close()
                 for _, simulator in stage.cast.values():
@@ -154,7 +175,8 @@ def estimate(
     """What a study would take and cost, from rehearsals of a few trials extrapolated to all that its rules allow.
 
     Low: every reply as short as the shortest one seen, and rows dropped as in the rehearsal.  High: every reply as long
-    as max_tokens allows, and every case run.
+    as max_tokens allows, and every case run.  Both allow another 10 % for how tokens are counted.  What the study does
+    once at its end (held-out cases) is added once.
     """
     cases = len(study.seeded_cases)
     allowed = study.stop.allowance(Progress(cases=cases))
@@ -162,8 +184,7 @@ def estimate(
     trials = ENDLESS if endless else int(allowed)
     sample = max(1, min(trials, sample or min(max(8, 2 * study.effective_window), 64)))
     # The study's other rules look at scores, which are made up, or at time and cost, which are the question.
-    # What a study does once at its end cannot be extrapolated from a few trials.
-    part = dataclasses.replace(study, stop=MaxTrials(sample), conclude=None)
+    part = dataclasses.replace(study, stop=MaxTrials(sample))
 
     expected = rehearse(part, executor, assumptions)
     shortest = {usage.model: usage.shortest for usage in expected.usage}
@@ -181,26 +202,69 @@ def estimate(
         expected.trials,
         endless,
         None if limit == math.inf else limit,
-        _ordered(_scaled(low, trials), middle, min),
+        _ordered(_scaled(low, trials), middle, min, 1.0 - MISCOUNTED),
         middle,
-        _ordered(_scaled(high, trials), middle, max),
+        _ordered(_scaled(high, trials), middle, max, 1.0 + MISCOUNTED),
+        expected.end,
+        expected.end_failure,
+        bool(expected.usage) and all(usage.simulated for usage in expected.usage),
     )
 
 
+class _End:
+    """The end of a study, and what it takes beside the search."""
+
+    def __init__(self, conclude: Conclude | None, stage: Stage) -> None:
+        self._conclude, self._stage = conclude, stage
+        self.bound = Bound(0.0, 0, 0, 0, 0.0)
+        self.failure: str | None = None
+
+    async def __call__(self, run: Run[Any], go: Go) -> Summary:
+        assert self._conclude is not None
+        clock = asyncio.get_running_loop().time
+        before, began = _used(self._stage.usage(1.0)), clock()
+        try:
+            return await self._conclude(run, go)
+        except Exception as error:
+            self.failure = words(error)
+            return Summary()
+        finally:
+            after = _used(self._stage.usage(1.0))
+            calls, read, written = (now - then for now, then in zip(after[:3], before[:3]))
+            cost = None if after[3] is None or before[3] is None else after[3] - before[3]
+            self.bound = Bound(clock() - began, calls, read, written, cost)
+
+
+def _used(usage: Sequence[Usage]) -> tuple[int, int, int, float | None]:
+    costs = [each.cost for each in usage]
+    cost = None if None in costs else math.fsum(cost for cost in costs if cost is not None)
+    calls, read, written = (
+        sum(getattr(each, name) for each in usage) for name in ("calls", "input_tokens", "output_tokens")
+    )
+    return calls, read, written, cost
+
+
 def _scaled(forecast: Forecast, trials: int) -> Bound:
-    factor = trials / max(1, forecast.trials)
-    tokens = [sum(getattr(usage, name) for usage in forecast.usage) for name in ("input_tokens", "output_tokens")]
-    cost = None if forecast.cost is None else forecast.cost * factor
-    calls, read, written = (round(value * factor) for value in (forecast.calls, *tokens))
-    return Bound(forecast.seconds * factor, calls, read, written, cost)
+    """The search extrapolated to all trials, and the end once."""
+    factor, end = trials / max(1, forecast.trials), forecast.end
+    calls, read, written, cost = _used(forecast.usage)
+    if cost is not None and end.cost is not None:
+        cost = (cost - end.cost) * factor + end.cost
+    calls, read, written = (
+        round((all_of - last) * factor) + last
+        for all_of, last in ((calls, end.calls), (read, end.input_tokens), (written, end.output_tokens))
+    )
+    return Bound((forecast.seconds - end.seconds) * factor + end.seconds, calls, read, written, cost)
 
 
-def _ordered(bound: Bound, middle: Bound, pick: Callable[..., Any]) -> Bound:
-    """`bound`, not on the wrong side of the middle: a search that sees other replies may take another course."""
-    names = [field.name for field in dataclasses.fields(Bound) if field.name != "cost"]
-    values = {name: pick(getattr(bound, name), getattr(middle, name)) for name in names}
-    cost = None if bound.cost is None or middle.cost is None else pick(bound.cost, middle.cost)
-    return Bound(**values, cost=cost)
+def _ordered(bound: Bound, middle: Bound, pick: Callable[..., Any], spread: float) -> Bound:
+    """`bound`, on its own side of the middle: a search that sees other replies may take another course.
+
+    What is counted in tokens, and the time, is spread further by how far that may be off.
+    """
+    read, written = (round(spread * pick(getattr(bound, name), getattr(middle, name))) for name in _TOKENS)
+    cost = None if bound.cost is None or middle.cost is None else spread * pick(bound.cost, middle.cost)
+    return Bound(spread * pick(bound.seconds, middle.seconds), pick(bound.calls, middle.calls), read, written, cost)
 
 
 def _rehearsed(part: Any) -> Any:

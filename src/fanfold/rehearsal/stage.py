@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
+from fanfold.flights import SIMULATED
 from fanfold.models.http_exchange import Response
 from fanfold.models.model import OUTPUT_GUESS, Model
 from fanfold.models.simulated import SimulatedTransport
@@ -83,6 +84,8 @@ class Usage:
     cost: float | None
     limits: Mapping[str, float]
     utilisation: float | None
+    #: Whether nobody would be paid: the model is simulated in the run itself, too.
+    simulated: bool = False
 
 
 #: How many tokens a reply counts as, given its model, its own length, and the most the request allows.
@@ -127,6 +130,7 @@ class Stage:
 
 def _usage(model: Model, simulator: Simulator, seconds: float) -> Usage:
     charges = simulator.charges
+    simulated = model.url.startswith(SIMULATED)
     direct = [charge for charge in charges if charge.price == "realtime"]
     cost = None
     if model.price is not None:
@@ -145,7 +149,7 @@ def _usage(model: Model, simulator: Simulator, seconds: float) -> Usage:
     told = {name: (limit, used) for name, (limit, used) in known.items() if limit is not None}
     shares = [used / (limit * seconds / 60.0) for limit, used in told.values()] if seconds > 0 else []
     return Usage(
-        model.id,
+        f"simulated/{model.name}" if simulated else model.id,
         len(charges),
         len(charges) - len(direct),
         simulator.billing.statuses[429],
@@ -155,6 +159,7 @@ def _usage(model: Model, simulator: Simulator, seconds: float) -> Usage:
         cost,
         {name: limit for name, (limit, _) in told.items()},
         min(1.0, max(shares)) if shares else None,  # a burst at the beginning may exceed it
+        simulated,
     )
 
 
@@ -164,6 +169,7 @@ class _Script:
     def __init__(self, model: Model, middle: int, length: Length, answer: AnswerFunction | None) -> None:
         self._model, self._middle, self._length, self._answer = model.id, middle, length, answer
         self._limit = model.provider.parameters.get("max_tokens", "max_tokens")
+        self._takes = model.capabilities
 
     def __call__(self, name: str, messages: Any, body: Mapping[str, Any], rng: random.Random) -> Answer | None:
         if self._answer is None and ("tools" in body or '"json_schema"' in encode(body)):
@@ -171,7 +177,9 @@ class _Script:
         groups = [body, *(part for part in body.values() if isinstance(part, Mapping))]  # some group their options
         most = next((part[self._limit] for part in groups if part.get(self._limit)), body.get("max_tokens"))
         drawn = max(1, round(self._middle * math.exp(SPREAD * rng.gauss(0.0, 1.0))))
-        own = min(drawn, most or LONGEST)
+        # What a request allows beside its text is for reasoning, which is billed like text and may take all of it.
+        reasoning = self._takes.room(1, body.get("reasoning_effort")) - 1
+        own = min(drawn, max(1, most - reasoning) if most else LONGEST)
         if self._answer is not None and isinstance(text := self._answer(name, messages, body, rng), str):
             return Answer(text, output_tokens=self._length(self._model, own, most))
         text = " ".join(rng.choices(_WORDS, k=own))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from fanfold.flights import SIMULATED
 from fanfold.models.providers.contract import Endpoint
 from fanfold.models.providers.openai import OpenAI
 from fanfold.models.transport import Connector
@@ -35,5 +36,5 @@ class Simulated(OpenAI):
         connect()  # options that cannot be used are refused here
         dialect = speaker.dialect()
         path = urlsplit(speaker.default_url).path
-        url = "http://simulated" + (path if dialect is None else dialect.mounted(path))
+        url = SIMULATED + (path if dialect is None else dialect.mounted(path))
         return Endpoint(speaker, url, "simulated", speaker.price(model), connect=connect)

@@ -136,6 +136,13 @@ def _estimate(shell: Shell, config: SecretsConfig) -> Estimate:
     return dataclasses.replace(estimate, low=low, expected=expected, high=high)
 
 
+def _money(cost: float | None, simulated: bool) -> str:
+    from fanfold.ledger import cost_text
+
+    text = "unknown" if cost is None else cost_text(cost)
+    return f"{text} (simulated)" if simulated else text
+
+
 def _say_plan(shell: Shell, config: SecretsConfig, estimate: Estimate, plan: bool) -> None:
     from fanfold.studies.secrets.shown import power_section
     from fanfold.studies.secrets.study import games
@@ -150,7 +157,14 @@ def _say_plan(shell: Shell, config: SecretsConfig, estimate: Estimate, plan: boo
     pairs = f"{len(rows)} ordered pairs of {len(players)} players, {config.num_interactions} games each"
     columns = ("", "cost", "seconds", "calls", "input tokens", "output tokens")
     table = tuple(
-        (name, bound.cost, round(bound.seconds), bound.calls, bound.input_tokens, bound.output_tokens)
+        (
+            name,
+            _money(bound.cost, estimate.simulated),
+            round(bound.seconds),
+            bound.calls,
+            bound.input_tokens,
+            bound.output_tokens,
+        )
         for name, bound in bounds.items()
     )
     shell.show([Section("Plan", f"{pairs}: {', '.join(players)}", columns, table), *power.sections])
