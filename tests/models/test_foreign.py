@@ -54,7 +54,6 @@ class Foreign:
     flags: tuple[str, ...] = ()
     #: Models that take less than an unknown server would be sent, so that their refusals have to teach.
     refusing: tuple[str, ...] = ()
-    batches: bool = False
 
 
 @contextmanager
@@ -113,7 +112,7 @@ def llmock(folder: Path) -> Iterator[Foreign]:
     faults = [word for fault in ("429=0.1", "500=0.1", "503=0.1") for word in ("--error-rate", fault)]
     command = [peer("llmock", "bin/llmock"), "serve", "--host", "127.0.0.1", "--port", str(port), *faults]
     with started(command, port, folder / "log"):
-        yield Foreign(f"http://127.0.0.1:{port}", "any-key-at-all", anthropic="/anthropic", batches=True)
+        yield Foreign(f"http://127.0.0.1:{port}", "any-key-at-all", anthropic="/anthropic")
 
 
 @contextmanager
@@ -133,7 +132,7 @@ def aimock(folder: Path) -> Iterator[Foreign]:
     ]
     command = ["node", peer("aimock", "node_modules/@copilotkit/aimock/dist/cli.js"), "-p", str(port), *faults]
     with started([*command, "-f", str(fixtures)], port, folder / "log"):
-        yield Foreign(f"http://127.0.0.1:{port}", "any-key-at-all", batches=True)
+        yield Foreign(f"http://127.0.0.1:{port}", "any-key-at-all")
 
 
 @contextmanager
@@ -196,16 +195,12 @@ def test_all_studies_that_ask_models_finish_against_a_foreign_server(
 
         rows = tmp_path / "rows.jsonl"
         rows.write_text("".join(f'{{"text": "line {number}"}}\n' for number in range(5)))
-        for ways in ([], ["--batch"]) if server.batches else ([],):
-            names = server.models[:1] if ways else server.models
-            words = ["ask", str(rows), "--prompt", "Translate: {text}", "--model", ",".join(names), *server.flags]
-            folder = tmp_path / f"ask{len(ways)}"
-            done = shell(server, folder, *words, "-o", "out.jsonl", *ways)
-            assert done.returncode == 0, done.stderr[-3000:]
-            answers = [json.loads(line) for line in (folder / "out.jsonl").read_text().splitlines()]
-            assert [row["text"] for row in answers] == [f"line {number}" for number in range(5)]
-            assert all(row[name] for row in answers for name in row if name.startswith("answer")), answers
-            assert ("5 of 5 calls at half price" in done.stdout + done.stderr) == bool(ways)
+        words = ["ask", str(rows), "--prompt", "Translate: {text}", "--model", ",".join(server.models), *server.flags]
+        done = shell(server, tmp_path / "ask", *words, "-o", "out.jsonl")
+        assert done.returncode == 0, done.stderr[-3000:]
+        answers = [json.loads(line) for line in (tmp_path / "ask" / "out.jsonl").read_text().splitlines()]
+        assert [row["text"] for row in answers] == [f"line {number}" for number in range(5)]
+        assert all(row[name] for row in answers for name in row if name.startswith("answer")), answers
 
 
 @pytest.mark.slow
