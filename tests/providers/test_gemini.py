@@ -225,3 +225,19 @@ def test_a_batch_is_waited_for_until_it_expires_after_two_days() -> None:
     assert run_virtual(main()) > 48 * 3600.0
     assert not any("has not ended" in note for note in executor.notes), executor.notes
     assert [charge.price for charge in simulator.charges] == ["batch", "batch"]
+
+
+def test_an_expired_batch_leaves_nothing_behind() -> None:
+    simulator = Simulator(SimulatorConfig(faults=Faults((Fault("batch_expired"),))), [GeminiDialect])
+    asked = replace(model(f"gemini/{NAME}", key="k"), connect=lambda: SimulatedTransport(simulator))
+
+    async def main() -> Any:
+        api = GeminiBatches(asked)
+        made = await api.create(await api.prepare("tag", [(f"tag-{n}", asked.call(f"{n}")) for n in range(4)]))
+        await asyncio.sleep(60)
+        ended = await api.get(made.id)
+        await current_broker().close()
+        return ended
+
+    ended = run_virtual(main())
+    assert (ended.status, ended.ending, ended.results) == ("EXPIRED", "expired", ())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fanfold.models import model
+from fanfold.models.providers.groq import Groq
 from fanfold.simulator import AccountLimits, Latency, SimulatorConfig
 
 groq = pytest.importorskip("groq")
@@ -73,3 +74,7 @@ def test_the_address_that_the_sdk_takes_is_ours_too(start: Start, monkeypatch: p
         reply = model("groq/openai/gpt-oss-20b", key="gsk").generate_sync("hello", max_tokens=3)
         assert reply.text and reply.cost is not None
     assert {charge.provider for charge in running.simulator.charges} == {"groq"}
+
+
+def test_a_full_flex_tier_is_an_overload() -> None:
+    assert Groq().failure(498, {}, {"error": {"message": "Flex tier capacity exceeded"}}).kind == "overloaded"

@@ -159,3 +159,8 @@ def test_a_reply_that_ended_in_an_error_is_asked_for_again() -> None:
         Mistral().reply(body)
     body["choices"][0]["finish_reason"] = "model_length"
     assert Mistral().reply(body).finish == "length"
+
+
+def test_parameters_travel_under_its_names() -> None:
+    body = Mistral().request("mistral-small-latest", "x", {"seed": 1, "max_tokens": 5})[1]
+    assert (body["random_seed"], body["max_tokens"]) == (1, 5) and "seed" not in body
