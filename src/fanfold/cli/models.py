@@ -204,7 +204,7 @@ def say_calls(facts: CallFacts) -> None:
         rows = []
         for row in facts.models:
             unknown = f" and {row.unpriced} unknown" if row.unpriced and row.cost is not None else ""
-            cost = money(row.cost, row.model.startswith("simulated/")) + unknown
+            cost = money(row.cost, row.simulated) + unknown
             sums = [str(n) for n in (row.calls, row.batched, row.input_tokens, row.output_tokens)]
             times = [f"{seconds:.3g}s" for seconds in row.latency.values()] or ["-"] * 3
             rows.append([row.model, *sums, cost, str(row.retries), *times])

@@ -193,6 +193,11 @@ class ModelCalls:
     seconds: float
     latency: Mapping[float, float]
 
+    @property
+    def simulated(self) -> bool:
+        """Whether nothing was paid: its calls went to a simulator."""
+        return self.model.partition("/")[0] == "simulated"
+
 
 @dataclass(frozen=True, slots=True)
 class BatchCounts:

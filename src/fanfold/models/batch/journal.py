@@ -83,10 +83,6 @@ class Batch:
     lines: dict[str, LineOutcome] | None = None
     #: The state to write down once its replies are safe.
     ending: str = "done"
-    #: Estimated input tokens of all its calls.
-    tokens: int = 0
-    #: Whether nothing happens to it for now: the provider works on it, or has no room for it.
-    resting: bool = False
 
     @property
     def in_doubt(self) -> bool:

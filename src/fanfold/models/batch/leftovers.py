@@ -102,7 +102,8 @@ class Leftovers:
                 parked.settle(error)
         elif is_full(str(error)):
             limit = self._room.limit(batch.model_id)
-            self._room.refused(batch.model_id, batch.tokens, len(calls), str(error))
+            tokens = sum(parked.call.input_tokens for parked in calls)
+            self._room.refused(batch.model_id, tokens, len(calls), str(error))
             if self._room.limit(batch.model_id) != limit or self._terms.fallback == "realtime":
                 self._note(f"{many} do not fit into the provider's queue ({error}): they go {self.way}, as many as fit")
             self.again(calls, FULL)

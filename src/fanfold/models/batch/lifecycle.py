@@ -88,7 +88,6 @@ class BatchLifecycle:
         batch = Batch(tag, *place, "new", None, len(wave), self._journal.now())
         batch.waiting = {f"{tag}-{number}": parked for number, parked in enumerate(wave)}
         batch.ids = set(batch.waiting)
-        batch.tokens = sum(parked.call.input_tokens for parked in wave)
         self._earlier.add_own(tag)
         self._start(batch, functools.partial(self._carry, batch, protocol_of(first.model)))
 
@@ -96,7 +95,7 @@ class BatchLifecycle:
     def resting(self) -> bool:
         """Whether every call that waits is in a batch that the provider has and works on, or waits for room there."""
         waiting = [batch for batch in self._open if batch.waiting]
-        return bool(waiting) and all(batch.resting for batch in waiting)
+        return bool(waiting) and all(batch.tag in self.room.resting for batch in waiting)
 
     async def leave(self) -> None:
         """Let go of everything; what still runs at a provider is named in `left`."""
@@ -111,7 +110,9 @@ class BatchLifecycle:
             for batch in self._open
             if batch.run == self.broker.replies.run and batch.waiting and batch.state != "new"
         ]
-        waiting = sum(len(batch.waiting) for batch in self._open if batch.state == "new" and batch.resting)
+        waiting = sum(
+            len(batch.waiting) for batch in self._open if batch.state == "new" and batch.tag in self.room.resting
+        )
         if waiting:
             self.left.append(f"{waiting} calls wait for room in the provider's queue: a resumed run submits them")
         self.left += await asyncio.gather(*map(self._say_goodbye, sorted(ours, key=lambda batch: batch.created)))
@@ -145,16 +146,17 @@ class BatchLifecycle:
 
     async def _carry(self, batch: Batch, api: BatchProtocol) -> None:
         model, calls = batch.model_id, batch.waiting.values()
-        if self.room.closed(model, batch.tokens):
+        tokens = sum(parked.call.input_tokens for parked in calls)
+        if self.room.closed(model, tokens):
             limit = self.room.limit(model)
             batch.waits_for(f"room in the batch queue of {model}" + (f" ({limit:,} tokens)" if limit else ""))
             self._rests(batch)
-        if not await self.room.take(model, batch.tokens, self.leftovers.due(calls)):
+        if not await self.room.take(model, tokens, self.leftovers.due(calls)):
             self._open.pop(batch, None)
             self.leftovers.again(calls, "")
             return
         try:
-            batch.resting = False
+            self.room.resting.discard(batch.tag)
             batch.waits_for(f"a batch of {model}")
             number = self._waves[batch.tag] = len(self._waves) + 1
             places = tuple(parked.place for parked in calls)
@@ -162,7 +164,7 @@ class BatchLifecycle:
             if await self._create(batch, api):
                 await self._bring(batch, api)
         finally:
-            self.room.free(model, batch.tokens)
+            self.room.free(model, tokens)
 
     async def _create(self, batch: Batch, api: BatchProtocol) -> bool:
         """Create the batch; False if the provider refused it."""
@@ -289,8 +291,8 @@ class BatchLifecycle:
         return CANCELLING, cancelled_at
 
     def _rests(self, batch: Batch) -> None:
-        if not batch.resting:
-            batch.resting = True
+        if batch.tag not in self.room.resting:
+            self.room.resting.add(batch.tag)
             self._changed()
 
     async def _collect(self, batch: Batch, api: BatchProtocol, remote: RemoteBatch) -> dict[str, LineOutcome] | None:

@@ -29,6 +29,8 @@ class QueueRoom:
 
     def __init__(self, limit: int | None) -> None:
         self._default = limit
+        #: Tags of batches to which nothing happens for now: the provider works on them, or has no room for them.
+        self.resting: set[str] = set()
         self._limits: dict[str, int] = {}
         self._held: Counter[str] = Counter()
         self._refusals: Counter[str] = Counter()
