@@ -79,7 +79,7 @@ def test_a_peer_without_its_environment_is_skipped_with_the_way_to_install_it(
 def test_no_key_of_the_user_reaches_a_contender(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a-real-one")
     monkeypatch.setenv("OPENAI_BASE_URL", "https://example.com")
-    environment = module("models")._environment("home")
+    environment = module("models").environment("home")
     assert "a-real-one" not in environment.values() and "https://example.com" not in environment.values()
 
 

@@ -108,7 +108,7 @@ def test_a_dry_run_estimates_and_sends_nothing(fanfold: Fanfold, as_json: Json) 
     plan = as_json("ask", "d.jsonl", "--prompt", "T: {text}", *unkeyed, "--dry-run")
     assert (plan["rows"], plan["different"], plan["calls"], plan["expected"]["calls"]) == (10, 8, 8, 8)
     assert 0 < plan["low"]["cost"] <= plan["expected"]["cost"] <= plan["high"]["cost"]
-    assert plan["high"]["output_tokens"] == 8 * 100
+    assert 8 * 100 <= plan["high"]["output_tokens"] <= 8 * 110
     half = as_json("ask", "d.jsonl", "--prompt", "T: {text}", *unkeyed, "--dry-run", "--batch")
     assert half["high"]["cost"] == pytest.approx(plan["high"]["cost"] / 2)
 

@@ -234,7 +234,7 @@ def submitted(ledger: Path) -> bool:
 def test_a_batch_left_behind_is_listed_and_can_be_cancelled(
     fanfold: Fanfold, as_json: Json, served: Simulated, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [*COMMAND, *SMALL, "--run", "it", "--executor", "batch:openai", "--quiet"]
+    command = [*COMMAND, *SMALL, "--search", "genetic", "--run", "it", "--executor", "batch:openai", "--quiet"]
     process = subprocess.Popen(command, cwd=folder)
     deadline = time.monotonic() + 60
     while not submitted(folder / "fanfold.db") and time.monotonic() < deadline:
@@ -269,7 +269,7 @@ def test_a_run_is_left_to_the_provider_watched_and_picked_up(
     try:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{slow.url}/v1")
         monkeypatch.setenv("OPENAI_API_KEY", "x")
-        left = fanfold(*SMALL, "--executor", "batch:openai", "--run", "it", "--detach").stdout
+        left = fanfold(*SMALL, "--search", "genetic", "--executor", "batch:openai", "--run", "it", "--detach").stdout
         assert "1 provider batches with 12 requests are still open" in left and "fanfold resume it --ledger" in left
         (batch,) = as_json("batches")
         assert batch["state"] == "submitted"

@@ -345,7 +345,7 @@ def world(monkeypatch: pytest.MonkeyPatch, virtual_time: None) -> World:
         options = {"answer": evaluator.PLAYER, "latency": Latency(1.0), "turnaround": Latency(60.0), **settings}
         simulator = Simulator(SimulatorConfig(faults=Faults(faults), **options))
 
-        def named(name: str, base_url: str | None, game: Any) -> Model:
+        def named(name: str, base_url: str | None, game: Any, effort: str | None = None) -> Model:
             wire, url = (Anthropic(), "http://api.test") if "claude" in name else (OpenAI(), "http://api.test/v1")
             connect = lambda: SimulatedTransport(simulator)  # noqa: E731
             bare = name.partition("/")[2]

@@ -124,7 +124,7 @@ def test_waiting_an_answer_that_is_too_large_is_not_asked_for_again() -> None:
     async def main() -> tuple[Run, int]:
         simulator = Simulator(SimulatorConfig())
         async with serve(simulator) as url:
-            asked = model("gpt-6-luna", base_url=f"{url}/v1", key="k")
+            asked = model("gpt-4o-mini", base_url=f"{url}/v1", key="k")
             run = await study(replace(asked, connect=lambda: Http(max_bytes=50))).run_async("async:1")
             return run, len(simulator.charges)
 

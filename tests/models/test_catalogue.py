@@ -229,7 +229,7 @@ def test_every_study_and_every_agent_takes_such_names(folder: Path, words: tuple
     write(folder, SIMULATED + '[other]\nmodel = "simulated/claude-haiku-5-5"\n')
     fanfold("run", *words, "--run", "first")
     shown: dict[str, Any] = json.loads(fanfold("show", "first", "--json"))
-    assert {row["model"] for row in shown["model_calls"]} <= {"openai/gpt-6-luna", "anthropic/claude-haiku-5-5"}
+    assert {row["model"] for row in shown["model_calls"]} <= {"simulated/gpt-6-luna", "simulated/claude-haiku-5-5"}
     assert shown["model_calls"]
 
 

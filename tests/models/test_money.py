@@ -43,7 +43,7 @@ def talks(asked: Model, talks: int = 3, turns: int = 3, **options: Any) -> Study
         dialogue: list[dict[str, str]] = []
         for turn in range(turns):
             dialogue.append({"role": "user", "content": f"{candidate} says {turn}"})
-            reply = await asked.generate(dialogue, max_tokens=20)
+            reply = await asked.generate(dialogue, max_tokens=20, reasoning_effort="none")
             dialogue.append({"role": "assistant", "content": reply.text or "(nothing)"})
         return float(len(str(dialogue)))
 

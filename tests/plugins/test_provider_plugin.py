@@ -84,7 +84,8 @@ def test_it_is_rehearsed_and_estimated_without_a_key(acme: Environment) -> None:
     waves = json.loads(acme.fanfold("run", *STUDY, "--rehearse", "--executor", "batch:acme", "--json").stdout)
     assert waves["usage"][0]["batched"] > 0
     estimate = json.loads(acme.fanfold("estimate", *STUDY, "--max-tokens", "50", "--json").stdout)
-    assert estimate["high"]["output_tokens"] == 50 * estimate["high"]["calls"]
+    most = 50 * estimate["high"]["calls"]
+    assert most <= estimate["high"]["output_tokens"] <= 1.1 * most
     assert 0 < estimate["low"]["cost"] <= estimate["expected"]["cost"] <= estimate["high"]["cost"]
 
 

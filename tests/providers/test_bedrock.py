@@ -271,7 +271,7 @@ def test_an_estimate_knows_the_most_that_a_reply_may_have() -> None:
         return float(len((await asked.generate(word, max_tokens=50)).text))
 
     forecast = estimate(Study(Sweep(["one", "two"]), evaluate, stop=MaxTrials(2)), sample=2)
-    assert forecast.high.output_tokens == 2 * 50 and forecast.high.cost is not None
+    assert 2 * 50 <= forecast.high.output_tokens <= 2 * 55 and forecast.high.cost is not None
 
 
 @pytest.mark.usefixtures("plain_http")

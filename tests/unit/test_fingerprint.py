@@ -832,7 +832,8 @@ def test_every_study_has_a_known_fingerprint_that_is_the_same_in_every_process(t
     [
         ("prompts", {"temperature": 0.0}, {"temperature": 0.5}, "evaluate.temperature was 0.0, is 0.5"),
         ("prompts", {}, {"model": ("simulated/other",)}, "evaluate.model was"),
-        ("prompts", {}, {"mutation_rate": 0.123}, "strategy._"),
+        ("prompts", {"search": "genetic"}, {"search": "genetic", "mutation_rate": 0.123}, "strategy._"),
+        ("prompts", {}, {"max_examples": 3}, "strategy._material"),
         ("workflow", {}, {"alignment_lambda": 0.123}, "is 0.123"),
         ("functions", {}, {"population": 10}, "strategy._population was 40, is 10"),
         ("functions", {}, {"function": "ackley"}, "evaluate was 'fanfold.functions.rastrigin/1'"),

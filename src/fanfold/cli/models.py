@@ -160,7 +160,7 @@ def estimate(ctx: click.Context, /, target_: str, flags: tuple[str, ...], sample
     say(table(head, [bound_row(name, bound, forecast.simulated) for name, bound in bounds.items()], right=head[1:]))
     if forecast.end.calls:
         cost = money(forecast.end.cost, forecast.simulated)
-        say(f"\nThe end of the study (held-out cases and the like) is included: {forecast.end.calls} calls, {cost}.")
+        say(f"\nThe end of the study (such as held-out cases) is included: {forecast.end.calls} calls, {cost}.")
     if forecast.end_failure is not None:
         say(f"\nThe end of the study is not included: {first_line(forecast.end_failure)}")
     if forecast.cost_limit is not None:

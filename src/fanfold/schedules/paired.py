@@ -20,8 +20,8 @@ class PairedDropping(Schedule):
 
     For small budgets: it drops sooner than `Racing`, and promises nothing about how often it is wrong.  Cases come in
     one order for all, drawn by the seed, in chunks of `step`.  Before there is a best, a candidate that scores nothing
-    on its first chunk is dropped.  A dropped candidate gets the best's mean plus its own mean difference to it.  A
-    failed case drops its candidate without a score.
+    on its first chunk is dropped, except the very first.  A dropped candidate gets the best's mean plus its own mean
+    difference to it.  A failed case drops its candidate without a score.
     """
 
     step: int = 4
@@ -40,14 +40,14 @@ class PairedDropping(Schedule):
 
     def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
         # Not a generator itself: the leader is the one of now.
-        return self._paired(cases, self._leader)
+        return self._paired(trial, cases, self._leader)
 
     def tell(self, result: Result[Any]) -> None:
         if result.complete and result.score is not None and result.score > self._best:
             self._best = result.score
             self._leader = {case: outcome.score for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)}
 
-    def _paired(self, cases: Sequence[Case], leader: Mapping[str, float]) -> Plan:
+    def _paired(self, trial: Trial[Any], cases: Sequence[Case], leader: Mapping[str, float]) -> Plan:
         order = list(cases)
         random.Random(derive_seed(self._seed, "paired")).shuffle(order)
         total = len(order)
@@ -65,7 +65,8 @@ class PairedDropping(Schedule):
             if seen == total:
                 break
             half = seen * 2 >= total
-            lost = behind >= self.margin or (half and behind > 0) if leader else not any(scores)
+            alone = not any(scores) and trial.number > 0
+            lost = behind >= self.margin or (half and behind > 0) if leader else alone
             if lost:
                 score = min(best, max(0.0, best - behind / seen)) if leader else 0.0
                 return Dropped(f"behind after {seen} of {total} cases", score)

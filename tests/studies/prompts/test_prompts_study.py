@@ -133,7 +133,7 @@ def test_several_models_are_scored_side_by_side() -> None:
     (section,) = [each for each in run.summary.sections if "each model" in each.title]  # type: ignore[union-attr]
     assert [row[0] for row in section.rows] == list(names)
     models = {name for (name,) in run.ledger.read("SELECT DISTINCT model FROM call")}
-    assert models == {"openai/gpt-6-luna", "anthropic/claude-haiku-5-5"}
+    assert models == set(names)
 
 
 @pytest.mark.slow
@@ -188,7 +188,9 @@ def test_seeds_come_from_a_file(tmp_path: Path) -> None:
     path.write_text("Name the city.\n---\nWhich city?\nOne word.\n---\n")
     asked = study(small(seeds_file=str(path))).strategy
     asked.begin(0)
-    _, first, second = asked.ask(3)  # all examples come first
+    (opening,) = asked.ask(1)  # all examples, before anything else
+    asked.tell(Result(Trial(0, opening), 0.5, {"0": Ok(0.5)}))
+    first, second = asked.ask(2)
     assert isinstance(first, Genome) and first.head() == "Name the city."
     assert isinstance(second, Genome) and "One word." in second.head()
     with pytest.raises(ConfigError, match="cannot be read"):

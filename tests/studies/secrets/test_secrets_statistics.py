@@ -282,7 +282,14 @@ def test_the_figures_are_those_of_the_transcripts(judged: Run[Any]) -> None:
     assert [agent["revealed"]["count"] for agent in figures["agents"]] == [revealed[0], revealed[1]]
     assert [agent["obtained"]["count"] for agent in figures["agents"]] == [revealed[1], revealed[0]]
     assert figures["leaks"] == dict(rules)
-    assert figures["games"] == {"planned": 60, "clean": 60, "apart": {}, "messages": messages, "cut_off": 0}
+    assert figures["games"] == {
+        "status": "completed",
+        "planned": 60,
+        "clean": 60,
+        "apart": {},
+        "messages": messages,
+        "cut_off": 0,
+    }
 
 
 def test_statistics_are_read_without_the_words(judged: Run[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from fanfold.errors import CallFailed
 from fanfold.models.batch.journal import Batch, Parked
 from fanfold.models.batch.recovery import BatchTerms
 from fanfold.models.batch.room import QueueRoom, is_full
+from fanfold.models.failures import Redirected
 from fanfold.models.retry import RetryPolicy
 
 #: Why calls are paid at full price, as the end of a run says it.
@@ -88,6 +89,8 @@ class Leftovers:
         """The provider took nothing of a batch; `bad_lines` says which of its lines, counted from 1, are why."""
         calls, batch.waiting = list(batch.waiting.values()), {}
         many = f"{len(calls)} call{'s' * (len(calls) != 1)} to {batch.model_id}"
+        if isinstance(error, Redirected):  # it leads elsewhere, however often it is asked
+            error = CallFailed("unreachable", str(error))
         if error.kind == "not-found":
             error = CallFailed("no-batches", f"{batch.model_id} takes no batches here: {error}")
         if error.kind == "no-batches" and self._terms.fallback == "realtime":
