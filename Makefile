@@ -34,7 +34,7 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 
 demo: $(VENV)/.demo
 	@mkdir -p demo
-	$(BIN)/fanfold run prompts --task sentiment --trials 40 --ledger demo/fanfold.db --report demo/report.html
+	$(BIN)/fanfold run prompts --task sentiment --calls 200 --ledger demo/fanfold.db --report demo/report.html
 	@echo "open demo/report.html in a browser; $(BIN)/fanfold runs --ledger demo/fanfold.db lists the runs"
 
 lint: $(VENV)/.dev
