@@ -185,16 +185,17 @@ def test_replies_that_never_match_are_shown_after_the_first(tmp_path: Path) -> N
     assert "where" in text and "is right" in text and "--" in text
 
 
-def test_calls_are_a_budget_and_too_few_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sizes", [{}, {"validation": 14}, {"validation": 50}])
+def test_calls_are_a_budget_and_too_few_are_refused(sizes: dict[str, int], tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", ("text", "label"), reviews(200))
     ledger = tmp_path / "a.db"
-    config = PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), calls=120, held_out=10)
+    config = PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), calls=120, held_out=10, **sizes)
     built = study(config)
     assert any(remark.startswith("120 calls: about") for remark in built.remarks)
     built.run(ledger=ledger, run="r")
     with sqlite3.connect(ledger) as db:
         rows = dict(db.execute("SELECT name, (SELECT count(*) FROM evaluation WHERE run = run.id) FROM run"))
-    assert sum(count for name, count in rows.items() if not name.endswith("held-out")) <= 120
+    assert sum(count for name, count in rows.items() if "held-out" not in name) <= 120, rows
     with pytest.raises(ConfigError, match="15 calls are too few for a search"):
         study(PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), calls=15))
 

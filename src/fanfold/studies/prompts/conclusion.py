@@ -99,11 +99,12 @@ class PromptsConclusion:
 
         The prompt with all examples is always among them, and of equals it wins, then the shorter.
         """
-        finalists = search.finalists(self.config.finalists)
-        if search.baseline is not None and search.baseline not in finalists:
-            finalists = [*finalists[: max(1, self.config.finalists - 1)], search.baseline]
+        most = self.config.contenders(len(self.split.validation) * len(self.config.model))
+        finalists = search.finalists(max(1, most))
         if len(finalists) == 1 or not self.split.validation:
             return finalists[0], {}, None
+        if search.baseline is not None and search.baseline not in finalists:
+            finalists = [*finalists[: most - 1], search.baseline]
         validated = await self._scored(finalists, self.split.validation, "validation", go)
         scores = {
             genome: [

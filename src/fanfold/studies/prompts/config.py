@@ -110,6 +110,10 @@ class PromptsConfig(Settings):
         """What a version without these settings did."""
         return {"search": "genetic", "schedule": "racing", **fields}
 
+    def contenders(self, row: int) -> int:
+        """How many finalists are compared on `row` problems: with a budget, as many as a quarter of it pays for."""
+        return self.finalists if self.calls is None or not row else min(self.finalists, self.calls // 4 // row)
+
     @property
     def guided(self) -> bool:
         """Whether the search is guided: unless said otherwise, where nothing asks for the genetic one."""

@@ -201,7 +201,8 @@ def searching(config: PromptsConfig, split: Split) -> int:
     """How many of the calls the search may make: a quarter is kept for the choice of the winner."""
     assert config.calls is not None
     row = len(split.train) * len(config.model)
-    kept = min(config.calls // 4, config.finalists * len(split.validation) * len(config.model))
+    validation = len(split.validation) * len(config.model)
+    kept = config.contenders(validation) * validation
     if config.calls - kept < 2 * row:
         raise ConfigError(
             f"{config.calls} calls are too few for a search: one prompt takes {row} on all problems to search on; give "
