@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 #: The efforts as a setting of a study, where "none" means that nothing is set.
 Effort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+T = TypeVar("T")
+
 #: How much a model may reason, from the least to the most, and the tokens to allow for it beside the visible reply.
 EFFORTS = {
     "none": 0,
@@ -92,12 +94,17 @@ def capabilities_of(name: str, more: Mapping[str, Capabilities] | None = None, p
 
     `more` comes first, then the table, in which a model may have a row of its own at a `provider`.
     """
+    return entry_of(name, (more or {}, _table()[1]), provider) or UNKNOWN
+
+
+def entry_of(name: str, tables: Iterable[Mapping[str, T]], provider: str = "") -> T | None:
+    """The entry of a model in the first table that has one: as it is at a `provider`, else for everybody.
+
+    A dated version has the entry of the model it is a version of, where it has none of its own.
+    """
     bare = re.sub(r"-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$", "", name)
     names = (f"{provider}/{name}", f"{provider}/{bare}", name, bare)
-    for table in (more or {}, _table()[1]):
-        if known := next((table[key] for key in names if key in table), None):
-            return known
-    return UNKNOWN
+    return next((table[key] for table in tables for key in names if key in table), None)
 
 
 def as_of() -> str:

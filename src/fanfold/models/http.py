@@ -16,7 +16,7 @@ from fanfold.addresses import shown
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.models.http_exchange import Broken, Connection, Exchange, Response, Sink
 from fanfold.models.http_proxy import Origin, Proxies
-from fanfold.models.http_route import AGENT, Dialler, HttpRoute, redirect_target, route
+from fanfold.models.http_route import AGENT, Dialler, HttpRoute, redirected_to, route
 from fanfold.models.transport import Transport
 
 __all__ = ["Http", "HttpError", "Response"]
@@ -159,9 +159,8 @@ class Http(Transport):
                     finally:
                         sent = exchange.sent
                     response = exchange.response()
-                    location = response.headers.get("location") if 300 <= response.status < 400 else None
-                    target = location and redirect_target(method, url, response.status, location)
-                    if not target:
+                    target = redirected_to(method, url, response)
+                    if target is None:
                         break
                     url = target
             return response

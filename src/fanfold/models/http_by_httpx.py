@@ -16,7 +16,7 @@ from fanfold.errors import ConfigError
 from fanfold.models.http import MOST_REDIRECTS, HttpError, header_lines
 from fanfold.models.http_exchange import Response, Sink
 from fanfold.models.http_proxy import Proxies
-from fanfold.models.http_route import default_tls, redirect_target, route
+from fanfold.models.http_route import default_tls, redirected_to, route
 from fanfold.models.transport import Transport
 
 if TYPE_CHECKING:
@@ -83,9 +83,8 @@ class Httpx(Transport):
                     sent.clear()
                     async with self._response(method, url, headers, body, trace) as response:
                         answer = await self._read(response, sink)
-                    location = answer.headers.get("location") if 300 <= answer.status < 400 else None
-                    target = location and redirect_target(method, url, answer.status, location)
-                    if not target:
+                    target = redirected_to(method, url, answer)
+                    if target is None:
                         break
                     url = target
             return answer

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from fanfold import __version__
 from fanfold.addresses import shown
 from fanfold.errors import ConfigError
-from fanfold.models.http_exchange import Broken, Connection, Exchange
+from fanfold.models.http_exchange import Broken, Connection, Exchange, Response
 from fanfold.models.http_proxy import Origin, Proxy, connect_by_socks, parse
 
 PORTS = {"http": 80, "https": 443}
@@ -70,6 +70,12 @@ def _unix(url: str) -> tuple[str, str]:
     if not (slash and path.startswith("/") and _VISIBLE.fullmatch(path + target)):
         raise ConfigError(f"cannot use the URL {shown(url)!r}: write it like unix:///path/to.sock:/v1")
     return path, "/" + target.partition("#")[0]
+
+
+def redirected_to(method: str, url: str, response: Response) -> str | None:
+    """Where a response sends the request on to, if it may follow."""
+    location = response.headers.get("location") if 300 <= response.status < 400 else None
+    return redirect_target(method, url, response.status, location) if location else None
 
 
 def redirect_target(method: str, url: str, status: int, location: str) -> str | None:

@@ -54,6 +54,10 @@ class ModelLine:
     #: Parameters that the server refused, by their names in the protocol.
     refused: set[str] = field(default_factory=set)
 
+    def sendable(self, call: Call) -> str:
+        """The body of a call, without what the server has refused."""
+        return without(call.body, self.refused) if self.refused else call.body
+
 
 @dataclass(frozen=True)
 class Model:
@@ -175,8 +179,7 @@ class Model:
 
     def sendable(self, call: Call) -> str:
         """The body of a call, without what the server has refused."""
-        refused = self.line().refused
-        return without(call.body, refused) if refused else call.body
+        return self.line().sendable(call)
 
     def learn(self, body: str, error: CallFailed) -> bool:
         """Whether a request that was refused is worth another try, without a parameter that the server does not take.
@@ -268,7 +271,7 @@ class Model:
     async def _once(self, call: Call, line: ModelLine) -> Reply:
         """One try; where a parameter is refused, one more without it."""
         while True:
-            body = without(call.body, line.refused) if line.refused else call.body
+            body = line.sendable(call)
             try:
                 return await self._reached(call, body, line)
             except CallFailed as error:

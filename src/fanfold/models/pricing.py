@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from fanfold.capabilities import entry_of
 
 #: What providers that charge for writing to their prompt cache ask for it (kept for minutes, the default).
 WRITING = 1.25
@@ -54,12 +55,7 @@ def price_of(name: str, more: Mapping[str, Price] | None = None, provider: str =
     `more` prices come first, then our own short table, in which a model may have a price of its own at a `provider`;
     then the package genai-prices is asked, where it is installed.
     """
-    bare = re.sub(r"-(?:\d{8}|\d{4}-\d{2}-\d{2}|latest)$", "", name)
-    names = (f"{provider}/{name}", f"{provider}/{bare}", name, bare)
-    for table in (more or {}, TABLE):
-        if price := next((table[key] for key in names if key in table), None):
-            return price
-    return _from_package(name)
+    return entry_of(name, (more or {}, TABLE), provider) or _from_package(name)
 
 
 def _from_package(name: str) -> Price | None:

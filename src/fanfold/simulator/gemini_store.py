@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from email.message import Message
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ from fanfold.simulator.anthropic_store import rfc3339
 from fanfold.simulator.dialect import Dialect
 from fanfold.simulator.files import File, FileStore
 from fanfold.simulator.jobs import BatchStore, LineResult, SimulatedBatch
+from fanfold.simulator.multipart import boundary_of
 from fanfold.simulator.state import SimulatorState
 from fanfold.simulator.wire import ApiError, Json, Request, SimulatedResponse, read_json, reply
 
@@ -222,12 +222,10 @@ def _lines(file: File) -> list[Any]:
 
 def _related(content_type: str, body: bytes) -> tuple[str, bytes]:
     """The name and the content in a multipart/related upload: JSON about the file, then the file."""
-    header = Message()
-    header["content-type"] = content_type
-    boundary = header.get_param("boundary")
-    if header.get_content_type() != "multipart/related" or not isinstance(boundary, str):
+    mark = boundary_of(content_type, "multipart/related")
+    if mark is None:
         raise ApiError(400, f"expected multipart/related with a boundary, or a resumable upload, got {content_type!r}")
-    parts = body.split(b"--" + boundary.encode("latin-1"))
+    parts = body.split(mark)
     if len(parts) != 4 or not parts[3].startswith(b"--"):
         raise ApiError(400, "expected two parts: about the file, and the file")
     about, content = (part.partition(b"\r\n\r\n")[2].removesuffix(b"\r\n") for part in parts[1:3])

@@ -18,13 +18,10 @@ class Part:
 
 def read_form(content_type: str, body: bytes) -> dict[str, Part]:
     """The fields of a form by their names; a body that is not a form is a 400."""
-    header = Message()
-    header["content-type"] = content_type
-    boundary = header.get_param("boundary")
-    if header.get_content_type() != "multipart/form-data" or not isinstance(boundary, str):
+    mark = boundary_of(content_type, "multipart/form-data")
+    if mark is None:
         raise ApiError(400, f"expected multipart/form-data with a boundary, got {content_type!r}")
     fields: dict[str, Part] = {}
-    mark = b"--" + boundary.encode("latin-1")
     at = body.find(mark)
     while at >= 0:
         start = at + len(mark)
@@ -38,6 +35,15 @@ def read_form(content_type: str, body: bytes) -> dict[str, Part]:
         fields[name] = Part(body[head_end + 4 : at], filename)
         at += 2
     raise ApiError(400, "the multipart body ends before its closing boundary")
+
+
+def boundary_of(content_type: str, kind: str) -> bytes | None:
+    """What stands before every part of a body of this kind; None where the type is another one, or names none."""
+    header = Message()
+    header["content-type"] = content_type
+    boundary = header.get_param("boundary")
+    wanted = header.get_content_type() == kind and isinstance(boundary, str)
+    return b"--" + str(boundary).encode("latin-1") if wanted else None
 
 
 def _disposition(head: bytes) -> tuple[str, str | None]:

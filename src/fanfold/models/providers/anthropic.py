@@ -18,6 +18,7 @@ from fanfold.models.providers.anthropic_content import mark, tool_block, tool_ch
 from fanfold.models.providers.contract import Messages, Provider
 from fanfold.models.providers.reading import (
     as_dialogue,
+    block_reply,
     estimated,
     http_date,
     malformed,
@@ -38,6 +39,7 @@ _FINISH = {
     "tool_use": "tool",
     "model_context_window_exceeded": "length",
 }
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 #: The provider requires a limit; this one stands where the caller gave none.
 DEFAULT_MAX_TOKENS = 1024
 
@@ -183,23 +185,9 @@ class Anthropic(Provider):
             text = "".join([block["text"] for block in blocks if block.get("type") == "text"])
             finish = _FINISH.get(body.get("stop_reason") or "end_turn", "stop")
             usage = body.get("usage")
-            read, written = tokens(usage, "input_tokens"), tokens(usage, "output_tokens")
-            # Unlike OpenAI's, they come beside the input tokens.
-            cached = tokens(usage, "cache_read_input_tokens") or 0
-            stored = tokens(usage, "cache_creation_input_tokens") or 0
+            counts = [tokens(usage, name) for name in _COUNTS]
             more = _beyond(blocks, usage, estimated(text)) if len(blocks) > 1 or not text else {}
-            return Reply(
-                text="" if finish == "refusal" else text,
-                finish=finish,
-                refusal=(text or "refused") if finish == "refusal" else None,
-                input_tokens=(read or 0) + cached + stored,
-                output_tokens=estimated(text) if written is None else written,
-                cached_tokens=cached,
-                written_tokens=stored,
-                estimated=read is None or written is None,
-                model=str(body.get("model") or ""),
-                **more,
-            )
+            return block_reply(text, finish, counts, model=str(body.get("model") or ""), **more)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise malformed(self.name, f"{type(error).__name__} {error}") from error
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
-from fanfold.errors import ConfigError
+from fanfold.models.providers.reading import image_address, image_data, tool_calls_in
 
 _CACHED = {"type": "ephemeral"}
 #: The blocks of its replies that Anthropic wants back.
@@ -45,12 +42,8 @@ def _said(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if parts and all(part.get("type") in _BLOCKS for part in parts):
         return list(parts)
     said = blocks(message["content"]) if message.get("content") else []
-    for call in message.get("tool_calls") or ():
-        function = call["function"]
-        arguments = function.get("arguments") or "{}"
-        value = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
-        said.append({"type": "tool_use", "id": call["id"], "name": function["name"], "input": value})
-    return said
+    calls = tool_calls_in(message)
+    return [*said, *({"type": "tool_use", "id": id, "name": name, "input": value} for id, name, value in calls)]
 
 
 def blocks(content: Any) -> list[dict[str, Any]]:
@@ -63,14 +56,10 @@ def blocks(content: Any) -> list[dict[str, Any]]:
 def _block(part: Mapping[str, Any]) -> dict[str, Any]:
     if part.get("type") != "image_url":
         return dict(part)
-    image = part.get("image_url")
-    url = str(image.get("url") if isinstance(image, Mapping) else image)
+    url = image_address(part)
     source: dict[str, Any] = {"type": "url", "url": url}
-    if url.startswith("data:"):
-        coded = re.fullmatch(r"data:(image/[a-z]+);base64,(.*)", url, re.DOTALL)
-        if coded is None:
-            raise ConfigError(f"an image's data: address must be of the form data:image/png;base64,...: {url[:40]!r}")
-        source = {"type": "base64", "media_type": coded[1], "data": coded[2]}
+    if (coded := image_data(url)) is not None:
+        source = {"type": "base64", "media_type": coded[0], "data": coded[1]}
     kept = {"cache_control": part["cache_control"]} if "cache_control" in part else {}
     return {"type": "image", "source": source, **kept}
 

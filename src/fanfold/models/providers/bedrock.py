@@ -11,7 +11,7 @@ from fanfold.calls import Reply
 from fanfold.errors import CallFailed
 from fanfold.models.providers.bedrock_content import mark, output_config, tool_config, turned
 from fanfold.models.providers.contract import Endpoint, Messages, Provider, setting
-from fanfold.models.providers.reading import as_dialogue, estimated, malformed, tokens, tool_call
+from fanfold.models.providers.reading import as_dialogue, block_reply, estimated, malformed, tokens, tool_call
 from fanfold.redaction import know
 from fanfold.sigv4 import sign
 
@@ -43,6 +43,7 @@ _KINDS = {
 _STATUSES = {401: "auth", 403: "auth", 404: "not-found", 408: "server", 424: "server", 429: "rate-limit"}
 _HOST = re.compile(r"bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
 REGION = "us-east-1"
+_COUNTS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
 class Bedrock(Provider):
@@ -129,20 +130,8 @@ class Bedrock(Provider):
                 raise malformed(self.name, f"the model did not finish: {reason}")
             finish = _FINISH.get(reason, "stop")
             usage = body.get("usage")
-            read, written = tokens(usage, "inputTokens"), tokens(usage, "outputTokens")
-            cached = tokens(usage, "cacheReadInputTokens") or 0
-            stored = tokens(usage, "cacheWriteInputTokens") or 0
-            return Reply(
-                text="" if finish == "refusal" else text,
-                finish=finish,
-                refusal=(text or "refused") if finish == "refusal" else None,
-                input_tokens=(read or 0) + cached + stored,
-                output_tokens=estimated(text) if written is None else written,
-                cached_tokens=cached,
-                written_tokens=stored,
-                estimated=read is None or written is None,
-                **_beyond(blocks, written or 0, estimated(text)),
-            )
+            counts = [tokens(usage, name) for name in _COUNTS]
+            return block_reply(text, finish, counts, **_beyond(blocks, counts[1] or 0, estimated(text)))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise malformed(self.name, f"{type(error).__name__} {error}") from error
 

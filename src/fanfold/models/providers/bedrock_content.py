@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from fanfold.errors import ConfigError
+from fanfold.models.providers.reading import image_address, tool_calls_in
 
 _CACHED = {"cachePoint": {"type": "default"}}
 #: The blocks of its replies that Bedrock wants back.
@@ -42,12 +43,8 @@ def _said(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if parts and all(part.keys() <= _BLOCKS for part in parts):
         return list(parts)
     said = blocks(message["content"]) if message.get("content") else []
-    for call in message.get("tool_calls") or ():
-        function = call["function"]
-        arguments = function.get("arguments") or "{}"
-        value = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
-        said.append({"toolUse": {"toolUseId": call["id"], "name": function["name"], "input": value}})
-    return said
+    calls = tool_calls_in(message)
+    return [*said, *({"toolUse": {"toolUseId": id, "name": name, "input": value}} for id, name, value in calls)]
 
 
 def blocks(content: Any) -> list[dict[str, Any]]:
@@ -61,8 +58,7 @@ def _block(part: Mapping[str, Any]) -> dict[str, Any]:
         return {"text": part["text"]}
     if part.get("type") != "image_url":
         return dict(part)  # one of the provider's own
-    image = part["image_url"]
-    url = str(image.get("url") if isinstance(image, Mapping) else image)
+    url = image_address(part)
     coded = re.fullmatch(r"data:image/([a-z]+);base64,(.*)", url, re.DOTALL)
     if coded is None:
         raise ConfigError(f"bedrock takes images as data only, not by address: {url[:40]!r}; give the file itself")

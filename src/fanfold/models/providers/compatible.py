@@ -13,18 +13,23 @@ if TYPE_CHECKING:
     from fanfold.simulator.dialect import Dialect
 
 
-class Compatible(OpenAI):
-    """A server that speaks OpenAI's protocol with the older name of the output limit."""
+class ChatServer(OpenAI):
+    """OpenAI's protocol as others speak it: with the older name of the output limit, and more of sampling."""
 
-    name = "openai-compatible"
     parameters: ClassVar[Mapping[str, str]] = {
         **OpenAI.parameters,
         "max_tokens": "max_tokens",
         "top_k": "top_k",
         "min_p": "min_p",
     }
-    anywhere = True
     family = ""
+
+
+class Compatible(ChatServer):
+    """Any server that speaks the protocol; nothing else is known of it."""
+
+    name = "openai-compatible"
+    anywhere = True
 
     def dialect(self) -> type[Dialect]:
         from fanfold.simulator.openai import CompatibleDialect

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from fanfold.errors import ConfigError
 from fanfold.flights import TokenLogprob, ToolCall
-from fanfold.models.providers.reading import tool_call
+from fanfold.models.providers.reading import image_address, image_data, tool_call, tool_calls_in
 
 #: In place of the signature that recent models want back with a call, where the call is not one of theirs.
 _UNSIGNED = "skip_thought_signature_validator"
@@ -47,12 +44,8 @@ def _said(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     if parts and not any("type" in part for part in parts):
         return list(parts)
     said = _parts(message["content"]) if message.get("content") else []
-    for call in message.get("tool_calls") or ():
-        arguments = call["function"].get("arguments") or "{}"
-        value = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
-        called = {"name": call["function"]["name"], "args": value}
-        said.append({"functionCall": called, "thoughtSignature": _UNSIGNED})
-    return said
+    called = [{"name": name, "args": value} for _, name, value in tool_calls_in(message)]
+    return [*said, *({"functionCall": call, "thoughtSignature": _UNSIGNED} for call in called)]
 
 
 def _result(message: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -75,14 +68,9 @@ def _part(part: Any) -> dict[str, Any]:
         return {"text": part["text"]}
     if part.get("type") != "image_url":
         return dict(part)  # one of the provider's own
-    image = part.get("image_url")
-    url = str(image.get("url") if isinstance(image, Mapping) else image)
-    if not url.startswith("data:"):
-        return {"fileData": {"fileUri": url}}
-    coded = re.fullmatch(r"data:(image/[a-z]+);base64,(.*)", url, re.DOTALL)
-    if coded is None:
-        raise ConfigError(f"an image's data: address must be of the form data:image/png;base64,...: {url[:40]!r}")
-    return {"inlineData": {"mimeType": coded[1], "data": coded[2]}}
+    url = image_address(part)
+    coded = image_data(url)
+    return {"fileData": {"fileUri": url}} if coded is None else {"inlineData": {"mimeType": coded[0], "data": coded[1]}}
 
 
 def tools_of(tools: Sequence[Mapping[str, Any]], choice: Any) -> dict[str, Any]:

@@ -8,26 +8,18 @@ from urllib.parse import urlsplit
 
 from fanfold.capabilities import UNKNOWN, Capabilities, capabilities_of
 from fanfold.models.pricing import FREE, Price, price_of
-from fanfold.models.providers.compatible import Compatible
-from fanfold.models.providers.contract import Provider
+from fanfold.models.providers.compatible import ChatServer
 
 if TYPE_CHECKING:
     from fanfold.simulator.dialect import Dialect
 
 
-class _Relative(Compatible):
+class _Relative(ChatServer):
     """What they share: no batches, their own prices, and a dialect of the same name in the simulator."""
 
     batches = None
-    anywhere = False
     #: Errors that only a part of their message tells apart, and their kinds.
     phrases: ClassVar[Mapping[str, str]] = {}
-
-    def price(self, model: str) -> Price | None:
-        return Provider.price(self, model)
-
-    def capabilities(self, model: str) -> Capabilities:
-        return Provider.capabilities(self, model)
 
     def error_kind(self, status: int, error: Mapping[str, Any]) -> str:
         message = str(error.get("message"))
@@ -58,7 +50,7 @@ class XAI(_Relative):
     default_url = "https://api.x.ai/v1"
     key_variable = "XAI_API_KEY"
     url_variable = "XAI_BASE_URL"
-    parameters: ClassVar[Mapping[str, str]] = {**Compatible.parameters, "max_tokens": "max_completion_tokens"}
+    parameters: ClassVar[Mapping[str, str]] = {**ChatServer.parameters, "max_tokens": "max_completion_tokens"}
     family = r"grok-"
     examples = ("grok-4.20-non-reasoning", "grok-4.6")
     #: A wrong key has status 400, and an empty account 403 or 429.

@@ -9,13 +9,13 @@ import json
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from fanfold.errors import CallFailed, ConfigError
-from fanfold.flights import ToolCall
+from fanfold.flights import Reply, ToolCall
 from fanfold.redaction import redact, redact_body
 
 MAX_RETRY_AFTER = 300.0
@@ -111,6 +111,30 @@ def tool_call(id: Any, name: Any, arguments: Any) -> ToolCall:
     if not isinstance(arguments, dict):
         return ToolCall(str(id or ""), str(name), invalid="" if arguments is None else str(arguments))
     return ToolCall(str(id or ""), str(name), arguments)
+
+
+def tool_calls_in(message: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Id, name and arguments of the calls of tools in an assistant's message, as it was written for OpenAI."""
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        arguments = function.get("arguments") or "{}"
+        yield call["id"], function["name"], msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
+
+
+def image_address(part: Mapping[str, Any]) -> str:
+    """The address of a part that is an image."""
+    image = part.get("image_url")
+    return str(image.get("url") if isinstance(image, Mapping) else image)
+
+
+def image_data(url: str) -> tuple[str, str] | None:
+    """The type and the base64 text of an image that is in its address; None where it is somewhere else."""
+    if not url.startswith("data:"):
+        return None
+    coded = re.fullmatch(r"data:(image/[a-z]+);base64,(.*)", url, re.DOTALL)
+    if coded is None:
+        raise ConfigError(f"an image's data: address must be of the form data:image/png;base64,...: {url[:40]!r}")
+    return coded[1], coded[2]
 
 
 def error_in(body: Any) -> Mapping[str, Any]:
@@ -254,6 +278,25 @@ def tokens(usage: Any, name: str) -> int | None:
     if type(value) is float and value.is_integer():
         value = int(value)
     return value if type(value) is int and value >= 0 else None
+
+
+def block_reply(text: str, finish: str, counts: Sequence[int | None], **more: Any) -> Reply:
+    """The reply of a provider that counts input read from and written to its cache beside the rest.
+
+    `counts` are the tokens of input, output, and input read and written so; None where the provider does not say.
+    """
+    read, written, cached, stored = counts
+    return Reply(
+        text="" if finish == "refusal" else text,
+        finish=finish,
+        refusal=(text or "refused") if finish == "refusal" else None,
+        input_tokens=(read or 0) + (cached or 0) + (stored or 0),
+        output_tokens=estimated(text) if written is None else written,
+        cached_tokens=cached or 0,
+        written_tokens=stored or 0,
+        estimated=read is None or written is None,
+        **more,
+    )
 
 
 def estimated(text: str) -> int:

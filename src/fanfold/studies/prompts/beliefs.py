@@ -23,12 +23,17 @@ class Beliefs:
     def __init__(self, noise: float = 0.25, unexplained: float = 0.01) -> None:
         self._noise, self._unexplained = noise, unexplained
         self._rows: list[tuple[Features, float, int]] = []
+        self._known: PartWorths | None = None
 
     def see(self, features: Features, score: float, cases: int) -> None:
         self._rows.append((features, score, cases))
+        self._known = None
 
     def posterior(self) -> PartWorths:
-        return PartWorths(self._rows, self._noise, self._unexplained)
+        """What is believed by now; worked out once for all that is proposed before the next score."""
+        if self._known is None:
+            self._known = PartWorths(self._rows, self._noise, self._unexplained)
+        return self._known
 
 
 class PartWorths:

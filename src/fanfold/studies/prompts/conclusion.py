@@ -48,8 +48,8 @@ class PromptsConclusion:
         winner, validated, regret = await self._winner(search, go)
         first = search.first
         named = {"winner": winner, "all examples": search.baseline, "first": first}
-        names = {name: genome for name, genome in named.items() if genome is not None}
-        names = {name: genome for name, genome in names.items() if name == "winner" or genome != winner}
+        others = {name: genome for name, genome in named.items() if genome not in (None, winner)}
+        names: dict[str, Genome] = {"winner": winner, **others}
         held = await self._scored(list(dict.fromkeys(names.values())), self.split.held_out, "held-out", go)
         rows = [
             (name, *map(interval_text, (search.training(genome), validated.get(genome), held.get(genome))))
