@@ -24,15 +24,15 @@ from measure import Line, Sampled, Table, Target, sampled
 from fanfold import AllCases, MaxEvaluations, Racing, Study, Sweep
 from fanfold.encoding import derive_seed
 from fanfold.models import model
+from fanfold.prompting.breeding import PromptBreeder
+from fanfold.prompting.genome import Genome
+from fanfold.prompting.operators import Material
 from fanfold.schedule import Schedule
 from fanfold.stats import bootstrap
 from fanfold.studies.prompts import PromptsConfig, study
-from fanfold.studies.prompts.breeding import PromptBreeder
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
-from fanfold.studies.prompts.genome import Genome
-from fanfold.studies.prompts.operators import Material
 from fanfold.studies.prompts.simulated import quality
-from fanfold.studies.prompts.tasks import Split, Task, load
+from fanfold.tasks import Split, Task, load
 from models import RESULTS, ROOT, publish, server
 
 PLANTED, LOCAL = "simulated/gpt-6-luna", "local/smollm2"
@@ -251,7 +251,7 @@ def contest(task: Task, split: Split, genomes: list[Genome], schedule: Schedule,
 
 def value(task: Task, split: Split, genome: Genome) -> float:
     """The planted quality of a prompt."""
-    from fanfold.studies.prompts.genome import render
+    from fanfold.prompting.genome import render
 
     before, _, after = render(genome, "\0", shots(split.examples)).partition("\0")
     return quality(task, before, after)

@@ -35,11 +35,11 @@ from fanfold.legacy import (
 from fanfold.legacy.evolution import best_of, generations_of, population_of
 from fanfold.legacy.pipeline import fitness, study_of, task_of
 from fanfold.legacy.settings import default_model
+from fanfold.prompting.genome import Genome
+from fanfold.prompting.words import CROSSOVERS, MOST, WordBreeder, WordRates, as_genome, first_words
 from fanfold.strategies import Genetic
 from fanfold.studies.prompts import simulated
-from fanfold.studies.prompts.genome import Genome
 from fanfold.studies.prompts.objectives import merit
-from fanfold.studies.prompts.words import CROSSOVERS, MOST, WordBreeder, WordRates, as_genome, first_words
 from fanfold.testing import StrategyConformance, run_virtual
 from fanfold.types import Ok, Result, Trial
 

@@ -14,7 +14,7 @@ from fanfold.config import from_mapping, option
 from fanfold.errors import ConfigError
 from fanfold.legacy.pipeline import AsyncEvaluationPipeline, PromptGenome, split_of, task_of
 from fanfold.legacy.settings import AsyncEvolutionConfig
-from fanfold.studies.prompts.words import WordBreeder, WordRates, first_words
+from fanfold.prompting.words import WordBreeder, WordRates, first_words
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from fanfold.legacy.pipeline import (
     task_of,
 )
 from fanfold.legacy.settings import AsyncEvolutionConfig, EvolutionConfig
+from fanfold.prompting.breeding import genome_of
 from fanfold.strategies.generations import GenerationRecord, Generations, GenerationTimes
-from fanfold.studies.prompts.breeding import genome_of
 from fanfold.studies.prompts.objectives import accuracy, diversity, words
 from fanfold.study import Study
 from fanfold.sync import run_sync

@@ -11,15 +11,15 @@ from fanfold.errors import ConfigError
 from fanfold.events import Watcher
 from fanfold.legacy.performance import Performance, StudyRuns
 from fanfold.legacy.settings import FITNESS, AsyncEvolutionConfig, EvolutionConfig
+from fanfold.prompting.words import Tokens, as_genome
 from fanfold.schedules import AllCases
 from fanfold.stop import Never
 from fanfold.strategies import Sweep
 from fanfold.studies import prompts
 from fanfold.studies.prompts.evaluator import cases
 from fanfold.studies.prompts.objectives import merit
-from fanfold.studies.prompts.tasks import Problem, Split, Task, load
-from fanfold.studies.prompts.words import Tokens, as_genome
 from fanfold.study import Study
+from fanfold.tasks import Problem, Split, Task, load
 
 if TYPE_CHECKING:
     from fanfold.legacy.llm import AsyncLLMInterface

@@ -14,10 +14,10 @@ from fanfold.limits import Limits
 from fanfold.limits.values import PRESETS
 from fanfold.models import Model, model
 from fanfold.models.retry import RetryPolicy
+from fanfold.prompting.words import Joining, WordRates
 from fanfold.strategies.generations import Convergence
 from fanfold.studies import prompts
-from fanfold.studies.prompts.tasks import Task
-from fanfold.studies.prompts.words import Joining, WordRates
+from fanfold.tasks import Task
 
 #: What a documented preset says besides its limits: async_batch_size, max_concurrent_requests, genome_batch_size.
 BATCHES = {"balanced": (20, 10, 10), "conservative": (10, 5, 5), "aggressive": (30, 15, 15), "adaptive": (20, 32, 10)}

@@ -20,11 +20,7 @@ from fanfold.errors import ConfigError
 from fanfold.ledger import Ledger
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
-from fanfold.simulator import Simulator, SimulatorConfig
-from fanfold.strategies import Genetic
-from fanfold.strategies.breeding import Bred, Breeder
-from fanfold.strategy import Strategy
-from fanfold.studies.prompts.breeding import (
+from fanfold.prompting.breeding import (
     MOST_CHARACTERS,
     RECIPES,
     Bandit,
@@ -34,9 +30,13 @@ from fanfold.studies.prompts.breeding import (
     failures_of,
     genome_of,
 )
-from fanfold.studies.prompts.genome import Candidate, Failure, Genome, Written
-from fanfold.studies.prompts.operators import OPERATORS, Material, faults
-from fanfold.studies.prompts.writing import realise
+from fanfold.prompting.genome import Candidate, Failure, Genome, Written
+from fanfold.prompting.operators import OPERATORS, Material, faults
+from fanfold.prompting.writing import realise
+from fanfold.simulator import Simulator, SimulatorConfig
+from fanfold.strategies import Genetic
+from fanfold.strategies.breeding import Bred, Breeder
+from fanfold.strategy import Strategy
 from fanfold.testing import StrategyConformance
 from fanfold.types import Failed, Ok, Outcome, Result, Trial
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fanfold.encoding import decode, encode
 from fanfold.errors import ConfigError
-from fanfold.studies.prompts.genome import SECTIONS, Failure, Genome, Written, difference, distance, render
+from fanfold.prompting.genome import SECTIONS, Failure, Genome, Written, difference, distance, render
 
 SHOTS = {"rome": ("We met in Rome.", "Rome"), "oslo": ("Oslo was cold.", "Oslo")}
 

@@ -22,9 +22,9 @@ from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.schemas import fault, same
 from fanfold.simulator import Simulator, SimulatorConfig
-from fanfold.studies.prompts.tasks import Grade, Grader, Problem, grader, reading
-from fanfold.studies.prompts.tasks.grading import CodeTests, Exact, JsonSchema, MultipleChoice, Numeric, Regex
-from fanfold.studies.prompts.tasks.judge import Judge, Pairwise
+from fanfold.tasks import Grade, Grader, Problem, grader, reading
+from fanfold.tasks.grading import CodeTests, Exact, JsonSchema, MultipleChoice, Numeric, Regex
+from fanfold.tasks.judge import Judge, Pairwise
 
 
 def grade(made: Grader, reply: str, answer: Any = None, input: str = "?", note: Any = None) -> Grade:

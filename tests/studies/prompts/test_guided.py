@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from fanfold import Case, MaxEvaluations, Study
+from fanfold.prompting.beliefs import Beliefs
+from fanfold.prompting.breeding import genome_of
+from fanfold.prompting.genome import Genome
+from fanfold.prompting.guided import GuidedPrompts
+from fanfold.prompting.operators import Material
 from fanfold.schedules import PairedDropping
-from fanfold.studies.prompts.beliefs import Beliefs
-from fanfold.studies.prompts.breeding import genome_of
-from fanfold.studies.prompts.genome import Genome
-from fanfold.studies.prompts.guided import GuidedPrompts
-from fanfold.studies.prompts.operators import Material
 from fanfold.testing import ScheduleConformance, StrategyConformance
 from fanfold.types import Ok, Result, Trial
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fanfold.errors import ConfigError, MissingExtra
-from fanfold.studies.prompts.tasks import Problem, load
-from fanfold.studies.prompts.tasks.grading import Exact, MultipleChoice, Numeric
+from fanfold.tasks import Problem, load
+from fanfold.tasks.grading import Exact, MultipleChoice, Numeric
 
 ROWS = [{"id": "a", "question": "1 + 1?", "answer": "2"}, {"id": "b", "question": "Größe: 2 + 2?", "answer": "4"}]
 PROBLEMS = (Problem("a", "1 + 1?", "2"), Problem("b", "Größe: 2 + 2?", "4"))

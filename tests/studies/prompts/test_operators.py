@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanfold.errors import ConfigError
-from fanfold.studies.prompts import synonyms, wording
-from fanfold.studies.prompts.genome import SECTIONS, SLOT, Genome
-from fanfold.studies.prompts.operators import MOST_COPIES, OPERATORS, Material, crossover, faults, mend
+from fanfold.prompting import synonyms, wording
+from fanfold.prompting.genome import SECTIONS, SLOT, Genome
+from fanfold.prompting.operators import MOST_COPIES, OPERATORS, Material, crossover, faults, mend
 
 WORDS = re.findall(
     r"\S+",

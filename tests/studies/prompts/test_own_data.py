@@ -19,8 +19,8 @@ from fanfold.errors import ConfigError
 from fanfold.events import Notice
 from fanfold.models import model
 from fanfold.studies.prompts import PromptsConfig, study
-from fanfold.studies.prompts.tasks import load
-from fanfold.studies.prompts.tasks.grading import Exact, JsonSchema, Numeric
+from fanfold.tasks import load
+from fanfold.tasks.grading import Exact, JsonSchema, Numeric
 
 MOODS = {"happy": ("loved", "great", "superb", "charming"), "angry": ("boring", "awful", "dull", "terrible")}
 THINGS = ("film", "plot", "acting", "music")

@@ -13,13 +13,13 @@ from click.testing import CliRunner
 from fanfold.cli import cli
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
+from fanfold.prompting.breeding import genome_of
+from fanfold.prompting.genome import Genome, render
 from fanfold.strategies.pareto import fronts
 from fanfold.studies.prompts import PromptsConfig, run_options, study
-from fanfold.studies.prompts.breeding import genome_of
-from fanfold.studies.prompts.genome import Genome, render
 from fanfold.studies.prompts.objectives import OBJECTIVES, merit, points_of
 from fanfold.studies.prompts.simulated import quality, traits
-from fanfold.studies.prompts.tasks import load
+from fanfold.tasks import load
 from fanfold.types import Ok, Result, Trial
 
 MODEL = "simulated/gpt-6-luna"

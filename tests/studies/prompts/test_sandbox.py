@@ -20,10 +20,10 @@ from click.testing import CliRunner
 from fanfold.cli import cli
 from fanfold.errors import ConfigError
 from fanfold.studies.prompts import Problem, PromptsConfig, study
-from fanfold.studies.prompts.tasks import sandbox
-from fanfold.studies.prompts.tasks.grading import CodeTests
-from fanfold.studies.prompts.tasks.inside import ARCHITECTURES
-from fanfold.studies.prompts.tasks.sandbox import NEEDED, REFUSED, CodeBounds, Ran, run
+from fanfold.tasks import sandbox
+from fanfold.tasks.grading import CodeTests
+from fanfold.tasks.inside import ARCHITECTURES
+from fanfold.tasks.sandbox import NEEDED, REFUSED, CodeBounds, Ran, run
 
 QUICK = CodeBounds(seconds=20.0, cpu=1, memory=256)
 

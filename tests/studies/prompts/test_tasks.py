@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
-from fanfold.studies.prompts.tasks import BUILTIN, Problem, Split, Task, load
-from fanfold.studies.prompts.tasks.grading import Exact, Numeric
-from fanfold.studies.prompts.tasks.task import SECTIONS
+from fanfold.tasks import BUILTIN, Problem, Split, Task, load
+from fanfold.tasks.grading import Exact, Numeric
+from fanfold.tasks.task import SECTIONS
 
 
 def task(count: int, **settings: Any) -> Task:

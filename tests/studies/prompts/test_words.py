@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from fanfold.prompting.words import WordRates, first_words
 from fanfold.strategies.generations import Convergence
 from fanfold.studies import prompts
-from fanfold.studies.prompts.words import WordRates, first_words
 
 
 def words(**changes: Any) -> prompts.PromptsConfig:

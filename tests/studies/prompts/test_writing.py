@@ -17,9 +17,9 @@ from fanfold.errors import CallFailed, ConfigError
 from fanfold.ledger import Commits, Ledger
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
+from fanfold.prompting.genome import Failure, Genome, How, Written, render
+from fanfold.prompting.writing import realise, request
 from fanfold.simulator import Answer, Simulator, SimulatorConfig
-from fanfold.studies.prompts.genome import Failure, Genome, How, Written, render
-from fanfold.studies.prompts.writing import realise, request
 from fanfold.testing import run_virtual
 
 PARENT = Genome.of("Name the city in the text. Answer with one word.", ("Text", "City"))

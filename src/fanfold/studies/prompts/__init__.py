@@ -6,12 +6,12 @@ chosen on validation problems and scored once on held-out ones.
 """
 
 from fanfold.plugins import StudyPlugin
+from fanfold.prompting.genome import Genome
 from fanfold.studies.prompts.config import PromptsConfig
-from fanfold.studies.prompts.genome import Genome
 from fanfold.studies.prompts.shown import shown
 from fanfold.studies.prompts.study import run_options, study
-from fanfold.studies.prompts.tasks import Problem, Task
-from fanfold.studies.prompts.tasks.sandbox import checks
+from fanfold.tasks import Problem, Task
+from fanfold.tasks.sandbox import checks
 
 __all__ = ["Genome", "Problem", "PromptsConfig", "Task", "plugin", "run_options", "study"]
 

@@ -10,19 +10,19 @@ from typing import Any
 
 import msgspec
 
+from fanfold.prompting.breeding import credit, genome_of
+from fanfold.prompting.genome import Genome, difference, render
 from fanfold.running import Go, Run
 from fanfold.stats import Interval, clustered_mean, clustered_rate, mcnemar
 from fanfold.strategies import Sweep
 from fanfold.strategies.pareto import fronts
-from fanfold.studies.prompts.breeding import credit, genome_of
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases
-from fanfold.studies.prompts.genome import Genome, difference, render
 from fanfold.studies.prompts.objectives import oks, points_of
-from fanfold.studies.prompts.tasks import Problem, Split, Task, sandbox
-from fanfold.studies.prompts.tasks.grading import CodeTests
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
+from fanfold.tasks import Problem, Split, Task, sandbox
+from fanfold.tasks.grading import CodeTests
 from fanfold.types import Ok, Result
 
 #: Rows of the lists that could be long.

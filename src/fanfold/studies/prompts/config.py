@@ -11,9 +11,9 @@ from fanfold.capabilities import Effort
 from fanfold.config import Settings, option
 from fanfold.errors import ConfigError, nearest
 from fanfold.limits.values import PRESETS
+from fanfold.prompting.words import WordRates
 from fanfold.strategies.generations import Convergence
 from fanfold.studies.prompts.objectives import OBJECTIVES
-from fanfold.studies.prompts.words import WordRates
 
 Preset = Literal["adaptive", "conservative", "balanced", "aggressive"]
 

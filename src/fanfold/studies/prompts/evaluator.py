@@ -11,9 +11,9 @@ from fanfold.events import Notice
 from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
-from fanfold.studies.prompts.genome import Candidate, Genome, Written, render
-from fanfold.studies.prompts.tasks import Grade, Problem, Task
-from fanfold.studies.prompts.writing import realise
+from fanfold.prompting.genome import Candidate, Genome, Written, render
+from fanfold.prompting.writing import realise
+from fanfold.tasks import Grade, Problem, Task
 from fanfold.types import Case, Ok
 
 #: How much of a reply is kept with the outcome; the whole of it is in the ledger's calls.

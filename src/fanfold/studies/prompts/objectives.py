@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from fanfold.prompting.breeding import genome_of
+from fanfold.prompting.genome import distance
 from fanfold.strategies.breeding import Merit
 from fanfold.strategies.pareto import merits
-from fanfold.studies.prompts.breeding import genome_of
-from fanfold.studies.prompts.genome import distance
 from fanfold.types import Ok, Result
 
 #: Words of a prompt at which `efficiency` is nil, and the documented penalty for long ones.

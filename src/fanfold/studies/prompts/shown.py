@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fanfold.plugins import Presentation
-from fanfold.studies.prompts.breeding import candidate_of
-from fanfold.studies.prompts.genome import SLOT, Genome, render
+from fanfold.prompting.breeding import candidate_of
+from fanfold.prompting.genome import SLOT, Genome, render
 from fanfold.summary import Section
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fanfold.encoding import derive_seed
-from fanfold.studies.prompts.tasks import BUILTIN, Problem, Task, load
+from fanfold.tasks import BUILTIN, Problem, Task, load
 
 #: What a prompt is worth without any trait, what the traits can add, and what each harmful clause costs.
 FLOOR, ROOM, HARM = 0.05, 0.85, 0.15

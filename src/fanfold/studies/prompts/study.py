@@ -9,6 +9,11 @@ from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.models import Model
+from fanfold.prompting.breeding import PromptBreeder
+from fanfold.prompting.genome import Candidate, Genome
+from fanfold.prompting.guided import GuidedPrompts
+from fanfold.prompting.operators import Material
+from fanfold.prompting.words import WordBreeder, first_words
 from fanfold.schedule import Schedule
 from fanfold.schedules import AllCases, PairedDropping, Racing
 from fanfold.stop import MaxEvaluations, Rule, stop_after
@@ -16,19 +21,14 @@ from fanfold.strategies import Genetic
 from fanfold.strategies.breeding import Breeder
 from fanfold.strategies.generations import Convergence, Generations
 from fanfold.strategy import Strategy
-from fanfold.studies.prompts.breeding import PromptBreeder
 from fanfold.studies.prompts.conclusion import PromptsConclusion
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
-from fanfold.studies.prompts.genome import Candidate, Genome
-from fanfold.studies.prompts.guided import GuidedPrompts
 from fanfold.studies.prompts.objectives import diversity, merit
-from fanfold.studies.prompts.operators import Material
-from fanfold.studies.prompts.tasks import Split, Task, load
-from fanfold.studies.prompts.tasks.grading import CodeTests, unguarded
-from fanfold.studies.prompts.tasks.task import Size
-from fanfold.studies.prompts.words import WordBreeder, first_words
 from fanfold.study import Study
+from fanfold.tasks import Split, Task, load
+from fanfold.tasks.grading import CodeTests, unguarded
+from fanfold.tasks.task import Size
 
 #: Held-out problems below which an accuracy says little.
 FEW = 30

@@ -10,8 +10,8 @@ from random import Random
 from typing import Any, TypeAlias
 
 from fanfold.errors import ConfigError, nearest
-from fanfold.studies.prompts.genome import SECTIONS, SLOT, Genome, Labels
-from fanfold.studies.prompts.wording import EDITS, Edit, blend, edited
+from fanfold.prompting.genome import SECTIONS, SLOT, Genome, Labels
+from fanfold.prompting.wording import EDITS, Edit, blend, edited
 
 #: How often the same clause may stand in one prompt.
 MOST_COPIES = 2

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fanfold.errors import ConfigError
-from fanfold.studies.prompts.tasks.task import Problem
+from fanfold.tasks.task import Problem
 
 #: The most labels that count as a closed set, and the words of the longest.
 MOST_LABELS, LONGEST_LABEL = 40, 6

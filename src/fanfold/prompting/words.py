@@ -10,11 +10,11 @@ from random import Random
 from typing import Any, Literal, TypeAlias
 
 from fanfold.config import Settings, option
+from fanfold.prompting.breeding import genome_of
+from fanfold.prompting.genome import SLOT, Genome, Labels
+from fanfold.prompting.synonyms import synonyms
+from fanfold.prompting.wording import bare, before, in_place_of
 from fanfold.strategies.breeding import Bred, Pick
-from fanfold.studies.prompts.breeding import genome_of
-from fanfold.studies.prompts.genome import SLOT, Genome, Labels
-from fanfold.studies.prompts.synonyms import synonyms
-from fanfold.studies.prompts.wording import bare, before, in_place_of
 from fanfold.types import Result
 
 #: Words in a prompt, and in one made of random words.
@@ -45,7 +45,7 @@ class WordRates(Settings):
 @cache
 def first_words() -> tuple[str, ...]:
     """Fifty prompts to begin with, five of each of ten kinds."""
-    lines = (Path(__file__).parent / "tasks" / "data" / "seeds.txt").read_text(encoding="utf-8").splitlines()
+    lines = Path(__file__).with_name("seeds.txt").read_text(encoding="utf-8").splitlines()
     return tuple(line for line in lines if not line.startswith("#"))
 
 

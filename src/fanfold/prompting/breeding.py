@@ -12,9 +12,9 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from fanfold.errors import ConfigError
+from fanfold.prompting.genome import SECTIONS, Candidate, Failure, Genome, How, Labels, Written
+from fanfold.prompting.operators import OPERATORS, Material, crossover, faults, mend
 from fanfold.strategies.breeding import Bred, Pick
-from fanfold.studies.prompts.genome import SECTIONS, Candidate, Failure, Genome, How, Labels, Written
-from fanfold.studies.prompts.operators import OPERATORS, Material, crossover, faults, mend
 from fanfold.types import Ok, Result
 
 #: What a model may be asked to do with a prompt.

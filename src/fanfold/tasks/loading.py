@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fanfold.errors import ConfigError, check_whole, nearest
-from fanfold.studies.prompts.tasks.builtin import BUILTIN
-from fanfold.studies.prompts.tasks.forms import form_of, label_of, parsed
-from fanfold.studies.prompts.tasks.grading import grader as make_grader
-from fanfold.studies.prompts.tasks.grading import options_of, right_option
-from fanfold.studies.prompts.tasks.task import USUAL_CLAUSES, USUAL_LABELS, Grader, Problem, Task, tupled
 from fanfold.tables import Row, rows_of
+from fanfold.tasks.builtin import BUILTIN
+from fanfold.tasks.forms import form_of, label_of, parsed
+from fanfold.tasks.grading import grader as make_grader
+from fanfold.tasks.grading import options_of, right_option
+from fanfold.tasks.task import USUAL_CLAUSES, USUAL_LABELS, Grader, Problem, Task, tupled
 
 #: What the fields of a problem are usually called, the likeliest first.
 USUAL: Mapping[str, tuple[str, ...]] = {

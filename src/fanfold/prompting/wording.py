@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from random import Random
 from typing import TypeAlias
 
-from fanfold.studies.prompts.synonyms import FILLERS, KEPT, LONGEST, MODIFIERS, ORDERS, article, opens_verb, synonyms
+from fanfold.prompting.synonyms import FILLERS, KEPT, LONGEST, MODIFIERS, ORDERS, article, opens_verb, synonyms
 
 #: A change to the words of a clause; None where there is nothing to change.
 Edit: TypeAlias = Callable[[tuple[str, ...], Random], tuple[str, ...] | None]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from fanfold.studies.prompts.tasks.grading import grader
-from fanfold.studies.prompts.tasks.task import SETTINGS, Problem, Task, tupled
+from fanfold.tasks.grading import grader
+from fanfold.tasks.task import SETTINGS, Problem, Task, tupled
 
 
 def _task(name: str) -> Task:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.models import Model, Reply
-from fanfold.studies.prompts.genome import SLOT, Candidate, Genome, How, Written
+from fanfold.prompting.genome import SLOT, Candidate, Genome, How, Written
 
 OPEN, CLOSE = "<prompt>", "</prompt>"
 TEMPERATURE = 0.7

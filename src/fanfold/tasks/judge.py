@@ -12,7 +12,7 @@ from fanfold.encoding import digest
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
-from fanfold.studies.prompts.tasks.task import Grade, Problem
+from fanfold.tasks.task import Grade, Problem
 
 RUBRIC = "Is the reply a correct, complete and clear answer to the problem?"
 _SYSTEM = (

@@ -8,11 +8,11 @@ from random import Random
 from typing import Any
 
 from fanfold.encoding import encode
+from fanfold.prompting.beliefs import Beliefs, Features
+from fanfold.prompting.breeding import candidate_of, genome_of
+from fanfold.prompting.genome import SECTIONS, Genome
+from fanfold.prompting.operators import Material, mend
 from fanfold.strategy import Strategy
-from fanfold.studies.prompts.beliefs import Beliefs, Features
-from fanfold.studies.prompts.breeding import candidate_of, genome_of
-from fanfold.studies.prompts.genome import SECTIONS, Genome
-from fanfold.studies.prompts.operators import Material, mend
 from fanfold.types import Ok, Result
 
 #: Prompts that are thought of for every one that is proposed: made at random, and neighbours of the best so far.

@@ -13,8 +13,8 @@ from typing import Any
 from fanfold.config import from_mapping
 from fanfold.errors import ConfigError, nearest
 from fanfold.schemas import check_schema, fault, same
-from fanfold.studies.prompts.tasks import reading, sandbox
-from fanfold.studies.prompts.tasks.task import Grade, Grader, Problem
+from fanfold.tasks import reading, sandbox
+from fanfold.tasks.task import Grade, Grader, Problem
 
 #: Characters of what was understood that are kept.
 LONGEST = 200
@@ -336,7 +336,7 @@ def grader(kind: str | Mapping[str, Any] | Grader, **options: Any) -> Grader:
     if kind not in _words():
         raise ConfigError(f"there is no grader {kind!r}{nearest(kind, _words())}")
     if kind in _JUDGES:
-        from fanfold.studies.prompts.tasks import judge  # it needs the model layer
+        from fanfold.tasks import judge  # it needs the model layer
 
         cls = getattr(judge, _JUDGES[kind])
     else:
