@@ -37,8 +37,9 @@ class GuidedPrompts(Strategy[Genome]):
         self._labels = material.labels or (Genome().labels,)
         self._opening = [(self._all_examples(), "all examples"), *((seed, "seed") for seed in seeds)]
         self._beliefs = Beliefs()
-        self._proposed: dict[str, str] = {}
+        self._proposed: dict[str, tuple[str, list[int]]] = {}
         self._seen: list[tuple[float, Genome]] = []
+        self._numbers: dict[Genome, int] = {}
         self._told = False
 
     def ask(self, n: int) -> list[Genome]:
@@ -54,9 +55,11 @@ class GuidedPrompts(Strategy[Genome]):
             mean = result.score if result.score is not None else sum(scores) / len(scores)
             self._beliefs.see(self.features(genome), mean, len(scores))
             self._seen.append((mean, genome))
+            self._numbers.setdefault(genome, result.number)
 
     def origin(self, candidate: Any) -> Any:
-        return {"by": self._proposed.get(encode(candidate_of(candidate)), "guided"), "parents": []}
+        by, parents = self._proposed.get(encode(candidate_of(candidate)), ("guided", []))
+        return {"by": by, "parents": parents}
 
     def features(self, genome: Genome) -> Features:
         """What may make a prompt good: its labels, its clauses, which examples it shows, how many, and the last one."""
@@ -73,26 +76,28 @@ class GuidedPrompts(Strategy[Genome]):
     def _next(self) -> Genome:
         if self._opening:
             genome, by = self._opening.pop(0)
+            parents: list[Genome] = []
         else:
-            genome, by = self._best_of_a_draw()
-        self._proposed[encode(genome)] = by
+            genome, by, parents = self._draw()
+        self._proposed[encode(genome)] = by, [self._numbers[parent] for parent in parents]
         return genome
 
-    def _best_of_a_draw(self) -> tuple[Genome, str]:
-        """The best prompt of one possible world that was not proposed yet."""
+    def _draw(self) -> tuple[Genome, str, list[Genome]]:
+        """The best prompt of one possible world that was not proposed yet, and the ones it was made from."""
         rng = self.rng
         posterior = self._beliefs.posterior()
         draw = posterior.draw(rng, SPREAD)
-        pool = [(self._random(rng), "fresh") for _ in range(FRESH)]
+        pool: list[tuple[Genome, str, list[Genome]]] = [(self._random(rng), "fresh", []) for _ in range(FRESH)]
         ranked = sorted(self._seen, key=lambda entry: -posterior.expected(self.features(entry[1])))
         leaders = list(dict.fromkeys(genome for _, genome in ranked))[:LEADERS]
-        if leaders:
-            pool += [(self._neighbour(rng.choice(leaders), leaders, rng), "near the best") for _ in range(NEAR)]
-        new = {encode(genome): (genome, by) for genome, by in pool}
+        for _ in range(NEAR if leaders else 0):
+            leader = rng.choice(leaders)
+            pool.append((self._neighbour(leader, leaders, rng), "near the best", [leader]))
+        new = {encode(entry[0]): entry for entry in pool}
         for known in self._proposed:
             new.pop(known, None)
         if not new:  # everything was tried: another order of the examples is still another prompt
-            return self._random(rng), "fresh"
+            return self._random(rng), "fresh", []
         return max(new.values(), key=lambda entry: draw.score(self.features(entry[0])))
 
     # -- prompts -----------------------------------------------------------------------------------------------------
@@ -149,3 +154,13 @@ class GuidedPrompts(Strategy[Genome]):
             section: dict[str, Any] = {name: () if not bank or rng.random() < 0.3 else (rng.choice(bank),)}
             return mend(replace(genome, **section), self._material)
         return replace(genome, examples=tuple(shown))
+
+
+class RandomPrompts(GuidedPrompts):
+    """The same prompts in the same opening, proposed at random: what the learning must beat."""
+
+    def _draw(self) -> tuple[Genome, str, list[Genome]]:
+        for _ in range(FRESH):
+            if encode(genome := self._random(self.rng)) not in self._proposed:
+                break
+        return genome, "random", []

@@ -11,7 +11,7 @@ from fanfold import Case, MaxEvaluations, Study
 from fanfold.prompting.beliefs import Beliefs
 from fanfold.prompting.breeding import genome_of
 from fanfold.prompting.genome import Genome
-from fanfold.prompting.guided import GuidedPrompts
+from fanfold.prompting.guided import GuidedPrompts, RandomPrompts
 from fanfold.prompting.operators import Material
 from fanfold.schedules import PairedDropping
 from fanfold.testing import ScheduleConformance, StrategyConformance
@@ -29,6 +29,11 @@ MATERIAL = Material(
 class TestGuided(StrategyConformance):
     def make(self) -> GuidedPrompts:
         return GuidedPrompts(MATERIAL, SHOTS)
+
+
+class TestRandom(StrategyConformance):
+    def make(self) -> RandomPrompts:
+        return RandomPrompts(MATERIAL, SHOTS)
 
 
 class TestPaired(ScheduleConformance):
@@ -67,6 +72,32 @@ def test_no_prompt_is_proposed_twice() -> None:
     search = GuidedPrompts(MATERIAL, SHOTS)
     first = begun(search, 1)
     assert len({first, *search.ask(60)}) == 61
+
+
+def test_a_neighbour_of_the_best_names_the_trial_it_came_from() -> None:
+    search = GuidedPrompts(PLENTY, MANY)
+    begun(search, 0)
+    told: dict[int, Genome] = {}
+    for number, genome in enumerate(search.ask(30), 1):
+        told[number] = genome
+        search.tell(Result(Trial(number, genome), truth(genome), {str(n): Ok(truth(genome)) for n in range(20)}))
+    origins = [(genome, search.origin(genome)) for genome in search.ask(30)]
+    near = [(genome, origin["parents"]) for genome, origin in origins if origin["by"] == "near the best"]
+    assert near and all(truth(told[parent]) > 0.35 for _, (parent,) in near)
+    assert all(origin["parents"] == [] for _, origin in origins if origin["by"] == "fresh")
+
+
+def test_random_search_opens_like_the_guided_one_and_learns_nothing() -> None:
+    proposals = []
+    for score in (0.0, 1.0):
+        search = RandomPrompts(MATERIAL, SHOTS, [Genome.of("My own prompt.")])
+        search.begin(0)
+        (first,) = search.ask(4)
+        search.tell(Result(Trial(0, first), score, {"0": Ok(score)}))
+        proposals.append(search.ask(30))
+        assert search.origin(first)["by"] == "all examples" and search.origin(proposals[0][5])["by"] == "random"
+    assert proposals[0] == proposals[1]
+    assert proposals[0][0].head() == "My own prompt." and len(set(proposals[0])) == 30
 
 
 def test_beliefs_find_what_a_part_is_worth() -> None:
@@ -112,17 +143,10 @@ def later_proposals(strategy: Any, seed: int) -> float:
     return sum(later) / len(later)
 
 
-class Chance(GuidedPrompts):
-    """The same prompts without learning."""
-
-    def tell(self, result: Result[Genome]) -> None:
-        pass
-
-
 def test_what_it_proposes_gets_better_than_chance() -> None:
     seeds = range(8)
     ours = [later_proposals(GuidedPrompts(PLENTY, MANY), seed) for seed in seeds]
-    chance = [later_proposals(Chance(PLENTY, MANY), seed) for seed in seeds]
+    chance = [later_proposals(RandomPrompts(PLENTY, MANY), seed) for seed in seeds]
     assert sum(ours) / len(ours) > sum(chance) / len(chance) + 0.1, (ours, chance)
 
 

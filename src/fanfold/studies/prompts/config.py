@@ -35,8 +35,10 @@ class PromptsConfig(Settings):
     unsafe: bool = option(False, "grade code although the sandbox lacks a guard: the code can then do whatever you can")
     seeds: tuple[str, ...] = option((), "prompts to start with (in a TOML file); none: the task's own")
     seeds_file: str | None = option(None, "a text file of prompts to start with, separated by lines of ---")
-    search: Literal["guided", "genetic"] | None = option(
-        None, "guided: learns what labels, examples and clauses are worth; none: guided, or genetic with a writer"
+    search: Literal["guided", "random", "genetic"] | None = option(
+        None,
+        "guided: learns what labels, examples and clauses are worth; random: the same without learning; none: guided, "
+        "or genetic with a writer",
     )
     calls: int | None = option(
         None, "model calls for the search and the choice of the winner; none: as many as the trials take", least=1
@@ -116,9 +118,9 @@ class PromptsConfig(Settings):
 
     @property
     def guided(self) -> bool:
-        """Whether the search is guided: unless said otherwise, where nothing asks for the genetic one."""
+        """Whether prompts are composed (guided, or at random), not bred: the default unless an option needs that."""
         if self.search is not None:
-            return self.search == "guided"
+            return self.search != "genetic"
         plain = self.writer is None and self.form == "clauses" and self.objectives == ("accuracy",)
         return plain and not self.steady and self.until == Convergence()
 

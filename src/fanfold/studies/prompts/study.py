@@ -11,7 +11,7 @@ from fanfold.errors import ConfigError
 from fanfold.models import Model
 from fanfold.prompting.breeding import PromptBreeder
 from fanfold.prompting.genome import Candidate, Genome
-from fanfold.prompting.guided import GuidedPrompts
+from fanfold.prompting.guided import GuidedPrompts, RandomPrompts
 from fanfold.prompting.operators import Material
 from fanfold.prompting.words import WordBreeder, first_words
 from fanfold.schedule import Schedule
@@ -144,7 +144,8 @@ def _strategy(config: PromptsConfig, task: Task, split: Split) -> Strategy[Any]:
     if config.guided:
         labels = task.labels[0] if task.labels else None
         first = [Genome.of(text, labels) for text in _seeds(config, task.seeds[:1])]
-        return GuidedPrompts(material, shots(split.examples), first)
+        kind = RandomPrompts if config.search == "random" else GuidedPrompts
+        return kind(material, shots(split.examples), first)
     breeder: Breeder[Any]
     if config.form == "words":
         own = _seeds(config, ())
