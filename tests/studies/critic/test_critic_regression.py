@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fanfold.studies.critic.critic import Critic
+from fanfold.studies.critic.critic import LinearCritic
 
 SIZE = 40
 
@@ -29,15 +29,15 @@ class World:
     def truth(self, rows: np.ndarray) -> np.ndarray:
         return 0.5 + (rows - 0.3) @ self.weights * 2
 
-    def taught(self, many: int) -> Critic:
-        critic, rows = Critic(SIZE), self.rows(many)
+    def taught(self, many: int) -> LinearCritic:
+        critic, rows = LinearCritic(SIZE), self.rows(many)
         for row, truth in zip(rows, self.truth(rows)):
             critic.learn(row, truth + self.noise * self.rng.normal())
         return critic
 
 
 def test_before_any_feedback_it_expects_the_middle_and_is_sure_of_nothing() -> None:
-    seen = Critic(SIZE).predict(World(1).rows(5))
+    seen = LinearCritic(SIZE).predict(World(1).rows(5))
     assert np.allclose(seen.mean, 0.5)
     assert np.all(seen.confidence == 0.0)
     assert np.all(seen.sd > 0.1)
@@ -77,7 +77,7 @@ def test_it_learns_how_noisy_feedback_is(noise: float) -> None:
 def test_the_order_of_feedback_does_not_matter(order: list[int]) -> None:
     world = World(4)
     rows, scores = world.rows(25), [((7 * i) % 11) / 10 for i in range(25)]
-    straight, shuffled = Critic(SIZE), Critic(SIZE)
+    straight, shuffled = LinearCritic(SIZE), LinearCritic(SIZE)
     for i in range(25):
         straight.learn(rows[i], scores[i])
         shuffled.learn(rows[order[i]], scores[order[i]])
@@ -87,7 +87,7 @@ def test_the_order_of_feedback_does_not_matter(order: list[int]) -> None:
 
 
 def test_constant_features_and_constant_feedback_are_harmless() -> None:
-    critic = Critic(3)
+    critic = LinearCritic(3)
     for _ in range(30):
         critic.learn([1.0, 0.0, 5.0], 1.0)
     seen = critic.predict([[1.0, 0.0, 5.0], [1.0, 1.0, -900.0]])
@@ -99,7 +99,7 @@ def test_constant_features_and_constant_feedback_are_harmless() -> None:
 def test_where_features_lie_does_not_matter() -> None:
     world = World(11)
     rows, there = world.rows(60), world.rows(5)
-    near, far = Critic(SIZE), Critic(SIZE)
+    near, far = LinearCritic(SIZE), LinearCritic(SIZE)
     for row, score in zip(rows, world.truth(rows)):
         near.learn(row, score)
         far.learn(row + 7.0, score)
@@ -109,7 +109,7 @@ def test_where_features_lie_does_not_matter() -> None:
 
 def test_preferences_teach_what_is_better() -> None:
     world, rng = World(5), random.Random(5)
-    critic = Critic(SIZE)
+    critic = LinearCritic(SIZE)
     for _ in range(300):
         a, b = world.rows(2)
         gap = float(world.truth(a[None])[0] - world.truth(b[None])[0])
@@ -122,7 +122,7 @@ def test_preferences_teach_what_is_better() -> None:
 def test_a_preference_raises_the_first_and_its_mirror_says_the_same() -> None:
     world = World(6)
     a, b = world.rows(2)
-    one, other, tie = Critic(SIZE), Critic(SIZE), Critic(SIZE)
+    one, other, tie = LinearCritic(SIZE), LinearCritic(SIZE), LinearCritic(SIZE)
     one.prefer(a, b, 1.0)
     other.prefer(b, a, 0.0)
     tie.prefer(a, b, 0.5)
@@ -135,7 +135,7 @@ def test_a_preference_raises_the_first_and_its_mirror_says_the_same() -> None:
 def test_the_same_preference_a_hundred_times_stays_finite() -> None:
     world = World(7)
     a, b = world.rows(2)
-    critic = Critic(SIZE)
+    critic = LinearCritic(SIZE)
     for _ in range(100):
         critic.prefer(a, b, 1.0)
     critic.prefer(a, b, 0.0)  # against all expectation
@@ -165,7 +165,7 @@ def test_a_saved_critic_goes_on_as_if_nothing_had_happened() -> None:
     world = World(10)
     critic = world.taught(25)
     critic.prefer(*world.rows(2), 1.0)
-    loaded = Critic.of(json.loads(json.dumps(critic.state())))
+    loaded = LinearCritic.of(json.loads(json.dumps(critic.state())))
     row, there = world.rows(1)[0], world.rows(6)
     for each in (critic, loaded):
         each.learn(row, 0.9)

@@ -91,6 +91,9 @@ class CriticConfig(Settings):
     )
     critic: bool = option(True, "whether the critic's expectations are used")
     actor: Literal["learned", "random"] = option("learned", "who chooses what is shown")
+    half_life: float | None = option(
+        None, "answers after which feedback counts half, so that changes are followed; none: never", least=1
+    )
     evolve: bool = option(True, "whether the population evolves")
     temperatures: tuple[float, ...] = option(
         (0.3, 0.7, 1.0), "sampling temperatures the actor chooses from", least=0, most=2

@@ -15,7 +15,7 @@ try:
 except ImportError as error:
     raise MissingExtra("numpy", "critic", "the critic study") from error
 
-__all__ = ["Array", "Critic", "Prediction", "as_numbers", "as_text", "np"]
+__all__ = ["Array", "LinearCritic", "Prediction", "as_numbers", "as_text", "np"]
 
 Array: TypeAlias = "NDArray[np.float64]"
 
@@ -46,7 +46,7 @@ class Prediction:
     drawn: Array
 
 
-class Critic:
+class LinearCritic:
     """Learns what feedback responses get.
 
     Normal-inverse-gamma regression on standardised features, averaged over a grid of prior precisions by their
@@ -54,12 +54,14 @@ class Critic:
     feedback does not matter, and standardisation is exact at any time.  The posterior is worked out when next needed.
 
     A preference between two is a Bradley-Terry likelihood, taken in by its curvature where the critic stands.
+
+    With a `half_life`, feedback counts half after so much more of it, so that a taste that changes is followed.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, half_life: float | None = None) -> None:
         self.size = size
-        self.count = 0.0
-        self.pairs = 0
+        self._kept = 1.0 if half_life is None else 0.5 ** (1.0 / half_life)
+        self.count = self.pairs = 0.0
         self._x: Array = np.zeros(size)
         self._xx: Array = np.zeros((size, size))
         self._xy: Array = np.zeros(size)
@@ -72,6 +74,7 @@ class Critic:
     def learn(self, features: ArrayLike, score: float) -> None:
         """Take in the feedback that one response got."""
         x = np.asarray(features, dtype=np.float64)
+        self._fade()
         self.count += 1.0
         self._x += x
         self._xx += np.outer(x, x)
@@ -90,11 +93,25 @@ class Critic:
         target = gap + (share - likely) / PREFERENCE_SCALE / curvature
         weight = curvature * posterior.noise**2
         delta = a - b
-        self.pairs += 1
+        self._fade()
+        self.pairs += 1.0
         self._dd += weight * np.outer(delta, delta)
         self._dt += weight * target * delta
         self._tt += weight * target * target
         self._posterior = None
+
+    def revise(self, features: ArrayLike, before: float, after: float, age: int) -> None:
+        """Replace the feedback that a response got so many lessons ago."""
+        share = self._kept**age
+        self._xy += share * (after - before) * np.asarray(features, dtype=np.float64)
+        self._y += (share * (after - before), share * (after**2 - before**2))
+        self._posterior = None
+
+    def _fade(self) -> None:
+        """Let what is known count less, by one lesson."""
+        if self._kept < 1.0:
+            for name in ("count", "pairs", "_tt", "_x", "_xx", "_xy", "_y", "_dd", "_dt"):
+                setattr(self, name, getattr(self, name) * self._kept)
 
     def predict(self, features: ArrayLike, rng: random.Random | None = None) -> Prediction:
         """What is expected of each row; with `rng`, also one draw of what the truth may be, jointly for all rows."""
@@ -145,9 +162,9 @@ class Critic:
         }
 
     @classmethod
-    def of(cls, state: dict[str, Any]) -> Critic:
+    def of(cls, state: dict[str, Any], half_life: float | None = None) -> LinearCritic:
         """The critic that `state()` described."""
-        critic = cls(state["size"])
+        critic = cls(state["size"], half_life)
         critic.count, critic.pairs, critic._tt = state["count"], state["pairs"], state["tt"]
         for name in ("x", "xy", "y", "dt"):
             setattr(critic, f"_{name}", as_numbers(state[name]))

@@ -43,6 +43,10 @@ class PendingChoice:
     blind: float
     warm: list[float]
 
+    def show(self, number: int, query: str) -> Show:
+        """What is put up for feedback."""
+        return Show(number, query, tuple(self.candidates[each].shown for each in self.chosen))
+
 
 @dataclass(frozen=True)
 class QueryRecord:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from fanfold.encoding import derive_seed
 from fanfold.studies.critic.actor import Actor, Decision, advantages, lesson, pick, standing
 from fanfold.studies.critic.config import EvolutionaryParams, RewardWeights
-from fanfold.studies.critic.critic import Critic
+from fanfold.studies.critic.critic import LinearCritic
 from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
 from fanfold.studies.critic.features import CUES, NAMES, cues, features
 from fanfold.studies.critic.genome import BANK, Prompt, first_prompts
@@ -62,7 +62,7 @@ class LearnedCritic:
     thread_safe = True
 
     def __init__(self) -> None:
-        self._critic = Critic(len(NAMES))
+        self._critic = LinearCritic(len(NAMES))
         self._lock = threading.Lock()
 
     def score(self, system_prompt: str, query: str, response: str) -> float:
@@ -98,7 +98,7 @@ class LearnedCritic:
     @property
     def lessons(self) -> int:
         """How much feedback it has learnt from."""
-        return int(self._critic.count) + self._critic.pairs
+        return int(self._critic.count + self._critic.pairs)
 
 
 class LearnedActor:

@@ -13,7 +13,7 @@ from fanfold.identity import formerly
 from fanfold.strategy import Strategy
 from fanfold.studies.critic.actor import Actor, Decision, advantages, lesson, pick, standing
 from fanfold.studies.critic.config import CriticConfig
-from fanfold.studies.critic.critic import Critic, np
+from fanfold.studies.critic.critic import LinearCritic, np
 from fanfold.studies.critic.evaluator import SLOT, Generate, Show, Shown, Step, response_of
 from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
 from fanfold.studies.critic.features import CUES, NAMES, STYLE, combined, cues, features, situation, style
@@ -49,7 +49,7 @@ class CriticStrategy(Strategy[Step]):
         prompts = first_prompts(config.evolution.population_size, config.prompts, self.bank, self._rng("population", 0))
         members = [Member(prompt, self._middling(), guessed=1.0) for prompt in prompts]
         self.population = Population(config.evolution, members)
-        self.critic = Critic(len(NAMES))
+        self.critic = LinearCritic(len(NAMES), config.half_life)
         self.actor = Actor(config.temperatures, len(CUES))
         clauses = (clause for prompt in prompts for clause in prompt.clauses)
         self.habits = Habits([*clauses, *(each for section in self.bank.values() for each in section)], len(STYLE))
@@ -80,14 +80,16 @@ class CriticStrategy(Strategy[Step]):
             if self.memory.shows:
                 asked.append(self.memory.shows.pop(0))
             elif self.memory.asked < self.config.total:
-                asked.append(self._generate(self.memory.asked))
+                number, many = self.memory.asked, len(self.queries)
+                asked.append(self.propose(number, self.queries[number % many], number // many))
                 self.memory.asked += 1
             else:
                 break
         return asked
 
-    def _generate(self, number: int) -> Generate:
-        query, params = self.queries[number % len(self.queries)], self.config.actor_critic
+    def propose(self, number: int, query: str, sample: int = 0) -> Generate:
+        """Which prompts answer a query, and at which temperatures."""
+        params = self.config.actor_critic
         if self._bootstrapping(number):
             members = self.population.least_known(params.num_candidates)
         else:
@@ -97,7 +99,7 @@ class CriticStrategy(Strategy[Step]):
         self.memory.generating[number] = warm
         drawn = self._rng("temperature", number).choices(self.config.temperatures, warm, k=len(members))
         prompts = tuple(member.prompt for member in members)
-        return Generate(number, query, prompts, tuple(drawn), number // len(self.queries))
+        return Generate(number, query, prompts, tuple(drawn), sample)
 
     def _bootstrapping(self, number: int) -> bool:
         return number < self.config.bootstrap_queries
@@ -131,23 +133,40 @@ class CriticStrategy(Strategy[Step]):
     # -- choosing ----------------------------------------------------------------------------------------------------
 
     def tell(self, result: Result[Step]) -> None:
-        if isinstance(result.candidate, Generate):
-            self._choose(result.candidate, result)
+        step, memory = result.candidate, self.memory
+        if isinstance(step, Generate):
+            responses = _responses(step, result)
+            self.notice(step.query, [(shown.prompt, shown.response) for shown, _ in responses])
+            choice = self.choose(step, responses, 2 if self.config.ask == "pair" else 1)
+            if choice is None:
+                memory.skipped += 1
+            else:
+                memory.waiting[step.number] = choice
+                memory.shows.append(choice.show(step.number, step.query))
         else:
-            self._learn(result.candidate, result)
+            waiting, scores = memory.waiting.pop(step.number), _scores(step, result)
+            if scores is None:
+                memory.unanswered += 1
+            else:
+                self.learn(step, waiting, scores)
         if self.done:
             self.population.refine(self.config.fitness_threshold)
 
-    def _choose(self, asked: Generate, result: Result[Step]) -> None:
-        """Judge the responses that came, and put the one the actor chooses up for feedback."""
-        memory, rng = self.memory, self._rng("choice", asked.number)
-        warm = memory.generating.pop(asked.number)
-        memory.notice(situation(asked.query))
-        candidates, drawn = self._candidates(asked, result, rng)
-        wanted = 2 if self.config.ask == "pair" else 1
-        if len(candidates) < wanted:
-            memory.skipped += 1
-            return
+    def notice(self, query: str, responses: Sequence[tuple[Prompt, str]]) -> None:
+        """Take in what queries are like, and how prompts answer them."""
+        self.memory.notice(situation(query))
+        for prompt, response in responses:
+            look = style(query, response)
+            self.habits.learn(prompt, look)
+            if (member := self.population.find(prompt)) is not None:
+                member.notice(look)
+
+    def choose(self, asked: Generate, responses: Sequence[tuple[Shown, int]], wanted: int = 1) -> PendingChoice | None:
+        """Which of the responses (with their tokens) the actor shows; None where there are fewer than wanted."""
+        rng, warm = self._rng("choice", asked.number), self.memory.generating.pop(asked.number)
+        if len(responses) < wanted:
+            return None
+        candidates, drawn = self._candidates(asked, responses, rng)
         options = [self._signals(each, worth) for each, worth in zip(candidates, drawn)]
         doubt = 1.0 - sum(each.confidence for each in candidates) / len(candidates)
         blind = self.config.actor_critic.exploration * doubt
@@ -155,39 +174,25 @@ class CriticStrategy(Strategy[Step]):
             blind = 1.0
         probabilities = self.actor.shows.probabilities(options, blind)
         chosen = pick(probabilities, wanted, rng)
-        memory.waiting[asked.number] = PendingChoice(candidates, chosen, options, probabilities.tolist(), blind, warm)
-        memory.shows.append(Show(asked.number, asked.query, tuple(candidates[each].shown for each in chosen)))
+        return PendingChoice(candidates, chosen, options, probabilities.tolist(), blind, warm)
 
     def _candidates(
-        self, asked: Generate, result: Result[Step], rng: random.Random
+        self, asked: Generate, responses: Sequence[tuple[Shown, int]], rng: random.Random
     ) -> tuple[list[AppraisedResponse], list[float]]:
         """What there is to choose from, and for each a value that it may have."""
-        where, found, rows = situation(asked.query), [], []
-        for slot, (prompt, temperature) in enumerate(zip(asked.prompts, asked.temperatures)):
-            outcome = result.outcomes.get(f"{SLOT}{slot}")
-            response = response_of(outcome.data) if isinstance(outcome, Ok) else None
-            if response is None:
-                continue
-            look = style(asked.query, response[0])
-            self.habits.learn(prompt, look)
-            if (member := self.population.find(prompt)) is not None:
-                member.notice(look)
-            found.append((Shown(slot, prompt, temperature, response[0]), response[1]))
-            rows.append(combined(prompt, where, look))
-        if not found:
-            return [], []
+        rows = [features(shown.prompt, asked.query, shown.response) for shown, _ in responses]
         seen = self.critic.predict(rows, rng if self.config.critic else None)
         candidates = [
             AppraisedResponse(
-                shown=each,
+                shown=shown,
                 expected=min(1.0, max(0.0, float(seen.mean[i]))),
                 sd=float(seen.sd[i]),
                 confidence=float(seen.confidence[i]),
-                coherence=coherence(asked.query, each.response),
+                coherence=coherence(asked.query, shown.response),
                 tokens=tokens,
-                unsafe=unsafe(each.prompt.text, asked.query, each.response),
+                unsafe=unsafe(shown.prompt.text, asked.query, shown.response),
             )
-            for i, (each, tokens) in enumerate(found)
+            for i, (shown, tokens) in enumerate(responses)
         ]
         return candidates, seen.drawn.tolist()
 
@@ -201,11 +206,8 @@ class CriticStrategy(Strategy[Step]):
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
-    def _learn(self, shown: Show, result: Result[Step]) -> None:
-        waiting, scores = self.memory.waiting.pop(shown.number), _scores(shown, result)
-        if scores is None:
-            self.memory.unanswered += 1
-            return
+    def learn(self, shown: Show, waiting: PendingChoice, scores: Sequence[float]) -> None:
+        """Learn from the feedback on what was chosen."""
         if self.config.critic:  # one that is not wanted is never taught, and knows nothing
             self._teach(shown, scores)
         given = dict(zip(waiting.chosen, scores))
@@ -225,6 +227,17 @@ class CriticStrategy(Strategy[Step]):
             self.critic.prefer(rows[0], rows[1], scores[0])
         else:
             self.critic.learn(rows[0], scores[0])
+
+    def revise(self, shown: Show, before: Sequence[float], after: Sequence[float], age: int) -> None:
+        """Somebody changed their mind about what was learnt so many answers ago."""
+        if not self.config.critic:
+            return
+        if len(shown.shown) == 2:
+            self._teach(shown, after)  # the newer preference stands beside the older, which it cancels or confirms
+        else:
+            response = shown.shown[0]
+            row = features(response.prompt, shown.query, response.response)
+            self.critic.revise(row, before[0], after[0], age)
 
     def _remember(
         self, shown: Show, waiting: PendingChoice, rewards: Sequence[float], given: Mapping[int, float]
@@ -305,9 +318,20 @@ class CriticStrategy(Strategy[Step]):
         self.memory = saved.memory
         people = {name: getattr(saved, name) for name in _POPULATION}
         self.population = Population(self.config.evolution, **people)
-        self.critic = Critic.of(saved.critic)
+        self.critic = LinearCritic.of(saved.critic, self.config.half_life)
         self.actor.load(saved.actor)
         self.habits.load(saved.habits)
+
+
+def _responses(asked: Generate, result: Result[Step]) -> list[tuple[Shown, int]]:
+    """The responses that came, each with its tokens."""
+    came = []
+    for slot, (prompt, temperature) in enumerate(zip(asked.prompts, asked.temperatures)):
+        outcome = result.outcomes.get(f"{SLOT}{slot}")
+        response = response_of(outcome.data) if isinstance(outcome, Ok) else None
+        if response is not None:
+            came.append((Shown(slot, prompt, temperature, response[0]), response[1]))
+    return came
 
 
 def _scores(shown: Show, result: Result[Step]) -> list[float] | None:
