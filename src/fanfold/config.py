@@ -276,10 +276,11 @@ def type_name(kind: Any) -> str:
     if origin is Literal:
         names = [repr(option) for option in args]
     elif origin in (typing.Union, types.UnionType):
-        names = [type_name(option) for option in args if option in _PLAIN or not isinstance(option, type)]
+        plain = [type_name(option) for option in args if option in _PLAIN or not isinstance(option, type)]
+        names = plain or ["a table"]
     elif origin in (list, tuple, Sequence):
         names = [f"a list ({', '.join(type_name(option) for option in args if option is not Ellipsis)} each)"]
-    elif dataclasses.is_dataclass(kind):
+    elif dataclasses.is_dataclass(kind) or origin in (dict, Mapping):
         names = ["a table"]
     else:
         names = [_PLAIN.get(kind) or str(getattr(kind, "__name__", kind))]

@@ -156,12 +156,13 @@ def _slowly(raw: bytes, where: str, *, first: bool) -> Any:
 def _json_array(table: Table) -> Iterator[Row]:
     """The objects in one JSON array; a file that does not begin with a bracket is read as JSON lines."""
     path = table.path
-    data = path.read_bytes()
-    if not data.decode(table.encoding, "replace").lstrip("\ufeff \t\r\n").startswith("["):
+    with path.open("rb") as file:
+        head = file.read(4096)
+    if not head.decode(table.encoding, "replace").lstrip("\ufeff \t\r\n").startswith("["):
         yield from _json_lines(table)
         return
     try:
-        rows = msgspec.json.decode(data.decode(table.encoding).lstrip("\ufeff"))
+        rows = msgspec.json.decode(path.read_bytes().decode(table.encoding).lstrip("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path.name} is not JSON: {error}") from error
     for number, row in enumerate(rows, 1):
@@ -184,23 +185,25 @@ def _lines(table: Table) -> Iterator[Row]:
 def _csv(table: Table) -> Iterator[Row]:
     path = table.path
     with path.open(encoding=_marked(table.encoding), newline="") as file:
-        reader = csv.DictReader(file, strict=True, delimiter=table.delimiter)
+        reader = csv.reader(file, strict=True, delimiter=table.delimiter)
+        line = 0
         try:
-            names = reader.fieldnames or []
+            names = next(filter(None, reader), [])
             repeated = {name for name in names if names.count(name) > 1}
             if repeated:
                 raise ConfigError(f"{path.name}: two columns are called {sorted(repeated)[0]!r}: rename one")
-            for row in reader:
-                where = f"{path.name}, line {reader.line_num}"
-                extra, lacking = row.get(None), None in row.values()
-                if extra is not None or lacking:
+            line = reader.line_num
+            for values in filter(None, reader):
+                line = reader.line_num
+                where = f"{path.name}, line {line}"
+                if len(values) != len(names):
                     raise ConfigError(
-                        f"{where} has {'more' if extra is not None else 'fewer'} values than the {len(names)} columns: "
-                        f"put texts with commas or line breaks in double quotes"
+                        f"{where} has {'more' if len(values) > len(names) else 'fewer'} values than the {len(names)} "
+                        f"columns: put texts with commas or line breaks in double quotes"
                     )
-                yield row, where
+                yield dict(zip(names, values)), where
         except csv.Error as error:
-            where = f"{path.name}, line {reader.line_num + 1}"  # where the row begins that could not be read
+            where = f"{path.name}, line {line + 1}"  # where the row begins that could not be read
             raise ConfigError(f"{where} is not CSV: {error}. Is every double quote closed?") from error
         except UnicodeDecodeError:
             raise _find_not_utf8(path) from None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from fanfold.tasks.grading import grader
+from fanfold.tasks.graders import grader
 from fanfold.tasks.task import SETTINGS, Problem, Task, tupled
 
 

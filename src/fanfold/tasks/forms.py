@@ -2,97 +2,191 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fanfold.errors import ConfigError
+from fanfold.tasks import reading
 from fanfold.tasks.task import Problem
 
 #: The most labels that count as a closed set, and the words of the longest.
 MOST_LABELS, LONGEST_LABEL = 40, 6
-#: Characters of an answer that is still one line to be matched; what is longer needs a judge.
-LONGEST_LINE = 200
+#: Characters of one line, and of several, that a reply can still match; longer answers need a judge.
+LONGEST_LINE, LONGEST_LINES = 200, 400
+#: Graders that read the answer out of a longer reply, and the tokens such a reply has at least and at most.
+OPEN, OPEN_TOKENS, MOST_TOKENS = ("contains", "regex", "code", "judge", "pairwise"), 256, 2048
+
+_NUMBER = re.compile(
+    r"(?:[$€£¥]|[A-Z]{3}\s)?\s?[-+−]?[$€£¥]?"
+    r"(?P<number>(?!0[0-9])(?:[0-9]{1,3}(?:[,.\u00a0\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]+(?:[.,][0-9]+)?))"
+    r"\s?(?P<unit>[^\d\s][^\d\n]{0,15})?"
+)
+_WORKED = re.compile(r".*####[^\n]*[0-9][^\n]*", re.DOTALL)
+_COMMA = re.compile(r".*\.[0-9]{3},[0-9]+|[0-9]+,(?:[0-9]{1,2}|[0-9]{4,})|[0-9]{4,},[0-9]+|0,[0-9]+")
+_POINT = re.compile(r".*,[0-9]{3}\.[0-9]+|[0-9]+\.(?:[0-9]{1,2}|[0-9]{4,})|[0-9]{4,}\.[0-9]+|0\.[0-9]+")
 
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """How answers look (`name`, in words), and settings of the task that follow."""
+    """How answers look (`name`, in words), and settings of the task that follow.
+
+    `grader` is None for free text: no rule can tell whether a reply is right.  `clauses` tell a model about the form,
+    for a prompt's section `format`.
+    """
 
     name: str
-    grader: Mapping[str, Any]
+    grader: Mapping[str, Any] | None
     max_tokens: int
     stop: tuple[str, ...] = ("\n",)
-    #: What to tell a model about the form, as clauses of a prompt's section `format`.
     clauses: tuple[str, ...] = ()
-    labels: tuple[str, ...] = field(default=(), repr=False)
+    labels: tuple[str, ...] = ()
 
-    @property
-    def said(self) -> str:
+    def under(self, kind: str, longest: int) -> AnswerForm:
+        """The form under a grader that somebody chose: some graders need the whole of a longer reply."""
+        if kind not in OPEN and self.grader is not None:
+            return self
+        return replace(self, stop=(), clauses=(), max_tokens=min(MOST_TOKENS, max(OPEN_TOKENS, longest)))
+
+    def in_words(self, kind: str) -> str:
         """For people: the form, how it is graded and where replies end."""
-        end = "at a blank line" if self.stop == ("\n\n",) else "with the line"
-        return f"answers are {self.name}: graded as {self.grader['kind']}, replies end {end}, {self.max_tokens} tokens"
+        end = self.stop[0] if self.stop else ""
+        ends = {"\n": "with the line", "\n\n": "at a blank line"}.get(end, "where the model ends them")
+        return f"answers are {self.name}: graded as {kind}, replies end {ends}, {self.max_tokens} tokens"
 
 
-def form_of(problems: Sequence[Problem], source: str) -> AnswerForm:
-    """The form of the answers, from the plainest to the freest; free text is refused, because nothing can match it."""
+def form_of(problems: Sequence[Problem]) -> AnswerForm:
+    """The form of the answers, from the plainest to the freest."""
     answers = [str(problem.answer).strip() for problem in problems]
-    longest = max(map(len, answers))
+    tokens = longest_of(problems)
     if all((problem.note or {}).get("options") for problem in problems):
         return AnswerForm("one of the options", {"kind": "choice"}, 12)
-    if all(isinstance(problem.answer, dict) for problem in problems):
-        longest = max(len(json.dumps(problem.answer)) for problem in problems)
-        return AnswerForm("JSON", {"kind": "json"}, longest + 32, ("\n\n",), ("Reply with JSON only.",))
-    if all(is_number(problem.answer) for problem in problems):
-        shown = any("####" in answer for answer in answers)  # with the way to it
-        clauses = () if shown else ("Reply with the number only.",)
-        return AnswerForm("numbers", {"kind": "numeric"}, 256 if shown else 24, ("\n\n",), clauses)
-    if (labels := _labels(answers)) is not None:
-        named = ", ".join(labels[:12])
-        clauses = (f"Reply with one of: {named}.",) if len(labels) <= 12 else ()
+    if all(isinstance(problem.answer, list) and all(map(_is_test, problem.answer)) for problem in problems):
+        return AnswerForm("tests", {"kind": "code"}, 512, ())
+    if all(isinstance(problem.answer, dict | list) for problem in problems):
+        return AnswerForm("JSON", {"kind": "json"}, 2 * tokens + 32, ("\n\n",), ("Reply with JSON only.",))
+    labels = _labels(answers)
+    if (numeric := _numeric(problems, answers)) is not None:
+        return _numbers(numeric, answers, labels)
+    if labels is not None:
+        clauses = (f"Reply with one of: {', '.join(labels)}.",) if len(labels) <= 12 else ()
         grader = {"kind": "exact", "first_line": True, "among": list(labels)}
-        return AnswerForm(f"one of {len(labels)} labels", grader, longest // 2 + 6, ("\n",), clauses, labels)
-    if longest <= LONGEST_LINE and not any("\n" in answer for answer in answers):
-        return AnswerForm(
-            "one line", {"kind": "exact", "first_line": True}, longest // 2 + 12, clauses=("Answer on one line.",)
-        )
-    sample = max(answers, key=len)
-    raise ConfigError(
-        f"{source}: the answers are free text, up to {longest:,} characters long ({sample!r:.60}), which no reply "
-        "would match: say how to grade it with --grader judge --judge MODEL, or with --grader contains"
-    )
+        return AnswerForm(f"one of {len(labels)} labels", grader, tokens + 6, ("\n",), clauses, labels)
+    lines = [line for answer in answers for line in answer.split("\n")]
+    if max(map(len, lines)) > LONGEST_LINE or max(map(len, answers)) > LONGEST_LINES:
+        return AnswerForm("free text", None, min(MOST_TOKENS, tokens + 32), ())
+    if len(lines) == len(answers):
+        grader = {"kind": "exact", "first_line": True}
+        return AnswerForm("one line", grader, tokens + 12, clauses=("Answer on one line.",))
+    stop = () if any("\n\n" in answer for answer in answers) else ("\n\n",)
+    return AnswerForm("a few lines", {"kind": "exact"}, tokens + 24, stop)
+
+
+def _numbers(grader: Mapping[str, Any], answers: Sequence[str], labels: tuple[str, ...] | None) -> AnswerForm:
+    if any("####" in answer for answer in answers):  # with the way to it
+        return AnswerForm("numbers", grader, 256, ("\n\n",))
+    if labels is not None and len(labels) <= 6:
+        clause = f"Reply with one of: {', '.join(labels)}."
+        return AnswerForm(f"one of {len(labels)} numbers", grader, 12, ("\n",), (clause,), labels)
+    return AnswerForm("numbers", grader, 24, ("\n\n",), ("Reply with the number only.",))
+
+
+def longest_of(problems: Sequence[Problem]) -> int:
+    """Tokens of the longest answer, on the safe side: two bytes each."""
+    return max(len(problem.shown.strip().encode("utf-8", "replace")) for problem in problems) // 2
+
+
+def _is_test(item: Any) -> bool:
+    return isinstance(item, str) and item.startswith("assert ")
 
 
 def _labels(answers: Sequence[str]) -> tuple[str, ...] | None:
     """The labels, the most frequent first, if the answers are few, short and used again and again."""
     counts = Counter(answers)
     short = all("\n" not in answer and len(answer.split()) <= LONGEST_LABEL for answer in counts)
-    if not short or len(counts) > MOST_LABELS or len(answers) < 3 * len(counts):
+    kinds = len(set(map(reading.plain, counts)))
+    if not short or kinds > MOST_LABELS or len(answers) < 3 * kinds:
         return None
-    return tuple(answer for answer, _ in counts.most_common())
+    return tuple({reading.plain(answer): answer for answer, _ in reversed(counts.most_common())}.values())[::-1]
 
 
-def is_number(answer: Any) -> bool:
-    if isinstance(answer, bool):
-        return False
-    text = str(answer).strip()
-    return re.fullmatch(r"[-+−]?[$€£]?[0-9][0-9,]*(\.[0-9]+)?%?|.*####[^\n]*[0-9][^\n]*", text, re.DOTALL) is not None
+def _numeric(problems: Sequence[Problem], answers: Sequence[str]) -> dict[str, Any] | None:
+    """The grader of answers that are all numbers of one unit, written in one way; None where they are not.
+
+    Signs such as $ and % may differ: they say nothing that the number does not.
+    """
+    units: set[str] = set()
+    numbers: list[str] = []
+    for problem, answer in zip(problems, answers):
+        if isinstance(problem.answer, bool):
+            return None
+        if _WORKED.fullmatch(answer):
+            continue
+        if (written := _NUMBER.fullmatch(answer)) is None:
+            return None
+        units.add((written["unit"] or "").strip(" %$€£¥.").casefold().removesuffix("s"))
+        numbers.append(written["number"])
+    comma, point = (any(map(pattern.fullmatch, numbers)) for pattern in (_COMMA, _POINT))
+    if len(units) > 1 or (comma and point):
+        return None
+    return {"kind": "numeric", "decimal": ","} if comma else {"kind": "numeric"}
 
 
-def parsed(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """The problems with answers that are JSON objects in text, as in a CSV file, read as such."""
-    if not all(isinstance(problem.answer, str) and problem.answer.lstrip()[:1] == "{" for problem in problems):
-        return tuple(problems)
-    try:
+def tidied(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """The problems with answers as they are meant: JSON in a text is read, white space around a text is not kept."""
+    values = [_value(problem.answer) for problem in problems]
+    if not all(isinstance(value, dict | list) for value in values):
         return tuple(
-            replace(problem, answer=json.loads(problem.answer), note={**(problem.note or {}), "shown": problem.answer})
+            replace(problem, answer=problem.answer.strip()) if isinstance(problem.answer, str) else problem
             for problem in problems
         )
-    except ValueError:
-        return tuple(problems)
+    return tuple(replace(problem, answer=value) for problem, value in zip(problems, values))
+
+
+def _value(answer: Any) -> Any:
+    """An object or a list that stands in a text as JSON, or as Python prints it."""
+    if not isinstance(answer, str) or answer.lstrip()[:1] not in ("{", "["):
+        return answer
+    for read in (json.loads, ast.literal_eval):
+        try:
+            return read(answer.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+    return answer
+
+
+def spelled_alike(problems: Sequence[Problem], labels: Sequence[str]) -> tuple[Problem, ...]:
+    """The problems with every label in its most frequent spelling, so that prompts show one."""
+    spelling = {reading.plain(label): label for label in labels}
+    return tuple(
+        replace(problem, answer=spelling.get(reading.plain(problem.answer), problem.answer))
+        if isinstance(problem.answer, str)
+        else problem
+        for problem in problems
+    )
+
+
+def listed(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """The problems with answers that are shown whole: a list is one answer, not several that are right."""
+    return tuple(
+        replace(problem, note={**(problem.note or {}), "shown": reading.as_json(problem.answer)})
+        if isinstance(problem.answer, list)
+        else problem
+        for problem in problems
+    )
+
+
+def free_text(problems: Sequence[Problem], source: str) -> ConfigError:
+    """Why answers that no reply would match cannot be graded without a word from the user."""
+    sample = max((problem.shown for problem in problems), key=len)
+    return ConfigError(
+        f"{source}: the answers are free text, up to {len(sample):,} characters long ({sample!r:.60}), which no reply "
+        "would match: choose how to grade it with --grader judge --judge MODEL, or with --grader contains"
+    )
 
 
 def label_of(column: str) -> str:

@@ -8,13 +8,12 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
-from fanfold.config import from_mapping
-from fanfold.errors import ConfigError, nearest
+from fanfold.errors import ConfigError
 from fanfold.schemas import check_schema, fault, same
 from fanfold.tasks import reading, sandbox
-from fanfold.tasks.task import Grade, Grader, Problem
+from fanfold.tasks.task import Grade, Problem
 
 #: Characters of what was understood that are kept.
 LONGEST = 200
@@ -53,17 +52,19 @@ class Exact:
 class Numeric:
     """The reply's final number equals the answer's: after `####`, in `\\boxed{}`, or else the last one.
 
-    Both are compared exactly, unless `tolerance` says how far they may be apart.  1,234 is 1234; $ and % do not count.
+    Both are compared exactly, unless `tolerance` says how far they may be apart.  1,234 is 1234; $, % and units do not
+    count.  With `decimal` a comma, 1.234,5 is 1234.5.
     """
 
     tolerance: float = 0.0
+    decimal: Literal[".", ","] = "."
 
     def __post_init__(self) -> None:
         if not 0 <= self.tolerance < math.inf:
             raise ConfigError(f"tolerance must be a number that is not negative, not {self.tolerance!r}")
 
     async def __call__(self, reply: str, problem: Problem) -> Grade:
-        said = reading.number(reply)
+        said = self._number(reply)
         if said is None:
             return Grade(0.0)
         bound = Fraction(self.tolerance)
@@ -77,7 +78,13 @@ class Numeric:
         return f"the answer {unread[0]!r:.80} has no number in it: use another grader, or correct it" if unread else ""
 
     def _numbers(self, problem: Problem) -> list[reading.ExactNumber | None]:
-        return [reading.number(answer) for answer in _answers(problem)]
+        return [self._number(answer) for answer in _answers(problem)]
+
+    def _number(self, text: str) -> reading.ExactNumber | None:
+        return reading.number(text if self.decimal == "." else text.translate(_SWAPPED))
+
+
+_SWAPPED = str.maketrans(".,", ",.")
 
 
 @dataclass(frozen=True)
@@ -305,47 +312,3 @@ def _lacking(problem: Problem) -> str:
 def _grade(score: float, said: str) -> Grade:
     # half a surrogate pair, which JSON and Python can spell, cannot be written to a ledger
     return Grade(float(score), said[:LONGEST].encode("utf-8", "replace").decode())
-
-
-_KINDS: Mapping[str, Any] = {
-    "exact": Exact,
-    "numeric": Numeric,
-    "choice": MultipleChoice,
-    "contains": Contains,
-    "regex": Regex,
-    "json": JsonSchema,
-    "code": CodeTests,
-}
-_JUDGES = {"judge": "Judge", "pairwise": "Pairwise"}
-
-
-def grader(kind: str | Mapping[str, Any] | Grader, **options: Any) -> Grader:
-    """A grader by word, with its options: `grader("regex", pattern=...)`; or a table with a key `kind`, as in TOML.
-
-    The words: exact, numeric, choice, contains, regex, json, code, judge, pairwise.  A grader is given back as it is.
-    """
-    if isinstance(kind, Mapping):
-        table = {**kind, **options}
-        if not isinstance(word := table.pop("kind", None), str):
-            raise ConfigError(f"the grader {dict(kind)!r} has no kind: add kind = one of {', '.join(_words())}")
-        return grader(word, **table)
-    if not isinstance(kind, str):
-        if options:
-            raise ConfigError(f"the grader {kind!r} is made already and takes no options {sorted(options)}")
-        return kind
-    if kind not in _words():
-        raise ConfigError(f"there is no grader {kind!r}{nearest(kind, _words())}")
-    if kind in _JUDGES:
-        from fanfold.tasks import judge  # it needs the model layer
-
-        cls = getattr(judge, _JUDGES[kind])
-    else:
-        cls = _KINDS[kind]
-    if isinstance(then := options.get("then"), str | Mapping):
-        options["then"] = grader(then)
-    made: Grader = from_mapping(cls, options, f"grader {kind!r}")
-    return made
-
-
-def _words() -> list[str]:
-    return [*_KINDS, *_JUDGES]

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
+import random
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from fanfold.config import load_toml
 from fanfold.errors import ConfigError, check_whole, nearest
 from fanfold.tables import Row, rows_of
 from fanfold.tasks.builtin import BUILTIN
-from fanfold.tasks.forms import form_of, label_of, parsed
-from fanfold.tasks.grading import grader as make_grader
+from fanfold.tasks.forms import form_of, free_text, label_of, listed, longest_of, spelled_alike, tidied
+from fanfold.tasks.graders import grader as make_grader
+from fanfold.tasks.graders import kind_of
 from fanfold.tasks.grading import options_of, right_option
 from fanfold.tasks.task import USUAL_CLAUSES, USUAL_LABELS, Grader, Problem, Task, tupled
 
 #: What the fields of a problem are usually called, the likeliest first.
 USUAL: Mapping[str, tuple[str, ...]] = {
-    "input": ("input", "question", "problem", "text", "sentence", "prompt", "query", "review", "content"),
-    "answer": ("answer", "output", "target", "label", "solution", "response", "expected", "gold", "tests"),
-    "id": ("id", "uid", "key", "problem_id", "question_id", "task_id", "idx"),
-    "options": ("options", "choices"),
+    role: tuple(names) for role, names in load_toml(Path(__file__).with_name("data") / "columns.toml").items()
 }
+#: Rows of a larger file that are kept unless said otherwise, and the bytes of their texts, at most.
+ROWS, LARGEST = 5_000, 32_000_000
+#: The share of rows without input or answer that is passed over, and graders that need no answer.
+LACKING, UNANSWERED = 0.1, ("json", "regex", "judge")
 _SETTINGS = {field.name for field in fields(Task)} - {"problems", "grader", "source"}
 
 
@@ -35,15 +41,18 @@ def load(
     id: str | None = None,
     options: str | None = None,
     limit: int | None = None,
+    rows: int | None = ROWS,
+    seed: int = 0,
     **settings: Any,
 ) -> Task:
     """A task: one that ships with Fanfold (`city`, `sentiment`, ...), or one made of a file or a dataset.
 
     A file ends in .jsonl, .csv, .tsv or .parquet; a dataset of the Hugging Face hub is `hf:NAME[:CONFIG][:SPLIT]`.
     `input`, `answer`, `id` and `options` name the fields to read; what is not said is guessed from usual names, and
-    `Task.source` says what was read.  Without a `grader` the form of the answers decides how they are graded and where
-    replies end: options, JSON, numbers, a few labels, or one line.  `limit` takes the first problems only; `settings`
-    are fields of `Task` (`description`, `seeds`, `max_tokens`, ...), also for a task that ships with Fanfold.
+    `Task.source` says what was read.  The form of the answers (options, JSON, numbers, a few labels, lines) decides how
+    they are graded, unless a `grader` is named, and where replies end.  `limit` takes the first problems only.  Of a
+    file with more than `rows` problems so many are kept, drawn by the `seed`; None keeps all.  `settings` are fields of
+    `Task` (`description`, `seeds`, `max_tokens`, ...), also for a task that ships with Fanfold.
     """
     for name in settings:
         if name not in _SETTINGS:
@@ -60,64 +69,151 @@ def load(
         return replace(task, problems=task.problems[:limit], **changes)
     if not name.startswith("hf:") and not Path(name).suffix and len(Path(name).parts) <= 1:
         raise ConfigError(f"there is no task {name!r}{nearest(name, BUILTIN)} (or give a file, or hf:NAME:SPLIT)")
+    kind = None if grader is None else kind_of(grader)
+    draw = _Draw(named, kind not in UNANSWERED, rows, seed)
     try:
-        problems, used = _problems(itertools.islice(rows_of(name), limit), named, name)
+        draw.read(itertools.islice(rows_of(name), limit), name)
     except OSError as error:
         raise ConfigError(f"{name} cannot be read: {error.strerror or error}") from error
-    problems = parsed(problems)
-    said = f"{name}: {len(problems):,} problems, " + ", ".join(f"{role} from {field!r}" for role, field in used.items())
-    made: dict[str, Any] = {"name": _stem(name)}
+    return _task(name, draw, grader, kind, tupled(settings))
+
+
+def _task(
+    name: str,
+    draw: _Draw,
+    grader: str | Mapping[str, Any] | Grader | None,
+    kind: str | None,
+    settings: Mapping[str, Any],
+) -> Task:
+    """The task of the rows that were read, with what their answers imply."""
+    problems, used = draw.problems(), draw.used
+    made: dict[str, Any] = {"name": name.split(":")[1] if name.startswith("hf:") else Path(name).stem}
+    said = f"{name}: {draw.in_words}"
     if "answer" in used:
         own = (label_of(used["input"]), label_of(used["answer"]))
         made["labels"] = (own, *(labels for labels in USUAL_LABELS if labels != own))
-    if grader is None:
-        form = form_of(problems, name)
-        grader = form.grader
-        made |= {"max_tokens": form.max_tokens, "stop": form.stop, "cover": bool(form.labels)}
-        if form.clauses:
-            made["clauses"] = {**USUAL_CLAUSES, "format": (*form.clauses, *USUAL_CLAUSES["format"])}
-        said += f"; {form.said}"
-    return Task(**{**made, **tupled(settings)}, problems=problems, grader=make_grader(grader), source=said)
+        if grader is None or kind == "json":
+            problems = tidied(problems)
+        form = form_of(problems)
+        if grader is None and form.grader is None:
+            raise free_text(problems, name)
+        if grader is None:
+            grader, kind = form.grader, str((form.grader or {})["kind"])
+            problems = spelled_alike(problems, form.labels)
+        elif kind is not None:
+            form = form.under(kind, longest_of(problems))
+        if kind == "json":
+            problems = listed(problems)
+        if kind is not None:
+            made |= {"max_tokens": form.max_tokens, "stop": form.stop, "cover": bool(form.labels)}
+            said += f"; {form.in_words(kind)}"
+            if form.clauses:
+                made["clauses"] = {**USUAL_CLAUSES, "format": (*form.clauses, *USUAL_CLAUSES["format"])}
+    assert grader is not None  # without answers one was named
+    return Task(**{**made, **settings}, problems=problems, grader=make_grader(grader), source=said)
 
 
-def _stem(name: str) -> str:
-    return name.split(":")[1] if name.startswith("hf:") else Path(name).stem
+class _Draw:
+    """Reads rows once and keeps so many of them, every one with the same chance; what is kept depends on the seed."""
+
+    def __init__(self, named: Mapping[str, str | None], answered: bool, most: int | None, seed: int) -> None:
+        self.used: dict[str, str] = {}
+        self._named, self._answered = named, answered
+        self._most = sys.maxsize if most is None else most
+        self._rng = random.Random(seed)
+        self._kept: list[_KeptRow] = []
+        self._first: _KeptRow | None = None  # of those that lack something
+        self._rows = self._lacking = 0
+
+    def read(self, rows: Iterable[Row], source: str) -> None:
+        room, chance = LARGEST, self._rng.random
+        needed: tuple[str, ...] = ()
+        for number, (row, where) in enumerate(rows, 1):
+            if number == 1:
+                self.used = _fields(row, self._named, where, self._answered)
+                needed = tuple(self.used[role] for role in ("input", *(["answer"] if self._answered else [])))
+            self._rows = number
+            key = -chance()
+            lacking = any(_blank(row.get(name, _blank)) for name in needed)
+            if not lacking and len(self._kept) >= self._most and key <= self._kept[0].key:
+                continue
+            kept = _KeptRow(key, number, _cells(row, self.used, where), where)
+            if lacking:
+                self._lacking += 1
+                self._first = self._first or kept
+                continue
+            if len(self._kept) >= self._most:
+                room += heapq.heappop(self._kept).size
+            heapq.heappush(self._kept, kept)
+            room -= kept.size
+            while room < 0 and len(self._kept) > 200:
+                room += heapq.heappop(self._kept).size
+                self._most = len(self._kept)
+        if not self._rows:
+            raise ConfigError(f"{source} is empty: give at least one problem")
+        if self._first is not None and self._lacking > LACKING * self._rows:  # too many: the first is complained about
+            self._kept, self._lacking = [*self._kept, self._first], self._lacking - 1
+
+    def problems(self) -> tuple[Problem, ...]:
+        problems: list[Problem] = []
+        seen: dict[str, str] = {}
+        for kept in sorted(self._kept, key=lambda kept: kept.number):
+            problem = _problem(kept.row, self.used, kept.number, kept.where)
+            if problem.id in seen:
+                raise ConfigError(
+                    f"{kept.where} has the id {problem.id!r}, which {seen[problem.id]} has too: make ids unique, or "
+                    "name another field with --id-field"
+                )
+            seen[problem.id] = kept.where
+            problems.append(problem)
+        self._kept = []
+        self._count = len(problems)
+        return tuple(problems)
+
+    @property
+    def in_words(self) -> str:
+        whole = self._count + self._lacking == self._rows
+        counted = f"{self._count:,} problems" if whole else f"{self._count:,} of {self._rows:,} rows (--rows)"
+        lacking = f"{self._lacking:,} rows without input or answer left out" if self._lacking else ""
+        read = (f"{role} from {field!r}" for role, field in self.used.items())
+        return ", ".join(filter(None, (counted, lacking, *read)))
 
 
-def _problems(
-    rows: Iterable[Row], named: Mapping[str, str | None], source: str
-) -> tuple[tuple[Problem, ...], dict[str, str]]:
-    """The problems in rows, and which field was read as what."""
-    problems: list[Problem] = []
-    used: dict[str, str] = {}
-    seen: dict[str, str] = {}
-    for number, (row, where) in enumerate(rows, 1):
-        if not used:
-            used = _fields(row, named, where)
-        for role, name in used.items():
-            if name not in row:
-                raise ConfigError(f"{where} has no field {name!r}{nearest(name, row)}: it is read as {role}")
-        problem = _problem(row, used, number, where)
-        if problem.id in seen:
-            raise ConfigError(
-                f"{where} has the id {problem.id!r}, which {seen[problem.id]} has too: make ids unique, or name "
-                f"another field with id="
-            )
-        seen[problem.id] = where
-        problems.append(problem)
-    if not problems:
-        raise ConfigError(f"{source} is empty: give at least one problem")
-    return tuple(problems), used
+def _blank(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
-def _fields(row: Mapping[str, Any], named: Mapping[str, str | None], where: str) -> dict[str, str]:
+def _cells(row: Mapping[str, Any], used: Mapping[str, str], where: str) -> dict[str, Any]:
+    """What is read of a row."""
+    for role, name in used.items():
+        if name not in row:
+            raise ConfigError(f"{where} has no field {name!r}{nearest(name, row)}: it is read as {role}")
+    return {name: row[name] for name in used.values()}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _KeptRow:
+    """A row that is kept as long as its key is among the largest."""
+
+    key: float
+    number: int
+    row: Mapping[str, Any]
+    where: str
+
+    @property
+    def size(self) -> int:
+        return sum(map(sys.getsizeof, self.row.values()))
+
+
+def _fields(row: Mapping[str, Any], named: Mapping[str, str | None], where: str, answered: bool) -> dict[str, str]:
+    """Which field is read as what."""
     used: dict[str, str] = {}
     columns = ", ".join(map(str, row))
     for role, name in named.items():
         if name is None:
             name = _usual(role, [column for column in row if column not in (*named.values(), *used.values())])
         elif name not in row:
-            flag = f"--{role}-field" if role in ("input", "answer") else f"{role}="
+            flag = f"{role}=" if role == "options" else f"--{role}-field"
             raise ConfigError(
                 f"{where} has no field {name!r}{nearest(name, row)}: {flag} names it (columns: {columns})"
             )
@@ -130,6 +226,11 @@ def _fields(row: Mapping[str, Any], named: Mapping[str, str | None], where: str)
         used["answer"] = rest[0]
     if "input" not in used:
         raise ConfigError(f"{where}: which field holds the input? Name it with --input-field (columns: {columns})")
+    if "answer" not in used and answered:
+        raise ConfigError(
+            f"{where}: which field holds the answer? Name it with --answer-field (columns: {columns}), or use --grader "
+            "judge, which needs none"
+        )
     return used
 
 
@@ -148,7 +249,9 @@ def _usual(role: str, columns: Sequence[Any]) -> str | None:
 def _problem(row: Mapping[str, Any], used: Mapping[str, str], number: int, where: str) -> Problem:
     text = row[used["input"]]
     if not isinstance(text, str) or not text.strip():
-        raise ConfigError(f"{where}: {used['input']!r} is to be the input, and holds no text but {text!r:.60}")
+        raise ConfigError(
+            f"{where}: {used['input']!r} is to be the input, and holds no text but {text!r:.60} (--input-field)"
+        )
     id = str(row[used["id"]]) if "id" in used else str(number)
     answer = row[used["answer"]] if "answer" in used else None
     note: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +62,8 @@ class Problem:
         answer = (self.note or {}).get("shown", self.answer)
         if isinstance(answer, list | tuple):
             answer = answer[0] if answer else None
+        if isinstance(answer, Mapping | list):
+            return json.dumps(answer, ensure_ascii=False, default=str)
         return "" if answer is None else str(answer)
 
 

@@ -7,6 +7,8 @@ import csv
 import json
 import random
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,8 @@ from fanfold.events import Notice
 from fanfold.models import model
 from fanfold.studies.prompts import PromptsConfig, study
 from fanfold.tasks import load
-from fanfold.tasks.grading import Exact, JsonSchema, Numeric
+from fanfold.tasks.grading import CodeTests, Exact, JsonSchema, Numeric, Regex
+from fanfold.tasks.judge import Judge
 
 MOODS = {"happy": ("loved", "great", "superb", "charming"), "angry": ("boring", "awful", "dull", "terrible")}
 THINGS = ("film", "plot", "acting", "music")
@@ -119,6 +122,131 @@ FILES: dict[str, tuple[Callable[[Path], str], Any, tuple[str, str], str]] = {
         "one of 2 labels",
     ),
 }
+FORMS: dict[str, tuple[list[Any], str, Any, tuple[str, ...]]] = {
+    "weights": ([f"{n},5 kg" for n in range(1, 31)], "numbers", Numeric(decimal=","), ("\n\n",)),
+    "thousands": ([f"1,{n:03} USD" for n in range(30)], "numbers", Numeric(), ("\n\n",)),
+    "plural units": ([f"{n} day{'s' * (n > 1)}" for n in range(1, 31)], "numbers", Numeric(), ("\n\n",)),
+    "other units": ([f"{n} {'km' if n % 2 else 'm'}" for n in range(30)], "one line", Exact(first_line=True), ("\n",)),
+    "zip codes": ([f"0{n}139" for n in range(30)], "one line", Exact(first_line=True), ("\n",)),
+    "classes": ([n % 2 for n in range(30)], "one of 2 numbers", Numeric(), ("\n",)),
+    "booleans": ([n % 3 == 0 for n in range(30)], "one of 2 labels", Exact(True, among=("False", "True")), ("\n",)),
+    "addresses": ([f"{n} Main St\nSpringfield" for n in range(30)], "a few lines", Exact(), ("\n\n",)),
+    "lists": ([["a", n] for n in range(30)], "JSON", JsonSchema(), ("\n\n",)),
+    "Python's print": ([str({"n": n}) for n in range(30)], "JSON", JsonSchema(), ("\n\n",)),
+    "tests": ([[f"assert f(2) == {n}"] for n in range(30)], "tests", CodeTests(), ()),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_answers_are_understood_as_people_write_them(name: str, tmp_path: Path) -> None:
+    answers, form, grader, stop = FORMS[name]
+    rows = [{"text": f"case {number}", "target": answer} for number, answer in enumerate(answers)]
+    task = load(write_jsonl(tmp_path / "a.jsonl", rows))
+    assert f"answers are {form}: " in task.source and task.grader == grader and task.stop == stop
+    assert asyncio.run(task.grader(task.problems[3].shown, task.problems[3])).score == (name != "tests")
+
+
+def test_examples_show_labels_in_one_spelling_and_json_as_json(tmp_path: Path) -> None:
+    spelled = ("Refund", "refund ", "REFUND", "Refund", "Other")
+    task = load(write_csv(tmp_path / "a.csv", ("text", "label"), [(f"{n}", spelled[n % 5]) for n in range(40)]))
+    assert {problem.shown for problem in task.problems} == {"Refund", "Other"}
+    assert "Reply with one of: Refund, Other." in task.clauses["format"]
+    rows = [{"text": f"{n}", "target": {"n": [n], "ok": True}} for n in range(9)]
+    objects = load(write_jsonl(tmp_path / "b.jsonl", rows))
+    assert objects.problems[3].shown == '{"n": [3], "ok": true}'
+    lists = load(write_jsonl(tmp_path / "c.jsonl", [{"text": f"{n}", "target": ["x", n]} for n in range(9)]))
+    assert lists.problems[3].shown == '["x", 3]'
+
+
+@pytest.mark.parametrize(
+    ("grader", "made"),
+    [
+        ("numeric:tolerance=0.01", Numeric(tolerance=0.01)),
+        ({"kind": "numeric", "tolerance": 0.01}, Numeric(tolerance=0.01)),
+        ("regex:pattern=([0-9]{1,3}) kg,last=true,then=numeric", Regex("([0-9]{1,3}) kg", last=True, then=Numeric())),
+        ("exact:case=yes,among=a,b", Exact(case=True, among=("a", "b"))),
+        ('json:schema={"type": "object"}', JsonSchema({"type": "object"})),
+        ("json:schema=@schema.json", JsonSchema({"type": "array"})),
+        ("judge:scale=yes-no,rubric=Kind, and short?", Judge("simulated/a", "Kind, and short?", scale="yes-no")),
+    ],
+)  # fmt: skip
+def test_every_setting_of_a_grader_is_a_word_of_its_flag(
+    grader: Any, made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schema.json").write_text('{"type": "array"}')
+    path = write_csv(tmp_path / "a.csv", ("text", "label"), [(f"{n}", f"{n}") for n in range(20)])
+    judge = "simulated/a" if "judge" in str(grader) else None
+    built = study(PromptsConfig(task=path, grader=grader, judge=judge, model=("simulated/gpt-4o-mini",)))
+    assert built.evaluate.task.grader == made
+
+
+def test_settings_of_graders_come_from_the_shell_and_from_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_csv(tmp_path / "a.csv", ("text", "label"), [(f"{n}", f"{n}") for n in range(20)])
+    own = "study = 'prompts'\ntask = 'a.csv'\nmodel = ['simulated/gpt-4o-mini']\ntrials = 2\n"
+    (tmp_path / "a.toml").write_text(own + "[grader]\nkind = 'numeric'\ntolerance = 0.5\n")
+    flags = "prompts --task a.csv --model simulated/gpt-4o-mini --trials 2 --grader numeric:tolerance=0.5"
+    for target in ("a.toml", flags):
+        ran = CliRunner().invoke(cli, ["run", *target.split(), "--ledger", "a.db"])
+        assert ran.exit_code == 0 and "graded as numeric" in ran.output, ran.output
+    for grader, said in (
+        ("numeric:tol=1", "'numeric' has no setting 'tol': it has tolerance, decimal"),
+        ("numeric:1", "write numeric:NAME=VALUE,NAME=VALUE; numeric has tolerance, decimal"),
+        ("json:schema=@none.json", "schema=@none.json cannot be read"),
+        ("judge", "name it with --judge, or as judge:model=MODEL"),
+    ):
+        ran = CliRunner().invoke(cli, ["run", "prompts", "--task", "a.csv", "--grader", grader, "--ledger", "a.db"])
+        assert ran.exit_code == 2 and said in " ".join(ran.output.split()), ran.output
+
+
+def test_a_chosen_grader_keeps_what_follows_from_the_form(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", ("text", "label"), reviews(30))
+    assert load(path, grader="exact").stop == ("\n",) and load(path, grader="exact").cover
+    assert load(path, grader="contains").stop == () and load(path, grader="contains").max_tokens == 256
+
+
+def test_a_few_rows_without_text_or_answer_are_left_out_and_counted(tmp_path: Path) -> None:
+    rows = [*reviews(38), ("", "happy"), ("No label", " ")]
+    task = load(write_csv(tmp_path / "a.csv", ("text", "label"), rows))
+    assert len(task.problems) == 38 and "2 rows without input or answer left out" in task.source
+    with pytest.raises(ConfigError, match="holds no text"):
+        load(write_csv(tmp_path / "b.csv", ("text", "label"), [*reviews(8), ("", "a"), ("", "a")]))
+    with pytest.raises(ConfigError, match=r"which field holds the answer\? .*--answer-field \(columns: text, a, b\)"):
+        load(write_csv(tmp_path / "c.csv", ("text", "a", "b"), [("x", 1, 2)] * 9))
+
+
+def test_rows_of_a_large_file_are_drawn_by_the_seed_from_all_of_it(tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", ("text", "label"), [(f"{n}", "ab"[n % 2]) for n in range(20_000)])
+    task = load(path, rows=1000)
+    places = [int(problem.id) for problem in task.problems]
+    assert len(places) == 1000 and places == sorted(places) and "1,000 of 20,000 rows (--rows)" in task.source
+    assert all(sum(low < place <= low + 2000 for place in places) > 60 for low in range(0, 20_000, 2000))
+    assert load(path, rows=1000) == task != load(path, rows=1000, seed=1)
+    assert places[:8] == [36, 41, 113, 118, 125, 126, 133, 142], "the same rows on every machine"
+    assert len(load(path, rows=None).problems) == 20_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["short", "long", "wide", "jsonl"])
+def test_a_hundred_megabytes_take_no_more_memory_than_a_few(form: str, tmp_path: Path) -> None:
+    text = "größe " * (30_000 if form == "long" else 5) + "\U0001f600" * (form == "long")
+    row, head = f"{text},a" + ",12" * 300 * (form == "wide") + "\n", "text,label"
+    if form == "wide":
+        head += "".join(f",c{n}" for n in range(300))
+    if form == "jsonl":
+        row, head = json.dumps({"text": text, "label": "a"}) + "\n", ""
+    path = tmp_path / ("a.jsonl" if form == "jsonl" else "a.csv")
+    with path.open("w", encoding="utf-8") as file:
+        file.write(f"{head}\n")
+        for _ in range(100):
+            file.write(row * (1_000_000 // len(row.encode()) + 1))
+    script = (
+        "import resource, sys; from fanfold.tasks import load; load(sys.argv[1])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
+    assert int(ran.stdout) < 300 * 1024
 
 
 @pytest.mark.parametrize("name", FILES)

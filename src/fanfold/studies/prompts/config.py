@@ -14,6 +14,7 @@ from fanfold.limits.values import PRESETS
 from fanfold.prompting.words import WordRates
 from fanfold.strategies.generations import Convergence
 from fanfold.studies.prompts.objectives import OBJECTIVES
+from fanfold.tasks.loading import ROWS
 
 Preset = Literal["adaptive", "conservative", "balanced", "aggressive"]
 
@@ -23,9 +24,13 @@ class PromptsConfig(Settings):
     """A task, the models that are asked, how prompts are bred, and how many problems they are scored on."""
 
     task: str = option("city", "a built-in task, or a file (.jsonl, .csv, .parquet), or hf:dataset:config:split")
-    grader: str | None = option(None, "how replies are graded; none: as the task says, or `exact`")
-    input_field: str | None = option(None, "the field of the file that holds the problem")
-    answer_field: str | None = option(None, "the field of the file that holds the answer")
+    grader: str | Mapping[str, Any] | None = option(
+        None, "how replies are graded, with settings as in numeric:tolerance=0.01; none: by the form of the answers"
+    )
+    input_field: str | None = option(None, "the column of the file that holds the problem")
+    answer_field: str | None = option(None, "the column of the file that holds the answer")
+    id_field: str | None = option(None, "the column of the file that holds a unique id; none: one called id, if any")
+    rows: int | None = option(ROWS, "rows that are used of a larger file, drawn by the seed; none: all", least=8)
     model: tuple[str, ...] = option(
         ("local/smollm2",), "the model, as provider/name; several: each prompt runs on each"
     )
@@ -110,7 +115,7 @@ class PromptsConfig(Settings):
     @classmethod
     def formerly(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """What a version without these settings did."""
-        return {"search": "genetic", "schedule": "racing", **fields}
+        return {"search": "genetic", "schedule": "racing", "rows": None, **fields}
 
     def contenders(self, row: int) -> int:
         """How many finalists are compared on `row` problems: with a budget, as many as a quarter of it pays for."""

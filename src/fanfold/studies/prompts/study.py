@@ -27,6 +27,7 @@ from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
 from fanfold.studies.prompts.objectives import diversity, merit
 from fanfold.study import Study
 from fanfold.tasks import Split, Task, load
+from fanfold.tasks.graders import settings_of
 from fanfold.tasks.grading import CodeTests, unguarded
 from fanfold.tasks.task import Size
 
@@ -106,13 +107,26 @@ def run_options(config: PromptsConfig) -> dict[str, Any]:
 
 
 def _task(config: PromptsConfig) -> Task:
-    grader: Any = config.grader
+    grader = None if config.grader is None else settings_of(config.grader)
+    kind = None if grader is None else grader["kind"]
     if config.judge is not None:
-        if grader not in ("judge", "pairwise"):
-            raise ConfigError(f"judge={config.judge!r} is for the graders judge and pairwise, not {grader!r}")
-        effort = {"effort": config.reasoning_effort} if config.reasoning_effort else {}
-        grader = {"kind": grader, "model": config.judge, **effort}
-    return load(config.task, grader=grader, input=config.input_field, answer=config.answer_field)
+        if grader is None or kind not in ("judge", "pairwise"):
+            raise ConfigError(f"judge={config.judge!r} is for the graders judge and pairwise, not {kind!r}")
+        grader = {**grader, "model": config.judge}
+    if grader is not None and kind in ("judge", "pairwise"):
+        if "model" not in grader:
+            raise ConfigError(f"the grader {kind!r} asks a model: name it with --judge, or as {kind}:model=MODEL")
+        if config.reasoning_effort:
+            grader = {"effort": config.reasoning_effort, **grader}
+    return load(
+        config.task,
+        grader=grader,
+        input=config.input_field,
+        answer=config.answer_field,
+        id=config.id_field,
+        rows=config.rows,
+        seed=config.seed,
+    )
 
 
 def _guarded(task: Task, unsafe: bool) -> Task:
