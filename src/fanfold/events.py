@@ -19,6 +19,8 @@ class Progress:
     #: Evaluations of told trials, and cases in a full row: what `MaxEvaluations` plans with.
     told_evaluations: int = 0
     cases: int = 1
+    #: The same with one more for each candidate that a model had to write first: what `MaxCalls` plans with.
+    told_calls: int = 0
     #: Evaluations that have finished, told or not, and how many of them failed.
     evaluations: int = 0
     failures: int = 0

@@ -139,6 +139,17 @@ class MaxEvaluations(Rule):
         return max(0, (self.n - progress.told_evaluations - progress.open * progress.cases) // progress.cases)
 
 
+class MaxCalls(MaxEvaluations):
+    """Stops when no further full row fits into `n` calls: one for each evaluation, and one to write the candidate."""
+
+    def check(self, progress: Progress) -> str | None:
+        return _plural(self.n, "call") if progress.told_calls + progress.cases >= self.n else None
+
+    def allowance(self, progress: Progress) -> float:
+        row = progress.cases + 1
+        return max(0, (self.n - progress.told_calls - progress.open * row) // row)
+
+
 class MaxTime(Rule):
     """Stops once the run has taken so many seconds, or "90s", "15m", "2h"; time before a resume counts."""
 

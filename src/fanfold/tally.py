@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.events import Progress
-from fanfold.types import Failed, Outcome, Result
+from fanfold.types import UNWRITTEN, Failed, Outcome, Result
 
 
 @dataclass(slots=True)
@@ -17,6 +18,7 @@ class Tally:
     asked: int = 0
     told: int = 0
     told_evaluations: int = 0
+    told_calls: int = 0
     evaluations: int = 0
     failures: int = 0
     reused: int = 0
@@ -34,6 +36,7 @@ class Tally:
         """Count a told trial; `current` is what it came to since, where failures of it were evaluated again."""
         self.told += 1
         self.told_evaluations += len(result.outcomes)
+        self.told_calls += _calls(result)
         self.since_best += 1
         self.trace.update(f"{result.number}\t{text}\t{result.score!r}\t{result.dropped}\n".encode())
         if current is not None:
@@ -48,6 +51,7 @@ class Tally:
             asked=self.asked,
             told=self.told,
             told_evaluations=self.told_evaluations,
+            told_calls=self.told_calls,
             cases=cases,
             evaluations=self.evaluations,
             failures=self.failures,
@@ -57,3 +61,10 @@ class Tally:
             since_best=self.since_best,
             elapsed=elapsed,
         )
+
+
+def _calls(result: Result[Any]) -> int:
+    """One for every evaluation, and one for a candidate that a model had to write; if it did not, nothing else ran."""
+    origin = result.trial.origin
+    ran = sum(not (isinstance(outcome, Failed) and outcome.kind == UNWRITTEN) for outcome in result.outcomes.values())
+    return ran + bool(isinstance(origin, Mapping) and origin.get("written"))

@@ -75,6 +75,8 @@ class Failed:
 
 
 Outcome: TypeAlias = Ok | Failed
+#: The kind of failure of a candidate that a model was to write, and did not.
+UNWRITTEN = "unwritten"
 
 
 @dataclass(frozen=True, slots=True)

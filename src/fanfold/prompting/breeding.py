@@ -12,20 +12,18 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from fanfold.errors import ConfigError
-from fanfold.prompting.genome import SECTIONS, Candidate, Failure, Genome, How, Labels, Written
+from fanfold.prompting.genome import SECTIONS, Candidate, Genome, Labels
 from fanfold.prompting.operators import OPERATORS, Material, crossover, faults, mend
 from fanfold.strategies.breeding import Bred, Pick
+from fanfold.strategies.reflective import MOST_CHARACTERS, SAMPLES, How, ShownCase, Written
 from fanfold.types import Ok, Result
 
 #: What a model may be asked to do with a prompt.
 RECIPES: tuple[How, ...] = ("paraphrase", "shorten", "reflect", "combine", "expand")
-#: How many failed cases a model is shown, and how much of each.
+#: How many failed cases a model is shown.
 MOST_FAILURES = 3
-MOST_CHARACTERS = 400
 #: A prompt of so few words is not shortened.
 _SHORT = 6
-#: Requests for the same rewriting differ by a number up to this.
-_SAMPLES = 1_000_000
 
 #: How often each kind of change is tried before anything is known about it, all operators of the kind together: what is
 #: said and shown matters more than single words.
@@ -211,25 +209,28 @@ def genome_of(result: Result[Any]) -> Genome:
         return candidate
     for outcome in result.outcomes.values():
         if isinstance(outcome, Ok) and isinstance(outcome.data, Mapping) and "genome" in outcome.data:
-            return _converted(outcome.data["genome"], Genome)
+            genome = candidate_of(outcome.data["genome"])
+            assert isinstance(genome, Genome)
+            return genome
     return candidate.parents[0]
 
 
 def candidate_of(value: Any) -> Candidate:
     """A candidate as it was asked, though it may have lost its type on the way through a ledger."""
-    if isinstance(value, Mapping) and "how" in value:
-        return _converted(value, Written)
-    return value if isinstance(value, Written) else _converted(value, Genome)
+    if isinstance(value, Genome | Written):
+        return value
+    written = isinstance(value, Mapping) and "how" in value
+    return _converted(value, Written[Genome]) if written else _converted(value, Genome)
 
 
-def failures_of(result: Result[Any], rng: Random | None = None) -> tuple[Failure, ...]:
+def failures_of(result: Result[Any], rng: Random | None = None) -> tuple[ShownCase, ...]:
     """Up to three cases that a prompt got wrong: the worst of them, or with `rng` any."""
-    found: list[tuple[float, str, Failure]] = []
+    found: list[tuple[float, str, ShownCase]] = []
     for case, outcome in result.outcomes.items():
         if isinstance(outcome, Ok) and outcome.score < 1.0 and isinstance(outcome.data, Mapping):
             told = [outcome.data.get(name) for name in ("input", "expected", "said")]
             if None not in told:
-                found.append((outcome.score, case, Failure(*(str(text)[:MOST_CHARACTERS] for text in told))))
+                found.append((outcome.score, case, ShownCase(*(str(text)[:MOST_CHARACTERS] for text in told))))
     found.sort(key=lambda entry: entry[:2])
     if rng is not None:
         found = rng.sample(found, min(MOST_FAILURES, len(found)))
@@ -262,12 +263,10 @@ def _names(result: Result[Any]) -> list[str]:
 
 
 def _sample(rng: Random) -> int:
-    return rng.randint(1, _SAMPLES)
+    return rng.randint(1, SAMPLES)
 
 
 def _converted(value: Any, kind: type[_T]) -> _T:
-    if isinstance(value, kind):
-        return value
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:

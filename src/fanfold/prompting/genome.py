@@ -9,9 +9,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from fanfold.errors import ConfigError
+from fanfold.strategies.reflective import Written
 
 #: The sections of a head, in the order in which they are read.
 SECTIONS = ("role", "instruction", "cue", "format")
@@ -19,7 +20,6 @@ SECTIONS = ("role", "instruction", "cue", "format")
 SLOT = "{input}"
 
 Labels: TypeAlias = tuple[str, str]
-How: TypeAlias = Literal["paraphrase", "shorten", "reflect", "combine", "expand"]
 
 _ROLE = re.compile(
     r"(you are|you're|your role|act as|act like|imagine (that )?you|pretend|behave as|play the role|as an? )\b", re.I
@@ -114,36 +114,7 @@ class Genome:
         return _joined(self.clauses)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A case that a prompt got wrong."""
-
-    input: str
-    expected: str
-    said: str
-
-
-@dataclass(frozen=True)
-class Written:
-    """A prompt that a model has yet to write, from its parents and from what went wrong with the first of them.
-
-    The search that proposes it stays pure: whoever evaluates it asks the model (`writing.realise`), and the same
-    `sample` of the same request is asked once.
-    """
-
-    how: How
-    parents: tuple[Genome, ...]
-    failures: tuple[Failure, ...] = ()
-    sample: int = 0
-
-    def __post_init__(self) -> None:
-        if self.how not in get_args(How):
-            raise ConfigError(f"a model does not know how to {self.how!r} a prompt; known: {', '.join(get_args(How))}")
-        if len(self.parents) < (2 if self.how == "combine" else 1):
-            raise ConfigError(f"to {self.how} takes more parents than {len(self.parents)}")
-
-
-Candidate: TypeAlias = Genome | Written
+Candidate: TypeAlias = Genome | Written[Genome]
 
 
 def render(genome: Genome, input: str, shots: Mapping[str, tuple[str, str]]) -> str:

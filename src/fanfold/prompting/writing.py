@@ -1,31 +1,57 @@
-"""How a model writes a prompt that the search asked for: what it is told, and what of its answer is used."""
+"""How a model writes a text that the search asked for: what it is told, and what of its answer is used."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.models import Model, Reply
-from fanfold.prompting.genome import SLOT, Candidate, Genome, How, Written
+from fanfold.prompting.genome import SLOT, Candidate, Genome
+from fanfold.strategies.reflective import How, ShownCase, Written
 
 OPEN, CLOSE = "<prompt>", "</prompt>"
+#: The marks around any other text: seldom part of one, as `<text>` is of a drawing.
+BEGIN, END = "<rewritten>", "</rewritten>"
 TEMPERATURE = 0.7
+#: What stands for an empty prompt.
+NO_WORDS = "(no words, only the input)"
 
 _ORDERS: dict[How, str] = {
-    "paraphrase": "Write a prompt that asks for the same in other words. Change neither the task nor the form of the "
+    "paraphrase": "Write a {noun} that asks for the same in other words. Change neither the task nor the form of the "
     "answer.",
-    "shorten": "Write a prompt that asks for the same in at most half as many words. Keep what the answers depend on.",
-    "reflect": "Find out what the mistakes have in common and what the prompt failed to say. Then write a better "
-    "prompt that prevents mistakes of this kind. It will be used on other inputs: do not quote the ones above, nor "
+    "shorten": "Write a {noun} that asks for the same in at most half as many words. Keep what the answers depend on.",
+    "reflect": "Find out what the mistakes have in common and what the {noun} failed to say. Then write a better "
+    "{noun} that prevents mistakes of this kind. It will be used on other inputs: do not quote the ones above, nor "
     "their answers.",
-    "combine": "Write one prompt that joins the strengths of both, without saying anything twice.",
-    "expand": "Write a prompt that says more exactly what is to be done and what the answer must look like.",
+    "combine": "Write one {noun} that joins the strengths of both, without saying anything twice.",
+    "expand": "Write a {noun} that says more exactly what is to be done and what the answer must look like.",
+    "propose": "Find out from the examples what is to be done and what the answers look like. Then write a {noun} for "
+    "it. It will be used on other inputs: do not quote the ones above.",
 }
+#: What is asked of texts that are no prompts.
+_TEXT_ORDERS: dict[How, str] = {
+    **_ORDERS,
+    "reflect": "Find out from the results what limits the score. Then write a better version.",
+    "combine": "Write one version that joins the strengths of both.",
+    "propose": "Write a version that does better in another way than this one.",
+}
+#: Every proposal gets another piece of advice, so that they differ.
+_TIPS = (
+    "Be brief: one or two sentences.",
+    "Say what distinguishes the possible answers from each other.",
+    "Say exactly what the answer must look like.",
+    "Say who the model is and what it knows before what it has to do.",
+    "Name the mistakes that are easily made.",
+)
 _SLOT_LIKE = re.compile(r"\{[A-Za-z_ ]{1,40}\}|\[(?:insert|your)\b[^\]]{0,80}\]", re.I)
-_FENCE = re.compile(r"```\w*\n(.*?)\n?```", re.S)
+_FENCE = re.compile(r"```[\w+-]*\n(.*?)\n?```", re.S)
+
+
+class Unwritten(ValueError):
+    """The writer's answer holds nothing that can be used: the candidate fails, and the search continues."""
 
 
 async def realise(candidate: Candidate, writer: Model | None, description: str, *, most_words: int = 120) -> Genome:
@@ -33,7 +59,7 @@ async def realise(candidate: Candidate, writer: Model | None, description: str, 
 
     Examples and labels are those of the first parent.  The model is asked once for each (request, sample): its answer
     is in the ledger from then on.  An answer without a usable prompt in it (none at all, cut off, refused, too long,
-    the first parent's words again, a foreign placeholder, the shown inputs quoted) raises ValueError, so that the
+    the first parent's words again, a foreign placeholder, the shown inputs quoted) raises `Unwritten`, so that the
     candidate fails: handing back its parent under another name would pay for evaluating that parent again and give
     credit to a rewriting that never was.
     """
@@ -51,58 +77,145 @@ async def realise(candidate: Candidate, writer: Model | None, description: str, 
         temperature=TEMPERATURE,
         **options,
     )
-    text = _prompt_in(OPEN + reply.text + CLOSE if writer.raw and reply.finish == "stop" else reply.text)
-    if wrong := next(_faults(text, reply, candidate, most_words), None):
-        raise ValueError(f"{writer.name} was asked to {candidate.how} a prompt, and {wrong}: {reply.text!r:.120}")
+    whole = OPEN + reply.text + CLOSE if writer.raw and reply.finish == "stop" else reply.text
+    text = _marked(whole, OPEN, CLOSE).strip()
     first = candidate.parents[0]
+    if SLOT in first.head() and SLOT not in text:
+        text += _slot_of(first)
+    if wrong := next(_faults(text, reply, candidate, most_words), None):
+        raise Unwritten(f"{writer.name} was asked to {candidate.how} a prompt, and {wrong}: {reply.text!r:.120}")
     return replace(Genome.of(text, first.labels), examples=first.examples)
 
 
-def request(candidate: Written, description: str, most_words: int = 120) -> str:
-    """What the writer is asked."""
+async def rewrite(
+    candidate: Written[Mapping[str, str]],
+    writer: Model,
+    *,
+    description: str = "",
+    kind: str = "text",
+    max_tokens: int = 4096,
+) -> str:
+    """The new text of the request's part, for texts of any kind: code, a query, one prompt of a program.
+
+    `kind` is what the writer is told it is.  The text is what stands between the marks, or the only block in a fence.
+    An answer without one, or with the parent's text again, raises `Unwritten`.
+    """
+    part = candidate.part or next(iter(candidate.parents[0]))
+    options: dict[str, Any] = {"max_tokens": max_tokens, **({"stop": [END]} if writer.raw else {})}
+    reply = await writer.generate(
+        rewrite_request(candidate, description, kind) + (f"\n\n{BEGIN}\n" if writer.raw else ""),
+        sample=candidate.sample,
+        temperature=TEMPERATURE,
+        **options,
+    )
+    whole = BEGIN + reply.text + END if writer.raw and reply.finish == "stop" else reply.text
+    text = _marked(whole, BEGIN, END)
+    if not text and len(fences := _FENCE.findall(whole)) == 1:
+        text = _trimmed(fences[0])
+    wrong = next(_missing(text, reply, f"{BEGIN} and {END}"), "")
+    if not wrong and text.split() in [str(parent.get(str(part), "")).split() for parent in candidate.parents]:
+        wrong = "gave the same words back"
+    if wrong:
+        raise Unwritten(f"{writer.name} was asked to {candidate.how} a {kind}, and {wrong}: {reply.text!r:.120}")
+    return text
+
+
+def request(candidate: Written[Genome], description: str, most_words: int = 120) -> str:
+    """What the writer of a prompt is asked."""
     first = candidate.parents[0]
-    many = len(candidate.parents) > 1
-    parts = ["You improve prompts for a language model."]
+    blocks = ["You improve prompts for a language model."]
     if description:
-        parts.append(f"The task: {description}")
-    for number, parent in enumerate(candidate.parents, 1):
-        name = f"Prompt {number}" if many else "The prompt now"
-        parts.append(f'{name}:\n"""\n{parent.head() or "(no words, only the input)"}\n"""')
+        blocks.append(f"The task: {description}")
+    blocks += _quoted("prompt", [parent.head() or NO_WORDS for parent in candidate.parents])
     if any(SLOT in clause for clause in first.clauses):
-        parts.append(f"{SLOT} stands for the input. Keep it, once.")
+        blocks.append(f"{SLOT} stands for the input. Keep it, once.")
     else:
         label, answer = first.labels
-        parts.append(f"The input follows it after the word {label!r}, and the answer is read after {answer!r}.")
-    for number, failure in enumerate(candidate.failures, 1):
-        shown = (f"Input: {failure.input}", f"Right answer: {failure.expected}", f"The model said: {failure.said}")
-        parts.append("\n".join((f"Mistake {number}", *shown)))
-    parts.append(_ORDERS[candidate.how])
-    parts.append(f"Use at most {most_words} words. Put nothing but the new prompt between {OPEN} and {CLOSE}.")
-    return "\n\n".join(parts)
+        blocks.append(f"The input follows it after the word {label!r}, and the answer is read after {answer!r}.")
+    blocks += _evidence(candidate)
+    blocks.append(_ORDERS[candidate.how].format(noun="prompt"))
+    if candidate.how == "propose":
+        blocks.append(_TIPS[candidate.sample % len(_TIPS)])
+    blocks.append(f"Use at most {most_words} words. Put nothing but the new prompt between {OPEN} and {CLOSE}.")
+    return "\n\n".join(blocks)
 
 
-def _prompt_in(text: str) -> str:
+def rewrite_request(candidate: Written[Mapping[str, str]], description: str, kind: str) -> str:
+    """What the writer of any text is asked."""
+    first = candidate.parents[0]
+    part = str(candidate.part or next(iter(first)))
+    blocks = [f"You improve a {kind}. Its score is measured; higher is better."]
+    if description:
+        blocks.append(f"What it is for: {description}")
+    blocks += [f'{name}, which stays as it is:\n"""\n{text}\n"""' for name, text in first.items() if name != part]
+    blocks += _quoted(part if len(first) > 1 else kind, [str(parent.get(part, "")) for parent in candidate.parents])
+    blocks += _evidence(candidate)
+    orders = _ORDERS if kind == "prompt" else _TEXT_ORDERS
+    blocks.append(orders[candidate.how].format(noun=kind))
+    name = f"the new {part} as a whole" if len(first) > 1 else f"the new {kind} as a whole"
+    blocks.append(f"Put nothing but {name} between {BEGIN} and {END}.")
+    return "\n\n".join(blocks)
+
+
+def _quoted(noun: str, texts: Sequence[str]) -> list[str]:
+    names = [f"The {noun} now"] if len(texts) == 1 else [f"{noun.capitalize()} {n}" for n in range(1, len(texts) + 1)]
+    return [f'{name}:\n"""\n{text}\n"""' for name, text in zip(names, texts)]
+
+
+def _evidence(candidate: Written[Any]) -> list[str]:
+    """The cases as the writer reads them: the mistakes, or the examples of a proposal, and what must stay right."""
+    word = "Example" if candidate.how == "propose" else "Mistake"
+    blocks = [_case(f"{word} {number}", case) for number, case in enumerate(candidate.failures, 1)]
+    kept = candidate.kept or ()
+    return blocks + [_case(f"Right already {number}", case) for number, case in enumerate(kept, 1)]
+
+
+def _case(name: str, case: ShownCase) -> str:
+    lines = {
+        "Input": case.input,
+        "Right answer": case.expected,
+        "The model said": case.said,
+        "Feedback": case.feedback or "",
+    }
+    return "\n".join((name, *(f"{label}: {text}" for label, text in lines.items() if text)))
+
+
+def _marked(text: str, open_: str, close: str) -> str:
     """What stands between the last pair of marks, without fences or quotes around it."""
-    before, close, _ = text.rpartition(CLOSE)
-    _, open_, prompt = before.rpartition(OPEN)
-    if not close or not open_:
+    before, closed, _ = text.rpartition(close)
+    _, opened, marked = before.rpartition(open_)
+    if not closed or not opened:
         return ""
-    prompt = prompt.strip()
-    if fenced := _FENCE.fullmatch(prompt):
-        prompt = fenced[1].strip()
+    marked = _trimmed(marked)
+    if fenced := _FENCE.fullmatch(marked.strip()):
+        marked = _trimmed(fenced[1])
     for quote in ('"""', '"'):
-        inside = prompt.removeprefix(quote).removesuffix(quote)
-        if len(inside) == len(prompt) - 2 * len(quote) and quote not in inside:
-            prompt = inside.strip()
-    return prompt
+        inside = marked.strip().removeprefix(quote).removesuffix(quote)
+        if len(inside) == len(marked.strip()) - 2 * len(quote) and quote not in inside:
+            marked = _trimmed(inside)
+    return marked
 
 
-def _faults(text: str, reply: Reply, candidate: Written, most_words: int) -> Iterator[str]:
-    """Why the writer's prompt cannot be used, the first reason first."""
+def _trimmed(text: str) -> str:
+    """Without blank lines around it; the first line of a piece of code keeps its indentation."""
+    return re.sub(r"\A(?:[ \t]*\n)+", "", text).rstrip()
+
+
+def _slot_of(genome: Genome) -> str:
+    """The clause that takes the input up, for a writer that left it out."""
+    return "\n" + next(clause for clause in genome.clauses if SLOT in clause).strip("\n")
+
+
+def _missing(text: str, reply: Reply, marks: str) -> Iterator[str]:
     if reply.finish not in ("stop", "length"):
         yield f"gave none ({reply.finish})"
     if not any(letter.isalnum() for letter in text):
-        yield f"gave none between {OPEN} and {CLOSE}" + (" (cut off)" if reply.finish == "length" else "")
+        yield f"gave none between {marks}" + (" (cut off)" if reply.finish == "length" else "")
+
+
+def _faults(text: str, reply: Reply, candidate: Written[Genome], most_words: int) -> Iterator[str]:
+    """Why the writer's prompt cannot be used, the first reason first."""
+    yield from _missing(text, reply, f"{OPEN} and {CLOSE}")
     if (words := len(text.split())) > most_words:
         yield f"wrote {words} words where {most_words} are allowed"
     heads = [parent.head() for parent in candidate.parents]
@@ -113,5 +226,6 @@ def _faults(text: str, reply: Reply, candidate: Written, most_words: int) -> Ite
         yield f"left a gap that nobody fills ({foreign[0]})"
     if text.count(SLOT) > max(1, *(head.count(SLOT) for head in heads)):
         yield f"wrote {SLOT} more than once"
-    if any(len(failure.input) >= 20 and failure.input in text for failure in candidate.failures):
+    shown = (*candidate.failures, *(candidate.kept or ()))
+    if any(len(case.input) >= 20 and case.input in text for case in shown):
         yield "quoted one of the inputs it was shown"

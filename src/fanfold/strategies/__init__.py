@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from fanfold.strategies.genetic import Genetic
 from fanfold.strategies.gp_ucb import GpUcb
+from fanfold.strategies.reflective import Reflective
 from fanfold.strategies.sweep import Random, Sweep
 
 if TYPE_CHECKING:
     from fanfold.strategies.wrap import Cmaes, Nevergrad, Optuna
 
-__all__ = ["Cmaes", "Genetic", "GpUcb", "Nevergrad", "Optuna", "Random", "Sweep"]
+__all__ = ["Cmaes", "Genetic", "GpUcb", "Nevergrad", "Optuna", "Random", "Reflective", "Sweep"]
 
 
 def __getattr__(name: str) -> Any:

@@ -69,10 +69,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Grade:
-    """What a reply is worth, from 0 to 1, and the answer as it was understood."""
+    """What a reply is worth, from 0 to 1, the answer as it was understood, and in words what is wrong with it."""
 
     score: float
     said: str = ""
+    feedback: str = ""
 
 
 class Grader(Protocol):

@@ -21,7 +21,6 @@ from fanfold.ledger import Ledger
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.prompting.breeding import (
-    MOST_CHARACTERS,
     RECIPES,
     Bandit,
     PromptBreeder,
@@ -30,12 +29,13 @@ from fanfold.prompting.breeding import (
     failures_of,
     genome_of,
 )
-from fanfold.prompting.genome import Candidate, Failure, Genome, Written
+from fanfold.prompting.genome import Candidate, Genome
 from fanfold.prompting.operators import OPERATORS, Material, faults
 from fanfold.prompting.writing import realise
 from fanfold.simulator import Simulator, SimulatorConfig
 from fanfold.strategies import Genetic
 from fanfold.strategies.breeding import Bred, Breeder
+from fanfold.strategies.reflective import MOST_CHARACTERS, ShownCase, Written
 from fanfold.strategy import Strategy
 from fanfold.testing import StrategyConformance
 from fanfold.types import Failed, Ok, Outcome, Result, Trial
@@ -237,12 +237,12 @@ def test_failures_are_few_short_and_the_same_whatever_order_they_came_in() -> No
     outcomes: dict[str, Outcome] = {str(case): wrong(case, 0.1 * case) for case in range(6)}
     outcomes |= {"7": Ok(1.0, wrong(7).data), "8": Failed("error", "x"), "9": Ok(0.0, {"said": "?"}), "10": Ok(0.0)}
     found = failures_of(told(MOTHER, outcomes=outcomes))
-    assert found == tuple(Failure(f"in {case}", f"right {case}", f"wrong {case}") for case in range(3))
+    assert found == tuple(ShownCase(f"in {case}", f"right {case}", f"wrong {case}") for case in range(3))
     assert failures_of(told(MOTHER, outcomes=dict(reversed(outcomes.items())))) == found
     drawn = failures_of(told(MOTHER, outcomes=outcomes), Random(5))
     assert len(drawn) == 3 and drawn == failures_of(told(MOTHER, outcomes=dict(reversed(outcomes.items()))), Random(5))
     huge = failures_of(told(MOTHER, outcomes={"0": Ok(0.0, {"input": "x" * 9999, "expected": 42, "said": ""})}))
-    assert huge == (Failure("x" * MOST_CHARACTERS, "42", ""),)
+    assert huge == (ShownCase("x" * MOST_CHARACTERS, "42", ""),)
     assert failures_of(told(MOTHER)) == ()
 
 

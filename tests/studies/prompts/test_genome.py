@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fanfold.encoding import decode, encode
 from fanfold.errors import ConfigError
-from fanfold.prompting.genome import SECTIONS, Failure, Genome, Written, difference, distance, render
+from fanfold.prompting.genome import SECTIONS, Genome, difference, distance, render
+from fanfold.strategies.reflective import ShownCase, Written
 
 SHOTS = {"rome": ("We met in Rome.", "Rome"), "oslo": ("Oslo was cold.", "Oslo")}
 
@@ -138,9 +139,9 @@ def test_what_a_model_cannot_write_is_refused() -> None:
 @pytest.mark.slow
 @given(GENOMES, GENOMES)
 def test_candidates_come_back_from_a_ledger_as_they_were(a: Genome, b: Genome) -> None:
-    written = Written("combine", (a, b), (Failure("i", "e", "s"),), 3)
+    written = Written("combine", (a, b), (ShownCase("i", "e", "s"),), 3)
     assert msgspec.convert(decode(encode(a)), Genome) == a
-    assert msgspec.convert(decode(encode(written)), Written) == written
+    assert msgspec.convert(decode(encode(written)), Written[Genome]) == written
     assert hash(a) == hash(msgspec.convert(decode(encode(a)), Genome))
 
 

@@ -17,14 +17,18 @@ from fanfold.errors import CallFailed, ConfigError
 from fanfold.ledger import Commits, Ledger
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
-from fanfold.prompting.genome import Failure, Genome, How, Written, render
+from fanfold.prompting.genome import Genome, render
 from fanfold.prompting.writing import realise, request
 from fanfold.simulator import Answer, Simulator, SimulatorConfig
+from fanfold.strategies.reflective import How, ShownCase, Written
 from fanfold.testing import run_virtual
 
 PARENT = Genome.of("Name the city in the text. Answer with one word.", ("Text", "City"))
 OTHER = Genome.of("You are an expert. Output only the city.")
-FAILURES = (Failure("We met in Rome, by the river.", "Rome", "Italy"), Failure("Oslo", "Oslo", "<prompt>no</prompt>"))
+FAILURES = (
+    ShownCase("We met in Rome, by the river.", "Rome", "Italy"),
+    ShownCase("Oslo", "Oslo", "<prompt>no</prompt>"),
+)
 
 
 def writer(answer: str | Answer | Callable[..., Any], **options: Any) -> tuple[Model, Simulator]:

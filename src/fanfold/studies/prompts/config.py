@@ -35,15 +35,15 @@ class PromptsConfig(Settings):
         ("local/smollm2",), "the model, as provider/name; several: each prompt runs on each"
     )
     base_url: str | None = option(None, "an OpenAI-compatible server that serves the models")
-    writer: str | None = option(None, "a model that writes prompts too: paraphrase, shorten, reflect, combine")
+    writer: str | None = option(None, "a model that writes prompts: it is shown mistakes and what is wrong with them")
     judge: str | None = option(None, "the model behind the grader `judge`")
     unsafe: bool = option(False, "grade code although the sandbox lacks a guard: the code can then do whatever you can")
     seeds: tuple[str, ...] = option((), "prompts to start with (in a TOML file); none: the task's own")
     seeds_file: str | None = option(None, "a text file of prompts to start with, separated by lines of ---")
-    search: Literal["guided", "random", "genetic"] | None = option(
+    search: Literal["guided", "random", "genetic", "reflective"] | None = option(
         None,
-        "guided: learns what labels, examples and clauses are worth; random: the same without learning; none: guided, "
-        "or genetic with a writer",
+        "guided: learns what labels, examples and clauses are worth; random: the same without learning; reflective: a "
+        "writer learns from mistakes too; none: guided, or reflective with a writer",
     )
     calls: int | None = option(
         None, "model calls for the search and the choice of the winner; none: as many as the trials take", least=1
@@ -102,6 +102,8 @@ class PromptsConfig(Settings):
         check_address(self.base_url or "")
         if not self.model:
             raise ConfigError("model is empty: name at least one, such as local/smollm2")
+        if self.search == "reflective" and self.writer is None:
+            raise ConfigError("search = reflective needs a model that writes: name one (--writer)")
         if len(set(self.model)) < len(self.model):
             raise ConfigError(f"model names one twice: {', '.join(self.model)}")
         for name in self.objectives:
@@ -122,12 +124,19 @@ class PromptsConfig(Settings):
         return self.finalists if self.calls is None or not row else min(self.finalists, self.calls // 4 // row)
 
     @property
-    def guided(self) -> bool:
-        """Whether prompts are composed (guided, or at random), not bred: the default unless an option needs that."""
+    def kind(self) -> Literal["guided", "random", "genetic", "reflective"]:
+        """The search: unless said otherwise one that learns, where no option needs the genetic one."""
         if self.search is not None:
-            return self.search != "genetic"
-        plain = self.writer is None and self.form == "clauses" and self.objectives == ("accuracy",)
-        return plain and not self.steady and self.until == Convergence()
+            return self.search
+        plain = self.form == "clauses" and self.objectives == ("accuracy",)
+        if not plain or self.steady or self.until != Convergence():
+            return "genetic"
+        return "guided" if self.writer is None else "reflective"
+
+    @property
+    def guided(self) -> bool:
+        """Whether prompts are composed, not bred."""
+        return self.kind != "genetic"
 
     @property
     def in_flight(self) -> int:

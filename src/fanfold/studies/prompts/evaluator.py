@@ -11,10 +11,11 @@ from fanfold.events import Notice
 from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
-from fanfold.prompting.genome import Candidate, Genome, Written, render
-from fanfold.prompting.writing import realise
+from fanfold.prompting.genome import Candidate, Genome, render
+from fanfold.prompting.writing import Unwritten, realise
+from fanfold.strategies.reflective import Written
 from fanfold.tasks import Grade, Problem, Task
-from fanfold.types import Case, Ok
+from fanfold.types import UNWRITTEN, Case, Failed, Ok, Outcome
 
 #: How much of a reply is kept with the outcome; the whole of it is in the ledger's calls.
 KEPT = 300
@@ -81,9 +82,12 @@ class PromptsEvaluator:
         wanted = {"reasoning_effort": self.effort}
         return model(name, base_url=self.base_url, limits=self.limits, parameters=wanted, hints={"answer": SOLVER})
 
-    async def __call__(self, candidate: Candidate, case: Case) -> Ok:
+    async def __call__(self, candidate: Candidate, case: Case) -> Outcome:
         writer = None if self.writer is None else self.asked(self.writer)
-        genome = await realise(candidate, writer, self.task.description, most_words=self.most_words)
+        try:
+            genome = await realise(candidate, writer, self.task.description, most_words=self.most_words)
+        except Unwritten as error:
+            return Failed(UNWRITTEN, str(error))
         problem = Problem(case.data["problem"], case.data["input"], case.data["answer"], case.data.get("note"))
         name = case.data.get("model", self.models[0])
         asked, said = self.asked(name), self.settings(genome, name)
@@ -92,8 +96,10 @@ class PromptsEvaluator:
         grade = await self.task.grader(reply.text, problem)
         self._first.saw(reply, grade, problem, said["max_tokens"])
         data: dict[str, Any] = {"said": (grade.said or reply.text)[:KEPT], "tokens": reply.input_tokens}
-        if grade.score < 1.0:
+        if grade.score < 1.0 or self.writer:
             data |= {"input": problem.input[:KEPT], "expected": str(problem.answer)[:KEPT]}
+        if grade.feedback:
+            data["feedback"] = grade.feedback[:KEPT]
         if isinstance(candidate, Written):
             data["genome"] = genome
         return Ok(grade.score, data)

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fanfold.encoding import derive_seed
+from fanfold.prompting.writing import CLOSE, NO_WORDS
 from fanfold.tasks import BUILTIN, Problem, Task, load
 
 #: What a prompt is worth without any trait, what the traits can add, and what each harmful clause costs.
@@ -49,7 +50,7 @@ _REQUEST = re.compile(r"improve|rewrite|new instruction|better prompt", re.I)
 def solver(model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any], rng: random.Random) -> str:
     """Answers a problem rightly or wrongly; an answer function for the simulator."""
     text = _text(messages)
-    found = _problem(text)
+    found = None if CLOSE in text else _problem(text)  # a writer is shown problems too
     if found is None:
         return writer(model, messages, params, rng) if _REQUEST.search(text) else "I do not know."
     task, problem = found
@@ -114,6 +115,7 @@ def writer(model: str, messages: Sequence[Mapping[str, Any]], params: Mapping[st
     text = _text(messages)
     quoted = re.findall(r'"""\n(.*?)\n"""|```\w*\n(.*?)```', text, re.S)
     prompt = next((first or second for first, second in quoted if (first or second).strip()), "").strip()
+    prompt = prompt.removeprefix(NO_WORDS)
     tasks = [_loaded(name) for name in BUILTIN]
     own = next((task for task in tasks if task.description and task.description in text), None)
     bank = sorted({clause for task in ([own] if own else tasks) for each in task.clauses.values() for clause in each})

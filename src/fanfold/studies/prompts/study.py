@@ -13,13 +13,15 @@ from fanfold.prompting.breeding import PromptBreeder
 from fanfold.prompting.genome import Candidate, Genome
 from fanfold.prompting.guided import GuidedPrompts, RandomPrompts
 from fanfold.prompting.operators import Material
+from fanfold.prompting.reflecting import WORDS, ReflectivePrompts
 from fanfold.prompting.words import WordBreeder, first_words
 from fanfold.schedule import Schedule
-from fanfold.schedules import AllCases, PairedDropping, Racing
-from fanfold.stop import MaxEvaluations, Rule, stop_after
+from fanfold.schedules import Acceptance, AllCases, PairedDropping, Racing
+from fanfold.stop import MaxCalls, Rule, stop_after
 from fanfold.strategies import Genetic
 from fanfold.strategies.breeding import Breeder
 from fanfold.strategies.generations import Convergence, Generations
+from fanfold.strategies.reflective import ShownCase
 from fanfold.strategy import Strategy
 from fanfold.studies.prompts.conclusion import PromptsConclusion
 from fanfold.studies.prompts.config import PromptsConfig
@@ -31,6 +33,8 @@ from fanfold.tasks.graders import settings_of
 from fanfold.tasks.grading import CodeTests, unguarded
 from fanfold.tasks.task import Size
 
+#: How many prompts a writer proposes at the start, and how many examples it is shown.
+PROPOSED, SHOWN = 3, 5
 #: Held-out problems below which an accuracy says little.
 FEW = 30
 
@@ -142,9 +146,10 @@ def _guarded(task: Task, unsafe: bool) -> Task:
 
 def _schedule(config: PromptsConfig) -> Schedule:
     kind = config.schedule or ("paired" if config.guided else "racing")
-    if kind == "all":
-        return AllCases()
-    return PairedDropping(config.step) if kind == "paired" else Racing(error=config.error, step=config.step)
+    schedule: Schedule = AllCases()
+    if kind != "all":
+        schedule = PairedDropping(config.step) if kind == "paired" else Racing(error=config.error, step=config.step)
+    return Acceptance(schedule) if config.kind == "reflective" else schedule
 
 
 def _strategy(config: PromptsConfig, task: Task, split: Split) -> Strategy[Any]:
@@ -158,8 +163,16 @@ def _strategy(config: PromptsConfig, task: Task, split: Split) -> Strategy[Any]:
     if config.guided:
         labels = task.labels[0] if task.labels else None
         first = [Genome.of(text, labels) for text in _seeds(config, task.seeds[:1])]
-        kind = RandomPrompts if config.search == "random" else GuidedPrompts
-        return kind(material, shots(split.examples), first)
+        if config.kind != "reflective":
+            kind = RandomPrompts if config.kind == "random" else GuidedPrompts
+            return kind(material, shots(split.examples), first)
+        return ReflectivePrompts(
+            first,
+            writable=(WORDS,),
+            propose=PROPOSED,
+            examples=[ShownCase(problem.input, problem.shown, "") for problem in split.examples[:SHOWN]],
+            beside=GuidedPrompts(material, shots(split.examples)),
+        )
     breeder: Breeder[Any]
     if config.form == "words":
         own = _seeds(config, ())
@@ -209,7 +222,7 @@ def _stop(config: PromptsConfig, split: Split) -> Rule:
     if target is None and config.objectives == ("accuracy",):
         target = 1.0  # nothing on the training problems can tell a better prompt from this one
     rule = stop_after(config.trials, target, config.patience)
-    return rule if config.calls is None else rule | MaxEvaluations(searching(config, split))
+    return rule if config.calls is None else rule | MaxCalls(searching(config, split))
 
 
 def searching(config: PromptsConfig, split: Split) -> int:

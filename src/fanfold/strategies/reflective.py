@@ -1,0 +1,362 @@
+"""Reflective evolution of texts: a model rewrites the best candidates, shown where they failed and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
+
+from msgspec import UNSET, UnsetType
+
+from fanfold.encoding import encode
+from fanfold.errors import ConfigError
+from fanfold.strategy import Strategy
+from fanfold.types import Failed, Ok, Outcome, Result
+
+P = TypeVar("P")
+How: TypeAlias = Literal["paraphrase", "shorten", "reflect", "combine", "expand", "propose"]
+
+#: How much of a case the writer is shown, in characters, and how many right ones it must not break.
+MOST_CHARACTERS = 400
+KEPT = 2
+#: Requests for the same rewriting differ by a number up to this.
+SAMPLES = 1_000_000
+#: After so many rewritings of which none was accepted, most proposals come from the other strategy.
+PATIENCE, LITTLE = 10, 0.1
+
+
+@dataclass(frozen=True)
+class ShownCase:
+    """A case as a writer is shown it: what was asked, what was expected and answered, and why that was wrong."""
+
+    input: str
+    expected: str
+    said: str
+    # Not recorded where there is none, so that runs recorded without it continue.
+    feedback: str | UnsetType = UNSET
+
+
+@dataclass(frozen=True)
+class Written(Generic[P]):
+    """A candidate that a model has yet to write, from its parents and from what went wrong with the first of them.
+
+    The search that proposes it stays pure: the evaluator asks the model, and the same `sample` of the same request is
+    asked once.  `part` names the text to write where a candidate has several; `kept` are cases that were right.
+    """
+
+    how: How
+    parents: tuple[P, ...]
+    failures: tuple[ShownCase, ...] = ()
+    sample: int = 0
+    part: str | UnsetType = UNSET
+    kept: tuple[ShownCase, ...] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if self.how not in get_args(How):
+            raise ConfigError(f"a model does not know how to {self.how!r} a prompt; known: {', '.join(get_args(How))}")
+        if len(self.parents) < (2 if self.how == "combine" else 1):
+            raise ConfigError(f"to {self.how} takes more parents than {len(self.parents)}")
+
+
+def parts_of(result: Result[Any]) -> dict[str, Any] | None:
+    """The named texts that a result is about; None for a request that the writer did not answer.
+
+    An evaluator reports what was written as `parts` in the outcome's data.
+    """
+    candidate = result.candidate
+    if isinstance(candidate, Mapping) and "how" not in candidate:
+        return dict(candidate)
+    for outcome in result.outcomes.values():
+        if isinstance(outcome, Ok) and isinstance(outcome.data, Mapping) and "parts" in outcome.data:
+            return dict(outcome.data["parts"])
+    return None
+
+
+def shown_case(case: str, outcome: Outcome, most: int = MOST_CHARACTERS) -> ShownCase:
+    """What a writer is shown of an outcome, each text cut to `most` characters."""
+    if isinstance(outcome, Failed):
+        return ShownCase(case, "", "", _cut(f"{outcome.message}\n{outcome.detail}".strip(), most))
+    data = outcome.data if isinstance(outcome.data, Mapping) else {}
+    feedback = data.get("feedback")
+    texts = {"input": case, "expected": "", "said": ""}
+    shown = {name: _cut(data.get(name, usual), most) for name, usual in texts.items()}
+    return ShownCase(**shown, feedback=UNSET if feedback is None else _cut(feedback, most))
+
+
+def _origin(parents: Sequence[Result[Any]], by: str) -> dict[str, Any]:
+    numbers = [parent.number for parent in parents]
+    return {"parents": numbers, "by": by, "must_beat": numbers}
+
+
+def _cut(text: Any, most: int) -> str:
+    """The head and the tail of a text that is too long: an error says last what happened."""
+    text = str(text)
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[len(text) - most // 2 :]}"
+
+
+class CaseFront:
+    """The complete results of a search, and which of them are best on each case.
+
+    A result is on the front if it is best on a case, alone or beside others, and no other result is best on all of its
+    cases and more.
+    """
+
+    def __init__(self) -> None:
+        self.results: dict[int, Result[Any]] = {}
+        self._scores: dict[int, dict[str, float]] = {}
+        self._wins: dict[int, frozenset[str]] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.results)
+
+    def add(self, result: Result[Any]) -> None:
+        self.results[result.number] = result
+        self._scores[result.number] = {
+            case: outcome.score for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)
+        }
+        self._wins = None
+
+    @property
+    def best(self) -> Result[Any]:
+        """The result with the highest score, of equals the first."""
+        return max(self.results.values(), key=lambda result: (result.score or 0.0, -result.number))
+
+    @property
+    def top(self) -> float:
+        """The highest score on any case."""
+        return max((score for scores in self._scores.values() for score in scores.values()), default=0.0)
+
+    @property
+    def wins(self) -> dict[int, frozenset[str]]:
+        """The members of the front by number, and the cases each is best on."""
+        if self._wins is None:
+            best: dict[str, float] = {}
+            for scores in self._scores.values():
+                for case, score in scores.items():
+                    best[case] = max(score, best.get(case, score))
+            wins = {
+                number: frozenset(case for case, score in scores.items() if score == best[case])
+                for number, scores in self._scores.items()
+            }
+            self._wins = {number: own for number, own in wins.items() if own and not self._covered(number, wins)}
+        return self._wins
+
+    def _covered(self, number: int, wins: Mapping[int, frozenset[str]]) -> bool:
+        own = wins[number]
+        return any(
+            own < other or (own == other and self._standing(rival) > self._standing(number))
+            for rival, other in wins.items()
+            if rival != number
+        )
+
+    def _standing(self, number: int) -> tuple[float, int]:
+        return self.results[number].score or 0.0, -number
+
+    def draw(self, rng: Random) -> Result[Any]:
+        """A member, its chance in proportion to the number of cases it is best on."""
+        wins = self.wins
+        if not wins:
+            return self.best
+        numbers = sorted(wins)
+        return self.results[rng.choices(numbers, [len(wins[number]) for number in numbers])[0]]
+
+    def pair(self, but: Iterable[tuple[int, int]]) -> tuple[Result[Any], Result[Any]] | None:
+        """The two members, the better first, that are best on the most different cases; None where no two are."""
+        wins, tried = self.wins, set(but)
+        pairs = [
+            (min(len(wins[a] - wins[b]), len(wins[b] - wins[a])), -a, -b)
+            for a in wins
+            for b in wins
+            if a < b and (a, b) not in tried
+        ]
+        gain, a, b = max(pairs, default=(0, 0, 0))
+        if not gain:
+            return None
+        first, second = sorted((-a, -b), key=self._standing, reverse=True)
+        return self.results[first], self.results[second]
+
+
+class Reflective(Strategy[Any]):
+    """Rewrites the candidates that are best on some case, and joins those that are good at different ones.
+
+    A candidate is a mapping of named texts, or a `Written` request for one of the `writable` texts.  `seeds` are asked
+    first, the very first alone; where none of them gets a score, the search ends.  Then `propose` texts are asked for
+    that need no failures, only `examples`.  A parent is drawn from the front of the cases.  The writer is shown up to
+    `shown` cases that it failed with the evaluator's feedback, each text cut to so many `characters`.  A share
+    `merging` of the proposals joins two parents: without the writer where they changed different parts since their last
+    common ancestor.
+
+    `beside` is another strategy over the same candidates.  It proposes all but a `share` of the candidates, the very
+    first of all among them, and is told every result.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[Any] = (),
+        *,
+        writable: Sequence[str] | None = None,
+        propose: int = 0,
+        examples: Sequence[ShownCase] = (),
+        beside: Strategy[Any] | None = None,
+        share: float = 0.5,
+        merging: float = 0.15,
+        shown: int = 3,
+        characters: int = MOST_CHARACTERS,
+    ) -> None:
+        for name, value in {"share": share, "merging": merging}.items():
+            if not 0 <= value <= 1:
+                raise ConfigError(f"{name} of Reflective must be between 0 and 1, not {value!r}")
+        if not seeds and beside is None:
+            raise ConfigError("Reflective needs a text to start from: give seeds")
+        self._opening = list(seeds)
+        self._writable = None if writable is None else tuple(writable)
+        self._proposals, self._examples = propose, tuple(examples)
+        self._beside, self._share, self._merging = beside, share, merging
+        self._shown, self._characters = shown, characters
+        self._front = CaseFront()
+        self._origins: dict[str, Any] = {}
+        self._merged: set[tuple[int, int]] = set()
+        self._told = 0
+        self._accepted: list[bool] = []
+
+    # -- what a kind of candidate says differently ------------------------------------------------------------------
+
+    def own(self, result: Result[Any]) -> Any:
+        """The candidate that a result is about, as it was written; None where nothing was."""
+        return parts_of(result)
+
+    def parts(self, candidate: Any) -> Mapping[str, Any]:
+        """The named parts of a candidate that was written."""
+        return candidate  # type: ignore[no-any-return]
+
+    def made(self, parts: Mapping[str, Any]) -> Any:
+        """The candidate of these parts."""
+        return dict(parts)
+
+    # -- the search -------------------------------------------------------------------------------------------------
+
+    def begin(self, seed: int) -> None:
+        super().begin(seed)
+        if self._beside is not None:
+            self._beside.begin(seed)
+
+    def ask(self, n: int) -> list[Any]:
+        asked: list[Any] = []
+        while len(asked) < n and (proposal := self._next()) is not None:
+            candidate, origin = proposal
+            self._origins[encode(candidate)] = origin
+            asked.append(candidate)
+        return asked
+
+    def tell(self, result: Result[Any]) -> None:
+        self._told += 1
+        if self._beside is not None:
+            self._beside.tell(result)
+        own = self.own(result)
+        if result.complete and own is not None:
+            self._front.add(result)
+        if isinstance(result.candidate, Written):
+            self._accepted.append(result.complete)
+
+    def origin(self, candidate: Any) -> Any:
+        return self._origins.get(encode(candidate), {"parents": [], "by": "unknown"})
+
+    def _next(self) -> tuple[Any, Any] | None:
+        """The next candidate with its origin; None while there is nothing to start from."""
+        if not self._told:
+            return None if self._origins else self._from_beside() or self._seed()
+        if self._opening:
+            return self._seed()
+        if not self._front:
+            return self._from_beside()
+        if self._proposals:
+            self._proposals -= 1
+            return self._request("propose", [self._front.best], self._examples)
+        if self.rng.random() < self._merging and (merged := self._merge()) is not None:
+            return merged
+        useless = len(self._accepted) >= PATIENCE and not any(self._accepted)
+        if self.rng.random() >= (LITTLE if useless else self._share) and (other := self._from_beside()) is not None:
+            return other
+        mother = self._front.draw(self.rng)
+        failures, kept = self._cases(mother)
+        return self._request("reflect", [mother], failures, kept)
+
+    def _seed(self) -> tuple[Any, Any] | None:
+        return (self._opening.pop(0), {"parents": [], "by": "seed"}) if self._opening else None
+
+    def _from_beside(self) -> tuple[Any, Any] | None:
+        if self._beside is None:
+            return None
+        candidates = self._beside.ask(1)
+        return (candidates[0], self._beside.origin(candidates[0])) if candidates else None
+
+    def _request(
+        self,
+        how: How,
+        parents: Sequence[Result[Any]],
+        failures: Sequence[ShownCase] = (),
+        kept: Sequence[ShownCase] = (),
+        parts: Sequence[str] = (),
+    ) -> tuple[Any, Any]:
+        genomes = tuple(self.own(parent) for parent in parents)
+        part = self.rng.choice(parts or self._writable_of(genomes[0]))
+        sample = self.rng.randint(1, SAMPLES)
+        request = Written(how, genomes, tuple(failures), sample, part, tuple(kept) or UNSET)
+        return request, {**_origin(parents, how), "written": True}
+
+    def _writable_of(self, candidate: Any) -> Sequence[str]:
+        return self._writable or sorted(self.parts(candidate))
+
+    def _cases(self, result: Result[Any]) -> tuple[list[ShownCase], list[ShownCase]]:
+        """Some cases that a candidate failed, and some it must not break: any below the best score of any case.
+
+        Where all have the same score, there is nothing to tell them apart by, and all are to be improved.
+        """
+        top = self._front.top
+        right = [case for case, outcome in result.outcomes.items() if isinstance(outcome, Ok) and outcome.score >= top]
+        wrong = [case for case in result.outcomes if case not in right] or right
+        right = [case for case in right if case not in wrong]
+        failures = self.rng.sample(wrong, min(self._shown, len(wrong)))
+        kept = self.rng.sample(right, min(KEPT, len(right)))
+        shown = [
+            [shown_case(case, result.outcomes[case], self._characters) for case in cases] for cases in (failures, kept)
+        ]
+        return shown[0], shown[1]
+
+    # -- joining two parents ----------------------------------------------------------------------------------------
+
+    def _merge(self) -> tuple[Any, Any] | None:
+        """A candidate with what two parents changed, or a request to write a part that both changed."""
+        pair = self._front.pair(self._merged)
+        if pair is None:
+            return None
+        self._merged.add((min(pair[0].number, pair[1].number), max(pair[0].number, pair[1].number)))
+        first, second = (self.parts(self.own(result)) for result in pair)
+        old = self._common(pair)
+        mixed = {name: second.get(name, text) if text == old.get(name) else text for name, text in first.items()}
+        if mixed not in (first, second):
+            candidate = self.made(mixed)
+            return candidate, _origin(pair, "merge")
+        differ = [name for name in self._writable_of(self.made(first)) if first[name] != second.get(name)]
+        return self._request("combine", pair, parts=differ) if differ else None
+
+    def _common(self, pair: tuple[Result[Any], Result[Any]]) -> Mapping[str, Any]:
+        """The parts of the last common ancestor; without one, what no model writes counts as unchanged in the first."""
+        first, second = pair
+        shared = self._ancestors(first) & self._ancestors(second)
+        if shared:
+            return self.parts(self.own(self._front.results[max(shared)]))
+        own = self.own(first)
+        writable = self._writable_of(own)
+        return {name: value for name, value in self.parts(own).items() if name not in writable}
+
+    def _ancestors(self, result: Result[Any]) -> set[int]:
+        ancestors: set[int] = set()
+        waiting = [result.number]
+        while waiting:
+            number = waiting.pop()
+            if number in self._front.results and number not in ancestors:
+                ancestors.add(number)
+                waiting += (self._front.results[number].trial.origin or {}).get("parents", ())
+        return ancestors
