@@ -61,6 +61,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/ask.py --quick
 	$(BIN)/python benchmarks/limits.py --quick
 	$(BIN)/python benchmarks/prompts.py --quick
+	$(BIN)/python benchmarks/prompts_mechanics.py --quick
 	$(BIN)/python benchmarks/critic.py --quick
 	$(BIN)/python benchmarks/conversations.py --quick
 	$(BIN)/python benchmarks/cage2.py --quick
@@ -73,10 +74,12 @@ bench: $(VENV)/.dev
 PEER_litellm := 'litellm[proxy]'
 PEER_llmock := llmock
 PEER_langchain := langchain-openai
-PEER_dspy := dspy
+PEER_dspy := dspy optuna
 PEER_curator := bespokelabs-curator
 PEER_inspect := inspect-ai openai
 PEER_gepa := gepa
+PEER_promptolution := promptolution
+PEER_opik := opik-optimizer
 PEER_sb3 := stable-baselines3
 LEFT_OUT = { echo "$(notdir $(@D)) cannot be installed here and is left out"; rm -rf $(@D); }
 
@@ -88,7 +91,7 @@ $(PEERS)/aimock/.ready:
 	@mkdir -p $(@D)
 	@{ npm install --silent --no-audit --no-fund --prefix $(@D) @copilotkit/aimock@1.43 && touch $@; } || $(LEFT_OUT)
 
-bench-peers: $(VENV)/.dev $(patsubst %,$(PEERS)/%/.ready,litellm langchain dspy curator inspect gepa sb3)
+bench-peers: $(VENV)/.dev $(patsubst %,$(PEERS)/%/.ready,litellm langchain dspy curator inspect gepa promptolution opik sb3)
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	.venv-bench/bin/python benchmarks/engine.py --quick

@@ -1,336 +1,296 @@
-"""Measures the search for prompts: what it finds for a number of calls, what racing saves, what concurrency gains.
+"""Compares ways of finding a prompt: ten tasks, the local model, equal calls; held-out accuracy of what each finds.
 
-python benchmarks/prompts.py --quick
-python benchmarks/prompts.py --only racing,concurrency
+python benchmarks/prompts.py --quick                    # three tasks, two seeds, ours, random and hand-written
+python benchmarks/prompts.py                            # everything; start it again to continue
+python benchmarks/prompts.py --only guided,dspy-random --tasks dates,sums --seeds 0,1 --calls 200
+python benchmarks/prompts.py --report                   # only the tables, from what is finished
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import dataclasses
+import hashlib
 import json
-import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from measure import Line, Sampled, Table, Target, sampled
+from prompts_report import OURS, Outcome, report
+from prompts_server import LOCAL, CountedModel, served
+from prompts_tasks import DATA, HAND, TASKS
 
-from fanfold import AllCases, MaxEvaluations, Racing, Study, Sweep
-from fanfold.encoding import derive_seed
-from fanfold.models import model
-from fanfold.prompting.breeding import PromptBreeder
-from fanfold.prompting.genome import Genome
-from fanfold.prompting.operators import Material
-from fanfold.schedule import Schedule
-from fanfold.stats import bootstrap
+from fanfold.prompting.genome import Genome, render
 from fanfold.studies.prompts import PromptsConfig, study
-from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
-from fanfold.studies.prompts.simulated import quality
-from fanfold.tasks import Split, Task, load
-from models import RESULTS, ROOT, publish, server
+from fanfold.studies.prompts.evaluator import PromptsEvaluator, shots
+from fanfold.tasks import Problem, Split, Task, load
 
-PLANTED, LOCAL = "simulated/gpt-6-luna", "local/smollm2"
-SIZES: dict[str, dict[str, Any]] = {
-    PLANTED: {"examples": 8, "train": 24, "validation": 24, "held_out": 60},
-    LOCAL: {"examples": 8, "train": 12, "validation": 8, "held_out": 40},
-}
-PRESETS = ("conservative", "balanced", "aggressive", "adaptive")
-LATENCY, RATE = 0.2, 3500.0
+ROOT = Path(__file__).parents[1]
+SIZES: Mapping[str, Any] = {"examples": 8, "train": 12, "validation": 8, "held_out": 60}
+CALLS, SEEDS = (200, 100), (0, 1, 2)
+QUICK = {"only": f"{OURS},random,hand", "tasks": "tickets,dates,places", "seeds": "0,1", "calls": "200"}
+#: Where the position of the problem is marked in a prompt.
+MARK = "\0"
+#: The longest a peer may take for one job, in seconds.
+PATIENCE = 3600.0
+#: The code that decides what our searches do: a change of it makes their results old.
+SEARCH = ("prompting", "schedules/paired.py", "schedules/racing.py", "strategies", "studies/prompts", "tasks")
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How much each section does: searches by seed and calls, races, calls in flight."""
+class Prompt:
+    """A prompt as it is sent: what stands before and after the problem."""
 
-    seeds: int
-    planted_calls: int
-    local_calls: int
-    races: int
-    racers: int
-    race_cases: int
-    #: Prompts and problems of each line of the concurrency table, and the calls of the sequential measurement.
-    matrices: tuple[tuple[int, int], ...]
-    sequential: int
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, text: str) -> Prompt:
+        before, _, after = text.partition(MARK)
+        return cls(before, after)
 
 
-FULL = Sizes(5, 4000, 800, 20, 60, 150, ((30, 50), (50, 100), (100, 100)), 150)
-QUICK = Sizes(5, 2000, 200, 5, 40, 120, ((30, 50),), 60)
-TINY = Sizes(2, 60, 0, 1, 8, 24, ((3, 10),), 5)
+@dataclass(frozen=True)
+class Job:
+    """One search: a method on a task, with a seed and a number of calls."""
+
+    method: str
+    task: str
+    seed: int
+    calls: int
+
+    @cached_property
+    def work(self) -> Task:
+        return load(DATA / TASKS[self.task])
+
+    @cached_property
+    def split(self) -> Split:
+        return self.work.split(self.seed, **SIZES)
+
+    @cached_property
+    def shots(self) -> dict[str, tuple[str, str]]:
+        return shots(self.split.examples)
+
+    def settings(self, labels: tuple[str, str]) -> dict[str, Any]:
+        """The parameters of every request, the same for all methods: temperature 0, the task's end and length."""
+        evaluate = PromptsEvaluator(self.work, self.shots, (LOCAL,))
+        return evaluate.settings(Genome(labels=labels), LOCAL)
 
 
-def measure(sizes: Sizes, only: Sequence[str]) -> Iterator[Table]:
-    if "planted" in only:
-        yield searched(PLANTED, "city", sizes.planted_calls, sizes.seeds)
-    if "local" in only and sizes.local_calls:
-        yield searched(LOCAL, "sentiment", sizes.local_calls, sizes.seeds)
-    if "racing" in only:
-        yield raced(sizes)
-    if "concurrency" in only:
-        for population, problems in sizes.matrices:
-            yield concurrent(population, problems, sizes.sequential)
+# -- methods: each gives the prompt it finds ---------------------------------------------------------------------------
 
 
-# -- what is found for a number of calls -------------------------------------------------------------------------------
+def searched(search: str) -> Callable[[Job, CountedModel], Prompt]:
+    """The study, as `fanfold run prompts --task FILE --calls N` runs it."""
 
-
-def searched(name: str, task: str, calls: int, seeds: int) -> Table:
-    """The best prompt of each search at the same number of calls, scored on the same held-out problems."""
-    contenders = {
-        "Fanfold, racing": {},
-        "Fanfold, racing, model as writer": {"writer": name},
-        "generational GA, all cases": {"schedule": "all"},
-        "random search": {"schedule": "all", "random": True},
-    }
-    if name == LOCAL:  # a model of this size writes no usable prompts, slowly
-        del contenders["Fanfold, racing, model as writer"]
-    found: dict[str, list[float]] = {label: [] for label in contenders}
-    found["GEPA"] = []
-    made: dict[str, list[float]] = {label: [] for label in found}
-    notes: dict[str, str] = {}
-    with gepa_server(name) as url:
-        for seed in range(seeds):
-            for label, settings in contenders.items():
-                score, used = ours(name, task, calls, seed, dict(settings))
-                found[label].append(score)
-                made[label].append(used)
-            try:
-                score, used = gepa(url, name, task, calls, seed)
-                found["GEPA"].append(score)
-                made["GEPA"].append(used)
-            except RuntimeError as error:
-                notes["GEPA"] = str(error)
-    lines = []
-    for label, scores in found.items():
-        if not scores:
-            lines.append(Line(label, note=notes.get(label, "")))
-            continue
-        low, high = spread(scores)
-        note = f"median in [{low:.2f}, {high:.2f}]; " + " ".join(f"{score:.2f}" for score in scores)
-        lines.append(Line(label, {"held-out": Sampled(tuple(scores)), "calls": Sampled(tuple(made[label]))}, note=note))
-    return Table(f"{task} on {name}: held-out accuracy after {calls} calls, {seeds} seeds", lines)
-
-
-def ours(name: str, task: str, calls: int, seed: int, settings: dict[str, Any]) -> tuple[float, float]:
-    random = settings.pop("random", False)
-    config = PromptsConfig(task=task, model=(name,), trials=100_000, seed=seed, finalists=2, **SIZES[name], **settings)
-    # The calls on validation problems belong to the search, those on held-out problems do not.
-    validation = 0 if random else config.finalists * SIZES[name]["validation"]
-    work = study(config)
-    if random:
-        split = load(task).split(seed=seed, **SIZES[name])
-        work = dataclasses.replace(work, strategy=Sweep(samples(load(task), split, seed, calls)), window=8)
-    work = dataclasses.replace(work, stop=MaxEvaluations(calls - validation))
-    if random:
-        conclude = dataclasses.replace(work.conclude, config=dataclasses.replace(config, finalists=1))  # type: ignore[type-var]
-        work = dataclasses.replace(work, conclude=conclude)
-    run = work.run("async:64" if name == PLANTED else "async:4")
-    assert run.summary is not None
-    figures = run.summary.figures
-    used = figures["calls"]["made"] + validation
-    run.ledger.close()
-    return float(figures["held_out"]["accuracy"]), float(used)
-
-
-def samples(task: Task, split: Split, seed: int, count: int) -> list[Genome]:
-    """Prompts put together at random from what the task offers."""
-    import random
-
-    rng = random.Random(derive_seed(seed, "random search"))
-    material = Material(task.clauses, task.labels, tuple(problem.id for problem in split.examples))
-    breeder = PromptBreeder(material, [Genome.of(text) for text in task.seeds])
-    return [breeder.sample(rng).candidate for _ in range(count)]  # type: ignore[misc]
-
-
-def gepa(url: str | None, name: str, task: str, calls: int, seed: int) -> tuple[float, float]:
-    python = ROOT / ".venv-peers" / "gepa" / "bin" / "python"
-    if url is None or not python.exists():
-        raise RuntimeError("not installed: make bench-peers")
-    work = load(task)
-    split = work.split(seed=seed, **SIZES[name])
-    # What the others search and choose on, this one may search on altogether.
-    problems = [{"input": each.input, "answer": each.answer} for each in split.train]
-    options = {"max_tokens": work.max_tokens, "temperature": 0.0, "stop": list(work.stop)}
-    job = {"url": url, "model": "gpt-6-luna", "train": problems, "budget": calls, "seed": seed, "options": options}
-    job["reflection_tokens"] = 120 if name == LOCAL else 400
-    told = json.dumps({**job, "seed_prompt": work.seeds[0]})
-    script = [str(python), str(Path(__file__).with_name("gepa_peer.py"))]
-    done = subprocess.run(script, input=told, capture_output=True, text=True, timeout=1200)
-    if done.returncode:
-        raise RuntimeError(f"failed: {(done.stderr.strip().splitlines() or ['without a word'])[-1][:160]}")
-    answer = json.loads(done.stdout.strip().splitlines()[-1])
-    genome = Genome.of(answer["instruction"])
-    evaluate = PromptsEvaluator(work, shots(split.examples), (name,))
-    run = Study(Sweep([genome]), evaluate, cases(split.held_out, (name,))).run("async:4")
-    assert run.best is not None and run.best.score is not None
-    run.ledger.close()
-    return run.best.score, float(answer["calls"])
-
-
-@contextmanager
-def gepa_server(name: str) -> Iterator[str | None]:
-    """The same model behind HTTP, for a library that lives elsewhere."""
-    if not (ROOT / ".venv-peers" / "gepa").exists():
-        yield None
-        return
-    if name == PLANTED:
-        command = ["-m", "fanfold.simulator", "--port", "0", "--answer", "fanfold.studies.prompts.simulated:solver"]
-    else:
-        command = [str(Path(__file__)), "--serve-local"]
-    with server([sys.executable, *command]) as url:
-        yield url
-
-
-async def serve_local() -> None:
-    """The local model behind the simulator's front: the same text in, the same text out."""
-    from fanfold.simulator import Simulator, SimulatorConfig, serve
-
-    asked = model(LOCAL)
-
-    async def upstream(name: str, messages: Any, body: Any, rng: Any) -> str:
-        wanted = {key: body[key] for key in ("max_tokens", "temperature", "stop") if key in body}
-        return (await asked.generate(messages[-1]["content"], **wanted)).text
-
-    async with serve(Simulator(SimulatorConfig(upstream=upstream)), port=0) as url:
-        print(f"simulator at {url}\nready", flush=True)
-        await asyncio.Event().wait()
-
-
-def spread(scores: Sequence[float]) -> tuple[float, float]:
-    """An interval for the median over seeds, by bootstrap."""
-    import statistics
-
-    interval = bootstrap(list(scores), statistics.median, seed=0)
-    return float(interval.low), float(interval.high)
-
-
-# -- what racing saves -------------------------------------------------------------------------------------------------
-
-
-def raced(sizes: Sizes) -> Table:
-    """Prompts drawn at random, once with all cases and once raced, in the same order: cells run, and who wins."""
-    task = load("city")
-    rows: dict[str, list[dict[str, float]]] = {}
-    for number in range(sizes.races):
-        split = task.split(seed=number, examples=8, train=sizes.race_cases, validation=0, held_out=0)
-        drawn = list(dict.fromkeys(samples(task, split, number, sizes.racers)))
-        whole = contest(task, split, drawn, AllCases(), number)
-        for error in (0.01, 0.05, 0.2):
-            race = contest(task, split, drawn, Racing(error=error, step=4), number)
-            rows.setdefault(f"racing, error {error:g}", []).append(
-                {
-                    "cells": race[1] / whole[1],
-                    "same winner": float(race[0] == whole[0]),
-                    "lost quality": value(task, split, whole[0]) - value(task, split, race[0]),
-                }
-            )
-    lines = []
-    for label, samples_ in rows.items():
-        values = sampled(samples_)
-        share = Sampled((sum(each["same winner"] for each in samples_) / len(samples_),))
-        limit = Target("cells", 0.5) if label.endswith("0.05") else None
-        lines.append(Line(label, {**values, "same winner": share}, limit))
-    return Table(f"{sizes.racers} prompts, {sizes.race_cases} cases, {sizes.races} races: against all cells", lines)
-
-
-def contest(task: Task, split: Split, genomes: list[Genome], schedule: Schedule, seed: int) -> tuple[Genome, int]:
-    evaluate = PromptsEvaluator(task, shots(split.examples), (PLANTED,))
-    work: Study[Any] = Study(
-        Sweep(genomes), evaluate, cases(split.train, (PLANTED,)), schedule=schedule, window=4, seed=seed
-    )
-    run = work.run("async:64")
-    assert run.best is not None
-    run.ledger.close()
-    return run.best.candidate, run.progress.evaluations
-
-
-def value(task: Task, split: Split, genome: Genome) -> float:
-    """The planted quality of a prompt."""
-    from fanfold.prompting.genome import render
-
-    before, _, after = render(genome, "\0", shots(split.examples)).partition("\0")
-    return quality(task, before, after)
-
-
-# -- what concurrency gains --------------------------------------------------------------------------------------------
-
-
-def concurrent(population: int, problems: int, sequential: int) -> Table:
-    """The same population on the same problems, one call after another and at once, under an enforced limit."""
-    calls = population * problems
-    limits = ["--rpm", str(RATE), "--burst", "5"]
-    command = [sys.executable, "-m", "fanfold.simulator", "--port", "0", "--latency", str(LATENCY), *limits]
-    os.environ["OPENAI_API_KEY"] = "benchmark"  # the simulator takes any
-    with server([*command, "--answer", "fanfold.studies.prompts.simulated:solver"]) as url:
-        took = asyncio.run(_all(url, population, problems, sequential))
-    one = took.pop("sequential") / sequential
-    lines = [
-        Line(
-            "sequential",
-            {"seconds": Sampled((one * calls,)), "calls/s": Sampled((1 / one,))},
-            note=f"{sequential} calls, scaled",
+    def find(job: Job, counted: CountedModel) -> Prompt:
+        config = PromptsConfig(
+            task=str(DATA / TASKS[job.task]),
+            calls=job.calls,
+            seed=job.seed,
+            trials=100_000,
+            search=search,  # type: ignore[arg-type]
+            **SIZES,
         )
-    ]
-    for name, seconds in took.items():
-        values = {
-            "seconds": Sampled((seconds,)),
-            "calls/s": Sampled((calls / seconds,)),
-            "speed-up": Sampled((one * calls / seconds,)),
-            "of limit": Sampled((calls / seconds / (RATE / 60),)),
-        }
-        targets = {
-            "balanced": Target("speed-up", 8, at_most=False),
-            "aggressive": Target("speed-up", 12, at_most=False),
-            "adaptive": Target("of limit", 0.9, at_most=False),
-        }
-        lines.append(Line(name, values, targets.get(name)))
-    about = f"{population} prompts x {problems} problems, {LATENCY * 1e3:.0f} ms, {RATE:g} requests/min enforced"
-    return Table(f"{about} ({calls / (RATE / 60):.1f} s at that rate; a burst of 5 s is let through)", lines)
-
-
-async def _all(url: str, population: int, problems: int, sequential: int) -> dict[str, float]:
-    """Every preset at once, each with a model (and so a limit) of its own: they wait most of the time."""
-    task = load("arithmetic")
-    split = task.split(seed=0, examples=8, train=problems, validation=0, held_out=0)
-    genomes = list(dict.fromkeys(samples(task, split, 0, 4 * population)))[:population]
-
-    async def timed(preset: str, executor: str, chosen: list[Genome], count: int) -> float:
-        evaluate = PromptsEvaluator(task, shots(split.examples), (f"openai/{preset}",), f"{url}/v1", limits=preset)
-        work: Study[Any] = Study(Sweep(chosen), evaluate, cases(split.train[:count], (f"openai/{preset}",)))
-        began = time.perf_counter()
-        run = await work.run_async(executor)
-        assert run.progress.failures == 0, "every call must be answered"
+        work = study(config, make=counted.model)
+        # The winner is scored here, as those of all methods are; the calls that are counted are those of the search.
+        split = dataclasses.replace(work.conclude.split, held_out=())  # type: ignore[union-attr]
+        work = dataclasses.replace(work, conclude=dataclasses.replace(work.conclude, split=split))  # type: ignore[type-var]
+        run = work.run(f"async:{config.in_flight}")
+        assert run.summary is not None
+        template = run.summary.figures["template"]
         run.ledger.close()
-        return time.perf_counter() - began
+        return Prompt(template["before"], template["after"])
 
-    names = [*PRESETS]
-    lone = timed("adaptive", "inline", genomes[:1], min(sequential, problems))
-    jobs = [timed(name, "async:512", genomes, problems) for name in names]
-    each = await asyncio.gather(*jobs)
-    alone = await lone
-    done = dict(zip(names, each))
-    return {"sequential": alone * sequential / min(sequential, problems), **done}
+    return find
+
+
+def all_examples(job: Job, _: CountedModel) -> Prompt:
+    """The eight examples under the names of the file's columns, and no search."""
+    return Prompt.of(render(Genome(labels=job.work.labels[0], examples=tuple(job.shots)), MARK, job.shots))
+
+
+def hand_written(job: Job, counted: CountedModel) -> Prompt:
+    """The best of five prompts on the problems that the others search on."""
+    label, answer = job.work.labels[0]
+    shown = "\n\n".join(f"{label}: {input}\n{answer}: {right}" for input, right in job.shots.values())
+    texts = [text.replace("{examples}", shown).replace("{input}", MARK) for text in HAND[job.task]["prompts"]]
+    prompts = [Prompt.of(text) for text in texts]
+    problems = (*job.split.train, *job.split.validation)
+    scores = [sum(scored(job, prompt, problems, counted)) for prompt in prompts]
+    return prompts[scores.index(max(scores))]
+
+
+def elsewhere(environment: str) -> Callable[[Job, CountedModel], Prompt]:
+    """A peer in an environment of its own, which asks the same model over HTTP (`prompts_peers.py`)."""
+
+    def find(job: Job, counted: CountedModel) -> Prompt:
+        label, answer = job.work.labels[0]
+        scored = (*job.split.train, *job.split.validation)
+        parts = {
+            "examples": list(job.shots.values()),
+            "train": [(problem.input, problem.shown) for problem in scored],
+            "labels": [label, answer],
+            "mark": MARK,
+            "settings": job.settings((label, answer)),
+        }
+        python = ROOT / ".venv-peers" / environment / "bin" / "python"
+        with served(counted, job.work.grader, job.work.problems) as url:
+            told = json.dumps({**asdict(job), **parts, "url": url})
+            command = [str(python), str(Path(__file__).with_name("prompts_peers.py"))]
+            done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        if done.returncode:
+            raise RuntimeError((done.stderr.strip().splitlines() or ["without a word"])[-1][:300])
+        return Prompt.of(json.loads(done.stdout.strip().splitlines()[-1])["prompt"])
+
+    return find
+
+
+METHODS: Mapping[str, Callable[[Job, CountedModel], Prompt]] = {
+    OURS: searched("guided"),
+    "genetic": searched("genetic"),
+    "random": searched("random"),
+    "hand": hand_written,
+    "examples": all_examples,
+}
+
+
+# -- one job after another ---------------------------------------------------------------------------------------------
+
+
+def scored(job: Job, prompt: Prompt, problems: Sequence[Problem], counted: CountedModel) -> list[float]:
+    """What the task's grader gives each problem, asked with this prompt."""
+    model, settings = counted.model(), job.settings(job.work.labels[0])
+
+    async def every() -> list[float]:
+        scores = []
+        for problem in problems:
+            reply = await model.generate(f"{prompt.before}{problem.input}{prompt.after}", **settings)
+            scores.append((await job.work.grader(reply.text, problem)).score)
+        return scores
+
+    return asyncio.run(every())
+
+
+def outcome_of(job: Job, counted: CountedModel, version: str) -> Outcome:
+    counted.begin()
+    began = time.perf_counter()
+    prompt = METHODS[job.method](job, counted)
+    used, seconds = counted.calls, time.perf_counter() - began
+    scores = scored(job, prompt, job.split.held_out, counted)
+    return Outcome(
+        **asdict(job),
+        used=used,
+        accuracy=sum(scores) / len(scores),
+        scores=tuple(scores),
+        prompt=[prompt.before, prompt.after],
+        version=version,
+        commit=commit(),
+        date=time.strftime("%Y-%m-%d"),
+        seconds=round(seconds, 1),
+    )
+
+
+def version_of(method: str, task: str) -> str:
+    """What a result depends on: the task's file, and the code of our searches or of the way a peer is run."""
+    digest = hashlib.sha256((DATA / TASKS[task]).read_bytes())
+    if METHODS[method].__qualname__.startswith("searched"):
+        paths = [ROOT / "src" / "fanfold" / part for part in SEARCH]
+        files = [file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])]
+    elif method == "hand":
+        files = [DATA / "hand.toml"]
+    else:
+        files = [Path(__file__).with_name("prompts_peers.py")] if METHODS[method] is not all_examples else []
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def commit() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
+
+
+def jobs(options: argparse.Namespace) -> Iterator[Job]:
+    """Seed by seed and task by task, so that what is finished at any time compares all methods."""
+    for seed in map(int, options.seeds.split(",")):
+        for task in options.tasks.split(","):
+            for calls in map(int, options.calls.split(",")):
+                for method in options.only.split(","):
+                    yield Job(method, task, seed, calls)
+
+
+def finished(file: Path) -> dict[Job, Outcome]:
+    """The results in the file that still hold, the last of each job."""
+    outcomes: dict[Job, Outcome] = {}
+    for line in file.read_text().splitlines() if file.exists() else ():
+        outcome = Outcome(**json.loads(line))
+        known = outcome.method in METHODS and outcome.task in TASKS
+        if known and outcome.version == version_of(outcome.method, outcome.task):
+            outcomes[Job(outcome.method, outcome.task, outcome.seed, outcome.calls)] = outcome
+    return outcomes
+
+
+def work_off(wanted: Sequence[Job], folder: Path) -> dict[Job, Outcome]:
+    """The outcomes of all jobs; those that the folder lacks are run, and written down one by one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "prompts.jsonl"
+    done = finished(file)
+    counted = CountedModel(folder / "replies.db")
+    for number, job in enumerate(wanted, 1):
+        if job in done:
+            continue
+        try:
+            done[job] = outcome_of(job, counted, version_of(job.method, job.task))
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            print(f"{job.method} on {job.task}, seed {job.seed}, {job.calls} calls: failed: {error}", flush=True)
+            continue
+        with file.open("a") as lines:
+            lines.write(json.dumps(asdict(done[job])) + "\n")
+        last = done[job]
+        print(
+            f"[{number}/{len(wanted)}] {job.method} on {job.task}, seed {job.seed}: {last.accuracy:.3f} "
+            f"after {last.used} of {job.calls} calls, {last.seconds:.0f} s",
+            flush=True,
+        )
+    return {job: done[job] for job in wanted if job in done}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    import argparse
-
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="smaller sizes: about a quarter of an hour on two cores")
-    parser.add_argument("--only", default="planted,local,racing,concurrency", help="sections, separated by commas")
-    parser.add_argument("--json", type=Path, default=RESULTS / "prompts.json", help="where the samples are written")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
-    parser.add_argument("--serve-local", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help="three tasks, two seeds, three methods: 15 minutes")
+    parser.add_argument("--only", default=",".join(METHODS), help="methods, separated by commas")
+    parser.add_argument("--tasks", default=",".join(TASKS), help="tasks, separated by commas")
+    parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="seeds, separated by commas")
+    parser.add_argument("--calls", default=",".join(map(str, CALLS)), help="budgets, separated by commas")
+    parser.add_argument("--report", action="store_true", help="run nothing: tables of what is finished")
+    parser.add_argument("--folder", type=Path, default=ROOT / "results", help="where results and replies are kept")
+    parser.add_argument("--out", type=Path, help="where the tables are written besides the terminal")
+    if parser.parse_args(arguments).quick:
+        parser.set_defaults(**QUICK)
     options = parser.parse_args(arguments)
-    if options.serve_local:
-        asyncio.run(serve_local())
-    sizes = QUICK if options.quick else FULL
-    return publish(measure(sizes, options.only.split(",")), sizes, options.json, options.strict)
+    for name, known in (("only", METHODS), ("tasks", TASKS)):
+        if unknown := set(getattr(options, name).split(",")) - set(known):
+            parser.error(f"--{name} does not know {', '.join(sorted(unknown))}; known: {', '.join(known)}")
+    wanted = list(jobs(options))
+    if options.report:
+        done = finished(options.folder / "prompts.jsonl")
+        outcomes = {job: done[job] for job in wanted if job in done}
+    else:
+        outcomes = work_off(wanted, options.folder)
+    text = report(list(outcomes.values()), commit())
+    print(f"\n{text}")
+    if options.out is not None:
+        options.out.write_text(text, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,123 @@
+"""The local model for the prompt benchmark: counts every call, answers equal ones from a file, speaks HTTP to peers."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import fanfold.models.local
+from fanfold.models import Model, model
+from fanfold.models.http_exchange import Response
+from fanfold.models.local import LocalTransport
+from fanfold.models.transport import Transport
+from fanfold.tasks import Grader, Problem
+
+LOCAL = "local/smollm2"
+
+
+class CountedModel(Transport):
+    """The local model behind a counter; a reply that the file has is not computed again, but counts like any other.
+
+    So a benchmark that was interrupted, or a search that was changed, pays only for requests that nobody has made
+    before, and every method is answered the same.  Replies of another version of the local model are not used.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.calls = 0
+        self._seen: Counter[str] = Counter()
+        self._local = LocalTransport.of(LOCAL.partition("/")[2])
+        self._version = hashlib.sha256(Path(fanfold.models.local.__file__).read_bytes()).hexdigest()[:12]
+        self._lock = threading.Lock()
+        self._replies = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
+        self._replies.execute("PRAGMA journal_mode = wal")
+        self._replies.execute("CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, reply BLOB)")
+
+    def begin(self) -> None:
+        """Count from zero: the next job begins."""
+        self.calls = 0
+        self._seen.clear()
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        deadline: float | None = None,
+        replay: bool = True,
+    ) -> Response:
+        asked: dict[str, Any] = {**json.loads(body or b"{}"), "model": ""}
+        if asked.get("temperature"):  # equal requests want different answers, the same ones in every repeat
+            plain = json.dumps(asked, sort_keys=True)
+            asked["seed"] = self._seen[plain]
+            self._seen[plain] += 1
+        self.calls += 1
+        text = json.dumps(asked, sort_keys=True)
+        key = hashlib.sha256(f"{self._version} {text}".encode()).hexdigest()
+        with self._lock:
+            known = self._replies.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
+        if known:
+            return Response(200, {}, known[0])
+        response = await self._local.request(method, url, headers, text.encode(), deadline=deadline)
+        if response.status == 200:
+            with self._lock:
+                self._replies.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, response.body))
+        return response
+
+    def model(self, _: str = LOCAL) -> Model:
+        """The model as a study asks it: a completion model, as the shell has it, that is counted."""
+        return replace(model(LOCAL), connect=lambda: self)
+
+
+@contextmanager
+def served(counted: CountedModel, grader: Grader, problems: Sequence[Problem]) -> Iterator[str]:
+    """The address where peers reach the model by OpenAI's protocol, and the task's grader under `/grade`."""
+    known = {problem.input: problem for problem in problems}
+
+    async def answer(path: str, body: bytes) -> Response:
+        if not path.endswith("/grade"):
+            return await counted.request("POST", path, {}, body)
+        asked = json.loads(body)
+        grade = await grader(asked["reply"], known[asked["input"]])
+        return Response(200, {}, json.dumps({"score": grade.score}).encode())
+
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            try:
+                response = asyncio.run_coroutine_threadsafe(answer(self.path, body), loop).result()
+                status, content = response.status, response.body
+            except Exception as error:
+                status, content = 400, json.dumps({"error": {"message": str(error)}}).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing: the counter is the record."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+    finally:
+        server.shutdown()
+        loop.call_soon_threadsafe(loop.stop)
