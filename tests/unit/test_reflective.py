@@ -15,7 +15,8 @@ from fanfold.errors import ConfigError
 from fanfold.schedules import Acceptance, AllCases, PairedDropping
 from fanfold.stop import MaxCalls
 from fanfold.strategies import Reflective, Sweep
-from fanfold.strategies.reflective import CaseFront, ShownCase, Written, parts_of
+from fanfold.strategies.front import CaseFront
+from fanfold.strategies.reflective import ShownCase, Written, parts_of
 from fanfold.testing import ScheduleConformance, StrategyConformance
 from fanfold.types import UNWRITTEN, Dropped, Failed, Ok, Outcome, Result, Trial
 
@@ -135,6 +136,23 @@ def test_what_was_written_is_what_is_rewritten() -> None:
     lost = Result(Trial(2, request), None, {"0": Failed(UNWRITTEN, "nothing")})
     assert parts_of(lost) is None
     search.tell(lost)  # is nobody's parent
+
+
+def test_the_writer_is_shown_what_it_tried_in_vain() -> None:
+    search = begun(told(0, SEED, [1, 0, 1, 0]), merging=0.0, writable=["plan"])
+    for number in (1, 2, 3):
+        (request,) = search.ask(1)
+        outcomes: dict[str, Outcome] = {
+            case: Ok(0.0, {"parts": {**SEED, "plan": f"plan {number}"}}) for case in ("0", "1")
+        }
+        trial = Trial(number, request, search.origin(request))
+        search.tell(Result(trial, 0.0, outcomes, "not better"))
+    (request,) = search.ask(1)
+    why = "scored 0 where its parent has 0.5"
+    assert request.tried == (ShownCase("", "", "plan 2", why), ShownCase("", "", "plan 3", why))
+    search.tell(Result(Trial(4, request, search.origin(request)), None, {"0": Failed("timeout", "took 9 s")}))
+    search.tell(Result(Trial(5, request, search.origin(request)), None, {"0": Failed(UNWRITTEN, "nothing")}))
+    assert [case.feedback for case in search.ask(1)[0].tried] == [why, "took 9 s"]
 
 
 def test_a_writer_that_is_never_accepted_gets_few_proposals() -> None:

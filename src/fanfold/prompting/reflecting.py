@@ -29,3 +29,6 @@ class ReflectivePrompts(Reflective):
 
     def made(self, parts: Mapping[str, Any]) -> Genome:
         return Genome(**parts[WORDS], examples=parts["examples"], labels=parts["labels"])
+
+    def text(self, candidate: Genome, part: str) -> str:
+        return candidate.head()

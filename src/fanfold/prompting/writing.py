@@ -166,8 +166,9 @@ def _evidence(candidate: Written[Any]) -> list[str]:
     """The cases as the writer reads them: the mistakes, or the examples of a proposal, and what must stay right."""
     word = "Example" if candidate.how == "propose" else "Mistake"
     blocks = [_case(f"{word} {number}", case) for number, case in enumerate(candidate.failures, 1)]
-    kept = candidate.kept or ()
-    return blocks + [_case(f"Right already {number}", case) for number, case in enumerate(kept, 1)]
+    blocks += [_case(f"Right already {number}", case) for number, case in enumerate(candidate.kept or (), 1)]
+    tried = [f'Tried before, not better ({case.feedback}):\n"""\n{case.said}\n"""' for case in candidate.tried or ()]
+    return blocks + tried
 
 
 def _case(name: str, case: ShownCase) -> str:

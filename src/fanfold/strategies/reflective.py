@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import UNSET, UnsetType
 
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
+from fanfold.strategies.front import CaseFront
 from fanfold.strategy import Strategy
-from fanfold.types import Failed, Ok, Outcome, Result
+from fanfold.types import UNWRITTEN, Failed, Ok, Outcome, Result
 
 P = TypeVar("P")
 How: TypeAlias = Literal["paraphrase", "shorten", "reflect", "combine", "expand", "propose"]
 
-#: How much of a case the writer is shown, in characters, and how many right ones it must not break.
+#: How much of a case the writer is shown, in characters; how many right ones it must not break, and how many of its
+#: own texts that were not accepted.
 MOST_CHARACTERS = 400
-KEPT = 2
+KEPT = TRIED = 2
 #: Requests for the same rewriting differ by a number up to this.
 SAMPLES = 1_000_000
 #: After so many rewritings of which none was accepted, most proposals come from the other strategy.
@@ -42,7 +43,8 @@ class Written(Generic[P]):
     """A candidate that a model has yet to write, from its parents and from what went wrong with the first of them.
 
     The search that proposes it stays pure: the evaluator asks the model, and the same `sample` of the same request is
-    asked once.  `part` names the text to write where a candidate has several; `kept` are cases that were right.
+    asked once.  `part` names the text to write where a candidate has several; `kept` are cases that were right, and
+    `tried` the texts that were written of the same parent before, and not accepted.
     """
 
     how: How
@@ -51,6 +53,7 @@ class Written(Generic[P]):
     sample: int = 0
     part: str | UnsetType = UNSET
     kept: tuple[ShownCase, ...] | UnsetType = UNSET
+    tried: tuple[ShownCase, ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         if self.how not in get_args(How):
@@ -93,88 +96,6 @@ def _cut(text: Any, most: int) -> str:
     """The head and the tail of a text that is too long: an error says last what happened."""
     text = str(text)
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[len(text) - most // 2 :]}"
-
-
-class CaseFront:
-    """The complete results of a search, and which of them are best on each case.
-
-    A result is on the front if it is best on a case, alone or beside others, and no other result is best on all of its
-    cases and more.
-    """
-
-    def __init__(self) -> None:
-        self.results: dict[int, Result[Any]] = {}
-        self._scores: dict[int, dict[str, float]] = {}
-        self._wins: dict[int, frozenset[str]] | None = None
-
-    def __bool__(self) -> bool:
-        return bool(self.results)
-
-    def add(self, result: Result[Any]) -> None:
-        self.results[result.number] = result
-        self._scores[result.number] = {
-            case: outcome.score for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)
-        }
-        self._wins = None
-
-    @property
-    def best(self) -> Result[Any]:
-        """The result with the highest score, of equals the first."""
-        return max(self.results.values(), key=lambda result: (result.score or 0.0, -result.number))
-
-    @property
-    def top(self) -> float:
-        """The highest score on any case."""
-        return max((score for scores in self._scores.values() for score in scores.values()), default=0.0)
-
-    @property
-    def wins(self) -> dict[int, frozenset[str]]:
-        """The members of the front by number, and the cases each is best on."""
-        if self._wins is None:
-            best: dict[str, float] = {}
-            for scores in self._scores.values():
-                for case, score in scores.items():
-                    best[case] = max(score, best.get(case, score))
-            wins = {
-                number: frozenset(case for case, score in scores.items() if score == best[case])
-                for number, scores in self._scores.items()
-            }
-            self._wins = {number: own for number, own in wins.items() if own and not self._covered(number, wins)}
-        return self._wins
-
-    def _covered(self, number: int, wins: Mapping[int, frozenset[str]]) -> bool:
-        own = wins[number]
-        return any(
-            own < other or (own == other and self._standing(rival) > self._standing(number))
-            for rival, other in wins.items()
-            if rival != number
-        )
-
-    def _standing(self, number: int) -> tuple[float, int]:
-        return self.results[number].score or 0.0, -number
-
-    def draw(self, rng: Random) -> Result[Any]:
-        """A member, its chance in proportion to the number of cases it is best on."""
-        wins = self.wins
-        if not wins:
-            return self.best
-        numbers = sorted(wins)
-        return self.results[rng.choices(numbers, [len(wins[number]) for number in numbers])[0]]
-
-    def pair(self, but: Iterable[tuple[int, int]]) -> tuple[Result[Any], Result[Any]] | None:
-        """The two members, the better first, that are best on the most different cases; None where no two are."""
-        wins, tried = self.wins, set(but)
-        pairs = [
-            (min(len(wins[a] - wins[b]), len(wins[b] - wins[a])), -a, -b)
-            for a in wins
-            for b in wins
-            if a < b and (a, b) not in tried
-        ]
-        gain, a, b = max(pairs, default=(0, 0, 0))
-        if not gain:
-            return None
-        first, second = sorted((-a, -b), key=self._standing, reverse=True)
-        return self.results[first], self.results[second]
 
 
 class Reflective(Strategy[Any]):
@@ -234,6 +155,10 @@ class Reflective(Strategy[Any]):
         """The candidate of these parts."""
         return dict(parts)
 
+    def text(self, candidate: Any, part: str) -> str:
+        """A part that a model writes, as a text."""
+        return str(self.parts(candidate).get(part, ""))
+
     # -- the search -------------------------------------------------------------------------------------------------
 
     def begin(self, seed: int) -> None:
@@ -258,6 +183,26 @@ class Reflective(Strategy[Any]):
             self._front.add(result)
         if isinstance(result.candidate, Written):
             self._accepted.append(result.complete)
+            if not result.complete:
+                self._remember(result, own)
+
+    def _remember(self, result: Result[Any], own: Any) -> None:
+        """Keep a text that was not accepted, to be shown when its parent is next rewritten."""
+        number = ((result.trial.origin or {}).get("parents") or [None])[0]
+        parent, part = self._front.results.get(number), str(result.candidate.part)
+        failed = next((outcome for outcome in result.failures.values() if outcome.kind != UNWRITTEN), None)
+        if parent is None or (own is None and failed is None):
+            return
+        if failed is not None:
+            why = shown_case("", failed, self._characters).feedback
+        else:
+            pairs = [(outcome, parent.outcomes.get(case)) for case, outcome in result.outcomes.items()]
+            both = [(x.score, y.score) for x, y in pairs if isinstance(x, Ok) and isinstance(y, Ok)]
+            scored, had = (sum(column) / len(both) for column in zip(*both)) if both else (0.0, 0.0)
+            why = f"scored {scored:.4g} where its parent has {had:.4g}"
+        shown = ShownCase("", "", "" if own is None else _cut(self.text(own, part), self._characters), why)
+        key = parent.number, part
+        self._front.tried[key] = (*self._front.tried.get(key, ()), shown)[-TRIED:]
 
     def origin(self, candidate: Any) -> Any:
         return self._origins.get(encode(candidate), {"parents": [], "by": "unknown"})
@@ -302,7 +247,8 @@ class Reflective(Strategy[Any]):
         genomes = tuple(self.own(parent) for parent in parents)
         part = self.rng.choice(parts or self._writable_of(genomes[0]))
         sample = self.rng.randint(1, SAMPLES)
-        request = Written(how, genomes, tuple(failures), sample, part, tuple(kept) or UNSET)
+        tried = self._front.tried.get((parents[0].number, part), ()) if how == "reflect" else ()
+        request = Written(how, genomes, tuple(failures), sample, part, tuple(kept) or UNSET, tried or UNSET)
         return request, {**_origin(parents, how), "written": True}
 
     def _writable_of(self, candidate: Any) -> Sequence[str]:
