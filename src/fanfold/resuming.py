@@ -37,9 +37,8 @@ def search_of(
     )
     tally, told, reopened = Tally(reused=journal.reused), 0, list[Trial[Any]]()
     snapshot = journal.last_snapshot() if makes_snapshots(strategy, schedule) else None
-    if snapshot is not None:
-        told, asked, state = snapshot
-        strategy.load(state)  # type: ignore[attr-defined]
+    if snapshot is not None and strategy.load(snapshot[2]) is not False:  # type: ignore[attr-defined]
+        told, asked, _ = snapshot
         reopened = [
             Trial(number, revived(strategy, journal.ledger.value(text)), origin)
             for number, text, origin in journal.open_rows(told, asked)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeGuard
 
-from fanfold.encoding import brief, encode
+from fanfold.encoding import brief, decode, encode
 from fanfold.errors import ConfigError, FanfoldError, ReplayDivergence
 from fanfold.events import Progress, TrialTold, Watcher
 from fanfold.schedule import Plan, Schedule
@@ -50,6 +50,8 @@ class Journal(Protocol):
     """Where asks and tells are written down as they happen (or checked against what is written already)."""
 
     def asked(self, trial: Trial[Any], text: str, asked_after: int) -> None: ...
+
+    def candidate(self, trial: int) -> str: ...
 
     def told(self, order: int, result: Result[Any]) -> None: ...
 
@@ -215,6 +217,8 @@ class SearchLoop(Generic[C]):
         name = type(self.strategy).__name__
         for candidate in self._ask(int(room)):
             text = encode(candidate, f"{name}'s candidate of trial {self.tally.asked}")
+            if self.tally.asked < self._recorded:
+                candidate, text = self._as_recorded(candidate, text)
             trial = Trial(self.tally.asked, candidate, self._origin(candidate))
             self._journal.asked(trial, text, self.tally.told)
             self.tally.asked += 1
@@ -245,6 +249,15 @@ class SearchLoop(Generic[C]):
             )
         candidates: list[C] = answer
         return candidates
+
+    def _as_recorded(self, candidate: C, text: str) -> tuple[C, str]:
+        """The candidate, or in replay the one that an earlier version recorded, if the strategy follows that."""
+        follow = getattr(self.strategy, "follow", None)
+        recorded = self._journal.candidate(self.tally.asked) if follow is not None else text
+        if follow is None or recorded == text:
+            return candidate, text
+        followed = follow(candidate, decode(recorded))
+        return (candidate, text) if followed is None else (followed, recorded)
 
     def _origin(self, candidate: C) -> Any:
         # A strategy need not be a subclass of ours.

@@ -55,11 +55,13 @@ class Snapshots(Protocol):
     def save(self) -> bytes:
         """All state needed to continue, as bytes that `load` understands (never a pickle)."""
 
-    def load(self, state: bytes) -> None:
-        """Take over a saved state, after `begin`."""
+    def load(self, state: bytes) -> bool | None:
+        """Take over a saved state, after `begin`; False where another version saved it, and all is told again."""
 
 
 def revived(strategy: Strategy[Any], value: Any) -> Any:
-    """A recorded candidate as the strategy knows it: of its `candidate_type`, if it names one."""
+    """A recorded candidate as the strategy knows it: what its `revive` makes of it, or of its `candidate_type`."""
+    if (revive := getattr(strategy, "revive", None)) is not None:
+        return revive(value)
     wanted = getattr(strategy, "candidate_type", None)
     return value if wanted is None else msgspec.convert(value, wanted)

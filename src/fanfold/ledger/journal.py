@@ -157,9 +157,13 @@ class RunJournal:
         )
         return list(self.ledger.read(sql, (self.run,)))
 
+    def candidate(self, trial: int) -> str:
+        """The recorded text of a candidate."""
+        text: str = self.ledger.one("SELECT candidate FROM trial WHERE run = ? AND number = ?", (self.run, trial))[0]
+        return text
+
     def _check_asked(self, number: int, text: str) -> None:
-        sql = "SELECT candidate FROM trial WHERE run = ? AND number = ?"
-        recorded = self.ledger.one(sql, (self.run, number))[0]
+        recorded = self.candidate(number)
         if recorded != text:
             raise ReplayDivergence(
                 f"trial {number} of this run was {_short(recorded)}, but the strategy now asks {_short(text)}: its "

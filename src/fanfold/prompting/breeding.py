@@ -90,6 +90,7 @@ class PromptBreeder:
         model_share: float = 0.3,
         crossover_rate: float = 0.5,
         fresh_share: float = 0.1,
+        operators: Iterable[str] = OPERATORS,
     ) -> None:
         shares = {"model_share": model_share, "crossover_rate": crossover_rate, "fresh_share": fresh_share}
         for name, share in shares.items():
@@ -105,6 +106,7 @@ class PromptBreeder:
         self._model_share = model_share if writer else 0.0
         self._crossover_rate = crossover_rate
         self._fresh_share = fresh_share
+        self._operators = tuple(operators)
         self.bandit = Bandit({**_weights(), **dict.fromkeys(RECIPES, 1.0)})
 
     def sample(self, rng: Random) -> Bred[Candidate]:
@@ -151,7 +153,7 @@ class PromptBreeder:
         names: list[str] = []
         seen = {genome}  # a chain of changes does not end where it began
         for _ in range(times):
-            for name in self.bandit.ranked(OPERATORS, rng):
+            for name in self.bandit.ranked(self._operators, rng):
                 changed = OPERATORS[name](genome, self._material, rng)
                 if changed not in seen:
                     genome = changed

@@ -113,6 +113,11 @@ class Genome:
         """Role, instruction, cue and format as the model reads them."""
         return _joined(self.clauses)
 
+    @property
+    def text(self) -> str:
+        """All of a prompt that shows no examples, such as a system prompt."""
+        return self.head()
+
 
 Candidate: TypeAlias = Genome | Written[Genome]
 

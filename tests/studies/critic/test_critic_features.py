@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fanfold.prompting.genome import Genome
 from fanfold.studies.critic.features import CUES, NAMES, SHAPE, combined, cues, features, shape, situation, style
-from fanfold.studies.critic.genome import Prompt
 
-PROMPT = Prompt(("You help.",), ("Be kind.",), (), (), ("Answer in bullet points.",))
+PROMPT = Genome(("You help.",), ("Be kind.",), (), ("Answer in bullet points.",))
 STEPS = "1. Boil water.\n2. Add the leaves.\n3. Wait."
 
 
@@ -72,8 +72,8 @@ def test_the_mean_style_stands_for_all_responses(responses: list[str]) -> None:
 def test_numbers_do_not_depend_on_the_hash_seed_of_the_process() -> None:
     code = (
         "import json; from fanfold.studies.critic.features import features; "
-        "from fanfold.studies.critic.genome import Prompt; "
-        f"print(json.dumps(features(Prompt(('You help.',), ('Be kind.',)), 'How do I make tea?', {STEPS!r})))"
+        "from fanfold.prompting.genome import Genome; "
+        f"print(json.dumps(features(Genome(('You help.',), ('Be kind.',)), 'How do I make tea?', {STEPS!r})))"
     )
     told = [
         subprocess.run(
@@ -86,4 +86,4 @@ def test_numbers_do_not_depend_on_the_hash_seed_of_the_process() -> None:
         for seed in ("1", "2")
     ]
     assert told[0] == told[1]
-    assert json.loads(told[0]) == features(Prompt(("You help.",), ("Be kind.",)), "How do I make tea?", STEPS)
+    assert json.loads(told[0]) == features(Genome(("You help.",), ("Be kind.",)), "How do I make tea?", STEPS)

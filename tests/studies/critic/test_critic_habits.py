@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fanfold.studies.critic.genome import Prompt
+from fanfold.prompting.genome import Genome
 from fanfold.studies.critic.habits import Habits
 
 LISTS, KIND, NEW = "Use lists.", "Be kind.", "Sing."
@@ -17,7 +17,7 @@ def taught() -> Habits:
     habits = Habits([LISTS, KIND, NEW], 2)
     for lists in (0, 1):
         for kind in (0, 1):
-            prompt = Prompt(("You help.",), (KIND,) * kind, (), (), (LISTS,) * lists)
+            prompt = Genome(("You help.",), (KIND,) * kind, (), (LISTS,) * lists)
             for _ in range(200):
                 habits.learn(prompt, [0.2 + lists, 0.2 + 0.5 * kind])
     return habits
@@ -26,32 +26,32 @@ def taught() -> Habits:
 def test_a_combination_that_was_never_tried_is_imagined_from_its_clauses() -> None:
     habits = Habits([LISTS, KIND], 2)
     for _ in range(300):
-        habits.learn(Prompt(), [0.2, 0.2])
-        habits.learn(Prompt(tone=(KIND,)), [0.2, 0.7])
-        habits.learn(Prompt(format=(LISTS,)), [1.2, 0.2])
-    assert habits.expect(Prompt(tone=(KIND,), format=(LISTS,))) == pytest.approx([1.2, 0.7], abs=0.05)
+        habits.learn(Genome(), [0.2, 0.2])
+        habits.learn(Genome(instruction=(KIND,)), [0.2, 0.7])
+        habits.learn(Genome(format=(LISTS,)), [1.2, 0.2])
+    assert habits.expect(Genome(instruction=(KIND,), format=(LISTS,))) == pytest.approx([1.2, 0.7], abs=0.05)
 
 
 def test_a_clause_that_was_never_tried_changes_nothing() -> None:
     habits = taught()
-    assert habits.expect(Prompt(tone=(NEW,))) == pytest.approx(habits.expect(Prompt()))
-    assert habits.expect(Prompt(tone=("Unheard of.",))) == pytest.approx(habits.expect(Prompt()))
+    assert habits.expect(Genome(instruction=(NEW,))) == pytest.approx(habits.expect(Genome()))
+    assert habits.expect(Genome(instruction=("Unheard of.",))) == pytest.approx(habits.expect(Genome()))
 
 
 def test_before_any_response_nothing_is_expected() -> None:
-    assert Habits([LISTS], 2).expect(Prompt(format=(LISTS,))) == [0.0, 0.0]
+    assert Habits([LISTS], 2).expect(Genome(format=(LISTS,))) == [0.0, 0.0]
 
 
 def test_a_few_responses_are_believed_only_in_part() -> None:
     habits = Habits([LISTS], 1)
     for _ in range(50):
-        habits.learn(Prompt(), [0.0])
-    habits.learn(Prompt(format=(LISTS,)), [1.0])
-    assert 0.0 < habits.expect(Prompt(format=(LISTS,)))[0] < 0.5
+        habits.learn(Genome(), [0.0])
+    habits.learn(Genome(format=(LISTS,)), [1.0])
+    assert 0.0 < habits.expect(Genome(format=(LISTS,)))[0] < 0.5
 
 
 def test_saved_habits_are_the_same() -> None:
     habits, twin = taught(), Habits([LISTS, KIND, NEW], 2)
     twin.load(json.loads(json.dumps(habits.state())))
-    prompt = Prompt(tone=(KIND,), format=(LISTS,))
+    prompt = Genome(instruction=(KIND,), format=(LISTS,))
     assert twin.expect(prompt) == habits.expect(prompt)

@@ -8,15 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fanfold.prompting.genome import Genome
+from fanfold.studies.critic.bank import breeder_of, first_prompts, material_of
 from fanfold.studies.critic.config import EvolutionaryParams
 from fanfold.studies.critic.evolution import ENOUGH, Member, Population
-from fanfold.studies.critic.genome import BANK, Prompt, first_prompts
 
+BUILT_IN = material_of(())
+BREEDER = breeder_of(BUILT_IN)
 rewards = st.floats(-2, 3)
 
 
 def population(many: int = 10, seed: int = 1, evidence: float = 5.0, **params: float) -> Population:
-    prompts = first_prompts(many, (), BANK, random.Random(seed))
+    prompts = first_prompts(many, (), BUILT_IN, random.Random(seed))
     members = [Member(prompt, i / many, evidence) for i, prompt in enumerate(prompts)]
     return Population(EvolutionaryParams(**params), members)  # type: ignore[arg-type]
 
@@ -55,7 +58,7 @@ def test_a_critic_without_evidence_moves_nothing() -> None:
 def test_a_prompt_that_has_gone_gets_no_credit() -> None:
     people = population()
     before = [member.fitness for member in people.members]
-    people.credit(Prompt(("Gone.",)), 9.0)
+    people.credit(Genome(("Gone.",)), 9.0)
     assert [member.fitness for member in people.members] == before
 
 
@@ -78,7 +81,7 @@ def test_the_elite_stays_and_the_worst_goes(seed: int) -> None:
     people = population(seed=seed)
     elite = [member.prompt for member in people.members[-2:]]
     worst = [member.prompt for member in people.members[:2]]
-    people.evolve(BANK, random.Random(seed), 30)
+    people.evolve(BREEDER, random.Random(seed), 30)
     prompts = [member.prompt for member in people.members]
     assert len(prompts) == 10 and len({prompt.text for prompt in prompts}) == 10
     assert all(prompt in prompts for prompt in elite)
@@ -88,7 +91,7 @@ def test_the_elite_stays_and_the_worst_goes(seed: int) -> None:
 def test_a_newcomer_is_not_replaced_before_it_had_its_chance() -> None:
     people = population(evidence=ENOUGH / 2)
     before = [member.prompt for member in people.members]
-    people.evolve(BANK, random.Random(1), 30)
+    people.evolve(BREEDER, random.Random(1), 30)
     assert [member.prompt for member in people.members] == before
 
 
@@ -96,7 +99,7 @@ def test_children_begin_with_what_their_parents_lead_to_expect() -> None:
     people = population()
     for member in people.members:
         member.notice([0.25, 0.5])
-    people.evolve(BANK, random.Random(1), 30)
+    people.evolve(BREEDER, random.Random(1), 30)
     children = [member for member in people.members if member.born == 30]
     assert len(children) == 2
     assert all(0.0 < child.fitness < 1.0 and child.evidence == 0.0 for child in children)
@@ -107,12 +110,12 @@ def test_evolution_stops_when_the_best_no_longer_improves_and_says_so() -> None:
     people = population(patience=3, min_improvement=0.05)
     for generation in range(4):
         assert not people.stopped
-        people.evolve(BANK, random.Random(generation), generation)
+        people.evolve(BREEDER, random.Random(generation), generation)
         for member in people.members:
             member.fitness, member.evidence = min(member.fitness, 0.92), 5.0  # improves by less than 0.05
     assert people.stopped
     before = [member.prompt for member in people.members]
-    people.evolve(BANK, random.Random(9), 9)
+    people.evolve(BREEDER, random.Random(9), 9)
     assert [member.prompt for member in people.members] == before
     assert len(people.generations) == 5  # what it is like is still written down
 
@@ -121,7 +124,7 @@ def test_evolution_goes_on_while_the_best_improves() -> None:
     people = population(patience=2, min_improvement=0.05)
     for generation in range(8):
         people.best.fitness += 0.06
-        people.evolve(BANK, random.Random(generation), generation)
+        people.evolve(BREEDER, random.Random(generation), generation)
     assert not people.stopped
 
 

@@ -13,10 +13,12 @@ import msgspec
 import pytest
 
 from fanfold.errors import CallFailed, ReplayDivergence
+from fanfold.models import Model
 from fanfold.running import Run
 from fanfold.stop import MaxTrials
 from fanfold.strategy import Strategy
 from fanfold.studies.critic import ActorCriticParams, CriticConfig, Generate, Show, Step, queries_of, study
+from fanfold.studies.critic.bank import clauses_of, prompt_of
 from fanfold.studies.critic.conclusion import replayed
 from fanfold.studies.critic.feedback import Feedback, read
 from fanfold.studies.critic.simulated import planted_feedback, preference, respond
@@ -231,6 +233,42 @@ def test_of_two_the_preferred_is_credited_with_a_success_and_the_other_with_a_fa
         assert member.fitness == pytest.approx(0.9 * totals[0] + 0.1 * total)  # the first reward is the first guess
 
 
+RULE = "Never ask for a PIN."
+OWN = ("You help bank customers. Answer in numbered steps.", "You are a bank clerk. Be warm. Explain the reasons.")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("evolve", [True, False])
+def test_the_users_own_prompts_are_what_evolves_and_the_pinned_part_is_in_every_one(
+    evolve: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systems: list[str] = []
+
+    generate = Model.generate
+
+    async def noted(self: Model, query: str, **options: Any) -> Any:
+        systems.append(options["system"])
+        return await generate(self, query, **options)
+
+    monkeypatch.setattr(Model, "generate", noted)
+    done = study(config(total=30, prompts=OWN, pinned=RULE, evolve=evolve)).run()
+    assert len(systems) >= 30 and all(system.startswith(f"{RULE}\n") for system in systems)
+    parts = {clause for text in OWN for clause in clauses_of(prompt_of(text))}
+    said = {clause for system in systems for clause in clauses_of(prompt_of(system.removeprefix(RULE)))}
+    assert (said == parts) if not evolve else all(words(clause) <= words(" ".join(OWN)) for clause in said)
+    assert (len(set(systems)) > len(OWN)) == evolve
+    assert done.summary is not None and done.summary.figures["best_prompt"]["text"].startswith(RULE)
+
+
+def words(text: str) -> set[str]:
+    return {word.strip(".") for word in text.split()}
+
+
+def test_where_prompts_come_from_is_said() -> None:
+    assert "built-in clauses" in study(config()).remarks[0]
+    assert not study(config(prompts=OWN)).remarks
+
+
 def test_a_short_list_of_queries_is_gone_through_again_with_new_samples() -> None:
     made = config(total=7)
     search = CriticStrategy(made, ("Why?", "How?", "Who?"))
@@ -387,7 +425,7 @@ def test_a_prompt_that_is_the_best_for_one_kind_of_query_is_missed_and_a_double_
     assert set(missed) == {member.prompt.text for member in members}
     assert min(missed.values()) >= 0.0 < max(missed.values())
     best = max(members, key=lambda member: missed[member.prompt.text])
-    double = replace(best, prompt=replace(best.prompt, system_role=("You are the double.",)))
+    double = replace(best, prompt=replace(best.prompt, role=("You are the double.",)))
     again, _ = search._outlook([*members, double])
     assert again[best.prompt.text] < missed[best.prompt.text]
     assert promise(best.prompt) < 1.0

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fanfold.config import describe, from_mapping
 from fanfold.errors import ConfigError
+from fanfold.prompting.genome import Genome
 from fanfold.studies.critic import (
     ActorCriticParams,
     CriticConfig,
@@ -29,7 +30,6 @@ from fanfold.studies.critic import (
 )
 from fanfold.studies.critic.conclusion import slope
 from fanfold.studies.critic.features import CUES, cues
-from fanfold.studies.critic.genome import Prompt
 from fanfold.studies.critic.queries import BUILT_IN, load_queries
 from fanfold.studies.critic.simulated import (
     NOISE,
@@ -168,7 +168,7 @@ def test_a_run_in_which_nobody_gave_feedback_is_summarised_too() -> None:
 # -- the planted world ---------------------------------------------------------------------------------------------
 
 
-def worth(prompt: Prompt, queries: list[str], temperature: float = 0.3) -> dict[str, float]:
+def worth(prompt: Genome, queries: list[str], temperature: float = 0.3) -> dict[str, float]:
     """What the answers under a prompt are worth, by kind of query."""
     rng, found = random.Random(4), {kind: [] for kind in WORDINGS}  # type: ignore[var-annotated]
     for query in queries:
@@ -181,19 +181,20 @@ def worth(prompt: Prompt, queries: list[str], temperature: float = 0.3) -> dict[
 @pytest.mark.slow
 def test_no_prompt_is_best_for_every_kind_of_query() -> None:
     queries = planted_queries(150, 1)
-    steps = worth(Prompt(format=("Answer in numbered steps.",)), queries)
+    steps = worth(Genome(format=("Answer in numbered steps.",)), queries)
     brief = worth(
-        Prompt(
-            constraints=("Answer in one or two short sentences.",),
+        Genome(
+            instruction=("Answer in one or two short sentences.",),
             format=("Begin with the answer itself in one line.",),
         ),
         queries,
     )
     warm = worth(
-        Prompt(tone=("Be warm and encouraging.",), format=("End with a question that moves the reader on.",)), queries
+        Genome(instruction=("Be warm and encouraging.",), format=("End with a question that moves the reader on.",)),
+        queries,
     )
-    points = worth(Prompt(format=("Answer in bullet points.",)), queries)
-    vivid = worth(Prompt(tone=("Be playful and vivid.",)), queries)
+    points = worth(Genome(format=("Answer in bullet points.",)), queries)
+    vivid = worth(Genome(instruction=("Be playful and vivid.",)), queries)
     best = {kind: max(range(5), key=lambda i: (steps, brief, warm, points, vivid)[i][kind]) for kind in WORDINGS}
     assert best == {"instruct": 0, "fact": 1, "comfort": 2, "compare": 3, "create": 4}
 

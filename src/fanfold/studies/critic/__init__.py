@@ -5,7 +5,6 @@ from fanfold.plugins import StudyPlugin
 from fanfold.studies.critic.config import ActorCriticParams, CriticConfig, EvolutionaryParams, RewardWeights
 from fanfold.studies.critic.evaluator import Generate, Show, Shown, Step
 from fanfold.studies.critic.feedback import Feedback, FeedbackSource, aggregate, read
-from fanfold.studies.critic.genome import Prompt
 from fanfold.studies.critic.shown import shown
 from fanfold.studies.critic.study import queries_of, run_options, study
 
@@ -16,7 +15,6 @@ __all__ = [
     "Feedback",
     "FeedbackSource",
     "Generate",
-    "Prompt",
     "RewardWeights",
     "Show",
     "Shown",

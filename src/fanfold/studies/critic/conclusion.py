@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import msgspec
-
 from fanfold.encoding import derive_seed, encode
 from fanfold.errors import ReplayDivergence
 from fanfold.running import Go, Run
 from fanfold.stats import mean, spearman
 from fanfold.studies.critic.actor import SIGNALS
+from fanfold.studies.critic.bank import system_prompt
 from fanfold.studies.critic.config import CriticConfig
-from fanfold.studies.critic.evaluator import Step
+from fanfold.studies.critic.evaluator import Step, step_of
+from fanfold.studies.critic.evolution import Member
 from fanfold.studies.critic.memory import QueryRecord
 from fanfold.studies.critic.strategy import CriticStrategy
 from fanfold.summary import Section, Summary
@@ -35,7 +35,9 @@ def replayed(config: CriticConfig, queries: Sequence[str], run: Run[Any]) -> Cri
     search.begin(derive_seed(identity["seed"], "strategy"))
     asked: list[Step] = list(search.ask(identity["window"]))
     for result in run.results():
-        number, recorded = result.number, msgspec.convert(result.candidate, Step)
+        number, recorded = result.number, step_of(result.candidate)
+        if number < len(asked):
+            asked[number] = search.follow(asked[number], result.candidate) or asked[number]
         if number >= len(asked) or encode(asked[number]) != encode(recorded):
             raise ReplayDivergence(
                 f"trial {number} of run {run.id!r} is not what the study asks now: it has changed since the run"
@@ -60,12 +62,15 @@ class CriticConclusion:
             return Summary(counts, (Section("Nothing learnt", "no response got feedback; see the failures"),))
         return Summary(self._figures(search, records), tuple(self._sections(search, records)))
 
+    def _text(self, member: Member) -> str:
+        return system_prompt(member.prompt, self.config.pinned)
+
     def _figures(self, search: CriticStrategy, records: Sequence[QueryRecord]) -> dict[str, Any]:
         population, memory, best = search.population, search.memory, search.population.best
         windows = _windows(records)
         after = [record for record in records if record.number >= self.config.bootstrap_queries]
         return {
-            "best_prompt": {"text": best.prompt.text, "sections": asdict(best.prompt), "fitness": best.fitness},
+            "best_prompt": {"text": self._text(best), "sections": best.prompt.sections, "fitness": best.fitness},
             "answered": memory.answered,
             "skipped": memory.skipped,
             "unanswered": memory.unanswered,
@@ -99,7 +104,7 @@ class CriticConclusion:
         )
         members = sorted(population.members, key=lambda member: -member.fitness)
         return [
-            Section("Best prompt", best.prompt.text),
+            Section("Best prompt", self._text(best)),
             Section(
                 "Satisfaction",
                 told,
@@ -110,7 +115,7 @@ class CriticConclusion:
                 "Population",
                 "",
                 ("fitness", "evidence", "born after", "prompt"),
-                tuple((m.fitness, m.evidence, m.born, " / ".join(m.prompt.text.splitlines())) for m in members),
+                tuple((m.fitness, m.evidence, m.born, " / ".join(self._text(m).splitlines())) for m in members),
             ),
             Section(
                 "Generations",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from fanfold.addresses import check_address
 from fanfold.capabilities import Effort
@@ -82,7 +83,11 @@ class CriticConfig(Settings):
     ask: Literal["score", "rating", "thumbs", "pair"] = option(
         "score", "the form of feedback; a pair shows two responses"
     )
-    prompts: tuple[str, ...] = option((), "prompts to start with; the rest is composed")
+    prompts: tuple[str, ...] = option((), "your system prompts: what is chosen from, and what evolves")
+    pinned: str = option("", "a part of every system prompt, which never changes")
+    bank: str | None = option(
+        None, "clauses that evolution may add: a file, or `builtin`; none: those of your prompts (builtin without any)"
+    )
     evolution: EvolutionaryParams = field(default_factory=EvolutionaryParams)
     actor_critic: ActorCriticParams = field(default_factory=ActorCriticParams)
     reward: RewardWeights = field(default_factory=RewardWeights)
@@ -107,6 +112,8 @@ class CriticConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_address(self.base_url or "")
+        if isinstance(self.prompts, str):
+            raise ConfigError(f"prompts must be a list of texts, not the text {self.prompts!r:.60}")
         if not self.temperatures:
             raise ConfigError("temperatures is empty: give one or more numbers from 0 to 2")
         if self.ask == "pair" and self.actor_critic.num_candidates < 2:
@@ -116,3 +123,8 @@ class CriticConfig(Settings):
                 f"actor_critic.num_candidates is {self.actor_critic.num_candidates} and evolution.population_size only "
                 f"{self.evolution.population_size}: every candidate response has a prompt of its own"
             )
+
+    @classmethod
+    def formerly(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """What a version without these settings did."""
+        return {"bank": "builtin", **fields}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -13,9 +13,10 @@ from fanfold.encoding import digest, encode
 from fanfold.fingerprints import Unknown
 from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
+from fanfold.prompting.genome import Genome
 from fanfold.schedule import Plan, Schedule
+from fanfold.studies.critic.bank import former_prompt, system_prompt
 from fanfold.studies.critic.feedback import FeedbackSource, source_of
-from fanfold.studies.critic.genome import Prompt
 from fanfold.types import Case, Ok, Trial
 
 SLOT = "slot-"
@@ -29,7 +30,7 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
 
     number: int
     query: str
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[Genome, ...]
     temperatures: tuple[float, ...]
     sample: int = 0
 
@@ -42,7 +43,7 @@ class Shown(msgspec.Struct, frozen=True):
     """A response that is shown, and what it comes from."""
 
     slot: int
-    prompt: Prompt
+    prompt: Genome
     temperature: float
     response: str
 
@@ -60,6 +61,27 @@ class Show(msgspec.Struct, frozen=True, tag="show"):
 
 
 Step: TypeAlias = Generate | Show
+
+
+def step_of(value: Any) -> Step:
+    """A step as it was recorded, also by version 0.1.0, whose prompts had other sections."""
+    step: Step = msgspec.convert(_of_today(value) if is_former(value) else value, Step)
+    return step
+
+
+def is_former(value: Any) -> bool:
+    """Whether version 0.1.0 recorded a step."""
+    return isinstance(value, Mapping) and any("system_role" in prompt for prompt in _prompts(value))
+
+
+def _prompts(value: Mapping[str, Any]) -> list[Any]:
+    return [*value.get("prompts", ()), *(each["prompt"] for each in value.get("shown", ()))]
+
+
+def _of_today(value: Mapping[str, Any]) -> dict[str, Any]:
+    if "prompts" in value:
+        return {**value, "prompts": [former_prompt(prompt) for prompt in value["prompts"]]}
+    return {**value, "shown": [{**each, "prompt": former_prompt(each["prompt"])} for each in value["shown"]]}
 
 
 @dataclass(frozen=True)
@@ -92,12 +114,15 @@ class CriticEvaluator:
     #: The caller's own source of feedback; a resume with another one says so.
     source: FeedbackSource | None = field(default=None, compare=False)
     effort: str | None = None
+    #: The part of every system prompt that never changes.
+    pinned: str = ""
 
     @property
     def fingerprint(self) -> str | dict[str, Any]:
         settings = (self.model, self.base_url, self.feedback, self.ask, self.max_tokens)
         definitions = defined(self.model, self.feedback.removeprefix("judge:"))
-        more = [*([definitions] if definitions else []), *([{"effort": self.effort}] if self.effort else [])]
+        further = {"effort": self.effort, "pinned": self.pinned}
+        more = [*([definitions] if definitions else []), *({name: value} for name, value in further.items() if value)]
         said = f"fanfold.critic/1 {digest(encode([*settings, *more])).hex()[:12]}"
         return said if self.source is None else {"settings": said, "source": Unknown("a source of the caller's own")}
 
@@ -123,7 +148,7 @@ class CriticEvaluator:
     async def _generate(self, candidate: Generate, slot: int) -> Ok:
         reply = await self.asked.generate(
             candidate.query,
-            system=candidate.prompts[slot].text,
+            system=system_prompt(candidate.prompts[slot], self.pinned),
             temperature=candidate.temperatures[slot],
             max_tokens=self.max_tokens,
             sample=candidate.sample,

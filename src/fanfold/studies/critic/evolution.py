@@ -8,8 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from fanfold.prompting.breeding import PromptBreeder
+from fanfold.prompting.genome import Candidate, Genome
+from fanfold.studies.critic.bank import TRIES, diversity
 from fanfold.studies.critic.config import EvolutionaryParams
-from fanfold.studies.critic.genome import TRIES, Bank, Prompt, crossover, diversity, mutate
+from fanfold.types import Result, Trial
 
 #: How much of a prompt's fitness each reward replaces.
 RATE = 0.1
@@ -27,7 +30,7 @@ STYLE_MEMORY, INHERITED = 50.0, 2.0
 class Member:
     """A prompt in the population, its fitness, and on how much it rests (rewards; an expected one counts in part)."""
 
-    prompt: Prompt
+    prompt: Genome
     fitness: float
     evidence: float = 0.0
     born: int = 0
@@ -56,7 +59,7 @@ class GenerationStats:
 
 
 #: Of the members as they are: how much each would be missed, and what a prompt that is not among them promises.
-Outlook: TypeAlias = "Callable[[Sequence[Member]], tuple[Mapping[str, float], Callable[[Prompt], float]]]"
+Outlook: TypeAlias = "Callable[[Sequence[Member]], tuple[Mapping[str, float], Callable[[Genome], float]]]"
 
 
 @dataclass
@@ -78,7 +81,7 @@ class Population:
     def mean(self) -> float:
         return sum(member.fitness for member in self.members) / len(self.members)
 
-    def find(self, prompt: Prompt) -> Member | None:
+    def find(self, prompt: Genome) -> Member | None:
         return next((member for member in self.members if member.prompt == prompt), None)
 
     def top(self, many: int, exploration: float = 0.1, suited: Mapping[str, float] | None = None) -> list[Member]:
@@ -93,7 +96,7 @@ class Population:
     def least_known(self, many: int) -> list[Member]:
         return sorted(self.members, key=lambda member: member.evidence)[:many]
 
-    def credit(self, prompt: Prompt, reward: float, confidence: float | None = None) -> None:
+    def credit(self, prompt: Genome, reward: float, confidence: float | None = None) -> None:
         """Move a prompt's fitness: by a real reward, or by an expected one as far as the critic may be trusted.
 
         A prompt that has left the population in the meantime is ignored.
@@ -106,6 +109,15 @@ class Population:
         member.guessed *= 1.0 - RATE * share
         member.evidence += share
 
+    def adopt(self, prompts: Sequence[Genome], fitness: float) -> None:
+        """Take prompts in, in the places of others that never answered."""
+        for prompt in prompts:
+            if self.find(prompt) is None:
+                unused = [at for at, m in enumerate(self.members) if not m.seen and m.prompt not in prompts]
+                if unused:
+                    del self.members[unused[0]]
+                self.members.append(Member(prompt, fitness, guessed=1.0))
+
     def settle(self, change: float) -> None:
         """The first guess has changed by so much: move each fitness by the share of it that is still that guess.
 
@@ -114,7 +126,7 @@ class Population:
         for member in self.members:
             member.fitness += member.guessed * change
 
-    def evolve(self, bank: Bank, rng: random.Random, query: int, outlook: Outlook | None = None) -> None:
+    def evolve(self, breeder: PromptBreeder, rng: random.Random, query: int, outlook: Outlook | None = None) -> None:
         """One generation: children of good prompts replace the worst that had their chance.
 
         With an outlook, the worst are those that would be missed least, so a prompt that is the best for one kind of
@@ -128,7 +140,7 @@ class Population:
         taken = {member.prompt.text for member in self.members}  # those that leave are not born again at once
         for _ in range(room):
             mature = [m for m in self.members if m.evidence >= ENOUGH and not any(m is each for each in elite)]
-            brood = [self._child(bank, rng, query, taken) for _ in range(1 if outlook is None else BROOD)]
+            brood = [self._child(breeder, rng, query, taken) for _ in range(1 if outlook is None else BROOD)]
             born = [child for child in brood if child is not None]
             if not mature or not born:
                 return
@@ -153,24 +165,31 @@ class Population:
             self.stale += 1
         self.stopped = self.stopped or self.stale >= self.params.patience
 
-    def _child(self, bank: Bank, rng: random.Random, query: int, taken: set[str]) -> Member | None:
+    def _child(self, breeder: PromptBreeder, rng: random.Random, query: int, taken: set[str]) -> Member | None:
         """A new prompt, with the fitness its parents lead to expect; None if all that was tried exists already."""
-        first = self._parent(rng)
-        other = self._parent(rng) if rng.random() < self.params.crossover_rate else first
-        prompt = crossover(first.prompt, other.prompt, rng)
-        if other is first or prompt in (first.prompt, other.prompt) or rng.random() < self.params.mutation_rate:
-            prompt = mutate(prompt, bank, rng, self.params.mutation_rate)
+        results: list[Result[Candidate]] = [
+            Result(Trial(at, member.prompt), member.fitness, {}) for at, member in enumerate(self.members)
+        ]
+
+        def pick(but: Result[Candidate] | None = None) -> Result[Candidate] | None:
+            """The better of two drawn at random."""
+            others = [result for result in results if result is not but]
+            return (
+                max(rng.choice(others), rng.choice(others), key=lambda result: result.score or 0.0) if others else None
+            )
+
+        bred = breeder.child(pick, rng, self.params.mutation_rate)
         for _ in range(TRIES):
-            if prompt.text not in taken:
-                fitness = ((first.fitness + other.fitness) / 2 + self.mean) / 2
-                style = [(a + b) / 2 for a, b in zip(first.style, other.style)]
-                return Member(prompt, fitness, 0.0, query, style, INHERITED if style else 0.0)
-            prompt = mutate(prompt, bank, rng, self.params.mutation_rate)
+            if isinstance(bred.candidate, Genome) and bred.candidate.clauses and bred.candidate.head() not in taken:
+                return self._born(bred.candidate, [self.members[result.number] for result in bred.parents], query)
+            bred = breeder.again(bred, rng, self.params.mutation_rate)
         return None
 
-    def _parent(self, rng: random.Random) -> Member:
-        """The better of two drawn at random."""
-        return max(rng.choice(self.members), rng.choice(self.members), key=lambda member: member.fitness)
+    def _born(self, prompt: Genome, parents: Sequence[Member], query: int) -> Member:
+        expected = sum(parent.fitness for parent in parents) / len(parents)
+        styles = [parent.style for parent in parents if parent.style]
+        style = [sum(values) / len(values) for values in zip(*styles)]
+        return Member(prompt, (expected + self.mean) / 2, 0.0, query, style, INHERITED if style else 0.0)
 
     def refine(self, threshold: float) -> None:
         """Drop prompts that read alike, and those under the threshold; the best always stays."""

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fanfold.config import load_toml
-from fanfold.studies.critic.genome import Prompt
+from fanfold.prompting.genome import Genome
+from fanfold.studies.critic.bank import clauses_of
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 
@@ -155,7 +156,7 @@ def situation(query: str) -> list[float]:
     return [*cues(query), *_buckets(content(query), TOPICS, "topic")]
 
 
-def combined(prompt: Prompt, situation: Sequence[float], style: Sequence[float]) -> list[float]:
+def combined(prompt: Genome, situation: Sequence[float], style: Sequence[float]) -> list[float]:
     """The numbers that `NAMES` names, of a prompt, the situation it is in, and the style of what it brings forth.
 
     Linear in the style and in the situation (but for constants), so a mean of either stands for all of them.
@@ -166,11 +167,11 @@ def combined(prompt: Prompt, situation: Sequence[float], style: Sequence[float])
         *asked,
         *((cue - USUAL_CUE) * (look - USUAL_LOOK) for cue in asked for look in looks[:CROSSED]),
         *situation[len(CUES) :],
-        *_buckets(prompt.clauses, CLAUSES, "clause"),
+        *_buckets(clauses_of(prompt), CLAUSES, "clause"),
         *style[len(SHAPE) :],
     ]
 
 
-def features(prompt: Prompt, query: str, response: str) -> list[float]:
+def features(prompt: Genome, query: str, response: str) -> list[float]:
     """The numbers that `NAMES` names, of one response."""
     return combined(prompt, situation(query), style(query, response))

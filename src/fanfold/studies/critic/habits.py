@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fanfold.prompting.genome import Genome
+from fanfold.studies.critic.bank import clauses_of
 from fanfold.studies.critic.critic import Array, as_numbers, as_text, np
-from fanfold.studies.critic.genome import Prompt
 
 #: How many responses it takes until a clause's effect is believed by half.
 RIDGE = 5.0
@@ -25,14 +26,14 @@ class Habits:
         self._xy: Array = np.zeros((many, size))
         self._effects: Array | None = None
 
-    def learn(self, prompt: Prompt, style: Sequence[float]) -> None:
+    def learn(self, prompt: Genome, style: Sequence[float]) -> None:
         """Take in the style of one response."""
         row = self._row(prompt)
         self._xx += np.outer(row, row)
         self._xy += np.outer(row, style)
         self._effects = None
 
-    def expect(self, prompt: Prompt) -> list[float]:
+    def expect(self, prompt: Genome) -> list[float]:
         """The style that responses of a prompt may have."""
         effects = self._effects
         if effects is None:
@@ -42,9 +43,9 @@ class Habits:
         expected: list[float] = (self._row(prompt) @ effects).tolist()
         return expected
 
-    def _row(self, prompt: Prompt) -> Array:
+    def _row(self, prompt: Genome) -> Array:
         row = np.zeros(len(self._xx))
-        row[[0, *(self._places[clause] for clause in prompt.clauses if clause in self._places)]] = 1.0
+        row[[0, *(self._places[clause] for clause in clauses_of(prompt) if clause in self._places)]] = 1.0
         return row
 
     def state(self) -> dict[str, Any]:

@@ -115,3 +115,5 @@ class CriticState(msgspec.Struct):
     critic: dict[str, Any]
     actor: dict[str, Any]
     habits: dict[str, Any]
+    #: What the numbers mean; another version's are not taken over.
+    layout: str = ""

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from fanfold.encoding import derive_seed
 from fanfold.studies.critic.actor import Actor, Decision, advantages, lesson, pick, standing
+from fanfold.studies.critic.bank import breeder_of, first_prompts, material_of, prompt_of
 from fanfold.studies.critic.config import EvolutionaryParams, RewardWeights
 from fanfold.studies.critic.critic import LinearCritic
 from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
 from fanfold.studies.critic.features import CUES, NAMES, cues, features
-from fanfold.studies.critic.genome import BANK, Prompt, first_prompts
 from fanfold.studies.critic.reward import Reward
 
 #: What a prompt of which nothing is known is taken to be worth: middling feedback, as expected, middling coherence.
@@ -73,7 +73,7 @@ class LearnedCritic:
         self, system_prompt: str, query: str, response: str, rng: random.Random | None = None
     ) -> dict[str, float]:
         """The feedback it expects, how unsure it is, on how much evidence, and one value that it thinks possible."""
-        row = features(Prompt.of(system_prompt), query, response)
+        row = features(prompt_of(system_prompt), query, response)
         with self._lock:
             seen = self._critic.predict(row, rng)
         return {
@@ -85,13 +85,13 @@ class LearnedCritic:
 
     def update(self, system_prompt: str, query: str, response: str, feedback: float) -> None:
         """Learn from the feedback that a response got."""
-        row = features(Prompt.of(system_prompt), query, response)
+        row = features(prompt_of(system_prompt), query, response)
         with self._lock:
             self._critic.learn(row, feedback)
 
     def prefer(self, query: str, better: tuple[str, str], worse: tuple[str, str]) -> None:
         """Learn from a preference between two (system prompt, response)."""
-        rows = [features(Prompt.of(prompt), query, response) for prompt, response in (better, worse)]
+        rows = [features(prompt_of(prompt), query, response) for prompt, response in (better, worse)]
         with self._lock:
             self._critic.prefer(rows[0], rows[1], 1.0)
 
@@ -178,8 +178,8 @@ def _signals(candidate: OnlineResponse, group: Sequence[OnlineResponse]) -> list
 class PromptPopulation(Population):
     """The study's population of system prompts with their fitness.
 
-    Given prompts are the population; with `params` it is filled up to their `population_size` by compositions of the
-    study's clauses, and so it is without any.  `top(k)` gives the fittest, with a bonus for those little is known of,
+    Given prompts are the population; with `params` it is filled up to their `population_size` with the built-in
+    clauses, and so it is without any.  `top(k)` gives the fittest, with a bonus for those little is known of,
     which fades as they are tried.
     """
 
@@ -196,7 +196,8 @@ class PromptPopulation(Population):
         count = len(texts) if texts and params is None else max(len(texts), settings.population_size)
         rng = random.Random(derive_seed(seed, "population"))
         start = MIDDLING.total(RewardWeights())
-        super().__init__(settings, [Member(prompt, start) for prompt in first_prompts(count, texts, BANK, rng)])
+        self._material = material_of(texts, None if params is None else "builtin")
+        super().__init__(settings, [Member(each, start) for each in first_prompts(count, texts, self._material, rng)])
         self._exploration, self._seed = exploration, seed
 
     @property
@@ -210,7 +211,8 @@ class PromptPopulation(Population):
 
     def renew(self, after: int) -> None:
         """One generation: children of good prompts replace the worst; does nothing once evolution has stopped."""
-        self.evolve(BANK, random.Random(derive_seed(self._seed, "evolution", after)), after)
+        breeder = breeder_of(self._material, self.params.crossover_rate)
+        self.evolve(breeder, random.Random(derive_seed(self._seed, "evolution", after)), after)
 
 
 @dataclass(frozen=True)

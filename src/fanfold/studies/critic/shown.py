@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from fanfold.plugins import Presentation
-from fanfold.studies.critic.evaluator import Generate, Step
+from fanfold.studies.critic.evaluator import Generate, step_of
 from fanfold.summary import Section
 
 
@@ -23,7 +21,7 @@ def headline(figures: Mapping[str, Any]) -> str | None:
 
 def candidate(value: Any) -> Section:
     """The query, and the prompts that answer it or the responses that are judged."""
-    step: Step = msgspec.convert(value, Step)
+    step = step_of(value)
     if isinstance(step, Generate):
         prompts = zip(step.temperatures, step.prompts)
         return Section("Query", step.query, ("temperature", "prompt"), tuple((t, prompt.text) for t, prompt in prompts))

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from fanfold.encoding import derive_seed
 from fanfold.identity import formerly
+from fanfold.prompting.genome import Genome
 from fanfold.strategy import Strategy
 from fanfold.studies.critic.actor import Actor, Decision, advantages, lesson, pick, standing
+from fanfold.studies.critic.bank import breeder_of, clauses_of, first_prompts, material_of
 from fanfold.studies.critic.config import CriticConfig
 from fanfold.studies.critic.critic import LinearCritic, np
-from fanfold.studies.critic.evaluator import SLOT, Generate, Show, Shown, Step, response_of
+from fanfold.studies.critic.evaluator import SLOT, Generate, Show, Shown, Step, is_former, response_of, step_of
 from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
 from fanfold.studies.critic.features import CUES, NAMES, STYLE, combined, cues, features, situation, style
-from fanfold.studies.critic.genome import BANK, Bank, Prompt, first_prompts
 from fanfold.studies.critic.habits import Habits
 from fanfold.studies.critic.memory import AppraisedResponse, CriticMemory, CriticState, PendingChoice, QueryRecord
 from fanfold.studies.critic.reward import Reward, coherence, unsafe
@@ -25,6 +27,8 @@ from fanfold.types import Ok, Result
 
 #: What is saved of the population.
 _POPULATION = ("members", "generations", "reference", "stale", "stopped")
+#: Changes when what is saved would be misread.
+LAYOUT = "2"
 
 
 @formerly("Search")
@@ -34,25 +38,27 @@ class CriticStrategy(Strategy[Step]):
     With `window` queries under way, what is chosen for a query rests on the feedback to all but the last few.
     """
 
-    candidate_type = Step
+    revive = staticmethod(step_of)
 
-    def __init__(self, config: CriticConfig, queries: Sequence[str], bank: Bank = BANK) -> None:
+    def __init__(self, config: CriticConfig, queries: Sequence[str]) -> None:
         self.config = config
         self.queries = tuple(queries)
-        self.bank = bank
+        self.material = material_of(config.prompts, config.bank)
         self.window = config.concurrent
 
     def begin(self, seed: int) -> None:
         super().begin(seed)
         self.seed = seed
         config = self.config
-        prompts = first_prompts(config.evolution.population_size, config.prompts, self.bank, self._rng("population", 0))
+        size = config.evolution.population_size if config.evolve or not config.prompts else 0
+        prompts = first_prompts(size, config.prompts, self.material, self._rng("population", 0))
         members = [Member(prompt, self._middling(), guessed=1.0) for prompt in prompts]
         self.population = Population(config.evolution, members)
         self.critic = LinearCritic(len(NAMES), config.half_life)
         self.actor = Actor(config.temperatures, len(CUES))
-        clauses = (clause for prompt in prompts for clause in prompt.clauses)
-        self.habits = Habits([*clauses, *(each for section in self.bank.values() for each in section)], len(STYLE))
+        clauses = [clause for prompt in prompts for clause in clauses_of(prompt)]
+        clauses += [clause.strip() for section in self.material.clauses.values() for clause in section]
+        self.habits = Habits(clauses, len(STYLE))
         self.memory = CriticMemory()
 
     def _middling(self) -> float:
@@ -130,6 +136,24 @@ class CriticStrategy(Strategy[Step]):
             "probability": [round(waiting.probabilities[each], 4) for each in waiting.chosen],
         }
 
+    def follow(self, asked: Step, recorded: Any) -> Step | None:
+        """The step that version 0.1.0 recorded in the place of one that was just asked; None: it must be the same.
+
+        A run that began with that version's search is learnt from as it was, and continues with the search of today.
+        """
+        if not is_former(recorded):
+            return None
+        step = step_of(recorded)
+        if (type(step), step.number, step.query) != (type(asked), asked.number, asked.query):
+            return None
+        if isinstance(step, Generate):
+            self.population.adopt(step.prompts, self._middling())
+        else:
+            waiting = self.memory.waiting[step.number]
+            slots = [each.shown.slot for each in waiting.candidates]
+            self.memory.waiting[step.number] = replace(waiting, chosen=[slots.index(each.slot) for each in step.shown])
+        return step
+
     # -- choosing ----------------------------------------------------------------------------------------------------
 
     def tell(self, result: Result[Step]) -> None:
@@ -152,7 +176,7 @@ class CriticStrategy(Strategy[Step]):
         if self.done:
             self.population.refine(self.config.fitness_threshold)
 
-    def notice(self, query: str, responses: Sequence[tuple[Prompt, str]]) -> None:
+    def notice(self, query: str, responses: Sequence[tuple[Genome, str]]) -> None:
         """Take in what queries are like, and how prompts answer them."""
         self.memory.notice(situation(query))
         for prompt, response in responses:
@@ -279,9 +303,10 @@ class CriticStrategy(Strategy[Step]):
         beyond = memory.answered - config.bootstrap_queries
         if config.evolve and beyond > 0 and beyond % config.evolution.evolution_interval == 0:
             rng = self._rng("evolution", memory.answered)
-            self.population.evolve(self.bank, rng, memory.answered, self._outlook if config.critic else None)
+            breeder = breeder_of(self.material, config.evolution.crossover_rate)
+            self.population.evolve(breeder, rng, memory.answered, self._outlook if config.critic else None)
 
-    def _outlook(self, members: Sequence[Member]) -> tuple[dict[str, float], Callable[[Prompt], float]]:
+    def _outlook(self, members: Sequence[Member]) -> tuple[dict[str, float], Callable[[Genome], float]]:
         """How much each prompt would be missed, and what one that was never tried promises, as the critic sees it.
 
         Both are imagined in the situations of the last queries, where the best prompt for each would have answered: a
@@ -298,7 +323,7 @@ class CriticStrategy(Strategy[Step]):
             loss = 0.0 if not others else float((best - np.max(others, axis=0)).mean())
             missed[member.prompt.text] = round(loss, 6)  # many are not missed at all, on every machine
 
-        def promise(prompt: Prompt) -> float:
+        def promise(prompt: Genome) -> float:
             imagined = self.habits.expect(prompt)
             found = self.critic.predict([combined(prompt, place, imagined) for place in places]).mean
             # Where it is the best nowhere, being good on average counts, but little.
@@ -311,16 +336,19 @@ class CriticStrategy(Strategy[Step]):
     def save(self) -> bytes:
         people = {name: getattr(self.population, name) for name in _POPULATION}
         learnt = {name: getattr(self, name).state() for name in ("critic", "actor", "habits")}
-        return msgspec.json.encode(CriticState(self.memory, **people, **learnt))
+        return msgspec.json.encode(CriticState(self.memory, **people, **learnt, layout=LAYOUT))
 
-    def load(self, state: bytes) -> None:
+    def load(self, state: bytes) -> bool:
         saved = msgspec.json.decode(state, type=CriticState)
+        if saved.layout != LAYOUT:
+            return False
         self.memory = saved.memory
         people = {name: getattr(saved, name) for name in _POPULATION}
         self.population = Population(self.config.evolution, **people)
         self.critic = LinearCritic.of(saved.critic, self.config.half_life)
         self.actor.load(saved.actor)
         self.habits.load(saved.habits)
+        return True
 
 
 def _responses(asked: Generate, result: Result[Step]) -> list[tuple[Shown, int]]:

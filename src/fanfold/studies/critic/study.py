@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from fanfold.studies.critic.config import CriticConfig
 from fanfold.studies.critic.evaluator import CriticEvaluator, Slots, Step, slots
 from fanfold.studies.critic.feedback import FeedbackSource
@@ -30,7 +32,7 @@ def study(config: CriticConfig, *, feedback: FeedbackSource | None = None) -> St
 
     queries = queries_of(config)
     settings = (config.model, config.feedback, config.ask, config.base_url, config.max_tokens)
-    evaluate = CriticEvaluator(*settings, feedback, config.reasoning_effort)
+    evaluate = CriticEvaluator(*settings, feedback, config.reasoning_effort, config.pinned)
     assert evaluate.judged is not None  # a source of feedback that cannot be used is refused now
     return Study(
         CriticStrategy(config, queries),
@@ -41,4 +43,11 @@ def study(config: CriticConfig, *, feedback: FeedbackSource | None = None) -> St
         window=config.concurrent,
         name="critic",
         conclude=CriticConclusion(config, queries),
+        remarks=tuple(remarks(config, feedback is None)),
     )
+
+
+def remarks(config: CriticConfig, by_name: bool = True) -> Iterator[str]:
+    """What a run says when it begins: where prompts come from, and what its feedback is worth."""
+    if not config.prompts:
+        yield "no prompts given: the built-in clauses are used (--prompts TEXT for your own)"
