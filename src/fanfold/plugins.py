@@ -35,6 +35,7 @@ class Presentation:
     `cell(data)` describe a candidate, and the data of one evaluation, as they were recorded.  `tables` are further
     tables that `fanfold export --rows NAME` writes: functions of a `RunView` that give one mapping for each row.  A
     study in which no candidate is better than another says in `unit` what a trial is called instead, such as `row`.
+    Where the conclusion chooses what was found (`chooses`), the trial with the best score is not shown beside it.
     """
 
     headline: Callable[[Mapping[str, Any]], str | None] | None = None
@@ -42,6 +43,7 @@ class Presentation:
     cell: Callable[[Any], Section] | None = None
     tables: Mapping[str, Callable[[RunView], Iterable[Mapping[str, Any]]]] = field(default_factory=dict)
     unit: str | None = None
+    chooses: bool = False
 
 
 class Shell(Protocol):

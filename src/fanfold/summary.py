@@ -19,7 +19,8 @@ class Curve:
 class Section:
     """A titled piece of a summary: a text, a table, or both.  Cells are texts, numbers or None (not known).
 
-    `curves` are drawn in the report, in one chart over what `across` says; a shell shows only text and table.
+    `curves` are drawn in one chart over what `across` says.  Right after a run the shell prints `brief` in place of
+    text and table, which `fanfold show` and the report have; None: it prints them.
     """
 
     title: str
@@ -28,6 +29,7 @@ class Section:
     rows: tuple[tuple[Any, ...], ...] = ()
     curves: tuple[Curve, ...] = ()
     across: str = ""
+    brief: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

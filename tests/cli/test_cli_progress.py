@@ -42,6 +42,39 @@ def test_lines_come_at_the_start_every_ten_seconds_and_at_the_end(capsys: pytest
     assert "100/100 trials" in shown[3] and "eta" not in shown[3]
 
 
+def test_lines_become_rarer_as_a_run_grows_older(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = Lines(MaxTrials(1000), clock)
+    lines.see(STARTED)
+    for second in range(1, 3601):
+        clock.now += 1
+        lines.see(ticked(second // 10))
+    assert 10 <= len(capsys.readouterr().err.splitlines()) <= 25  # not 360 for an hour
+
+
+def test_a_run_beside_the_first_says_only_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = Lines(MaxTrials(100), clock)
+    lines.see(STARTED)
+    lines.see(RunStarted("it.held-out-9", "runs.db", "threads:2", 2, resumed=False))
+    clock.now += 11
+    lines.see(ticked(3))
+    lines.see(RunStopped("9 trials", Progress(asked=9, told=9)))
+    assert [line.split(",")[0] for line in capsys.readouterr().err.splitlines()] == [
+        "running it on threads:2",
+        "held-out: 3 trials",
+    ]
+
+
+def test_a_note_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
+    study = Study(Sweep([1]), lambda candidate, case: 1.0)
+    with progress(study, silent=False, colourless=False) as watch:
+        assert watch is not None
+        for event in (STARTED, Notice("mind the gap"), STARTED, Notice("mind the gap"), Notice("another")):
+            watch(event)
+    assert capsys.readouterr().err.count("note: ") == 2
+
+
 def test_what_a_run_waits_for_is_shown_while_it_waits(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     lines = Lines(MaxTrials(100), clock)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 Shown: TypeAlias = Callable[[Result[Any]], str]
 
-#: Seconds over which speed is measured, and between two lines where there is no terminal.
-SPAN = 10.0
+#: Seconds over which speed is measured, and between two lines at first and at most, where there is no terminal.
+SPAN, LONGEST = 10.0, 300.0
 
 
 @contextmanager
@@ -46,9 +46,14 @@ def progress(study: Study[Any], *, silent: bool, colourless: bool, unit: str | N
     view = Live(study.stop, colourless, study.shown) if _at_a_terminal() else Lines(study.stop, shown=study.shown)
     view.state.unit = unit
     broken = False
+    noted: set[str] = set()
 
     def watch(event: Event) -> None:
         nonlocal broken
+        if isinstance(event, Notice):
+            if event.message in noted:  # a run beside this one says it again
+                return
+            noted.add(event.message)
         if not broken:
             try:
                 view.see(event)
@@ -201,25 +206,36 @@ def _turns(wave: WaveSent) -> str:
 
 
 class Lines:
-    """A line at the start, at most one every ten seconds, and one at the end."""
+    """A line at the start, one after ten seconds, others when the run is twice as old, and one at the end.
+
+    A run beside the first one has only lines of the second kind.
+    """
 
     def __init__(self, stop: Rule, clock: Callable[[], float] = time.monotonic, shown: Shown | None = None) -> None:
         self.state = State(stop, clock, shown)
+        self._since: float | None = None
         self._next = 0.0
+        self._beside = ""
 
     def see(self, event: Event) -> None:
         state = self.state
         state.take(event)
-        if isinstance(event, RunStarted):
-            self._next = state.clock() + SPAN
+        if isinstance(event, RunStarted) and self._since is not None:
+            self._beside = f"{event.run_id.rpartition('.')[2].rpartition('-')[0]}: "
+        elif isinstance(event, RunStarted):
+            self._since, self._next = state.clock(), state.clock() + SPAN
             going = "replaying and continuing" if event.resumed else "running"
             self._print(f"{going} {event.run_id} on {event.executor}, ledger {event.ledger or 'none'}")
         elif (line := told(event)) is not None:
             self._print(line)
-        elif isinstance(event, RunStopped) or (isinstance(event, Ticked) and state.clock() >= self._next):
-            self._next = state.clock() + SPAN
+        elif (isinstance(event, RunStopped) and not self._beside) or (
+            isinstance(event, Ticked) and state.clock() >= self._next
+        ):
+            self._next = state.clock() + min(LONGEST, max(SPAN, state.clock() - (self._since or 0.0)))
             waiting = f", {state.waiting}" if state.waiting and not state.over else ""
-            self._print(state.counts() + waiting + (f", {state.failures()}" if state.progress.failures else ""))
+            self._print(
+                self._beside + state.counts() + waiting + (f", {state.failures()}" if state.progress.failures else "")
+            )
 
     def close(self) -> None:
         pass

@@ -231,7 +231,8 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> bool:
     from fanfold.plugins import presentation_of
 
     info = done.ledger.run(done.id)
-    meta, unit = info.meta, presentation_of(info.meta).unit
+    meta, presented = info.meta, presentation_of(info.meta)
+    unit = presented.unit
     fruitful = best is not None if unit is None else info.evaluations > info.failures
     reason = done.reason if unit is None else done.reason.replace("trial", unit)
     if progress.only_failures:
@@ -241,7 +242,7 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> bool:
     say_headline(meta, done.summary)
     if not fruitful:
         say(f"no {unit or 'candidate'} has a complete result; the failures are in `fanfold show`")
-    elif unit is None and best is not None:
+    elif unit is None and best is not None and not (presented.chooses and done.summary is not None):
         say(f"best {number(best.score)}, trial {best.number}")
         say_candidate(meta, candidate)
     own = progress.cost > money.cost * (1 + 1e-9)  # what evaluators say themselves; the rest is in the lines of money
@@ -253,7 +254,7 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> bool:
     )
     for line in money.lines():
         say(line)
-    say_summary(done.summary)
+    say_summary(done.summary, brief=True)
     say(f"more: fanfold show {done.id} --ledger {shlex.quote(ledger)}")
     if report:
         from fanfold.report import write_report

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import textwrap
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -107,10 +109,13 @@ def show(name: str, trials: int | None, prometheus: bool, ledger: str) -> None:
 
 def _say(view: RunView, trials: int | None, where: str) -> None:
     from fanfold.cli.models import say_calls
+    from fanfold.plugins import presentation_of
 
+    summary = view.summary()
     _say_head(view)
-    _say_best(view)
-    say_summary(view.summary())
+    if summary is None or not presentation_of(view.info.meta).chooses:
+        _say_best(view)
+    say_summary(summary)
     if trials:
         best = list(view.trials(order="best", which="complete", count=trials, blobs=False))
         say(f"\nThe {len(best)} best trials")
@@ -185,13 +190,25 @@ def say_candidate(meta: Mapping[str, Any], candidate: Any) -> None:
         _say_rows(section)
 
 
-def say_summary(summary: Summary | None) -> None:
-    """The sections of a study's conclusion."""
+def say_summary(summary: Summary | None, *, brief: bool = False) -> None:
+    """The sections of a study's conclusion, or what is worth a look right after the run."""
     for section in summary.sections if summary is not None else ():
+        if brief and section.brief is not None:
+            section = replace(section, text=section.brief, rows=())
+        if not (section.text or section.rows or section.curves):
+            continue
         say(f"\n{section.title}")
         if section.text:
             say(section.text)
+        _say_chart(section)
         _say_rows(section)
+
+
+def _say_chart(section: Section) -> None:
+    from fanfold.report.text_chart import text_chart
+
+    if section.curves and (chart := text_chart(section.curves, section.across, sys.stdout.encoding)):
+        say(chart)
 
 
 def _say_rows(section: Section) -> None:

@@ -58,6 +58,12 @@ def price_of(name: str, more: Mapping[str, Price] | None = None, provider: str =
     return entry_of(name, (more or {}, TABLE), provider) or _from_package(name)
 
 
+def list_price(model: str) -> Price | None:
+    """The price of a model as provider/name."""
+    provider, _, name = model.partition("/")
+    return price_of(name, provider=provider)
+
+
 def _from_package(name: str) -> Price | None:
     try:
         from genai_prices import Usage, calc_price  # type: ignore[import-not-found,unused-ignore]

@@ -63,7 +63,7 @@ MOST_CURVES = 6
 
 def line_chart(curves: Sequence[Curve], across: str) -> str:
     """An `<svg>` of the first few curves, with a legend; nothing where there is no point to draw."""
-    drawn = [(curve.name, _drawable(curve.points)) for curve in curves[:MOST_CURVES]]
+    drawn = [(curve.name, drawable(curve.points)) for curve in curves[:MOST_CURVES]]
     points = [point for _, line in drawn for point in line]
     if not points:
         return ""
@@ -95,7 +95,7 @@ def line_chart(curves: Sequence[Curve], across: str) -> str:
     return "\n".join([*parts, "</svg>"])
 
 
-def _drawable(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def drawable(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """The points that can be drawn, no more than can be seen."""
     return _thin([(float(x), min(max(float(y), -LARGEST), LARGEST)) for x, y in points if math.isfinite(x + y)])
 

@@ -58,7 +58,7 @@ def page(view: RunView) -> str:
         *([f"<p>{escape(headline)}</p>"] if headline else []),
         _numbers(view),
         *(f"<p>{escape(line)}</p>" for line in view.costs().lines()),
-        *_best(best, presented),
+        *([] if presented.chooses and summary is not None else _best(best, presented)),
         *_summary(summary.sections if summary is not None else ()),
         "<h2>Scores in the order of telling</h2>",
         f'<div class="box">{score_chart(view, info.trials)}</div>',

@@ -272,15 +272,11 @@ def test_the_shell_ends_with_the_prompt_its_accuracy_and_what_it_took(tmp_path: 
     run = ["run", "prompts", *fields, "--ledger", ledger, "--run", "r", "--report", str(report)]
     done = CliRunner().invoke(cli, run)
     assert done.exit_code == 0, done.output
-    for words in (
-        "Accuracy, with 95 % intervals",
-        "held-out",
-        "saved by racing",
-        "Lineage",
-        "Against the first prompt",
-    ):
+    for words in ("Prompt", "Accuracy, with 95 % intervals", "held-out", "in the search: dropping", "Lineage"):
         assert words in done.output
-    assert "Held-out problems" in report.read_text()
+    shown = CliRunner().invoke(cli, ["show", "r", "--ledger", ledger]).output
+    for words in ("Against the first prompt", "Held-out problems", "Gain", "Expected regret"):
+        assert words not in done.output and words in shown and words in report.read_text()
     as_json = CliRunner().invoke(cli, ["show", "r", "--ledger", ledger, "--json"])
     assert json.loads(as_json.output)["summary"]["held_out"]["n"] == 10
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -16,9 +16,12 @@ from fanfold.running import Go, Run
 from fanfold.stats import Interval, clustered_mean, clustered_rate, mcnemar
 from fanfold.strategies import Sweep
 from fanfold.strategies.pareto import fronts
+from fanfold.studies.prompts.against import Course, cells, course, held_out_curves
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases
+from fanfold.studies.prompts.lineage import lineage
 from fanfold.studies.prompts.objectives import oks, points_of
+from fanfold.studies.prompts.shown import at_list_price, short_prompt
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
 from fanfold.tasks import Problem, Split, Task, sandbox
@@ -27,9 +30,7 @@ from fanfold.types import Ok, Result
 
 #: Rows of the lists that could be long.
 MOST_ROWS = 40
-_CALLS = (
-    "{made} model calls in the search ({saved} of {full} saved by racing and by scoring nothing twice), {seconds:.1f} s"
-)
+_CALLS = "{made} in the search: dropping prompts early and scoring nothing twice saved {saved} of {full}"
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class PromptsConclusion:
     task: Task
     split: Split
     evaluate: PromptsEvaluator
+    #: Other searches that get the same calls, by name.
+    rivals: Mapping[str, Study[Any]] = field(default_factory=dict)
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         search = _History(list(run.results()))
@@ -47,14 +50,14 @@ class PromptsConclusion:
             return Summary({"winner": None}, (Section("No winner", "no prompt was scored on all problems"),))
         winner, validated, regret = await self._winner(search, go)
         first = search.first
-        named = {"winner": winner, "all examples": search.baseline, "first": first}
-        others = {name: genome for name, genome in named.items() if genome not in (None, winner)}
-        names: dict[str, Genome] = {"winner": winner, **others}
-        held = await self._scored(list(dict.fromkeys(names.values())), self.split.held_out, "held-out", go)
-        rows = [
-            (name, *map(interval_text, (search.training(genome), validated.get(genome), held.get(genome))))
-            for name, genome in names.items()
-        ]
+        courses = await self._courses(search, winner, validated, go)
+        flat = {"all examples": search.baseline, "first prompt": first}
+        ways = [genome for course in courses for _, genome in reversed(course.points)]
+        prompts = [genome for genome in dict.fromkeys([winner, *flat.values(), *ways]) if genome is not None]
+        held = await self._scored(prompts, self.split.held_out, "held-out", go)
+        paid = run.view.costs(siblings=False)
+        accuracy = {genome: interval_of(result).estimate for genome, result in held.items()}
+        calls = {**search.calls(run), "held_out": cells(held.values())}
         gain = _gain(held.get(winner), None if first == winner or first is None else held.get(first))
         figures = {
             "winner": {"genome": winner, "text": winner.head(), "examples": list(winner.examples)},
@@ -67,25 +70,52 @@ class PromptsConclusion:
             "expected_regret": regret,
             "overfit": _overfit(search.training(winner), held.get(winner)),
             **gain,
-            "calls": search.calls(run),
+            "calls": calls,
+            "against": {
+                course.name: [(made, accuracy.get(genome)) for made, genome in course.points] for course in courses
+            },
         }
         shown = render(winner, "...", self.evaluate.shots)
         sections = [
-            Section("Prompt", shown),
-            Section("Accuracy, with 95 % intervals", "", ("prompt", "train", "validation", "held-out"), tuple(rows)),
+            Section("Prompt", shown, brief=short_prompt(winner)),
+            self._table({"winner": winner, **flat}, courses, search, validated, held),
+            *held_out_curves(courses, flat, accuracy),
             *self._by_model(held.get(winner)),
             *_gain_text(gain),
             *_regret_text(regret),
-            Section("Calls", _CALLS.format(**figures["calls"])),
+            Section("Calls", "\n".join([_CALLS.format(**calls), *at_list_price(paid, calls, self.config.price_as)])),
             *_code(self.task.grader),
             *self._front(search),
-            Section("Lineage", "", ("trial", "by", "score", "parents"), tuple(search.lineage(winner))),
-            Section("Ways of making prompts", "", ("way", "prompts", "better than the parent"), search.ways),
+            lineage(search.results, winner),
+            Section("Ways of making prompts", "", ("way", "prompts", "better than the parent"), search.ways, brief=""),
         ]
         if first is not None and first != winner:
-            sections.append(Section("Against the first prompt", difference(first, winner)))
+            sections.append(Section("Against the first prompt", difference(first, winner), brief=""))
         sections.append(self._cases(held.get(winner)))
         return Summary(msgspec.to_builtins(figures), tuple(sections))
+
+    def _table(
+        self,
+        named: Mapping[str, Genome | None],
+        courses: Sequence[Course],
+        search: _History,
+        validated: Mapping[Genome, Result[Any]],
+        held: Mapping[Genome, Result[Any]],
+    ) -> Section:
+        """The accuracy of the named prompts, and of what other searches found."""
+        rows = [
+            (name, *map(interval_text, (search.training(genome), validated.get(genome), held.get(genome))))
+            for name, genome in named.items()
+            if genome is not None and (name == "winner" or genome != named["winner"])
+        ]
+        rows += [
+            (f"{rival.name} search", *map(interval_text, (rival.train, rival.validation, held.get(rival.winner))))
+            for rival in courses[1:]
+        ]
+        sizes = {name: len(getattr(self.split, name.replace("-", "_"))) for name in ("train", "validation", "held-out")}
+        columns = ("prompt", *(f"{name} ({size * len(self.config.model)})" for name, size in sizes.items()))
+        brief = "" if courses else None  # the chart says the same
+        return Section("Accuracy, with 95 % intervals", "", columns, tuple(rows), brief=brief)
 
     def _template(self, winner: Genome) -> dict[str, Any]:
         """The winner as it is sent: what stands before and after the input, and the settings of the request."""
@@ -94,7 +124,21 @@ class PromptsConclusion:
         settings = self.evaluate.settings(winner, self.config.model[0])
         return {"before": before, "after": after, "model": self.config.model[0], "stop": [], **settings}
 
-    async def _winner(self, search: _History, go: Go) -> tuple[Genome, dict[Genome, Result[Any]], float | None]:
+    async def _courses(
+        self, search: _History, winner: Genome, validated: Mapping[Genome, Result[Any]], go: Go
+    ) -> list[Course]:
+        """How this search and its rivals went, each with as many calls."""
+        courses = [course(self.config.kind, search.results, winner, validated)] if self.rivals else []
+        for name, rival in self.rivals.items():
+            history = _History(list((await go(name, rival)).results()))
+            if history.finalists(1):
+                best, scored, _ = await self._winner(history, go, f"{name}-")
+                courses.append(course(name, history.results, best, scored))
+        return courses
+
+    async def _winner(
+        self, search: _History, go: Go, whose: str = ""
+    ) -> tuple[Genome, dict[Genome, Result[Any]], float | None]:
         """The finalist that is right most often on train and validation together, and what that choice may cost.
 
         The prompt with all examples is always among them, and of equals it wins, then the shorter.
@@ -105,7 +149,7 @@ class PromptsConclusion:
             return finalists[0], {}, None
         if search.baseline is not None and search.baseline not in finalists:
             finalists = [*finalists[: most - 1], search.baseline]
-        validated = await self._scored(finalists, self.split.validation, "validation", go)
+        validated = await self._scored(finalists, self.split.validation, f"{whose}validation", go)
         scores = {
             genome: [
                 outcome.score
@@ -160,7 +204,8 @@ class PromptsConclusion:
         answers = {case.id: str(case.data["answer"]) for case in cases(self.split.held_out, self.config.model)}
         rows = [(case, answers.get(case, ""), *_answer(outcome)) for case, outcome in held.outcomes.items()]
         wrong_first = sorted(rows, key=lambda row: row[3] == "right")
-        return Section("Held-out problems", "", ("problem", "expected", "said", ""), tuple(wrong_first[:MOST_ROWS]))
+        columns = ("problem", "expected", "said", "")
+        return Section("Held-out problems", "", columns, tuple(wrong_first[:MOST_ROWS]), brief="")
 
 
 class _History:
@@ -204,18 +249,6 @@ class _History:
     def training(self, genome: Genome) -> Result[Any] | None:
         return self._best.get(genome)
 
-    def lineage(self, genome: Genome) -> list[tuple[Any, ...]]:
-        """The winner, its parents, theirs, and so on: the line of the first parents, with all parents named."""
-        by_number = {result.number: result for result in self.results}
-        here: Result[Any] | None = self._best[genome]
-        rows: list[tuple[Any, ...]] = []
-        while here is not None and len(rows) < MOST_ROWS:
-            origin = here.trial.origin or {}
-            parents = origin.get("parents", [])
-            rows.append((here.number, origin.get("by", ""), here.score, ", ".join(map(str, parents)) or "-"))
-            here = by_number.get(parents[0]) if parents else None
-        return rows
-
     def calls(self, run: Run[Any]) -> dict[str, Any]:
         """Cells that were run and those that racing, and equal cells, saved."""
         number = len(run.view.cases())
@@ -247,7 +280,7 @@ def interval_text(result: Result[Any] | None) -> str:
     figure = _figure(result)
     if figure is None or figure["accuracy"] is None:
         return "-"
-    return "{accuracy:.3f} [{low:.3f}, {high:.3f}] n={n}".format(**figure)
+    return "{accuracy:.3f} [{low:.3f}, {high:.3f}]".format(**figure)
 
 
 def _figure(result: Result[Any] | None) -> dict[str, Any] | None:
@@ -291,14 +324,14 @@ def _regret_text(regret: float | None) -> list[Section]:
     if regret is None:
         return []
     text = f"{regret:.3f} of accuracy is what another finalist may be expected to have more than the winner"
-    return [Section("Expected regret of the choice", text)]
+    return [Section("Expected regret of the choice", text, brief="")]
 
 
 def _gain_text(gain: Mapping[str, Any]) -> list[Section]:
     if gain["gain"] is None:
         return []
     against = f"against the first prompt (exact McNemar p = {gain['gain_p']:.2g})"
-    return [Section("Gain", f"{gain['gain']:+.3f} on held-out problems {against}")]
+    return [Section("Gain", f"{gain['gain']:+.3f} on held-out problems {against}", brief="")]
 
 
 def _code(grader: Any) -> list[Section]:

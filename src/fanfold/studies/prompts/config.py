@@ -11,6 +11,7 @@ from fanfold.capabilities import Effort
 from fanfold.config import Settings, option
 from fanfold.errors import ConfigError, nearest
 from fanfold.limits.values import PRESETS
+from fanfold.models.pricing import list_price
 from fanfold.prompting.words import WordRates
 from fanfold.strategies.generations import Convergence
 from fanfold.studies.prompts.objectives import OBJECTIVES
@@ -45,6 +46,10 @@ class PromptsConfig(Settings):
         "guided: learns what labels, examples and clauses are worth; random: the same without learning; reflective: a "
         "writer learns from mistakes too; none: guided, or reflective with a writer",
     )
+    against: tuple[Literal["guided", "random", "genetic", "reflective"], ...] = option(
+        (), "other searches that get the same calls: ends with a chart of held-out accuracy against calls"
+    )
+    price_as: str | None = option(None, "a model (provider/name) at whose list price the calls are counted, too")
     calls: int | None = option(
         None, "model calls for the search and the choice of the winner; none: as many as the trials take", least=1
     )
@@ -111,6 +116,10 @@ class PromptsConfig(Settings):
                 raise ConfigError(f"there is no objective {name!r}{nearest(name, OBJECTIVES)}")
         if "accuracy" not in self.objectives:
             raise ConfigError("objectives must name accuracy: without it the best prompt is the empty one")
+        if self.price_as is not None and list_price(self.price_as) is None:
+            raise ConfigError(f"the list price of price_as={self.price_as!r} is not known: name another model")
+        if self.kind in self.against:
+            raise ConfigError(f"against names {self.kind}, which is the search itself: name another")
         if self.weights is not None and len(self.weights) != len(self.objectives):
             raise ConfigError(f"{len(self.weights)} weights for {len(self.objectives)} objectives: give one each")
 

@@ -58,6 +58,18 @@ def study(
         make,
         config.reasoning_effort,
     )
+    rivals: dict[str, Study[Any]] = {
+        name: _search(replace(config, search=name, against=()), task, split, evaluate) for name in config.against
+    }
+    return replace(
+        _search(config, task, split, evaluate),
+        conclude=PromptsConclusion(config, task, split, evaluate, rivals),
+        remarks=_remarks(config, task, split),
+    )
+
+
+def _search(config: PromptsConfig, task: Task, split: Split, evaluate: PromptsEvaluator) -> Study[Candidate]:
+    """The search alone, without what is concluded from it."""
     return Study(
         _strategy(config, task, split),
         evaluate,
@@ -68,8 +80,6 @@ def study(
         in_order=not config.steady,
         seed=config.seed,
         name="prompts",
-        conclude=PromptsConclusion(config, task, split, evaluate),
-        remarks=_remarks(config, task, split),
     )
 
 

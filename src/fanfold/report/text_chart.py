@@ -1,0 +1,67 @@
+"""The curves of a section as characters, for a terminal without colours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from fanfold.report.chart import MOST_CURVES, drawable
+from fanfold.summary import Curve
+
+#: One mark for each curve, and the left edge.
+PLAIN = ("#o.+x*", "|")
+FANCY = ("●○·▲□◆", "┤")
+#: Columns and rows of the plot itself; with its scale a line has less than 80 characters.
+WIDTH, HEIGHT = 64, 6
+
+
+def text_chart(curves: Sequence[Curve], across: str, encoding: str | None = "utf-8") -> str:
+    """The first few curves, with scales and a legend of the last values; nothing where there is no point to draw.
+
+    Where curves meet, the first one is seen.  Only ASCII is used where `encoding` has no other marks.
+    """
+    lines = [(curve.name, drawable(curve.points)) for curve in curves[:MOST_CURVES]]
+    points = [point for _, line in lines for point in line]
+    if not points:
+        return ""
+    marks, edge = FANCY if _can_show(FANCY[0], encoding) else PLAIN
+    left, right = min(x for x, _ in points), max(x for x, _ in points)
+    low, high = min(y for _, y in points), max(y for _, y in points)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        column = (x - left) / ((right - left) or 1.0) * (WIDTH - 1)
+        return column, (y - low) / (high - low) * (HEIGHT - 1) if high > low else (HEIGHT - 1) / 2
+
+    canvas = [[" "] * WIDTH for _ in range(HEIGHT)]
+    for mark, (_, line) in reversed(list(zip(marks, lines))):
+        for column, row in _strokes([place(x, y) for x, y in line]):
+            canvas[row][column] = mark
+    scale = {HEIGHT - 1: f"{high:.4g}", 0: f"{low:.4g}"} if high > low else {HEIGHT // 2: f"{low:.4g}"}
+    margin = max(map(len, scale.values()))
+    rows = [f"{scale.get(row, ''):>{margin}} {edge}{''.join(canvas[row])}".rstrip() for row in range(HEIGHT)]
+    first, last = f"{left:,.6g}", f"{right:,.6g}"
+    legend = "  ".join(f"{mark} {name} {line[-1][1]:.3g}" for mark, (name, line) in zip(marks, lines) if line)
+    return "\n".join(
+        [
+            *reversed(rows),
+            f"{'':{margin}}  {first}{across:^{max(0, WIDTH - len(first) - len(last))}}{last}",
+            legend,
+        ]
+    )
+
+
+def _strokes(places: Sequence[tuple[float, float]]) -> list[tuple[int, int]]:
+    """The cells (column, row) of a line through these places, without gaps."""
+    cells = [(round(column), round(row)) for column, row in places[:1]]
+    for (x, y), (column, row) in pairwise(places):
+        steps = max(1, round(abs(column - x)), round(abs(row - y)))
+        cells += [(round(x + (column - x) * n / steps), round(y + (row - y) * n / steps)) for n in range(1, steps + 1)]
+    return cells
+
+
+def _can_show(text: str, encoding: str | None) -> bool:
+    try:
+        text.encode(encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
