@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from fanfold.events import Progress
     from fanfold.executors import Executor
     from fanfold.ledger import Ledger, RunView
-    from fanfold.mapping import map_parallel, run_parallel, score_batch_parallel
+    from fanfold.mapping import map_parallel, run_parallel
+    from fanfold.mapping import score_batch_parallel as score_batch_parallel
     from fanfold.running import Run
     from fanfold.schedule import Schedule
     from fanfold.schedules import AllCases, Halving, Racing
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from fanfold.strategies import Genetic, Random, Sweep
     from fanfold.strategy import Strategy
     from fanfold.studies.ask.api import ask
+    from fanfold.studies.evolve.api import evolve
     from fanfold.study import Study
     from fanfold.types import Blob, Case, Failed, Ok, Result, Trial
 
@@ -46,6 +48,7 @@ _HOMES = {
     "strategies": ("Genetic", "Random", "Sweep"),
     "strategy": ("Strategy",),
     "studies.ask.api": ("ask",),
+    "studies.evolve.api": ("evolve",),
     "study": ("Study",),
     "types": ("Blob", "Case", "Failed", "Ok", "Result", "Trial"),
 }
@@ -89,9 +92,9 @@ __all__ = [
     "Target",
     "Trial",
     "ask",
+    "evolve",
     "map_parallel",
     "run_parallel",
-    "score_batch_parallel",
 ]
 
 

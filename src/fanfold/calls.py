@@ -204,6 +204,25 @@ class Asked(Protocol):
 
 def ask(model: Asked, call: Call) -> Awaitable[Reply]:
     """Ask through the run that this code belongs to, wherever it executes; outside a run, at once."""
+    trace = here().trace
+    return _sent(model, call) if trace is None else _traced(trace, call, _sent(model, call))
+
+
+@contextlib.contextmanager
+def traced() -> Iterator[list[tuple[Call, Reply]]]:
+    """The calls that are made in a block, and in what it starts, with their replies and in the order of these."""
+    trace: list[tuple[Call, Reply]] = []
+    with within(trace=trace):
+        yield trace
+
+
+async def _traced(trace: list[Any], call: Call, answered: Awaitable[Reply]) -> Reply:
+    reply = await answered
+    trace.append((call, reply))
+    return reply
+
+
+def _sent(model: Asked, call: Call) -> Awaitable[Reply]:
     if (send := home()) is not None:
         return asyncio.wrap_future(send((model, call)))
     broker = current_broker()
@@ -219,6 +238,13 @@ async def _asked(broker: CallBroker, model: Asked, call: Call) -> Reply:
 
 def ask_sync(model: Asked, call: Call) -> Reply:
     """`ask` for synchronous code, from any thread."""
+    reply = _waited(model, call)
+    if (trace := here().trace) is not None:
+        trace.append((call, reply))
+    return reply
+
+
+def _waited(model: Asked, call: Call) -> Reply:
     if (send := home()) is not None:
         return cast(Reply, send((model, call)).result())
     broker = _of_this_run()
@@ -322,5 +348,6 @@ __all__ = [
     "at_work",
     "current_broker",
     "in_batches",
+    "traced",
     "waiting",
 ]

@@ -1,15 +1,20 @@
-"""Files that are there whole or not at all, and that only their owner can read."""
+"""Files that are there whole or not at all, and that only their owner can read; and Python files of the user."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import os
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from fanfold.errors import ConfigError, FanfoldError
 
 
 @contextlib.contextmanager
@@ -62,3 +67,41 @@ def write_files(place: Path, files: Mapping[str, bytes]) -> None:
 def _is_device(path: Path) -> bool:
     special = path.exists() and not path.is_file()
     return special or path.absolute().parts[1:2] in (("dev",), ("proc",))
+
+
+def import_file(path: Path) -> Any:
+    """The module of a file, under its own name and with its folder on the path: worker processes find it so too."""
+    if not path.is_file():
+        raise ConfigError(f"there is no file {path}: check the path")
+    name = path.stem
+    taken = name in sys.modules and getattr(sys.modules[name], "__file__", None) != str(path)
+    if taken or name in sys.stdlib_module_names or "." in name:
+        problem = "has a dot" if "." in name else "is the name of another module"
+        raise ConfigError(f"{path} cannot be imported: {name!r} {problem}; rename the file")
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    loader = spec.loader
+    try:
+        guarded(path.name, path, lambda: loader.exec_module(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def guarded(what: str, path: Path | None, call: Callable[[], Any]) -> Any:
+    """The result of code that is not ours; its errors are shown with its traceback, without our part of it."""
+    try:
+        return call()
+    except FanfoldError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
+        while frames is not None and path is not None and frames.tb_frame.f_code.co_filename != str(path):
+            frames = frames.tb_next
+        text = "".join(traceback.format_exception(error.with_traceback(frames)))
+        raise ConfigError(f"{what} could not be loaded:\n{text.rstrip()}") from None

@@ -11,7 +11,7 @@ import fanfold.studies
 from fanfold.plugins import Presentation, StudyPlugin, described, find_study, presentation_of, studies
 from fanfold.testing import StudyConformance
 
-OURS = ("ask", "critic", "functions", "neuro", "prompts", "secrets", "workflow")
+OURS = ("ask", "critic", "evolve", "functions", "neuro", "prompts", "secrets", "workflow")
 FLOOR_PLAN = ("__init__", "config", "study", "evaluator", "conclusion", "shown")
 REVIEWS = Path(__file__).parents[2] / "examples" / "reviews.jsonl"
 ROOMS = Path(fanfold.studies.__path__[0])
@@ -27,6 +27,18 @@ class Ours(StudyConformance):
 
 class TestAsk(Ours):
     name, small = "ask", {"source": str(REVIEWS), "prompt": "Translate: {text}", "model": ["simulated/gpt-6-luna"]}
+
+
+class TestEvolve(Ours):
+    name, small = (
+        "evolve",
+        {
+            "file": [str(REVIEWS.with_name("evolve_solver.py"))],
+            "evaluator": str(REVIEWS.with_name("evolve_score.py")),
+            "writer": "simulated/writer",
+            "calls": 8,
+        },
+    )
 
 
 class TestFunctions(Ours):

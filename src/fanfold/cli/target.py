@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import inspect
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fanfold.addresses import addresses_in, check_settings
 from fanfold.config import FieldHelp, describe, from_mapping, from_text, load_toml
-from fanfold.errors import ConfigError, FanfoldError, nearest
+from fanfold.errors import ConfigError, nearest
+from fanfold.files import guarded, import_file
 
 if TYPE_CHECKING:
     from fanfold.study import Study
@@ -111,7 +109,7 @@ def _from_name(
     if seed is not None and own_seed:
         given["seed"] = seed
     config = from_mapping(plugin.config, given, where)
-    study = _users_code(f"the study {name!r}", None, lambda: plugin.build(config))
+    study = guarded(f"the study {name!r}", None, lambda: plugin.build(config))
     if seed is not None and not own_seed:
         study = dataclasses.replace(study, seed=seed)
     defaults = {} if plugin.run_options is None else plugin.run_options(config)
@@ -130,8 +128,9 @@ def check_addresses(filed: dict[str, str], flags: Mapping[str, Any], where: str)
 
 
 def _read_flags(fields: Sequence[FieldHelp], flags: Sequence[str], known: Sequence[str]) -> dict[str, Any]:
-    """`--field value`, `--field=value`, and `--field` or `--no-field` for those that are true or false."""
+    """`--field value` (for a list, also several), `--field=value`, and `--field` or `--no-field` for true or false."""
     by_flag = {f"--{field.name.replace('_', '-')}": field for field in fields}
+    by_flag |= {short: field for field in fields for short in field.metadata.get("short", ())}
     found: dict[str, Any] = {}
     rest = [flag for flag in flags if flag != "--"]
     while rest:
@@ -150,7 +149,9 @@ def _read_flags(fields: Sequence[FieldHelp], flags: Sequence[str], known: Sequen
             if not rest:
                 raise ConfigError(f"{flag} needs a value: {field.type}")
             text = rest.pop(0)
-        found[field.name] = from_text(field.kind, text, flag, "the command line")
+        value = from_text(field.kind, text, flag, "the command line")
+        again = isinstance(value, tuple) and field.name in found
+        found[field.name] = (*found[field.name], *value) if again else value
     return found
 
 
@@ -177,7 +178,7 @@ def _merged(given: dict[str, Any], dotted: Mapping[str, Any]) -> dict[str, Any]:
 def _from_python(path: Path, attribute: str) -> Study[Any]:
     from fanfold.study import Study
 
-    module = _imported(path)
+    module = import_file(path)
     found = getattr(module, attribute, None)
     label, wanted = (
         f"{path.name}:{attribute}",
@@ -189,7 +190,7 @@ def _from_python(path: Path, attribute: str) -> Study[Any]:
     if not isinstance(found, Study) and callable(found):
         if _needs_arguments(found):
             raise ConfigError(f"{label} needs arguments: {wanted}")
-        found = _users_code(label, path, found)
+        found = guarded(label, path, found)
     if not isinstance(found, Study):
         raise ConfigError(f"{label} is a {type(found).__name__}: {wanted}")
     return found
@@ -199,41 +200,3 @@ def _needs_arguments(function: Callable[..., Any]) -> bool:
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
     return any(each.default is each.empty and each.kind not in optional for each in parameters)
-
-
-def _imported(path: Path) -> Any:
-    """The module of a file, under its own name and with its folder on the path: worker processes find it so too."""
-    if not path.is_file():
-        raise ConfigError(f"there is no file {path}: check the path")
-    name = path.stem
-    taken = name in sys.modules and getattr(sys.modules[name], "__file__", None) != str(path)
-    if taken or name in sys.stdlib_module_names or "." in name:
-        problem = "has a dot" if "." in name else "is the name of another module"
-        raise ConfigError(f"{path} cannot be imported: {name!r} {problem}; rename the file")
-    if str(path.parent) not in sys.path:
-        sys.path.insert(0, str(path.parent))
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    loader = spec.loader
-    try:
-        _users_code(path.name, path, lambda: loader.exec_module(module))
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _users_code(what: str, path: Path | None, call: Callable[[], Any]) -> Any:
-    """The result of code that is not ours; its errors are shown with its traceback, without our part of it."""
-    try:
-        return call()
-    except FanfoldError:
-        raise
-    except (Exception, SystemExit) as error:
-        frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
-        while frames is not None and path is not None and frames.tb_frame.f_code.co_filename != str(path):
-            frames = frames.tb_next
-        text = "".join(traceback.format_exception(error.with_traceback(frames)))
-        raise ConfigError(f"{what} could not be loaded:\n{text.rstrip()}") from None

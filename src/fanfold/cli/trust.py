@@ -64,6 +64,8 @@ def reached(ledger: Path, meta: Mapping[str, Any]) -> Iterator[str]:
     for name, value in _settings("", _part(meta, "fields")):
         if name.rpartition(".")[2] == "unsafe" and value:
             yield f"run what models write without a guard ({name})"
+        elif name == "evaluator" and "{" in str(value):
+            yield f"run the command {value}"
         elif isinstance(value, str):
             yield from _reached_by(name, value, homes if own else homes[:1])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import math
 import os
 import select
 import signal
@@ -107,6 +108,22 @@ async def run(
         return await asyncio.to_thread(box.run)
     finally:
         box.stop()  # when nobody waits for it any more
+
+
+def run_code(code: str, expression: str, *, seconds: float = 5.0, memory: int = 512, unsafe: bool = False) -> Any:
+    """The value of an expression in the names that some code leaves behind; both run in the sandbox (see `run`).
+
+    For evaluators of code that a model wrote: `run_code(text, f"solve({task!r})")`.  The value is JSON-like.  An error,
+    a limit or an early exit raises RuntimeError with the words that belong to it.  Where a guard is missing, nothing is
+    run unless it may be `unsafe`.
+    """
+    bounds = CodeBounds(seconds, max(1, math.ceil(seconds)), memory)
+    ran = _Box(code, (expression,), bounds, () if unsafe else tuple(NEEDED)).run()
+    if ran.cut == "unguarded":
+        raise ConfigError(f"code of a model is not run without {missing()}, unless unsafe=True")
+    if ran.tests[0].error:
+        raise RuntimeError(ran.tests[0].error)
+    return ran.tests[0].value
 
 
 @functools.cache

@@ -1,0 +1,17 @@
+"""A model rewrites any text (code, a configuration, prompts) that an evaluator scores, shown where it failed and why.
+
+A candidate is a mapping of named texts, or a request to write one of them; a case is a row of a table, or the only one
+there is; a cell is a call of the user's evaluator.  A new text must beat its parent on a few cases before it is scored
+on all of them.
+"""
+
+from fanfold.plugins import StudyPlugin
+from fanfold.studies.evolve.config import EvolveConfig
+from fanfold.studies.evolve.evaluator import SIMULATED
+from fanfold.studies.evolve.shown import shown
+from fanfold.studies.evolve.study import run_options, study
+from fanfold.tasks.sandbox import checks
+
+__all__ = ["EvolveConfig", "plugin", "run_options", "study"]
+
+plugin = StudyPlugin(EvolveConfig, study, run_options, world=SIMULATED, shown=shown, checks=checks)

@@ -1,0 +1,151 @@
+"""What a search for a better text found: the winner, what changed, where it came from, and how it does elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fanfold.errors import ConfigError
+from fanfold.files import replacing, write_files
+from fanfold.running import Go, Run
+from fanfold.strategies import Sweep
+from fanfold.strategies.reflective import parts_of
+from fanfold.studies.evolve.blocks import differences
+from fanfold.studies.evolve.evaluator import EvolveEvaluator
+from fanfold.studies.evolve.shown import joined
+from fanfold.study import Study
+from fanfold.summary import Section, Summary
+from fanfold.types import Case, Ok, Result
+
+#: Rows of the lists that could be long.
+MOST_ROWS = 40
+
+
+@dataclass(frozen=True)
+class EvolveConclusion:
+    """Scores start and winner on the held-out cases, writes the winner to `output`, and says what changed."""
+
+    evaluate: EvolveEvaluator
+    start: Mapping[str, str]
+    held_out: tuple[Case, ...] = ()
+    output: str | None = None
+    seed: int = 0
+
+    @property
+    def fingerprint(self) -> str:
+        return f"fanfold.evolve/1 {len(self.held_out)}"  # the rest of it is the study's
+
+    async def __call__(self, run: Run[Any], go: Go) -> Summary:
+        results = list(run.results())
+        complete = [result for result in results if result.complete and parts_of(result) is not None]
+        if not complete:
+            self._refuse(results, run)
+        winner = max(complete, key=lambda result: (result.score or 0.0, -result.number))
+        parts = parts_of(winner)
+        assert parts is not None
+        first = next((result for result in complete if result.number == 0), None)
+        texts, before = self.evaluate.texts(parts), self.evaluate.texts(self.start)
+        held = await self._held_out(parts, go)
+        figures = {
+            "winner": {"trial": winner.number, "parts": parts, "texts": texts},
+            "score": winner.score,
+            "start_score": None if first is None else first.score,
+            "held_out": held,
+            "texts_tried": len(results),
+            "ways": {way: list(counts) for way, counts in _ways(results).items()},
+        }
+        self._write(texts)
+        changed = differences(before, texts)
+        rows = [("start", figures["start_score"], *([held["start"]] if held else []))]
+        rows.append((f"best (trial {winner.number})", winner.score, *([held["winner"]] if held else [])))
+        columns = ("text", "score", *(["held-out"] if held else []))
+        sections = [
+            Section("Score", "" if changed else "nothing better than the start was found", columns, tuple(rows)),
+            *([Section("Changes", changed)] if changed else []),
+            *([Section("Best text", joined(texts))] if changed and self.output is None else []),
+            Section("Lineage", "", ("trial", "by", "score", "parents"), tuple(_lineage(winner, results))),
+            Section("Ways of making texts", "", ("way", "texts", "complete", "unusable"), tuple(_rows(results))),
+            *_cases(winner, first),
+        ]
+        if self.output is not None:
+            sections.append(Section("Written to", self.output))
+        return Summary(figures, tuple(sections))
+
+    def _refuse(self, results: list[Result[Any]], run: Run[Any]) -> None:
+        """Nothing has a score: say why the start has none."""
+        start = next((result for result in results if result.number == 0), None)
+        failures = [] if start is None else list(start.failures.items())
+        if not failures:
+            return
+        case, failed = failures[0]
+        where = f" on case {case}" if len(run.view.cases()) > 1 else ""
+        detail = failed.detail.strip()[-1500:] if failed.kind == "error" else ""
+        raise ConfigError(
+            f"the evaluator fails for the text that the search starts from{where}, so nothing was written: "
+            f"{failed.message}{chr(10) + detail if detail else ''}"
+        )
+
+    async def _held_out(self, parts: Mapping[str, str], go: Go) -> dict[str, Any] | None:
+        """The mean scores of start and winner on cases that the search did not see."""
+        if not self.held_out:
+            return None
+        candidates = [dict(self.start), *([dict(parts)] if parts != self.start else [])]
+        run = await go(
+            "held-out", Study(Sweep(candidates), self.evaluate, self.held_out, seed=self.seed, name="held-out")
+        )
+        scores = {result.number: result.score for result in run.results()}
+        return {"start": scores.get(0), "winner": scores.get(len(candidates) - 1), "n": len(self.held_out)}
+
+    def _write(self, texts: Mapping[str, str]) -> None:
+        if self.output is None:
+            return
+        if len(texts) > 1:
+            write_files(Path(self.output), {Path(name).name: text.encode() for name, text in texts.items()})
+            return
+        with replacing(Path(self.output)) as file:
+            file.write(next(iter(texts.values())).encode())
+
+
+def _lineage(winner: Result[Any], results: list[Result[Any]]) -> list[tuple[Any, ...]]:
+    """The winner, its parents, theirs, and so on: the line of the first parents, with all parents named."""
+    by_number = {result.number: result for result in results}
+    rows: list[tuple[Any, ...]] = []
+    here: Result[Any] | None = winner
+    while here is not None and len(rows) < MOST_ROWS:
+        origin = here.trial.origin or {}
+        parents = origin.get("parents", [])
+        rows.append((here.number, origin.get("by", ""), here.score, ", ".join(map(str, parents)) or "-"))
+        here = by_number.get(parents[0]) if parents else None
+    return rows
+
+
+def _ways(results: list[Result[Any]]) -> dict[str, tuple[int, int, int]]:
+    """Of each way of making texts: how many, how many were scored on all cases, how many could not be used."""
+    made, complete, unusable = Counter[str](), Counter[str](), Counter[str]()
+    for result in results:
+        way = str((result.trial.origin or {}).get("by", ""))
+        made[way] += 1
+        complete[way] += result.complete
+        unusable[way] += any(failed.kind == "unwritten" for failed in result.failures.values())
+    return {way: (made[way], complete[way], unusable[way]) for way in made}
+
+
+def _rows(results: list[Result[Any]]) -> list[tuple[Any, ...]]:
+    return [(way, *counts) for way, counts in sorted(_ways(results).items(), key=lambda entry: -entry[1][0])]
+
+
+def _cases(winner: Result[Any], first: Result[Any] | None) -> list[Section]:
+    """The winner case by case beside the start, the worst first."""
+    if len(winner.outcomes) < 2:
+        return []
+    before = {} if first is None else first.outcomes
+    rows = [(case, _score(before.get(case)), _score(outcome)) for case, outcome in winner.outcomes.items()]
+    rows.sort(key=lambda row: (row[2] is not None, row[2]))
+    return [Section("Cases", "", ("case", "start", "best"), tuple(rows[:MOST_ROWS]))]
+
+
+def _score(outcome: Any) -> float | None:
+    return outcome.score if isinstance(outcome, Ok) else None

@@ -1,0 +1,179 @@
+"""The user's evaluator: a function, a Python file that holds one, or a command; and how its results are read."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fanfold.errors import ConfigError, nearest
+from fanfold.files import guarded, import_file
+from fanfold.types import Failed, Ok, Outcome
+
+#: How much is kept of a text that an evaluator gives: its end, where errors are.
+KEPT = 4000
+#: Where other tools put the score and the words of a result.
+_SCORES = ("score", "combined_score")
+_WORDS = ("feedback", "text_feedback")
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Calls an evaluator with a text, or with several by name, and with the case if it takes one."""
+
+    function: Callable[..., Any]
+    #: Whether it gets one text rather than a mapping of texts.
+    single: bool = True
+    takes_case: bool = False
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], single: bool, cases: bool) -> Scorer:
+        if not callable(function):
+            raise ConfigError(f"the evaluator must be a function of (text, case), not {function!r:.80}")
+        takes = _takes_case(function)
+        if cases and not takes:
+            raise ConfigError(
+                "there are cases, and the evaluator takes one argument: give it a second, as in "
+                "def evaluate(text, case)"
+            )
+        return cls(function, single, takes)
+
+    def __call__(self, texts: Mapping[str, str], case: Any) -> Any:
+        """What the evaluator returns; a coroutine if it is a coroutine function."""
+        text = next(iter(texts.values())) if self.single else texts
+        return self.function(text, case) if self.takes_case else self.function(text)
+
+
+@dataclass(frozen=True)
+class Command:
+    """An evaluator that is a command: `{file}` is the text's file, `{folder}` that of all texts, `{case}` its JSON.
+
+    The last line of its output is a number, or JSON with a `score`.  What it printed before that, and its errors, are
+    the feedback.
+    """
+
+    command: str
+
+    def __call__(self, texts: Mapping[str, str], case: Any = None) -> Any:
+        with tempfile.TemporaryDirectory(prefix="fanfold-") as folder:
+            paths = [Path(folder, Path(name).name) for name in texts]
+            for path, text in zip(paths, texts.values()):
+                path.write_text(text, encoding="utf-8")
+            row = Path(folder, "case.json")
+            row.write_text(json.dumps(case, ensure_ascii=False, default=str), encoding="utf-8")
+            places = {"{file}": str(paths[0]), "{folder}": folder, "{case}": str(row)}
+            words = [_filled(word, places) for word in shlex.split(self.command)]
+            done = subprocess.run(words, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+        if done.returncode:
+            printed = f"{done.stdout}\n{done.stderr}".strip()
+            raise RuntimeError(f"the command ended with status {done.returncode}:\n{printed[-KEPT:]}")
+        *before, last = done.stdout.strip().splitlines() or [""]
+        return _result_of_line(last, "\n".join([*before, done.stderr.strip()]).strip())
+
+
+def load_evaluator(named: str) -> Callable[..., Any]:
+    """The evaluator that a text names: `score.py`, `score.py:function`, or a command with `{file}` in it."""
+    if "{file}" in named or "{folder}" in named:
+        return Command(named)
+    path, _, attribute = named.partition(":")
+    if not path.endswith(".py"):
+        raise ConfigError(
+            f"evaluator {named!r} is neither a Python file (score.py, score.py:function) nor a command with "
+            "{file} in it, such as 'python score.py {file}'"
+        )
+    module = import_file(Path(path).resolve())
+    attribute = attribute or "evaluate"
+    function = getattr(module, attribute, None)
+    if function is None:
+        known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise ConfigError(
+            f"{path} has no {attribute!r}{nearest(attribute, known)}: write def {attribute}(text) -> score, or name "
+            f"another function as {path}:NAME"
+        )
+    made: Callable[..., Any] = guarded(named, None, function) if inspect.isclass(function) else function
+    return made
+
+
+def read_result(value: Any) -> Outcome:
+    """An evaluator's result as an outcome: a score, (score, feedback), or a mapping with a score."""
+    if isinstance(value, Ok | Failed):
+        return value
+    feedback: Any = None
+    metrics: dict[str, Any] = {}
+    if isinstance(value, tuple) and len(value) == 2:
+        value, feedback = value
+    elif isinstance(value, Mapping):
+        entries = dict(value)
+        name = next((name for name in _SCORES if name in entries), None)
+        if name is None:
+            return Failed("bad-score", f"the evaluator returned a mapping without 'score'; it has {', '.join(entries)}")
+        value = entries.pop(name)
+        feedback = next((entries.pop(name) for name in _WORDS if name in entries), None)
+        metrics = entries
+    if isinstance(value, str | bytes) or value is None:
+        return Failed("bad-score", f"the evaluator returned {value!r:.80}: return a number, (number, feedback), ...")
+    data: dict[str, Any] = {}
+    words = [text for text in (_words(feedback), _words(metrics)) if text]
+    if words:
+        data["feedback"] = "\n".join(words)[-KEPT:]
+    numbers = {name: float(number) for name, number in metrics.items() if _is_number(number)}
+    return Ok(value, data | ({"metrics": numbers} if numbers else {}))
+
+
+def _takes_case(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return True
+    placed = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    required = [each for each in placed if each.default is each.empty]
+    if not placed or len(required) > 2:
+        raise ConfigError(
+            f"the evaluator takes {len(required)} arguments: it must take a text, or a text and a case, as in "
+            "def evaluate(text, case)"
+        )
+    return len(placed) > 1
+
+
+def _filled(word: str, places: Mapping[str, str]) -> str:
+    for place, path in places.items():
+        word = word.replace(place, path)
+    return word
+
+
+def _result_of_line(line: str, feedback: str) -> Any:
+    try:
+        result = json.loads(line)
+    except ValueError:
+        result = None
+    if isinstance(result, dict):
+        return {"feedback": feedback[-KEPT:], **result} if feedback else result
+    if isinstance(result, int | float) and not isinstance(result, bool):
+        return (result, feedback[-KEPT:])
+    raise ValueError(f"the last line that the command prints must be a number or JSON with a score, not {line!r:.200}")
+
+
+def _words(value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return (value or "").strip()
+    if isinstance(value, Mapping):
+        return "\n".join(f"{name}: {_words(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple):
+        return "\n".join(map(_words, value))
+    return str(value)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return not isinstance(value, str | bytes) and math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False

@@ -1,0 +1,256 @@
+"""A text gets better by what its evaluator says; what a candidate does is its own failure; nothing is paid twice."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evolve_world import START, WANTED, evaluate, now, reader, simulated, writes
+
+from fanfold import ConfigError, evolve
+from fanfold.errors import Interrupted
+from fanfold.ledger import RunView
+from fanfold.models import model
+from fanfold.studies.evolve.api import evolve_async
+from fanfold.tasks.sandbox import missing, run_code
+
+
+def test_a_text_is_improved_by_what_the_evaluator_says() -> None:
+    writer, _ = simulated(reader)
+    best = evolve(START, evaluate, writer=writer, calls=20, executor="threads:2")
+    assert best.score == 1.0 and best.start_score == 0.25 and all(word in best.text for word in WANTED)
+    figures = best.run.summary.figures  # type: ignore[union-attr]
+    assert figures["winner"]["texts"] == best.parts and figures["texts_tried"] <= 11
+
+
+async def scored_later(text: str) -> dict[str, Any]:
+    await asyncio.sleep(0)
+    score, feedback = evaluate(text)
+    return {"score": score, "feedback": feedback}
+
+
+def test_a_coroutine_function_is_awaited_and_asynchronous_code_may_wait_for_it_all() -> None:
+    writer, _ = simulated(reader)
+    best = asyncio.run(evolve_async(START, scored_later, writer=writer, calls=20))
+    assert best.score == 1.0
+
+
+@pytest.mark.slow
+def test_every_executor_gives_the_same_search() -> None:
+    def searched(executor: str) -> tuple[str, str]:
+        writer, _ = simulated(reader)
+        best = evolve(START, evaluate, writer=writer, calls=14, executor=executor)
+        return best.run.trace, best.text
+
+    assert searched("threads:1") == searched("threads:4") == searched("processes:2")
+
+
+def by_case(parts: dict[str, str], case: dict[str, str]) -> tuple[float, str]:
+    right = case["word"] in parts[case["part"]]
+    return float(right), "right" if right else f"missing: {case['word']}"
+
+
+def test_several_parts_are_improved_together_on_cases() -> None:
+    writer, _ = simulated(reader)
+    cases = [{"part": part, "word": word} for part in ("one", "two") for word in WANTED]
+    best = evolve({"one": "a", "two": "b"}, by_case, cases=cases, writer=writer, calls=250, executor="threads:4")
+    assert best.score == 1.0 and all(word in text for text in best.parts.values() for word in WANTED)
+    with pytest.raises(ConfigError, match="several texts"):
+        _ = best.text
+
+
+def test_held_out_cases_are_seen_by_start_and_winner_only() -> None:
+    writer, _ = simulated(reader)
+    seen: list[str] = []
+
+    def score(text: str, word: str) -> tuple[float, str]:
+        seen.append(word)
+        return float(word in text), f"missing: {word}"
+
+    cases = [f"{word}{number}" for word in "ab" for number in range(10)]
+    best = evolve("x", score, cases=cases, writer=writer, calls=80, executor="threads:1")
+    held_out = best.run.summary.figures["held_out"]  # type: ignore[union-attr]
+    assert held_out["n"] == 5 and len(set(seen[-10:])) == 5 and set(seen[-10:]).isdisjoint(seen[:-10])
+
+
+def test_a_writer_that_writes_nonsense_is_counted_and_the_start_stays() -> None:
+    writer, _ = simulated(lambda name, messages, parameters, rng: rng.choice(["Sure!", writes(now(messages)), ""]))
+    best = evolve(START, evaluate, writer=writer, calls=12, executor="threads:2")
+    assert best.text == START and best.score == best.start_score
+    ways = best.run.summary.figures["ways"]["reflect"]  # type: ignore[union-attr]
+    assert ways[0] == ways[2] > 3
+
+
+DOES = {
+    "raises": "raise ValueError('no such thing')",
+    "exits": "import os; os._exit(3)",
+    "leaves": "import sys; sys.exit(0)",
+    "hangs": "while True: pass",
+    "prints": "print('a' * 10_000)",
+    "swallows": "[0] * 10**15",
+}
+
+
+def executed(text: str) -> float:
+    names: dict[str, Any] = {}
+    exec(text, names)
+    return float(names["x"])
+
+
+@pytest.mark.slow
+def test_a_text_that_misbehaves_is_its_own_failure(capfd: pytest.CaptureFixture[str]) -> None:
+    turns = itertools.count()
+
+    def misbehaves(name: str, messages: Any, parameters: Any, rng: Any) -> str:
+        turn = next(turns)
+        return writes(
+            f"{now(messages)}\nx += 1" if turn % 2 else f"{list(DOES.values())[turn // 2 % len(DOES)]}\nx = 0"
+        )
+
+    best = evolve("x = 1", executed, writer=simulated(misbehaves)[0], calls=26, executor="processes:2", timeout=6.0)
+    failures = [failed.kind for result in best.run.results() for failed in result.failures.values()]
+    assert set(failures) == {"error", "timeout", "worker-died"} and failures.count("error") == 3
+    assert best.score > 2 and set(best.text.splitlines()) == {"x = 1", "x += 1"}
+    assert "aaa" not in capfd.readouterr().out
+
+
+def test_what_a_text_prints_in_a_worker_is_feedback_for_the_writer(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def remembers(name: str, messages: Any, parameters: Any, rng: Any) -> str:
+        asked.append(messages[-1]["content"])
+        return writes(f"{now(messages)}\nx += 1")
+
+    evolve("x = 1\nprint('hello', 'writer')", executed, writer=simulated(remembers)[0], calls=5, executor="processes:1")
+    assert asked and all("hello writer" in text for text in asked)
+
+
+# -- first contact ----------------------------------------------------------------------------------------------------
+
+
+def no_score(text: str) -> Any:
+    return "0.7"
+
+
+def broken(text: str) -> float:
+    raise KeyError("weights")
+
+
+@pytest.mark.parametrize(
+    ("function", "words"), [(broken, "(?s)starts from.*KeyError: 'weights'.*in broken"), (no_score, "returned '0.7'")]
+)
+def test_an_evaluator_that_fails_on_the_start_ends_it_before_the_writer_is_paid(function: Any, words: str) -> None:
+    writer, simulator = simulated(reader)
+    with pytest.raises(ConfigError, match=words):
+        evolve(START, function, writer=writer, calls=20, executor="threads:1")
+    assert simulator.billing.charges == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"writer": None}, "writer is missing"),
+        ({"calls": 2}, "too few"),
+        ({"cases": []}, "cases is empty"),
+        ({"cases": [1, 2]}, "takes one argument"),
+        ({"cal": 3}, "did you mean 'calls'"),
+        ({"text": ""}, "text is empty"),
+        ({"text": {"a": 3}}, "texts by name"),
+        ({"grader": "exact"}, "needs cases"),
+        ({"writer": "nobody/x"}, "nobody"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_evaluated(changes: dict[str, Any], words: str) -> None:
+    called: list[str] = []
+
+    def counted(text: str) -> float:
+        called.append(text)
+        return 0.0
+
+    given: dict[str, Any] = {"text": START, "writer": "simulated/w", "calls": 20, **changes}
+    with pytest.raises(ConfigError, match=words):
+        evolve(given.pop("text"), counted, executor="threads:1", **given)
+    assert called == []
+
+
+def test_a_writer_without_a_key_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        evolve(START, evaluate, writer="openai/gpt-4o-mini", executor="threads:1")
+
+
+def test_a_text_larger_than_the_writer_reads_or_writes_is_refused() -> None:
+    room = model("simulated/gpt-4o-mini").capabilities
+    assert room.context is not None and room.output is not None
+    with pytest.raises(ConfigError, match=r"writes at most.*EVOLVE-BLOCK-START"):
+        evolve("x" * (4 * room.output + 400), evaluate, writer="simulated/gpt-4o-mini", executor="threads:1")
+    with pytest.raises(ConfigError, match="reads at most"):
+        evolve("x" * (4 * room.context + 400), evaluate, writer="simulated/gpt-4o-mini", executor="threads:1")
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [([{"text": "x", "right": "y"}], "answer_field .fields: text, right"), (["x"], "cases as dicts")],
+)
+def test_a_grader_needs_to_know_the_answer(rows: list[Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        evolve({"p": "Say it."}, lambda prompts, case: "x", cases=rows, grader="exact", calls=20)
+
+
+# -- durable ----------------------------------------------------------------------------------------------------------
+
+
+def slow(text: str) -> tuple[float, str]:
+    time.sleep(0.05)
+    return evaluate(text)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_continues_and_pays_nothing_twice(tmp_path: Path) -> None:
+    writer, simulator = simulated(lambda *request: reader(*request) if request[3].random() < 0.3 else writes("nothing"))
+    how: dict[str, Any] = {"writer": writer, "calls": 60, "executor": "threads:2", "ledger": tmp_path / "runs.db"}
+
+    def watch(event: Any) -> None:
+        if type(event).__name__ == "TrialTold" and event.result.number == 6 and not stopped:
+            stopped.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    stopped: list[bool] = []
+    with pytest.raises(Interrupted):
+        evolve(START, slow, watch=watch, **how)
+    paid = len(simulator.billing.charges)
+    assert 0 < paid < 29
+    best = evolve(START, slow, watch=watch, **how)
+    again = evolve(START, slow, **how)
+    assert again.run.id == best.run.id and again.text == best.text
+    assert simulator.billing.duplicates() == {}
+    fresh, _ = simulated(lambda *request: reader(*request) if request[3].random() < 0.3 else writes("nothing"))
+    assert evolve(START, slow, writer=fresh, calls=60, executor="threads:2").run.trace == best.run.trace
+
+
+@pytest.mark.slow
+def test_the_writer_can_work_in_batches_at_half_price(tmp_path: Path) -> None:
+    writer, _ = simulated(reader)
+    best = evolve(
+        START, evaluate, writer=writer, calls=30, executor="batch:openai@processes:2", ledger=tmp_path / "runs.db"
+    )
+    assert best.score == 1.0
+    with RunView.open(tmp_path / "runs.db", best.run.id) as view:
+        assert view.batches()
+
+
+@pytest.mark.skipif(bool(missing()), reason="the sandbox lacks a guard here")
+def test_evaluators_run_code_of_models_in_the_sandbox() -> None:
+    assert run_code("def double(x):\n    return 2 * x", "double([1, 2])") == [1, 2, 1, 2]
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        run_code("x = 0", "1 / x")
+    with pytest.raises(RuntimeError, match=r"too (long|much)"):
+        run_code("while True: pass", "1", seconds=0.5)
+    with pytest.raises(RuntimeError, match=r"PermissionError|not permitted|OSError"):
+        run_code("import socket", "socket.socket()")

@@ -1,0 +1,113 @@
+"""Evaluators as people write them: what they may return, where they may live, and what is said of useless ones."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fanfold.errors import ConfigError
+from fanfold.evaluation import outcome_of
+from fanfold.studies.evolve.scoring import Command, Scorer, load_evaluator, read_result
+from fanfold.types import Failed, Ok
+
+
+@pytest.mark.parametrize(
+    ("value", "score", "feedback"),
+    [
+        (3, 3, None),
+        (True, 1, None),
+        ((0.5, "too slow"), 0.5, "too slow"),
+        ((0.5, {"stderr": "boom", "tests": [1, 2]}), 0.5, "stderr: boom\ntests: 1\n2"),
+        ({"score": 2.0, "feedback": "fine"}, 2.0, "fine"),
+        ({"combined_score": 2.0, "text_feedback": "fine"}, 2.0, "fine"),
+        ({"score": 1.0, "speed": 7.5}, 1.0, "speed: 7.5"),
+        (Ok(4.0, {"feedback": "own"}), 4.0, "own"),
+    ],
+)
+def test_a_score_may_come_with_words(value: Any, score: float, feedback: str | None) -> None:
+    outcome = read_result(value)
+    assert isinstance(outcome, Ok) and outcome.score == score
+    assert (outcome.data or {}).get("feedback") == feedback
+
+
+@pytest.mark.parametrize("value", [None, "0.5", b"1", {"accuracy": 1.0}, float("nan"), [1.0], (None, "words")])
+def test_what_is_not_a_score_fails_its_own_text_alone(value: Any) -> None:
+    outcome = outcome_of(read_result(value))
+    assert isinstance(outcome, Failed) and outcome.kind == "bad-score" and "returned" in outcome.message
+
+
+def test_numbers_beside_the_score_are_kept_as_metrics() -> None:
+    outcome = read_result({"score": 1, "speed": 2, "note": "x"})
+    assert isinstance(outcome, Ok) and outcome.data["metrics"] == {"speed": 2.0}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+def test_a_file_holds_a_function_or_a_class(place: Path) -> None:
+    (place / "judge_it.py").write_text(
+        "def evaluate(text): return 1\ndef other(text): return 2\n"
+        "class Scorer:\n    def __call__(self, text): return 3\n"
+    )
+    named = ("judge_it.py", "judge_it.py:other", "judge_it.py:Scorer")
+    assert [load_evaluator(name)("x") for name in named] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("wrong_a.py", "def evaluate(text:\n", "SyntaxError"),
+        ("wrong_b.py", "def evaluat(text): return 1\n", "has no 'evaluate'.*did you mean 'evaluat'"),
+        ("wrong_c.py", "import nothing_of_this_name\n", "No module named"),
+        ("wrong_d.py", "class evaluate:\n    def __init__(self, n): pass\n", "missing 1 required"),
+    ],
+)
+def test_a_file_that_cannot_be_used_says_why(place: Path, name: str, code: str, words: str) -> None:
+    (place / name).write_text(code)
+    with pytest.raises(ConfigError, match=words):
+        load_evaluator(name)
+
+
+def test_what_is_no_evaluator_at_all_is_refused() -> None:
+    with pytest.raises(ConfigError, match="there is no file"):
+        load_evaluator("nowhere.py")
+    with pytest.raises(ConfigError, match="neither a Python file"):
+        load_evaluator("bash run.sh")
+    with pytest.raises(ConfigError, match="takes one argument"):
+        Scorer.of(lambda text: 1, True, True)
+    with pytest.raises(ConfigError, match="takes 3 arguments"):
+        Scorer.of(lambda text, case, more: 1, True, True)
+    with pytest.raises(ConfigError, match="must be a function"):
+        Scorer.of(0.5, True, False)  # type: ignore[arg-type]
+
+
+def command(last: str) -> Command:
+    """A command that prints a word, and then what an expression gives."""
+    return Command(f"{sys.executable} -c \"import sys, json; print('looked'); print({last})\" {{file}} {{case}}")
+
+
+@pytest.mark.parametrize(
+    ("last", "score", "feedback"),
+    [
+        ("len(open(sys.argv[1]).read())", 4, "looked"),
+        ("json.dumps(dict(score=json.load(open(sys.argv[2]))))", 7, "looked"),
+        ("json.dumps(dict(score=2, feedback='own'))", 2, "own"),
+    ],
+)
+def test_a_command_gets_the_text_in_a_file_and_ends_with_its_score(last: str, score: float, feedback: str) -> None:
+    outcome = read_result(command(last)({"a/solver.py": "text"}, 7))
+    assert isinstance(outcome, Ok) and outcome.score == score and outcome.data["feedback"] == feedback
+
+
+def test_a_command_that_fails_or_ends_without_a_score_is_an_error_with_its_output() -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)status 1.*looked.*ZeroDivisionError"):
+        command("1/0")({"a": ""})
+    with pytest.raises(ValueError, match="must be a number or JSON"):
+        command("'done'")({"a": ""})
