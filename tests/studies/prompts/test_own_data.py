@@ -21,6 +21,7 @@ from fanfold.errors import ConfigError
 from fanfold.events import Notice
 from fanfold.models import model
 from fanfold.studies.prompts import PromptsConfig, study
+from fanfold.studies.prompts.study import _sizes
 from fanfold.tasks import load
 from fanfold.tasks.grading import CodeTests, Exact, JsonSchema, Numeric, Regex
 from fanfold.tasks.judge import Judge
@@ -340,9 +341,9 @@ def test_thirty_rows_give_a_prompt_that_scores_what_was_reported(
     told = json.loads(CliRunner().invoke(cli, ["show", "r", "--json"]).stdout)["summary"]
     out = json.loads(CliRunner().invoke(cli, ["prompt", "r", "--json"]).stdout)
     task = load(path)
-    config = PromptsConfig(task=path)
-    sizes = task.sizes(**{name: getattr(config, name) for name in ("examples", "train", "validation", "held_out")})
-    held = task.split(config.seed, **sizes).held_out
+    config = PromptsConfig(task=path, calls=60)
+    held = task.split(config.seed, **_sizes(config, task)).held_out
+    assert len(held) == told["held_out"]["n"]
     asked = model(out["model"])
 
     async def main() -> list[float]:

@@ -24,7 +24,7 @@ class Local(Compatible):
     key_variable = ""
     examples = ("smollm2",)
     streams = None
-    options = ("slots", "context", "threads", "deterministic")
+    options = ("slots", "context", "threads")
 
     def price(self, model: str) -> Price | None:
         return FREE

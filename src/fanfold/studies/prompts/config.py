@@ -155,5 +155,7 @@ class PromptsConfig(Settings):
         from fanfold.models.naming import runs_here
 
         if all(map(runs_here, self.model)):
-            return 4  # the local model answers a few at a time
+            from fanfold.models.local import default_slots
+
+            return default_slots()
         return PRESETS[self.preset].in_flight or 256
