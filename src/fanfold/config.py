@@ -235,6 +235,16 @@ def imported(name: str, takes: str) -> Any:
     return value
 
 
+def content(text: str, what: str) -> str:
+    """A text of the settings; `@FILE` stands for what is in the file."""
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{what}: {text[1:]} cannot be read: {getattr(error, 'strerror', error)}") from error
+
+
 def load_toml(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file; what is wrong with it is a ConfigError with the line."""
     path = Path(path)

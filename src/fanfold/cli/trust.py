@@ -22,7 +22,7 @@ from fanfold.errors import ConfigError
 
 #: `module:function`, which is imported; after these words comes a path or the name of a model instead.
 _CODE = re.compile(r"([A-Za-z_][\w.]*):[\w.-]+")
-_WORDS = ("judge", "hf", "folder", "arrays")
+_WORDS = ("judge", "hf", "folder", "arrays", "re")
 
 
 def file_digest(target: str) -> str | None:
@@ -90,6 +90,8 @@ def _settings(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _reached_by(name: str, text: str, homes: list[Path]) -> Iterator[str]:
+    if "@" in text:  # @FILE is read
+        yield from _reached_by(name, text.rpartition("@")[2], homes)
     head, colon, rest = text.partition(":")
     if colon and head in _WORDS:
         text = rest

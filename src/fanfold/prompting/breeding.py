@@ -13,7 +13,8 @@ import msgspec
 
 from fanfold.errors import ConfigError
 from fanfold.prompting.genome import SECTIONS, Candidate, Genome, Labels
-from fanfold.prompting.operators import OPERATORS, Material, crossover, faults, mend
+from fanfold.prompting.material import Material, faults, mend
+from fanfold.prompting.operators import CHOICES, OPERATORS, crossover, varied
 from fanfold.strategies.breeding import Bred, Pick
 from fanfold.strategies.reflective import MOST_CHARACTERS, SAMPLES, How, ShownCase, Written
 from fanfold.types import Ok, Result
@@ -27,7 +28,7 @@ _SHORT = 6
 
 #: How often each kind of change is tried before anything is known about it, all operators of the kind together: what is
 #: said and shown matters more than single words.
-_KINDS = {"clause": 1.0, "example": 1.0, "labels": 0.5, "section": 0.5, "word": 0.25}
+_KINDS = {"choice": 1.0, "clause": 1.0, "example": 1.0, "labels": 0.5, "section": 0.5, "word": 0.25}
 
 _Told: TypeAlias = Result[Candidate]
 _Arm = TypeVar("_Arm", bound=str)
@@ -106,8 +107,9 @@ class PromptBreeder:
         self._model_share = model_share if writer else 0.0
         self._crossover_rate = crossover_rate
         self._fresh_share = fresh_share
-        self._operators = tuple(operators)
-        self.bandit = Bandit({**_weights(), **dict.fromkeys(RECIPES, 1.0)})
+        known = {**OPERATORS, **(CHOICES if material.choices else {})}
+        self._operators = {name: known[name] for name in known if name in CHOICES or name in set(operators)}
+        self.bandit = Bandit({**_weights(known), **dict.fromkeys(RECIPES, 1.0)})
 
     def sample(self, rng: Random) -> Bred[Candidate]:
         banked = any(self._material.clauses.values())
@@ -128,7 +130,7 @@ class PromptBreeder:
         by: list[str] = []
         father = pick(but=mother) if rng.random() < self._crossover_rate else None
         if father is not None and (crossed := crossover(genome, self._own(father), rng)) != genome:
-            genome, parents, by = crossed, (mother, father), ["crossover"]
+            genome, parents, by = mend(crossed, self._material), (mother, father), ["crossover"]
         genome, names = self._changed(genome, rng.randint(1, 1 + round(4 * rate)), rng)
         return Bred(genome, parents, "+".join([*by, *names]) or "copy")
 
@@ -154,7 +156,7 @@ class PromptBreeder:
         seen = {genome}  # a chain of changes does not end where it began
         for _ in range(times):
             for name in self.bandit.ranked(self._operators, rng):
-                changed = OPERATORS[name](genome, self._material, rng)
+                changed = self._operators[name](genome, self._material, rng)
                 if changed not in seen:
                     genome = changed
                     seen.add(genome)
@@ -169,10 +171,12 @@ class PromptBreeder:
             bank = material.clauses.get(name, ())
             wanted = rng.choice((1, 1, 2)) if name == "instruction" else rng.choice((0, 1))
             sections[name] = tuple(rng.sample(bank, min(wanted, len(bank))))
+            if material.words is not None:
+                sections[name] += getattr(material.words, name)
         shown = rng.randint(0, min(material.most_examples, len(material.examples)))
         labels: Sequence[Labels] = material.labels or [seed.labels for seed in self._seeds] or [Genome().labels]
         examples = tuple(rng.sample(material.examples, shown))
-        return mend(Genome(**sections, examples=examples, labels=rng.choice(labels)), material)
+        return varied(mend(Genome(**sections, examples=examples, labels=rng.choice(labels)), material), material, rng)
 
     def _written(self, mother: _Told, pick: Pick[Candidate], rng: Random) -> Bred[Candidate] | None:
         """What a model is to write; None where this parent gives it nothing to do."""
@@ -195,10 +199,10 @@ class PromptBreeder:
         return None
 
 
-def _weights() -> dict[str, float]:
+def _weights(operators: Iterable[str]) -> dict[str, float]:
     """The weight of each operator: its share of what its kind has."""
-    kinds = Counter(name.split()[0] for name in OPERATORS)
-    return {name: _KINDS[name.split()[0]] / kinds[name.split()[0]] for name in OPERATORS}
+    kinds = Counter(name.split()[0] for name in operators)
+    return {name: _KINDS[name.split()[0]] / kinds[name.split()[0]] for name in operators}
 
 
 def genome_of(result: Result[Any]) -> Genome:

@@ -10,8 +10,9 @@ from typing import Any
 from fanfold.encoding import encode
 from fanfold.prompting.beliefs import Beliefs, Features
 from fanfold.prompting.breeding import candidate_of, genome_of
-from fanfold.prompting.genome import SECTIONS, Genome
-from fanfold.prompting.operators import Material, mend
+from fanfold.prompting.genome import SECTIONS, SLOT, Genome
+from fanfold.prompting.material import Material, broken_rules, mend
+from fanfold.prompting.operators import change_choice, varied
 from fanfold.strategy import Strategy
 from fanfold.types import Ok, Result
 
@@ -93,7 +94,7 @@ class GuidedPrompts(Strategy[Genome]):
         for _ in range(NEAR if leaders else 0):
             leader = rng.choice(leaders)
             pool.append((self._neighbour(leader, leaders, rng), "near the best", [leader]))
-        new = {encode(entry[0]): entry for entry in pool}
+        new = {encode(entry[0]): entry for entry in pool if not broken_rules(entry[0], self._material)}
         for known in self._proposed:
             new.pop(known, None)
         if not new:  # everything was tried: another order of the examples is still another prompt
@@ -104,7 +105,7 @@ class GuidedPrompts(Strategy[Genome]):
 
     def _all_examples(self) -> Genome:
         shown = self._material.examples[: self._material.most_examples]
-        return Genome(labels=self._labels[0], examples=tuple(shown))
+        return mend(Genome(labels=self._labels[0], examples=tuple(shown)), self._material)
 
     def _random(self, rng: Random) -> Genome:
         most = min(self._material.most_examples, len(self._material.examples))
@@ -117,7 +118,10 @@ class GuidedPrompts(Strategy[Genome]):
                 chance = 0.8 if name == "instruction" else 0.25
                 if bank and rng.random() < chance:
                     sections[name] = (rng.choice(bank),)
-        return mend(Genome(**sections, examples=examples, labels=labels), self._material)
+        if (words := self._material.words) is not None:
+            sections = {name: (*sections.get(name, ()), *own) for name, own in words.sections.items()}
+        genome = mend(Genome(**sections, examples=examples, labels=labels), self._material)
+        return varied(genome, self._material, rng)
 
     def _covering(self, rng: Random, count: int) -> tuple[str, ...]:
         """So many examples: first one of every answer, as far as that goes, then any; in any order."""
@@ -132,7 +136,8 @@ class GuidedPrompts(Strategy[Genome]):
     def _neighbour(self, genome: Genome, leaders: Sequence[Genome], rng: Random) -> Genome:
         """A prompt with one thing changed."""
         shown, others = list(genome.examples), [id for id in self._material.examples if id not in genome.examples]
-        move = rng.choice(("swap", "add", "drop", "order", "order", "labels", "words", "union"))
+        choices = ("choice", "choice") if self._material.choices else ()
+        move = rng.choice(("swap", "add", "drop", "order", "order", "labels", "words", "union", *choices))
         if move == "swap" and shown and others:
             shown[rng.randrange(len(shown))] = rng.choice(others)
         elif move == "add" and others and len(shown) < self._material.most_examples:
@@ -151,8 +156,12 @@ class GuidedPrompts(Strategy[Genome]):
         elif move == "words":
             name = rng.choice(SECTIONS)
             bank = self._material.clauses.get(name, ())
-            section: dict[str, Any] = {name: () if not bank or rng.random() < 0.3 else (rng.choice(bank),)}
+            words = () if not bank or rng.random() < 0.3 else (rng.choice(bank),)
+            stay = (text for text in getattr(genome, name) if SLOT in text or text.strip() in self._material.fixed)
+            section: dict[str, Any] = {name: (*words, *stay)}
             return mend(replace(genome, **section), self._material)
+        elif move == "choice":
+            return change_choice(genome, self._material, rng) or genome
         return replace(genome, examples=tuple(shown))
 
 

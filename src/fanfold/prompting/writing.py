@@ -54,7 +54,9 @@ class Unwritten(ValueError):
     """The writer's answer holds nothing that can be used: the candidate fails, and the search continues."""
 
 
-async def realise(candidate: Candidate, writer: Model | None, description: str, *, most_words: int = 120) -> Genome:
+async def realise(
+    candidate: Candidate, writer: Model | None, description: str, *, most_words: int = 120, rules: str = ""
+) -> Genome:
     """The prompt itself, or what the writer makes of one that has yet to be written.
 
     Examples and labels are those of the first parent.  The model is asked once for each (request, sample): its answer
@@ -72,7 +74,7 @@ async def realise(candidate: Candidate, writer: Model | None, description: str, 
     if writer.raw:
         options = {"max_tokens": 2 * most_words + 32, "stop": [CLOSE]}
     reply = await writer.generate(
-        request(candidate, description, most_words) + (f"\n\n{OPEN}\n" if writer.raw else ""),
+        request(candidate, description, most_words, rules) + (f"\n\n{OPEN}\n" if writer.raw else ""),
         sample=candidate.sample,
         temperature=TEMPERATURE,
         **options,
@@ -120,7 +122,7 @@ async def rewrite(
     return text
 
 
-def request(candidate: Written[Genome], description: str, most_words: int = 120) -> str:
+def request(candidate: Written[Genome], description: str, most_words: int = 120, rules: str = "") -> str:
     """What the writer of a prompt is asked."""
     first = candidate.parents[0]
     blocks = ["You improve prompts for a language model."]
@@ -136,6 +138,7 @@ def request(candidate: Written[Genome], description: str, most_words: int = 120)
     blocks.append(_ORDERS[candidate.how].format(noun="prompt"))
     if candidate.how == "propose":
         blocks.append(_TIPS[candidate.sample % len(_TIPS)])
+    blocks += [rules] if rules else []
     blocks.append(f"Use at most {most_words} words. Put nothing but the new prompt between {OPEN} and {CLOSE}.")
     return "\n\n".join(blocks)
 

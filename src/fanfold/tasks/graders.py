@@ -6,10 +6,9 @@ import json
 import re
 from collections import abc
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, get_origin
 
-from fanfold.config import FieldHelp, describe, from_mapping, from_text
+from fanfold.config import FieldHelp, content, describe, from_mapping, from_text
 from fanfold.errors import ConfigError, nearest
 from fanfold.tasks import grading
 from fanfold.tasks.task import Grader
@@ -82,11 +81,7 @@ def settings_of(kind: str | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _setting(field: FieldHelp, text: str, word: str) -> Any:
-    if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"grader {word!r}: {field.name}={text} cannot be read: {error}") from error
+    text = content(text, f"grader {word!r}: {field.name}").strip()
     if get_origin(field.kind) is not abc.Mapping:
         return from_text(field.kind, text, field.name, f"grader {word!r}")
     try:

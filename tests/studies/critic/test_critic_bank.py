@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fanfold.errors import ConfigError
 from fanfold.prompting.genome import Genome
-from fanfold.prompting.operators import faults
+from fanfold.prompting.material import faults
 from fanfold.studies.critic.bank import (
     BUILT_IN,
     NO_LABELS,

@@ -30,7 +30,8 @@ from fanfold.prompting.breeding import (
     genome_of,
 )
 from fanfold.prompting.genome import Candidate, Genome
-from fanfold.prompting.operators import OPERATORS, Material, faults
+from fanfold.prompting.material import Material, faults
+from fanfold.prompting.operators import OPERATORS
 from fanfold.prompting.writing import realise
 from fanfold.simulator import Simulator, SimulatorConfig
 from fanfold.strategies import Genetic

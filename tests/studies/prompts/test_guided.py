@@ -12,7 +12,7 @@ from fanfold.prompting.beliefs import Beliefs
 from fanfold.prompting.breeding import genome_of
 from fanfold.prompting.genome import Genome
 from fanfold.prompting.guided import GuidedPrompts, RandomPrompts
-from fanfold.prompting.operators import Material
+from fanfold.prompting.material import Material
 from fanfold.schedules import PairedDropping
 from fanfold.testing import ScheduleConformance, StrategyConformance
 from fanfold.types import Ok, Result, Trial

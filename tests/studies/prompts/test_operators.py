@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from fanfold.errors import ConfigError
 from fanfold.prompting import synonyms, wording
 from fanfold.prompting.genome import SECTIONS, SLOT, Genome
-from fanfold.prompting.operators import MOST_COPIES, OPERATORS, Material, crossover, faults, mend
+from fanfold.prompting.material import MOST_COPIES, Material, faults, mend
+from fanfold.prompting.operators import OPERATORS, crossover
 
 WORDS = re.findall(
     r"\S+",

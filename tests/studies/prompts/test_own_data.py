@@ -194,7 +194,7 @@ def test_settings_of_graders_come_from_the_shell_and_from_toml(tmp_path: Path, m
     for grader, said in (
         ("numeric:tol=1", "'numeric' has no setting 'tol': it has tolerance, decimal"),
         ("numeric:1", "write numeric:NAME=VALUE,NAME=VALUE; numeric has tolerance, decimal"),
-        ("json:schema=@none.json", "schema=@none.json cannot be read"),
+        ("json:schema=@none.json", "schema: none.json cannot be read"),
         ("judge", "name it with --judge, or as judge:model=MODEL"),
     ):
         ran = CliRunner().invoke(cli, ["run", "prompts", "--task", "a.csv", "--grader", grader, "--ledger", "a.db"])

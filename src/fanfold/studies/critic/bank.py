@@ -10,7 +10,7 @@ from fanfold.config import load_toml
 from fanfold.errors import ConfigError
 from fanfold.prompting.breeding import PromptBreeder
 from fanfold.prompting.genome import SECTIONS, Candidate, Genome, distance
-from fanfold.prompting.operators import Material
+from fanfold.prompting.material import Material
 from fanfold.types import Result, Trial
 
 BUILT_IN = Path(__file__).with_name("clauses.toml")

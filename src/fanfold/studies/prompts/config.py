@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 from fanfold.addresses import check_address
 from fanfold.capabilities import Effort
-from fanfold.config import Settings, option
+from fanfold.config import Settings, content, option
 from fanfold.errors import ConfigError, nearest
 from fanfold.limits.values import PRESETS
 from fanfold.models.pricing import list_price
+from fanfold.prompting.sketch import bank_of
 from fanfold.prompting.words import WordRates
 from fanfold.strategies.generations import Convergence
 from fanfold.studies.prompts.objectives import OBJECTIVES
+from fanfold.tasks.graders import settings_of
 from fanfold.tasks.loading import ROWS
 
 Preset = Literal["adaptive", "conservative", "balanced", "aggressive"]
@@ -41,6 +43,15 @@ class PromptsConfig(Settings):
     unsafe: bool = option(False, "grade code although the sandbox lacks a guard: the code can then do whatever you can")
     seeds: tuple[str, ...] = option((), "prompts to start with (in a TOML file); none: the task's own")
     seeds_file: str | None = option(None, "a text file of prompts to start with, separated by lines of ---")
+    template: str | tuple[str | tuple[str, ...], ...] | None = option(
+        None, "a prompt with {choice: this | that} and {pinned: ...} in it, or @FILE; prompts are made from it"
+    )
+    pinned: str | tuple[str, ...] = option((), "a text that every prompt has and that never changes")
+    clauses: str | Mapping[str, tuple[str, ...]] | None = option(
+        None, "clauses to make prompts of: a table by section, or a file with one on each line; none: the task's own"
+    )
+    must: str | tuple[str, ...] = option((), "what every prompt must say: a text, or re:PATTERN")
+    never: str | tuple[str, ...] = option((), "what no prompt may say: a text, or re:PATTERN")
     search: Literal["guided", "random", "genetic", "reflective"] | None = option(
         None,
         "guided: learns what labels, examples and clauses are worth; random: the same without learning; reflective: a "
@@ -104,6 +115,13 @@ class PromptsConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        # what a file says is part of the settings: a run continues without it
+        if isinstance(self.grader, str) and ":" in self.grader:
+            object.__setattr__(self, "grader", settings_of(self.grader))
+        if isinstance(self.template, str):
+            object.__setattr__(self, "template", content(self.template, "template"))
+        if self.clauses is not None:
+            object.__setattr__(self, "clauses", bank_of(self.clauses))
         check_address(self.base_url or "")
         if not self.model:
             raise ConfigError("model is empty: name at least one, such as local/smollm2")

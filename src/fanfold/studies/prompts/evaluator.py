@@ -12,6 +12,7 @@ from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
 from fanfold.prompting.genome import Candidate, Genome, render
+from fanfold.prompting.material import Material, broken_rules, mend, rules_in_words
 from fanfold.prompting.writing import Unwritten, realise
 from fanfold.strategies.reflective import Written
 from fanfold.tasks import Grade, Problem, Task
@@ -43,6 +44,8 @@ class PromptsEvaluator:
     #: Makes a model of its name; None: as `fanfold.models.model` does.
     make: Callable[[str], Model] | None = None
     effort: str | None = None
+    #: The rules that every prompt keeps: one that breaks a rule is never sent.
+    material: Material = field(default_factory=Material)
     _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
     _first: FirstReplies = field(default_factory=lambda: FirstReplies(), init=False, repr=False, compare=False)
 
@@ -61,6 +64,7 @@ class PromptsEvaluator:
             "temperature": self.temperature,
             "stop": self.task.stop,
             **({"reasoning_effort": self.effort} if self.effort else {}),
+            **({"rules": self._rules} if self.material.ruled else {}),
             **({"defined": definitions} if (definitions := defined(*self.models, self.writer)) else {}),
         }
 
@@ -85,9 +89,14 @@ class PromptsEvaluator:
     async def __call__(self, candidate: Candidate, case: Case) -> Outcome:
         writer = None if self.writer is None else self.asked(self.writer)
         try:
-            genome = await realise(candidate, writer, self.task.description, most_words=self.most_words)
+            rules = rules_in_words(self.material)
+            genome = await realise(candidate, writer, self.task.description, most_words=self.most_words, rules=rules)
         except Unwritten as error:
             return Failed(UNWRITTEN, str(error))
+        if self.material.ruled:
+            genome = mend(genome, self.material) if isinstance(candidate, Written) else genome
+            if broken := broken_rules(genome, self.material):
+                return Failed(UNWRITTEN, f"the prompt breaks a rule and is not sent: {broken[0]}")
         problem = Problem(case.data["problem"], case.data["input"], case.data["answer"], case.data.get("note"))
         name = case.data.get("model", self.models[0])
         asked, said = self.asked(name), self.settings(genome, name)
@@ -103,6 +112,11 @@ class PromptsEvaluator:
         if isinstance(candidate, Written):
             data["genome"] = genome
         return Ok(grade.score, data)
+
+    @property
+    def _rules(self) -> list[Any]:
+        parts = [[part.section, *part.wordings] for part in self.material.parts]
+        return [parts, self.material.must, self.material.never]
 
     def settings(self, genome: Genome, name: str) -> dict[str, Any]:
         """The parameters of the request to a model."""

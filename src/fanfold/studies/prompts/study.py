@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.models import Model
 from fanfold.prompting.breeding import PromptBreeder
-from fanfold.prompting.genome import Candidate, Genome
+from fanfold.prompting.genome import Candidate
 from fanfold.prompting.guided import GuidedPrompts, RandomPrompts
-from fanfold.prompting.operators import Material
+from fanfold.prompting.material import Material
 from fanfold.prompting.reflecting import WORDS, ReflectivePrompts
 from fanfold.prompting.words import WordBreeder, first_words
 from fanfold.schedule import Schedule
@@ -27,6 +26,7 @@ from fanfold.studies.prompts.conclusion import PromptsConclusion
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
 from fanfold.studies.prompts.objectives import diversity, merit
+from fanfold.studies.prompts.space import first_prompts, material_of, seeds_of
 from fanfold.study import Study
 from fanfold.tasks import Split, Task, load
 from fanfold.tasks.graders import settings_of
@@ -45,6 +45,7 @@ def study(
     """The search that `config` describes; `task` takes the place of the one it names, `make` makes its models."""
     task = _guarded(task or _task(config), config.unsafe)
     split = task.split(config.seed, **_sizes(config, task))
+    material = material_of(config, task, split)
     evaluate = PromptsEvaluator(
         task,
         shots(split.examples),
@@ -57,6 +58,7 @@ def study(
         config.max_words,
         make,
         config.reasoning_effort,
+        material,
     )
     rivals: dict[str, Study[Any]] = {
         name: _search(replace(config, search=name, against=()), task, split, evaluate) for name in config.against
@@ -71,7 +73,7 @@ def study(
 def _search(config: PromptsConfig, task: Task, split: Split, evaluate: PromptsEvaluator) -> Study[Candidate]:
     """The search alone, without what is concluded from it."""
     return Study(
-        _strategy(config, task, split),
+        _strategy(config, task, split, evaluate.material),
         evaluate,
         cases(split.train, config.model),
         schedule=_schedule(config),
@@ -162,17 +164,10 @@ def _schedule(config: PromptsConfig) -> Schedule:
     return Acceptance(schedule) if config.kind == "reflective" else schedule
 
 
-def _strategy(config: PromptsConfig, task: Task, split: Split) -> Strategy[Any]:
-    material = Material(
-        task.clauses,
-        task.labels,
-        tuple(problem.id for problem in split.examples),
-        min(config.max_examples, len(split.examples)),
-        config.max_words,
-    )
+def _strategy(config: PromptsConfig, task: Task, split: Split, material: Material) -> Strategy[Any]:
     if config.guided:
         labels = task.labels[0] if task.labels else None
-        first = [Genome.of(text, labels) for text in _seeds(config, task.seeds[:1])]
+        first = first_prompts(config, task.seeds[:1], material, labels)
         if config.kind != "reflective":
             kind = RandomPrompts if config.kind == "random" else GuidedPrompts
             return kind(material, shots(split.examples), first)
@@ -185,13 +180,13 @@ def _strategy(config: PromptsConfig, task: Task, split: Split) -> Strategy[Any]:
         )
     breeder: Breeder[Any]
     if config.form == "words":
-        own = _seeds(config, ())
-        first_prompts = () if config.words.random else own or first_words()
+        own = seeds_of(config, ())
+        lists = () if config.words.random else own or first_words()
         vocabulary = [*first_words(), *(clause for bank in task.clauses.values() for clause in bank)]
-        breeder = WordBreeder(config.words, first_prompts, vocabulary, task.labels[0], config.crossover_rate)
+        breeder = WordBreeder(config.words, lists, vocabulary, task.labels[0], config.crossover_rate)
         seeds = breeder.seeds if own else []
     else:
-        seeds = [Genome.of(text) for text in _seeds(config, task.seeds or ("",))]
+        seeds = first_prompts(config, task.seeds or ("",), material, None)
         breeder = PromptBreeder(
             material, tuple(seeds), writer=config.writer is not None, crossover_rate=config.crossover_rate
         )
@@ -211,20 +206,6 @@ def _strategy(config: PromptsConfig, task: Task, split: Split) -> Strategy[Any]:
         merit=ranked,
         until=generations,
     )
-
-
-def _seeds(config: PromptsConfig, otherwise: tuple[str, ...]) -> tuple[str, ...]:
-    if config.seeds_file is None:
-        return config.seeds or otherwise
-    try:
-        text = Path(config.seeds_file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"seeds_file {config.seeds_file} cannot be read: {error}") from error
-    parts = [part.strip() for part in text.split("\n---\n")]
-    found = tuple(part for part in parts if part)
-    if not found:
-        raise ConfigError(f"seeds_file {config.seeds_file} holds no prompt: write some, separated by lines of ---")
-    return (*config.seeds, *found)
 
 
 def _stop(config: PromptsConfig, split: Split) -> Rule:
