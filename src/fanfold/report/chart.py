@@ -16,7 +16,7 @@ MOST_POINTS = 2000
 #: Greater scores are drawn as this one, so that differences of scores stay finite.
 LARGEST = 1e300
 WIDTH, HEIGHT = 900, 320
-LEFT, RIGHT, TOP, BOTTOM = 70, 15, 15, 35
+LEFT, RIGHT, TOP, BOTTOM, LEGEND = 70, 15, 15, 35, 15
 
 
 def score_chart(view: RunView, trials: int) -> str:
@@ -74,7 +74,9 @@ def line_chart(curves: Sequence[Curve], across: str) -> str:
 
     def place(x: float, y: float) -> tuple[float, float]:
         across_share, up_share = (x - left) / width, (y - low) / (high - low)
-        return LEFT + (WIDTH - LEFT - RIGHT) * across_share, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * up_share
+        return LEFT + (WIDTH - LEFT - RIGHT) * across_share, HEIGHT - BOTTOM - (
+            HEIGHT - TOP - LEGEND - BOTTOM
+        ) * up_share
 
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(across, quote=True)}">']
     for value in (low + (high - low) * quarter / 4 for quarter in range(5)):
@@ -85,13 +87,11 @@ def line_chart(curves: Sequence[Curve], across: str) -> str:
         anchor = "start" if mark == left else "end"
         parts.append(f'<text x="{place(mark, low)[0]:.1f}" y="{HEIGHT - 10}" text-anchor="{anchor}">{mark:,.6g}</text>')
     parts.append(f'<text x="{WIDTH // 2}" y="{HEIGHT - 10}" text-anchor="middle">{escape(across)}</text>')
-    for number, (name, line) in enumerate(drawn):
+    for number, (_, line) in enumerate(drawn):
         path = " ".join(f"{'L' if at else 'M'}{x:.1f} {y:.1f}" for at, (x, y) in enumerate(place(*p) for p in line))
         parts.append(f'<path class="curve c{number}" d="{path}"/>' if line else "")
-        parts.append(
-            f'<text class="c{number}" x="{WIDTH - RIGHT - 5}" y="{TOP + 14 * (number + 1)}" text-anchor="end">'
-            f"{escape(name)}</text>"
-        )
+    names = (f'<tspan class="c{number}" dx="12">{escape(name)}</tspan>' for number, (name, _) in enumerate(drawn))
+    parts.append(f'<text x="{LEFT}" y="{TOP}">{"".join(names)}</text>')
     return "\n".join([*parts, "</svg>"])
 
 

@@ -90,6 +90,8 @@ def _summary(sections: Iterable[Section]) -> list[str]:
     """The sections of a study's conclusion."""
     parts = []
     for section in sections:
+        if not (section.text or section.rows or section.curves):
+            continue
         if section.title:
             parts.append(f"<h2>{escape(section.title)}</h2>")
         if section.text:

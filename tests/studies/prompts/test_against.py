@@ -92,7 +92,7 @@ def test_the_summary_says_what_the_calls_would_cost_at_a_list_price(contest: Any
 
 def test_a_rival_that_is_the_search_itself_and_an_unknown_price_are_refused() -> None:
     with pytest.raises(ConfigError, match="the search itself"):
-        PromptsConfig(against=("guided",))
+        study(PromptsConfig(against=("guided",)))
     with pytest.raises(ConfigError, match="is not known"):
         PromptsConfig(price_as="nobody/knows")
 

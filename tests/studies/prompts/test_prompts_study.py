@@ -272,7 +272,7 @@ def test_the_shell_ends_with_the_prompt_its_accuracy_and_what_it_took(tmp_path: 
     run = ["run", "prompts", *fields, "--ledger", ledger, "--run", "r", "--report", str(report)]
     done = CliRunner().invoke(cli, run)
     assert done.exit_code == 0, done.output
-    for words in ("Prompt", "Accuracy, with 95 % intervals", "held-out", "in the search: dropping", "Lineage"):
+    for words in ("Prompt", "Accuracy, with 95 % intervals", "held-out", "saved by dropping prompts early", "Lineage"):
         assert words in done.output
     shown = CliRunner().invoke(cli, ["show", "r", "--ledger", ledger]).output
     for words in ("Against the first prompt", "Held-out problems", "Gain", "Expected regret"):

@@ -136,8 +136,6 @@ class PromptsConfig(Settings):
             raise ConfigError("objectives must name accuracy: without it the best prompt is the empty one")
         if self.price_as is not None and list_price(self.price_as) is None:
             raise ConfigError(f"the list price of price_as={self.price_as!r} is not known: name another model")
-        if self.kind in self.against:
-            raise ConfigError(f"against names {self.kind}, which is the search itself: name another")
         if self.weights is not None and len(self.weights) != len(self.objectives):
             raise ConfigError(f"{len(self.weights)} weights for {len(self.objectives)} objectives: give one each")
 

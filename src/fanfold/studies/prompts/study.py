@@ -60,8 +60,10 @@ def study(
         config.reasoning_effort,
         material,
     )
+    if config.kind in config.against:
+        raise ConfigError(f"against names {config.kind}, which is the search itself: name another")
     rivals: dict[str, Study[Any]] = {
-        name: _search(replace(config, search=name, against=()), task, split, evaluate) for name in config.against
+        name: _search(replace(config, search=name), task, split, evaluate) for name in config.against
     }
     return replace(
         _search(config, task, split, evaluate),
@@ -103,9 +105,10 @@ def _remarks(config: PromptsConfig, task: Task, split: Split) -> tuple[str, ...]
     if config.calls is not None:
         search = searching(config, split)
         prompts = search // max(1, len(split.train) * len(config.model) // 2)
+        rivals = "".join(f", as many for {name} search" for name in config.against)
         remarks.append(
-            f"{config.calls:,} calls: about {prompts} prompts, {config.calls - search} kept for the choice of the "
-            f"winner; {2 * len(split.held_out) * len(config.model)} more score it on held-out problems (--calls)"
+            f"{config.calls:,} calls (--calls): about {prompts} prompts, {config.calls - search} kept to choose the "
+            f"winner{rivals}; {len(split.held_out) * len(config.model)} more for each prompt that is scored at the end"
         )
     parts = {"examples": "to show", "train": "to search on", "validation": "to choose by", "held_out": "held out"}
     counts = ", ".join(f"{len(getattr(split, name))} {word}" for name, word in parts.items())
@@ -210,7 +213,7 @@ def _strategy(config: PromptsConfig, task: Task, split: Split, material: Materia
 
 def _stop(config: PromptsConfig, split: Split) -> Rule:
     target = config.target
-    if target is None and config.objectives == ("accuracy",):
+    if target is None and config.objectives == ("accuracy",) and not config.against:
         target = 1.0  # nothing on the training problems can tell a better prompt from this one
     rule = stop_after(config.trials, target, config.patience)
     return rule if config.calls is None else rule | MaxCalls(searching(config, split))
