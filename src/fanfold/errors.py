@@ -36,6 +36,10 @@ class ReplayDivergence(FanfoldError):
     """The study no longer asks what the ledger recorded, so continuing would be a different search."""
 
 
+class UnknownShow(FanfoldError, LookupError):
+    """Feedback on something that was never shown."""
+
+
 class MissingExtra(FanfoldError, ImportError):
     """An optional package is needed for what was asked."""
 

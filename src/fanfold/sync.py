@@ -88,11 +88,16 @@ _beside: _Beside | None = None
 
 def run_beside(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """The result of `main()` on one shared background loop, where connections and limits live on between calls."""
+    return start_beside(main).result()
+
+
+def start_beside(main: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+    """Start `main()` on the shared background loop."""
     global _beside
     with _lock:
         if _beside is None:
             _beside = _Beside()
-    return asyncio.run_coroutine_threadsafe(main(), _beside.loop).result()
+    return asyncio.run_coroutine_threadsafe(main(), _beside.loop)
 
 
 def noticed(ended: asyncio.Future[Any]) -> None:

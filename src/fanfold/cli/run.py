@@ -164,6 +164,8 @@ def resume(ctx: click.Context, /, name: str, ledger: str, trust: bool, **values:
             f"run {info.name!r} was started from Python code, which cannot be found from here: call "
             f"study.run(run={info.name!r}, ledger={ledger!r}) there again"
         )
+    if isinstance(how := info.meta.get("continue"), str):
+        raise ConfigError(f"run {info.name!r} belongs to an application and is never over: continue it with {how}")
     agree(info.name, Path(ledger), info.meta, trust)
     recorded = {**info.meta.get("options", {}), "report": None}  # a ledger could name any file to be overwritten
     options = shell_options({**values, "ledger": ledger, "run": info.name}, recorded, f"run {info.name!r}")

@@ -29,6 +29,7 @@ from fanfold.ledger.records import (
     TrialRow,
     WaveRow,
 )
+from fanfold.ledger.shows import ShowRow, describe_run, find_show, judged_since, last_checkpoint, shows_since
 from fanfold.ledger.spending import CURRENCY, Spending, belonging, cost_text
 from fanfold.ledger.store import Ledger, create_run, forget_run
 from fanfold.ledger.verify import RUN_NAME, verify_batches
@@ -55,6 +56,7 @@ __all__ = [
     "RunJournal",
     "RunLock",
     "RunView",
+    "ShowRow",
     "Spending",
     "Timings",
     "TrialRow",
@@ -65,10 +67,15 @@ __all__ = [
     "belonging",
     "cost_text",
     "create_run",
+    "describe_run",
+    "find_show",
     "forget_run",
+    "judged_since",
+    "last_checkpoint",
     "live_batches",
     "owed",
     "remote_batches",
     "replies_kept",
+    "shows_since",
     "verify_batches",
 ]

@@ -24,6 +24,11 @@ class Insert(Enum):
 
     BLOB = "INSERT OR IGNORE INTO blob (digest, data) VALUES (?, ?)"
     ASKED = "INSERT INTO trial (run, number, candidate, asked_after, origin) VALUES (?, ?, ?, ?, ?)"
+    #: A show of an application: several processes write shows, so the file gives the number.
+    SHOWN = (
+        "INSERT INTO trial (run, number, candidate, asked_after, origin) "
+        "SELECT ?1, 1 + coalesce(max(number), -1), ?2, 0, ?3 FROM trial WHERE run = ?1"
+    )
     BATCH = "INSERT OR REPLACE INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
     BATCH_ITEM = "INSERT OR REPLACE INTO batch_item VALUES (?, ?, ?)"
     OWED = "INSERT OR REPLACE INTO owed VALUES (?, ?, ?)"
@@ -41,6 +46,12 @@ class Insert(Enum):
     """
     EVALUATION = "INSERT OR REPLACE INTO evaluation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     TOLD = "UPDATE trial SET told = ?, score = ?, dropped = ?, evaluations = ?, cost = ? WHERE run = ? AND number = ?"
+    #: Feedback on a show; given again, it replaces the score and keeps its place.
+    FEEDBACK = """
+        UPDATE trial SET score = ?3, evaluations = 1, cost = 0.0, told = coalesce(told,
+            (SELECT 1 + coalesce(max(told), -1) FROM trial WHERE run = ?1 AND told IS NOT NULL))
+        WHERE run = ?1 AND number = ?2
+    """
     TOLD_SCORE = "UPDATE superseded SET told_score = ? WHERE run = ? AND trial = ?"
     AMENDED = "UPDATE trial SET score = ?, cost = ? WHERE run = ? AND number = ?"
     SNAPSHOT = "INSERT OR REPLACE INTO snapshot (run, told, asked, state) VALUES (?, ?, ?, ?)"
@@ -198,6 +209,7 @@ class Commits:
 #: Where the rows of a statement have the run, and the trial where they have one.
 _RUN_AND_TRIAL = {
     Insert.ASKED: (0, 1), Insert.TOLD: (5, 6), Insert.AMENDED: (2, 3), Insert.EVALUATION: (0, None),
+    Insert.SHOWN: (0, None), Insert.FEEDBACK: (0, 1),
     Insert.BATCH: (1, None), Insert.NOTE: (0, None), Insert.SUMMARY: (0, None), Insert.RUN: (4, None),
 }  # fmt: skip
 

@@ -131,3 +131,13 @@ def test_advantages_are_relative_to_the_group(rewards: list[float]) -> None:
     ahead = advantages(rewards)
     assert sum(ahead) == pytest.approx(0.0, abs=1e-6)
     assert ahead == pytest.approx(advantages([reward + 10 for reward in rewards]), abs=1e-6)
+
+
+def test_decisions_judged_long_after_they_were_made_do_not_hold_up_the_actor() -> None:
+    policy = ChoicePolicy([0.0])
+    options = [[0.0], [1.0]]
+    made = policy.probabilities(options).tolist()
+    policy.weights += 5.0  # much was learnt in the meantime
+    moved = policy.update([Decision(options, made, 0.0, [(0, 1.0, 1.0)])])
+    assert policy.weights[0] < 5.0
+    assert moved > KL_BOUND  # since then, not in this step

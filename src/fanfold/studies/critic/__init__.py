@@ -1,6 +1,8 @@
 """Actor-critic prompt optimisation: a population of prompts answers queries, one response is shown, and feedback on it
 teaches a critic what is liked, an actor what to show, and the population what to become."""
 
+from typing import TYPE_CHECKING, Any
+
 from fanfold.plugins import StudyPlugin
 from fanfold.studies.critic.config import ActorCriticParams, CriticConfig, EvolutionaryParams, RewardWeights
 from fanfold.studies.critic.evaluator import Generate, Show, Shown, Step
@@ -8,8 +10,12 @@ from fanfold.studies.critic.feedback import Feedback, FeedbackSource, aggregate,
 from fanfold.studies.critic.shown import shown
 from fanfold.studies.critic.study import queries_of, run_options, study
 
+if TYPE_CHECKING:
+    from fanfold.studies.critic.application import Critic, ShownAnswer
+
 __all__ = [
     "ActorCriticParams",
+    "Critic",
     "CriticConfig",
     "EvolutionaryParams",
     "Feedback",
@@ -18,6 +24,7 @@ __all__ = [
     "RewardWeights",
     "Show",
     "Shown",
+    "ShownAnswer",
     "Step",
     "aggregate",
     "plugin",
@@ -26,6 +33,14 @@ __all__ = [
     "run_options",
     "study",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Critic", "ShownAnswer"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fanfold.studies.critic import application  # needs numpy
+
+    return getattr(application, name)
 
 
 plugin = StudyPlugin(

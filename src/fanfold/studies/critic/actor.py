@@ -58,7 +58,9 @@ class ChoicePolicy:
             slope = sum((self._slope(decision, weights) for decision in decisions), np.zeros_like(weights))
             weights = weights + STEP * scale * slope / len(decisions)
         step = weights - start
-        while (moved := self._moved(decisions, start + step)) > KL_BOUND:
+        # Feedback may come late: then the policy has moved already since the choices were made.
+        bound = KL_BOUND + self._moved(decisions, start)
+        while (moved := self._moved(decisions, start + step)) > bound:
             step = step / 2
         self.weights = start + step
         return moved

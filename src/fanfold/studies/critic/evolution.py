@@ -39,6 +39,8 @@ class Member:
     seen: float = 0.0
     #: The share of the fitness that is still the first guess.
     guessed: float = 0.0
+    #: Responses of it that were shown and may still get feedback.
+    open: int = 0
 
     def notice(self, style: Sequence[float]) -> None:
         """Take one more response into the mean; the last few dozen count most."""
@@ -88,13 +90,13 @@ class Population:
         """The best by fitness, by how they suit the query, and a bonus for the little known, which fades with use."""
 
         def standing(member: Member) -> float:
-            bonus = exploration / math.sqrt(1.0 + member.evidence)
+            bonus = exploration / math.sqrt(1.0 + member.evidence + member.open)
             return member.fitness + (suited or {}).get(member.prompt.text, 0.0) + bonus
 
         return sorted(self.members, key=standing, reverse=True)[:many]
 
     def least_known(self, many: int) -> list[Member]:
-        return sorted(self.members, key=lambda member: member.evidence)[:many]
+        return sorted(self.members, key=lambda member: member.evidence + member.open)[:many]
 
     def credit(self, prompt: Genome, reward: float, confidence: float | None = None) -> None:
         """Move a prompt's fitness: by a real reward, or by an expected one as far as the critic may be trusted.
@@ -117,6 +119,18 @@ class Population:
                 if unused:
                     del self.members[unused[0]]
                 self.members.append(Member(prompt, fitness, guessed=1.0))
+
+    def correct(self, prompt: Genome, change: float) -> None:
+        """A reward that a prompt was credited with has changed by so much."""
+        if (member := self.find(prompt)) is not None:
+            member.fitness += RATE * change
+
+    def fade(self, half_life: float) -> None:
+        """Believe less of what is known, by one answer, so that a prompt that was bad long ago is tried again."""
+        kept, mean = 0.5 ** (1.0 / half_life), self.mean
+        for member in self.members:
+            member.fitness = mean + kept * (member.fitness - mean)
+            member.evidence *= kept
 
     def settle(self, change: float) -> None:
         """The first guess has changed by so much: move each fitness by the share of it that is still that guess.

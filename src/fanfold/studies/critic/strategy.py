@@ -52,7 +52,7 @@ class CriticStrategy(Strategy[Step]):
         config = self.config
         size = config.evolution.population_size if config.evolve or not config.prompts else 0
         prompts = first_prompts(size, config.prompts, self.material, self._rng("population", 0))
-        members = [Member(prompt, self._middling(), guessed=1.0) for prompt in prompts]
+        members = [Member(prompt, self.middling(), guessed=1.0) for prompt in prompts]
         self.population = Population(config.evolution, members)
         self.critic = LinearCritic(len(NAMES), config.half_life)
         self.actor = Actor(config.temperatures, len(CUES))
@@ -61,7 +61,7 @@ class CriticStrategy(Strategy[Step]):
         self.habits = Habits(clauses, len(STYLE))
         self.memory = CriticMemory()
 
-    def _middling(self) -> float:
+    def middling(self) -> float:
         return Reward(0.5, 0.5, 0.5, self.config.max_tokens // 2, 0.0).total(self.config.reward)
 
     @property
@@ -147,7 +147,7 @@ class CriticStrategy(Strategy[Step]):
         if (type(step), step.number, step.query) != (type(asked), asked.number, asked.query):
             return None
         if isinstance(step, Generate):
-            self.population.adopt(step.prompts, self._middling())
+            self.population.adopt(step.prompts, self.middling())
         else:
             waiting = self.memory.waiting[step.number]
             slots = [each.shown.slot for each in waiting.candidates]
@@ -234,12 +234,14 @@ class CriticStrategy(Strategy[Step]):
         """Learn from the feedback on what was chosen."""
         if self.config.critic:  # one that is not wanted is never taught, and knows nothing
             self._teach(shown, scores)
+        if self.config.half_life is not None:
+            self.population.fade(self.config.half_life)
         given = dict(zip(waiting.chosen, scores))
         rewards = [
             each.reward(given.get(i, each.expected)).total(self.config.reward)
             for i, each in enumerate(waiting.candidates)
         ]
-        self.population.settle(self.memory.usual(rewards[waiting.chosen[0]], self._middling()))
+        self.population.settle(self.memory.usual(rewards[waiting.chosen[0]], self.middling()))
         for i, (each, reward) in enumerate(zip(waiting.candidates, rewards)):
             self.population.credit(each.shown.prompt, reward, None if i in given else each.confidence)
         self._remember(shown, waiting, rewards, given)
@@ -254,11 +256,11 @@ class CriticStrategy(Strategy[Step]):
 
     def revise(self, shown: Show, before: Sequence[float], after: Sequence[float], age: int) -> None:
         """Somebody changed their mind about what was learnt so many answers ago."""
-        if not self.config.critic:
-            return
-        if len(shown.shown) == 2:
+        for response, old, new in zip(shown.shown, before, after):
+            self.population.correct(response.prompt, self.config.reward.lambda_feedback * (new - old))
+        if self.config.critic and len(shown.shown) == 2:
             self._teach(shown, after)  # the newer preference stands beside the older, which it cancels or confirms
-        else:
+        elif self.config.critic:
             response = shown.shown[0]
             row = features(response.prompt, shown.query, response.response)
             self.critic.revise(row, before[0], after[0], age)

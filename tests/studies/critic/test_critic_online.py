@@ -1,0 +1,370 @@
+"""A critic inside an application: questions and feedback from several processes, at any time, in one file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fanfold.errors import CallFailed, ConfigError, UnknownShow
+from fanfold.studies.critic import Critic, CriticConfig, study
+from fanfold.studies.critic.learner import Learner
+from fanfold.studies.critic.simulated import planted_queries, qualities
+
+PROMPTS = ["Answer with numbered steps.", "Be warm and friendly.", "Answer in one short sentence."]
+
+
+def begin(path: Path, **settings: Any) -> Critic:
+    return Critic.open(path, **{"model": "simulated/critic", "prompts": PROMPTS, **settings})
+
+
+def other_process(code: str, *arguments: object, check: bool = True) -> str:
+    """What a program in another process prints."""
+    script = "import os, signal, sys\nfrom fanfold.studies.critic import Critic\n" + textwrap.dedent(code)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True, timeout=120
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def rows(path: Path, sql: str) -> list[Any]:
+    with sqlite3.connect(path) as db:
+        return db.execute(sql).fetchall()
+
+
+def knowledge(critic: Critic) -> Any:
+    """All that a critic's regression has learnt."""
+    return critic._learner.search.critic.state()
+
+
+# -- asking and telling -----------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_answered_by_one_of_the_prompts_and_feedback_is_learnt(tmp_path: Path) -> None:
+    async def chat() -> None:
+        critic = begin(tmp_path / "app.db")
+        shown = await critic.ask("How do I dry herbs?")
+        assert shown.prompt in PROMPTS
+        assert shown.text
+        assert critic.status() == {"shows": 1, "answered": 0, "open": 1}
+        await critic.tell(shown.id, rating=4)
+        assert critic.status() == {"shows": 1, "answered": 1, "open": 0}
+        critic.close()
+
+    asyncio.run(chat())
+
+
+def test_of_two_answers_one_can_be_preferred(tmp_path: Path) -> None:
+    with begin(tmp_path / "app.db") as critic:
+        shown = critic.ask_sync("How do I dry herbs?", show=2)
+        assert len(shown.texts) == len(set(shown.prompts)) == 2
+        critic.tell_sync(shown.id, preferred="B")
+        second, first = (dict(critic.ranking())[shown.prompts[at]] for at in (1, 0))
+        assert second > first
+
+
+def test_feedback_is_told_from_a_process_that_only_tells(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    critic = begin(path)
+    shown = critic.ask_sync("How do I dry herbs?")
+    other_process("Critic.open(sys.argv[1]).tell_sync(sys.argv[2], thumbs=True)", path, shown.id)
+    assert critic.status()["answered"] == 1
+    assert dict(critic.ranking())[shown.prompt] == max(fitness for _, fitness in critic.ranking())
+
+
+def test_a_process_killed_between_ask_and_tell_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    begin(path).close()
+    code = """
+        shown = Critic.open(sys.argv[1]).ask_sync("How do I dry herbs?")
+        print(shown.id, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    id = other_process(code, path, check=False)
+    code = """
+        Critic.open(sys.argv[1]).tell_sync(sys.argv[2], reward=0.9)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    other_process(code, path, id, check=False)
+    with Critic.open(path) as critic:
+        assert critic.status() == {"shows": 1, "answered": 1, "open": 0}
+
+
+def test_the_last_feedback_counts(tmp_path: Path) -> None:
+    changed, straight = begin(tmp_path / "changed.db"), begin(tmp_path / "straight.db")
+    for critic, told in ((changed, (1, 5)), (straight, (5,))):
+        first = critic.ask_sync("How do I dry herbs?")
+        later = critic.ask_sync("Why is the sky blue?")
+        critic.tell_sync(first.id, rating=told[0])
+        critic.tell_sync(later.id, rating=3)
+        for rating in told[1:]:
+            critic.tell_sync(first.id, rating=rating)
+    assert changed.status() == straight.status() == {"shows": 2, "answered": 2, "open": 0}
+    expected = [critic._learner.search.critic._xy for critic in (changed, straight)]
+    assert expected[0] == pytest.approx(expected[1], abs=1e-12)
+    stored = [
+        rows(tmp_path / f"{name}.db", "SELECT score FROM trial ORDER BY number") for name in ("changed", "straight")
+    ]
+    assert stored[0] == stored[1] == [(1.0,), (0.5,)]
+
+
+def test_telling_the_same_again_changes_nothing(tmp_path: Path) -> None:
+    with begin(tmp_path / "app.db") as critic:
+        shown = critic.ask_sync("How do I dry herbs?")
+        critic.tell_sync(shown.id, rating=2)
+        before = (knowledge(critic), critic.ranking())
+        critic.tell_sync(shown.id, rating=2)  # a client that got no reply tries again
+        assert (knowledge(critic), critic.ranking()) == before
+
+
+@pytest.mark.parametrize(
+    "id", ["", "nonsense", "7-0123456789abcdef", "0-0123456789abcdef", "-1-0123456789abcdef", None]
+)
+def test_an_unknown_id_is_an_error_that_says_so(tmp_path: Path, id: Any) -> None:
+    with begin(tmp_path / "app.db") as critic:
+        critic.ask_sync("How do I dry herbs?")  # its number is 0, and its key is not all of these digits
+        with pytest.raises(UnknownShow, match=r"has no show .* tell with the id of what `ask` returned"):
+            critic.tell_sync(id, rating=4)
+        assert critic.status()["answered"] == 0
+
+
+@pytest.mark.parametrize(
+    ("show", "feedback", "problem"),
+    [
+        (1, {"rating": 7}, "rating feedback must be a number from 1 to 5, not 7"),
+        (1, {"reward": "good"}, "must be a number from 0 to 1"),
+        (1, {"preferred": "A"}, "one answer was shown, and preferred was said"),
+        (1, {}, "nothing was said: give rating=, reward=, thumbs="),
+        (1, {"stars": 3}, "stars was said"),
+        (2, {"rating": 3}, "two answers were shown, and rating was said: give preferred="),
+        (2, {"preferred": "C"}, "must be 'A', 'B' or 'tie'"),
+    ],
+)
+def test_feedback_that_makes_no_sense_is_refused_and_not_kept(
+    tmp_path: Path, show: int, feedback: dict[str, Any], problem: str
+) -> None:
+    with begin(tmp_path / "app.db") as critic:
+        shown = critic.ask_sync("How do I dry herbs?", show=show)
+        with pytest.raises(ConfigError, match=problem):
+            critic.tell_sync(shown.id, **feedback)
+        assert rows(tmp_path / "app.db", "SELECT count(*) FROM evaluation") == [(0,)]
+
+
+def test_a_question_must_be_one(tmp_path: Path) -> None:
+    with begin(tmp_path / "app.db") as critic:
+        with pytest.raises(ConfigError, match="query must be a text"):
+            critic.ask_sync("  ")
+        with pytest.raises(ConfigError, match="show=3 is not possible with 2 candidates"):
+            critic.ask_sync("How do I dry herbs?", show=3)
+
+
+def test_an_answer_that_does_not_come_is_an_error_and_no_show(tmp_path: Path) -> None:
+    class Silent:
+        async def generate(self, *prompt: str, **parameters: Any) -> Any:
+            raise CallFailed("overloaded", "come back later")
+
+    with begin(tmp_path / "app.db") as critic:
+        vars(critic)["_model"] = Silent()
+        with pytest.raises(CallFailed, match="come back later"):
+            critic.ask_sync("How do I dry herbs?")
+        assert critic.status()["shows"] == 0
+        assert not critic._learner.search.memory.generating
+
+
+# -- several processes, and time --------------------------------------------------------------------------------------
+
+
+def test_two_processes_that_ask_at_once_share_numbers_calls_and_feedback(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    critic = begin(path, prompts=PROMPTS[:1], temperatures=(0.7,))
+    code = """
+        import asyncio
+        critic = Critic.open(sys.argv[1])
+        async def chat():
+            for shown in await asyncio.gather(*(critic.ask(f"How do I dry {n} herbs?") for n in range(25))):
+                print(shown.id)
+                await critic.tell(shown.id, rating=4)
+        asyncio.run(chat())
+    """
+    script = "import sys\nfrom fanfold.studies.critic import Critic\n" + textwrap.dedent(code)
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    printed = [process.communicate(timeout=120)[0].split() for process in processes]
+    assert all(process.returncode == 0 for process in processes)
+    assert len({*printed[0], *printed[1]}) == 50
+    assert critic.status() == {"shows": 50, "answered": 50, "open": 0}
+    assert rows(path, "SELECT count(*), count(DISTINCT key) FROM payment") == [(25, 25)]
+
+
+def test_a_thousand_questions_with_late_feedback_are_all_learnt_and_opened_again(tmp_path: Path) -> None:
+    path, rng = tmp_path / "app.db", random.Random(3)
+    critic = begin(path)
+    told: set[str] = set()
+
+    async def chat() -> None:
+        waiting: list[str] = []
+        for start in range(0, 1000, 50):
+            queries = planted_queries(1000, 7)[start : start + 50]
+            shown = await asyncio.gather(*(critic.ask(query) for query in queries))
+            waiting += [each.id for each in shown if rng.random() < 0.7]  # some are never judged
+            rng.shuffle(waiting)
+            waiting, due = waiting[:60], waiting[60:]
+            told.update(due)
+            await asyncio.gather(*(critic.tell(id, reward=rng.random()) for id in due))
+
+    asyncio.run(chat())
+    assert len(told) > 600
+    assert critic.status() == {"shows": 1000, "answered": len(told), "open": 1000 - len(told)}
+    with Critic.open(path) as again:  # the first is still open, and never said goodbye
+        assert again.status() == critic.status()
+        assert again.ranking() == critic.ranking()
+        assert knowledge(again) == knowledge(critic)
+
+
+def test_a_checkpoint_spares_most_of_the_lessons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "app.db"
+    critic = begin(path)
+    for n in range(120):
+        critic.tell_sync(critic.ask_sync(f"How do I dry {n} herbs?").id, rating=3)
+    lessons = []
+    take = Learner._take
+    monkeypatch.setattr(Learner, "_take", lambda self, number: (lessons.append(number), take(self, number))[1])
+    with Critic.open(path) as again:
+        assert 0 < len(lessons) <= 25
+        assert again.ranking() == critic.ranking()
+    lessons.clear()
+    with Critic.open(path):  # the one before was closed
+        assert lessons == []
+
+
+def test_a_checkpoint_of_another_version_is_learnt_again_from_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    with begin(path) as critic:
+        for n in range(10):
+            critic.tell_sync(critic.ask_sync(f"How do I dry {n} herbs?").id, rating=1 + n % 5)
+        before = (critic.ranking(), critic.status(), knowledge(critic))
+    with sqlite3.connect(path) as db:
+        (state,) = db.execute("SELECT state FROM snapshot").fetchone()
+        db.execute("UPDATE snapshot SET state = ?", (json.dumps({**json.loads(state), "version": "older"}).encode(),))
+    with Critic.open(path) as again:
+        assert (again.ranking(), again.status(), knowledge(again)) == before
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE snapshot SET state = x'00'")
+    with Critic.open(path) as again:
+        assert (again.ranking(), again.status(), knowledge(again)) == before
+
+
+def test_shows_that_nobody_judges_expire_but_can_still_be_told(tmp_path: Path) -> None:
+    with begin(tmp_path / "app.db", expires=0.0) as critic:
+        shown = critic.ask_sync("How do I dry herbs?")
+        assert critic.status() == {"shows": 1, "answered": 0, "open": 0}
+        critic.tell_sync(shown.id, rating=5)
+        assert critic.status() == {"shows": 1, "answered": 1, "open": 0}
+
+
+def test_questions_at_once_do_not_all_try_the_same_prompt(tmp_path: Path) -> None:
+    with begin(tmp_path / "app.db", candidates=1) as critic:
+        shown = [critic.ask_sync(f"How do I dry {n} herbs?") for n in range(6)]  # no feedback in between
+        assert sorted(each.prompt for each in shown) == sorted(PROMPTS * 2)
+
+
+@pytest.mark.slow
+def test_a_taste_that_changes_is_followed(tmp_path: Path) -> None:
+    """Numbered steps are liked for 500 questions, and then warmth."""
+    critic, rng = begin(tmp_path / "app.db"), random.Random(0)
+    rewards: list[float] = []
+
+    async def chat() -> None:
+        for number, query in enumerate(planted_queries(1000, 0)):
+            shown = await critic.ask(query)
+            seen = qualities(query, shown.text)
+            liked = (seen["steps"] - seen["warm"]) * (1 if number < 500 else -1)
+            rewards.append(min(1.0, max(0.0, 0.5 + 0.4 * liked + rng.gauss(0.0, 0.1))))
+            await critic.tell(shown.id, reward=rewards[-1])
+
+    asyncio.run(chat())
+    assert critic.config.half_life == 200
+    before, after, at_last = (sum(rewards[at : at + 100]) / 100 for at in (400, 500, 900))
+    assert before > 0.7
+    assert after < 0.6  # it cannot know
+    assert at_last > 0.7
+
+
+# -- opening ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_critic_begins_with_a_model_and_prompts(tmp_path: Path) -> None:
+    for missing in ({"model": None}, {"prompts": None}, {"prompts": []}):
+        with pytest.raises(ConfigError, match=r"there is no critic 'critic' .* give model= and prompts="):
+            begin(tmp_path / "app.db", **missing)
+    with pytest.raises(ConfigError, match="prompts must be a list of texts"):
+        begin(tmp_path / "app.db", prompts="Be brief.")
+    with pytest.raises(ConfigError, match="max_tokenz"):
+        begin(tmp_path / "app.db", max_tokenz=3)
+    with pytest.raises(ConfigError, match="nobody/knows"):
+        begin(tmp_path / "app.db", model="nobody/knows")
+    assert rows(tmp_path / "app.db", "SELECT count(*) FROM run") == [(0,)]
+
+
+def test_settings_are_remembered_and_some_may_change(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    settings: dict[str, Any] = {"temperatures": (0.2, 0.4), "reward": {"lambda_tokens": 0.0}}
+    begin(path, max_tokens=64, **settings).close()
+    begin(path, **settings).close()
+    with Critic.open(path) as critic:
+        assert (critic.config.model, critic.config.max_tokens) == ("simulated/critic", 64)
+    with Critic.open(path, max_tokens=32) as critic:
+        assert critic.config.max_tokens == 32
+    with pytest.raises(ConfigError, match=r"temperatures was .* cannot change"):
+        Critic.open(path, temperatures=(0.9,))
+    with Critic.open(path) as critic:
+        assert critic.config.max_tokens == 32
+
+
+def test_a_new_prompt_joins_and_one_that_is_no_longer_given_leaves(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    with begin(path) as critic:
+        for n in range(4):
+            critic.tell_sync(critic.ask_sync(f"How do I dry {n} herbs?").id, rating=5)
+        worth = dict(critic.ranking())
+    with begin(path, prompts=[*PROMPTS[1:], "Answer like a pirate."]) as critic:
+        ranking = dict(critic.ranking())
+        assert ranking.keys() == {*PROMPTS[1:], "Answer like a pirate."}
+        assert ranking[PROMPTS[1]] == worth[PROMPTS[1]]
+    with Critic.open(path) as critic:
+        assert dict(critic.ranking()).keys() == ranking.keys()
+        critic.tell_sync(critic.ask_sync("Why is the sky blue?").id, rating=5)
+
+
+def test_a_run_of_a_study_is_not_taken_for_an_application(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    study(CriticConfig(model="simulated/critic", total=2)).run(ledger=path, run="critic")
+    with pytest.raises(ConfigError, match="is a run of a study: give another name="):
+        begin(path)
+    with begin(path, name="helpdesk") as critic:
+        assert critic.ask_sync("How do I dry herbs?").text
+
+
+def test_a_critic_does_not_cross_a_fork(tmp_path: Path) -> None:
+    code = """
+        critic = Critic.open(sys.argv[1], model="simulated/critic", prompts=["Be brief."])
+        critic.ask_sync("How do I dry herbs?")
+        if os.fork() == 0:
+            try:
+                critic.ask_sync("Why?")
+            except Exception as error:
+                print(error, flush=True)
+            os._exit(0)
+        os.wait()
+    """
+    assert "opened before the process forked: open one in each process" in other_process(code, tmp_path / "app.db")
