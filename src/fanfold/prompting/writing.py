@@ -147,12 +147,12 @@ def rewrite_request(candidate: Written[Mapping[str, str]], description: str, kin
     """What the writer of any text is asked."""
     first = candidate.parents[0]
     part = str(candidate.part or next(iter(first)))
-    blocks = [f"You improve a {kind}. Its score is measured; higher is better."]
+    blocks = [f"You improve {'code' if kind == 'code' else f'a {kind}'}. Its score is measured; higher is better."]
     if description:
         blocks.append(f"What it is for: {description}")
     blocks += [f'{name}, which stays as it is:\n"""\n{text}\n"""' for name, text in first.items() if name != part]
     blocks += _quoted(part if len(first) > 1 else kind, [str(parent.get(part, "")) for parent in candidate.parents])
-    blocks += _evidence(candidate)
+    blocks += _evidence(candidate, "Mistake" if kind == "prompt" else "Result")
     orders = _ORDERS if kind == "prompt" else _TEXT_ORDERS
     blocks.append(orders[candidate.how].format(noun=kind))
     name = f"the new {part} as a whole" if len(first) > 1 else f"the new {kind} as a whole"
@@ -165,9 +165,9 @@ def _quoted(noun: str, texts: Sequence[str]) -> list[str]:
     return [f'{name}:\n"""\n{text}\n"""' for name, text in zip(names, texts)]
 
 
-def _evidence(candidate: Written[Any]) -> list[str]:
+def _evidence(candidate: Written[Any], word: str = "Mistake") -> list[str]:
     """The cases as the writer reads them: the mistakes, or the examples of a proposal, and what must stay right."""
-    word = "Example" if candidate.how == "propose" else "Mistake"
+    word = "Example" if candidate.how == "propose" else word
     blocks = [_case(f"{word} {number}", case) for number, case in enumerate(candidate.failures, 1)]
     blocks += [_case(f"Right already {number}", case) for number, case in enumerate(candidate.kept or (), 1)]
     tried = [f'Tried before, not better ({case.feedback}):\n"""\n{case.said}\n"""' for case in candidate.tried or ()]

@@ -127,8 +127,8 @@ def test_what_a_text_prints_in_a_worker_is_feedback_for_the_writer(tmp_path: Pat
         asked.append(messages[-1]["content"])
         return writes(f"{now(messages)}\nx += 1")
 
-    evolve("x = 1\nprint('hello', 'writer')", executed, writer=simulated(remembers)[0], calls=5, executor="processes:1")
-    assert asked and all("hello writer" in text for text in asked)
+    evolve("x = 1\nprint('hello', 'writer')", executed, writer=simulated(remembers)[0], calls=3, executor="processes:1")
+    assert asked and all("hello writer" in text and "Score: 1\n" in text for text in asked)
 
 
 # -- first contact ----------------------------------------------------------------------------------------------------
@@ -201,6 +201,31 @@ def test_a_text_larger_than_the_writer_reads_or_writes_is_refused() -> None:
 def test_a_grader_needs_to_know_the_answer(rows: list[Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         evolve({"p": "Say it."}, lambda prompts, case: "x", cases=rows, grader="exact", calls=20)
+
+
+def test_the_last_prompt_can_show_what_it_should_have_replied_and_the_others_only_what_was_right() -> None:
+    """A program that is never right at first: it shouts, unless it was shown that it should not."""
+
+    def shouts(name: str, messages: Any, parameters: Any, rng: Any) -> str:
+        request = messages[-1]["content"]
+        word = request.rsplit("Word: ", 1)[1].split("\n")[0]
+        return word if request.startswith("Repeat") or request.count("Word: ") > 2 else word.upper()
+
+    voice, _ = simulated(shouts)
+
+    async def program(prompts: dict[str, str], case: dict[str, str]) -> str:
+        heard = await voice.generate(f"{prompts['hear']}\nWord: {case['word']}\nHeard:")
+        return (await voice.generate(f"{prompts['say']}\nWord: {heard.text}\nSaid:")).text
+
+    cases = [{"word": word, "answer": word} for word in ("ant", "bee", "cat", "dog", "elk", "fox")]
+    prompts = {"hear": "Repeat.", "say": "Say it."}
+    grader = {"kind": "exact", "case": True}
+    found = evolve(prompts, program, cases=cases, grader=grader, calls=80)
+    assert found.start_score == 0.0 and found.score == 1.0
+    assert found.parts["say"].count("Word: ") >= 2 and "ANT" not in found.parts["say"]
+    first = next(found.run.results())
+    offered = [turn["prompt"] for outcome in first.outcomes.values() for turn in outcome.data["turns"]]  # type: ignore[union-attr]
+    assert offered == ["say"] * 6
 
 
 # -- durable ----------------------------------------------------------------------------------------------------------

@@ -56,13 +56,15 @@ def test_no_prompt_shows_the_case_that_it_is_scored_on() -> None:
 
 def told(number: int, parts: dict[str, str], right: set[str]) -> Result[Any]:
     outcomes: dict[str, Outcome] = {
-        case: Ok(float(case in right), {"turns": [{"prompt": name, "shown": f"\n{name} {case}"} for name in PROMPTS]})
+        case: Ok(1.0, {"turns": [{"prompt": name, "shown": f"\n{name} {case}"} for name in PROMPTS]})
+        if case in right
+        else Ok(0.0, {})
         for case in "abcdef"
     }
     return Result(Trial(number, parts, {}), len(right) / 6, outcomes)
 
 
-def test_demonstrations_come_from_right_answers_only_and_are_never_proposed_twice() -> None:
+def test_demonstrations_are_those_that_were_offered_and_never_proposed_twice() -> None:
     search = Demonstrations(tuple(PROMPTS), 2, PROMPTS)
     search.begin(0)
     assert search.ask(4) == [PROMPTS] and search.ask(4) == []

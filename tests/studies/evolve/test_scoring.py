@@ -111,3 +111,11 @@ def test_a_command_that_fails_or_ends_without_a_score_is_an_error_with_its_outpu
         command("1/0")({"a": ""})
     with pytest.raises(ValueError, match="must be a number or JSON"):
         command("'done'")({"a": ""})
+
+
+def test_an_evaluator_that_asks_for_a_path_gets_a_file_with_the_text() -> None:
+    def evaluate(program_path: str) -> float:
+        assert program_path.endswith("solver.py")
+        return len(Path(program_path).read_text())
+
+    assert Scorer.of(evaluate, True, False)({"src/solver.py": "text"}, None) == 4

@@ -63,7 +63,7 @@ class EvolveConclusion:
         rows.append((f"best (trial {winner.number})", winner.score, *([held["winner"]] if held else [])))
         columns = ("text", "score", *(["held-out"] if held else []))
         sections = [
-            Section("Score", "" if changed else "nothing better than the start was found", columns, tuple(rows)),
+            Section("Score", "" if changed else _nothing(results), columns, tuple(rows)),
             *([Section("Changes", changed)] if changed else []),
             *([Section("Best text", joined(texts))] if changed and self.output is None else []),
             Section("Lineage", "", ("trial", "by", "score", "parents"), tuple(_lineage(winner, results))),
@@ -107,6 +107,16 @@ class EvolveConclusion:
             return
         with replacing(Path(self.output)) as file:
             file.write(next(iter(texts.values())).encode())
+
+
+def _nothing(results: list[Result[Any]]) -> str:
+    """Why there is nothing better than the start."""
+    if len(results) > 1:
+        return "nothing better than the start was found"
+    return (
+        "nothing else was tried: without a writer, prompts show right answers of their own, and no call of the program "
+        "to a fanfold model came out right; name a writer, or start with better prompts"
+    )
 
 
 def _lineage(winner: Result[Any], results: list[Result[Any]]) -> list[tuple[Any, ...]]:

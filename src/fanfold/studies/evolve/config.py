@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from fanfold.addresses import check_address
@@ -54,7 +55,7 @@ class EvolveConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_address(self.base_url or "")
-        if len(set(self.file)) < len(self.file):
-            raise ConfigError(f"file names one twice: {', '.join(self.file)}")
+        if len({Path(name).name for name in self.file}) < len(self.file):
+            raise ConfigError(f"two of the files have the same name: {', '.join(self.file)}")
         if isinstance(self.held_out, float) and not 0 <= self.held_out < 1:
             raise ConfigError(f"held_out must be a number of cases, or a share below 1, not {self.held_out!r}")

@@ -13,12 +13,13 @@ import msgspec
 
 from fanfold.calls import traced
 from fanfold.errors import ConfigError
+from fanfold.evaluation import outcome_of
 from fanfold.executors.base import home
 from fanfold.models import Model, model
 from fanfold.prompting.writing import Unwritten, rewrite
 from fanfold.strategies.reflective import Written
 from fanfold.studies.evolve.blocks import Blocks
-from fanfold.studies.evolve.program import SHOWN, prompts_of, turns_of
+from fanfold.studies.evolve.program import RIGHT, SHOWN, prompts_of, turns_of
 from fanfold.studies.evolve.scoring import KEPT, Scorer, read_result
 from fanfold.sync import run_sync
 from fanfold.tasks import Grade, Grader, Problem
@@ -104,8 +105,7 @@ class AnswerGrader:
 
     def problem(self, case: Case) -> Problem:
         asked = {name: value for name, value in case.data.items() if name != self.field}
-        text = next(iter(asked.values())) if len(asked) == 1 else json.dumps(asked, ensure_ascii=False, default=str)
-        return Problem(case.id, str(text), case.data[self.field])
+        return Problem(case.id, _text(next(iter(asked.values())) if len(asked) == 1 else asked), case.data[self.field])
 
     async def __call__(self, answer: Any, case: Case) -> Outcome:
         problem = self.problem(case)
@@ -152,16 +152,27 @@ class EvolveEvaluator:
         outcome = read_result(value) if self.grader is None else await self.grader(value, case)
         if isinstance(outcome, Failed):
             return outcome
-        data = dict(outcome.data or {})
+        checked = outcome_of(outcome.score)
+        if isinstance(checked, Failed):
+            return checked
+        shown = "" if case.data is None else _text(case.data)[-KEPT:]
+        data = {"input": shown, **(outcome.data if isinstance(outcome.data, Mapping) else {})}
         turns = turns_of(trace, self.texts(parts, case))
-        words = [data.get("feedback", ""), f"It printed:\n{printed.strip()[-KEPT:]}" if printed.strip() else ""]
+        words = [
+            f"Score: {checked.score:.6g}",
+            data.get("feedback", ""),
+            f"It printed:\n{printed.strip()[-KEPT:]}" if printed.strip() else "",
+        ]
         words += [
             f"The prompt {turn.prompt!r} was asked:\n{turn.asked}\nThe model replied:\n{turn.said}" for turn in turns
         ]
-        if feedback := "\n".join(filter(None, words)):
-            data["feedback"] = feedback
+        data["feedback"] = "\n".join(filter(None, words))
         if turns:
-            data["turns"] = [{"prompt": turn.prompt, "shown": turn.shown} for turn in turns]
+            right = checked.score >= RIGHT
+            data["turns"] = [{"prompt": turn.prompt, "shown": turn.shown} for turn in turns if right]
+            last = turns[-1]
+            if not right and self.grader is not None and last.said and last.said == str(value).strip():
+                data["turns"] = [{"prompt": last.prompt, "shown": last.corrected(data["expected"])}]
         if candidate != parts:
             data["parts"] = parts
         return Ok(outcome.score, data, outcome.cost)
@@ -178,6 +189,10 @@ class AsyncEvolveEvaluator(EvolveEvaluator):
         with traced() as trace:
             value = await self.scorer(self.texts(parts, case), case.data)
         return await self._outcome(value, case, parts, candidate, trace)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 @contextlib.contextmanager

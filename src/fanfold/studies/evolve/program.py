@@ -12,6 +12,8 @@ import msgspec
 
 #: The name of the part that holds a prompt's demonstrations is the prompt's name and this.
 SHOWN = ".demonstrations"
+#: The score of a case that came out wholly right.
+RIGHT = 1.0
 #: How much of a request or a reply is kept with an outcome.
 KEPT = 2000
 _PLACE = re.compile(r"\{[A-Za-z_]\w*\}")
@@ -31,6 +33,11 @@ class PromptTurn:
     asked: str
     said: str
     shown: str
+
+    def corrected(self, answer: str) -> str:
+        """The demonstration with the right answer instead of the reply."""
+        before, _, after = self.shown.rpartition(self.said)
+        return f"{before}{answer}{after}"
 
 
 def prompts_of(parts: Mapping[str, str], without: str | None = None) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fanfold.errors import ConfigError, nearest
+from fanfold.executors.base import is_coroutine_function
 from fanfold.files import guarded, import_file
 from fanfold.types import Failed, Ok, Outcome
 
@@ -32,22 +33,30 @@ class Scorer:
     #: Whether it gets one text rather than a mapping of texts.
     single: bool = True
     takes_case: bool = False
+    #: Whether it gets the path of a file with the text: its first argument is called so (`program_path`, `file`).
+    by_path: bool = False
 
     @classmethod
     def of(cls, function: Callable[..., Any], single: bool, cases: bool) -> Scorer:
         if not callable(function):
             raise ConfigError(f"the evaluator must be a function of (text, case), not {function!r:.80}")
-        takes = _takes_case(function)
+        takes, first = _arguments(function)
         if cases and not takes:
             raise ConfigError(
                 "there are cases, and the evaluator takes one argument: give it a second, as in "
                 "def evaluate(text, case)"
             )
-        return cls(function, single, takes)
+        by_path = single and first.endswith(("path", "file", "filename")) and not is_coroutine_function(function)
+        return cls(function, single, takes, by_path)
 
     def __call__(self, texts: Mapping[str, str], case: Any) -> Any:
         """What the evaluator returns; a coroutine if it is a coroutine function."""
-        text = next(iter(texts.values())) if self.single else texts
+        if not self.by_path:
+            return self._called(next(iter(texts.values())) if self.single else texts, case)
+        with tempfile.TemporaryDirectory(prefix="fanfold-") as folder:
+            return self._called(str(_written(texts, folder)[0]), case)
+
+    def _called(self, text: Any, case: Any) -> Any:
         return self.function(text, case) if self.takes_case else self.function(text)
 
 
@@ -63,9 +72,7 @@ class Command:
 
     def __call__(self, texts: Mapping[str, str], case: Any = None) -> Any:
         with tempfile.TemporaryDirectory(prefix="fanfold-") as folder:
-            paths = [Path(folder, Path(name).name) for name in texts]
-            for path, text in zip(paths, texts.values()):
-                path.write_text(text, encoding="utf-8")
+            paths = _written(texts, folder)
             row = Path(folder, "case.json")
             row.write_text(json.dumps(case, ensure_ascii=False, default=str), encoding="utf-8")
             places = {"{file}": str(paths[0]), "{folder}": folder, "{case}": str(row)}
@@ -117,8 +124,6 @@ def read_result(value: Any) -> Outcome:
         value = entries.pop(name)
         feedback = next((entries.pop(name) for name in _WORDS if name in entries), None)
         metrics = entries
-    if isinstance(value, str | bytes) or value is None:
-        return Failed("bad-score", f"the evaluator returned {value!r:.80}: return a number, (number, feedback), ...")
     data: dict[str, Any] = {}
     words = [text for text in (_words(feedback), _words(metrics)) if text]
     if words:
@@ -127,13 +132,14 @@ def read_result(value: Any) -> Outcome:
     return Ok(value, data | ({"metrics": numbers} if numbers else {}))
 
 
-def _takes_case(function: Callable[..., Any]) -> bool:
+def _arguments(function: Callable[..., Any]) -> tuple[bool, str]:
+    """Whether a function takes a case after the text, and what it calls the text."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return False
+        return False, ""
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
-        return True
+        return True, ""
     placed = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     required = [each for each in placed if each.default is each.empty]
     if not placed or len(required) > 2:
@@ -141,7 +147,15 @@ def _takes_case(function: Callable[..., Any]) -> bool:
             f"the evaluator takes {len(required)} arguments: it must take a text, or a text and a case, as in "
             "def evaluate(text, case)"
         )
-    return len(placed) > 1
+    return len(placed) > 1, placed[0].name
+
+
+def _written(texts: Mapping[str, str], folder: str) -> list[Path]:
+    """The texts as files of a folder, under their own names."""
+    paths = [Path(folder, Path(name).name) for name in texts]
+    for path, text in zip(paths, texts.values()):
+        path.write_text(text, encoding="utf-8")
+    return paths
 
 
 def _filled(word: str, places: Mapping[str, str]) -> str:

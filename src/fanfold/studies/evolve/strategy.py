@@ -10,7 +10,7 @@ from fanfold.encoding import encode
 from fanfold.prompting.beliefs import Beliefs, Features
 from fanfold.strategies.reflective import parts_of
 from fanfold.strategy import Strategy
-from fanfold.studies.evolve.program import demonstrations, with_demonstrations
+from fanfold.studies.evolve.program import RIGHT, demonstrations, with_demonstrations
 from fanfold.types import Ok, Result
 
 #: What each prompt shows: cases by the prompt's name, in their order.
@@ -18,21 +18,23 @@ Shown: TypeAlias = Mapping[str, tuple[str, ...]]
 
 #: Choices that are thought of for every one that is proposed, and how many of the best have neighbours.
 FRESH, NEAR, LEADERS = 40, 40, 4
-#: How far a draw strays from what is believed, and the score of an answer that is wholly right.
-SPREAD, RIGHT = 0.7, 1.0
+#: How far a draw strays from what is believed.
+SPREAD = 0.7
 
 
 class Demonstrations(Strategy[Any]):
     """Thompson sampling over what prompts show: one draw of what each demonstration is worth, the best choice for it.
 
-    A demonstration is what a prompt was asked and replied on a case that came out right.  `seed` is proposed first,
-    unless another strategy proposes it; the texts are those of the best candidate so far, whoever proposed it.
+    A demonstration is what a prompt was asked and replied on a case that came out right; of the prompt whose reply is
+    the answer, also what it should have replied.  `seed` is proposed first, unless another strategy proposes it; the
+    texts are those of the best candidate so far, whoever proposed it.
     """
 
     def __init__(self, names: Sequence[str], most: int, seed: Mapping[str, str] | None = None) -> None:
         self._names, self._most = tuple(names), most
         self._seed = None if seed is None else dict(seed)
         self._pool: dict[str, dict[str, str]] = {name: {} for name in names}
+        self._right: set[tuple[str, str]] = set()
         self._beliefs = Beliefs()
         self._seen: list[tuple[float, Shown]] = []
         self._best: tuple[float, int, dict[str, str]] | None = None
@@ -75,11 +77,14 @@ class Demonstrations(Strategy[Any]):
         return features
 
     def _learn(self, result: Result[Any]) -> None:
-        """Take demonstrations from the cases that came out right; the first of a case stays."""
+        """Take the demonstrations that the evaluator offers; the first of a case stays, unless a later one is right."""
         for case, outcome in result.outcomes.items():
-            if isinstance(outcome, Ok) and outcome.score >= RIGHT and isinstance(outcome.data, Mapping):
+            if isinstance(outcome, Ok) and isinstance(outcome.data, Mapping):
                 for turn in outcome.data.get("turns", ()):
-                    self._pool.get(turn["prompt"], {}).setdefault(case, turn["shown"])
+                    pool, right = self._pool.get(turn["prompt"], {}), outcome.score >= RIGHT
+                    if case not in pool or (right and (turn["prompt"], case) not in self._right):
+                        pool[case] = turn["shown"]
+                        self._right |= {(turn["prompt"], case)} if right else set()
 
     def _next(self) -> dict[str, str] | None:
         """The best choice of one possible world that was not proposed yet; None where there is none."""
