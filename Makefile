@@ -79,7 +79,6 @@ PEER_curator := bespokelabs-curator
 PEER_inspect := inspect-ai openai
 PEER_gepa := gepa
 PEER_promptolution := promptolution
-PEER_opik := opik-optimizer
 PEER_sb3 := stable-baselines3
 LEFT_OUT = { echo "$(notdir $(@D)) cannot be installed here and is left out"; rm -rf $(@D); }
 
@@ -91,7 +90,7 @@ $(PEERS)/aimock/.ready:
 	@mkdir -p $(@D)
 	@{ npm install --silent --no-audit --no-fund --prefix $(@D) @copilotkit/aimock@1.43 && touch $@; } || $(LEFT_OUT)
 
-bench-peers: $(VENV)/.dev $(patsubst %,$(PEERS)/%/.ready,litellm langchain dspy curator inspect gepa promptolution opik sb3)
+bench-peers: $(VENV)/.dev $(patsubst %,$(PEERS)/%/.ready,litellm langchain dspy curator inspect gepa promptolution sb3)
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	.venv-bench/bin/python benchmarks/engine.py --quick

@@ -35,6 +35,7 @@ ROOT = Path(__file__).parents[1]
 SIZES: Mapping[str, Any] = {"examples": 8, "train": 12, "validation": 8, "held_out": 60}
 CALLS, SEEDS = (200, 100), (0, 1, 2)
 QUICK = {"only": f"{OURS},random,hand", "tasks": "tickets,dates,places", "seeds": "0,1", "calls": "200"}
+PEERS = ROOT / ".venv-peers"
 #: Where the position of the problem is marked in a prompt.
 MARK = "\0"
 #: The longest a peer may take for one job, in seconds.
@@ -127,24 +128,28 @@ def hand_written(job: Job, counted: CountedModel) -> Prompt:
     return prompts[scores.index(max(scores))]
 
 
+def told(job: Job) -> dict[str, Any]:
+    """What a peer learns of a job: the data without the held-out problems, and how the model is to be asked."""
+    scored = (*job.split.train, *job.split.validation)
+    return {
+        **asdict(job),
+        "examples": list(job.shots.values()),
+        "train": [(problem.input, problem.shown) for problem in scored],
+        "labels": job.work.labels[0],
+        "mark": MARK,
+        "settings": job.settings(job.work.labels[0]),
+    }
+
+
 def elsewhere(environment: str) -> Callable[[Job, CountedModel], Prompt]:
     """A peer in an environment of its own, which asks the same model over HTTP (`prompts_peers.py`)."""
 
     def find(job: Job, counted: CountedModel) -> Prompt:
-        label, answer = job.work.labels[0]
-        scored = (*job.split.train, *job.split.validation)
-        parts = {
-            "examples": list(job.shots.values()),
-            "train": [(problem.input, problem.shown) for problem in scored],
-            "labels": [label, answer],
-            "mark": MARK,
-            "settings": job.settings((label, answer)),
-        }
-        python = ROOT / ".venv-peers" / environment / "bin" / "python"
+        python = PEERS / environment / "bin" / "python"
         with served(counted, job.work.grader, job.work.problems) as url:
-            told = json.dumps({**asdict(job), **parts, "url": url})
+            text = json.dumps({**told(job), "url": url})
             command = [str(python), str(Path(__file__).with_name("prompts_peers.py"))]
-            done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=PATIENCE, check=False)
         if done.returncode:
             raise RuntimeError((done.stderr.strip().splitlines() or ["without a word"])[-1][:300])
         return Prompt.of(json.loads(done.stdout.strip().splitlines()[-1])["prompt"])
@@ -152,12 +157,22 @@ def elsewhere(environment: str) -> Callable[[Job, CountedModel], Prompt]:
     return find
 
 
+#: The environment of every peer.
+ENVIRONMENTS: Mapping[str, str] = {
+    "dspy-random": "dspy",
+    "dspy-bare": "dspy",
+    "mipro": "dspy",
+    "gepa": "gepa",
+    "capo": "promptolution",
+    "capo-fields": "promptolution",
+}
 METHODS: Mapping[str, Callable[[Job, CountedModel], Prompt]] = {
     OURS: searched("guided"),
     "genetic": searched("genetic"),
     "random": searched("random"),
     "hand": hand_written,
     "examples": all_examples,
+    **{method: elsewhere(environment) for method, environment in ENVIRONMENTS.items()},
 }
 
 
@@ -206,7 +221,7 @@ def version_of(method: str, task: str) -> str:
     elif method == "hand":
         files = [DATA / "hand.toml"]
     else:
-        files = [Path(__file__).with_name("prompts_peers.py")] if METHODS[method] is not all_examples else []
+        files = [Path(__file__).with_name("prompts_peers.py")] if method in ENVIRONMENTS else []
     for file in sorted(files):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
@@ -221,10 +236,13 @@ def commit() -> str:
 
 def jobs(options: argparse.Namespace) -> Iterator[Job]:
     """Seed by seed and task by task, so that what is finished at any time compares all methods."""
+    missing = [name for name, place in ENVIRONMENTS.items() if not (PEERS / place / "bin" / "python").exists()]
+    if left := [method for method in options.only.split(",") if method in missing and not options.report]:
+        print(f"not installed (make bench-peers), left out: {', '.join(left)}")
     for seed in map(int, options.seeds.split(",")):
         for task in options.tasks.split(","):
             for calls in map(int, options.calls.split(",")):
-                for method in options.only.split(","):
+                for method in (name for name in options.only.split(",") if name not in left):
                     yield Job(method, task, seed, calls)
 
 
@@ -245,11 +263,12 @@ def work_off(wanted: Sequence[Job], folder: Path) -> dict[Job, Outcome]:
     file = folder / "prompts.jsonl"
     done = finished(file)
     counted = CountedModel(folder / "replies.db")
+    versions = {job: version_of(job.method, job.task) for job in wanted}  # of the code that runs, whatever is edited
     for number, job in enumerate(wanted, 1):
         if job in done:
             continue
         try:
-            done[job] = outcome_of(job, counted, version_of(job.method, job.task))
+            done[job] = outcome_of(job, counted, versions[job])
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             print(f"{job.method} on {job.task}, seed {job.seed}, {job.calls} calls: failed: {error}", flush=True)
             continue

@@ -28,7 +28,20 @@ class Access:
         self.train: list[tuple[str, str]] = [(text, right) for text, right in job["train"]]
         self.seed, self.calls, self.mark = job["seed"], job["calls"], job["mark"]
         self.settings, self.url = job["settings"], job["url"]
+        self.made = 0
         self._replies: dict[str, str] = {}
+
+    @property
+    def instructions(self) -> list[str]:
+        """What somebody would write who knows no more than the names of the columns."""
+        text, right = self.label.lower(), self.answer.lower()
+        return [
+            f"Give the {right} for each {text}.",
+            f"Read the {text} and write the {right}.",
+            f"What is the {right}? Answer like the examples.",
+            f"You are an expert. Reply with the {right} only.",
+            f"Here are examples of {text} and {right}.",
+        ]
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         request = urllib.request.Request(
@@ -43,6 +56,7 @@ class Access:
         key = json.dumps([text, settings])
         if key in self._replies:
             return self._replies[key]
+        self.made += 1
         said = str(self._post("completions", {"prompt": text, **settings})["choices"][0]["text"])
         if not settings["temperature"]:
             self._replies[key] = said
@@ -50,6 +64,7 @@ class Access:
 
     def write(self, text: str) -> str:
         """A text of the model's own, for instructions: it answers as the chat model it was tuned to be."""
+        self.made += 1
         body = {"messages": [{"role": "user", "content": text[-5000:]}], "max_tokens": 80, "temperature": 0.7}
         return str(self._post("chat/completions", body)["choices"][0]["message"]["content"])
 
@@ -68,11 +83,11 @@ class Access:
 # -- DSPy --------------------------------------------------------------------------------------------------------------
 
 
-def _dspy(access: Access) -> tuple[Any, Any, Any, Any, Callable[[Any], str]]:
-    """DSPy with completion access: the module, its program, data, metric, and how a program is read as a prompt."""
+def _dspy(access: Access, instruction: str) -> tuple[Any, Any, Any, Callable[..., str]]:
+    """DSPy with completion access: the module, a program, a model that writes, a metric, how to read a program."""
     import dspy
 
-    signature = dspy.Signature("problem -> solution")
+    program = dspy.Predict(dspy.Signature("problem -> solution", instruction or "-"))
 
     class Completing(dspy.Adapter):
         """Renders a signature as a text to be continued: instruction, demonstrations, the problem."""
@@ -91,10 +106,9 @@ def _dspy(access: Access) -> tuple[Any, Any, Any, Any, Callable[[Any], str]]:
             return {"model": "smollm2", "usage": {}, "choices": [{"message": {"content": said}}]}
 
     def text_of(asked: Any, demos: Any, inputs: Any) -> str:
-        instruction = "" if asked.instructions == signature.instructions else asked.instructions
         if list(asked.input_fields) == ["problem"]:
             shown = [(demo["problem"], demo["solution"]) for demo in demos]
-            return access.prompt(instruction, shown, inputs["problem"])
+            return access.prompt(asked.instructions.strip("-"), shown, inputs["problem"])
         lines = [f"{name.replace('_', ' ')}: {inputs.get(name)}" for name in asked.input_fields]
         return "\n".join([asked.instructions, *lines, f"{next(iter(asked.output_fields)).replace('_', ' ')}:"])
 
@@ -107,29 +121,42 @@ def _dspy(access: Access) -> tuple[Any, Any, Any, Any, Callable[[Any], str]]:
     def metric(example: Any, prediction: Any, trace: Any = None) -> float:
         return access.grade(example.problem, prediction.solution)
 
-    def read(program: Any) -> str:
-        return text_of(program.signature, program.demos, {"problem": access.mark})
+    writer = Completion("smollm2", write=access.write)
 
-    return dspy, Completion("smollm2", write=access.write), rows, metric, read
+    def compiled(optimizer: Any, **options: Any) -> str:
+        done = optimizer.compile(program, trainset=rows["examples"], valset=rows["train"], **options)
+        return text_of(done.signature, done.demos, {"problem": access.mark})
+
+    return dspy, writer, metric, compiled
 
 
 def dspy_random(access: Access) -> str:
-    """Three fixed candidates and so many random ones as the calls pay for; each is scored on all 20 problems."""
-    dspy, _, rows, metric, read = _dspy(access)
+    """Random search over few-shot sets, with the instruction that DSPy makes of the names of the fields."""
+    fields = [name.lower().replace(" ", "_") for name in (access.label, access.answer)]
+    return _random_search(access, "Given the fields `{}`, produce the fields `{}`.".format(*fields))
+
+
+def dspy_bare(access: Access) -> str:
+    """The same without an instruction."""
+    return _random_search(access, "")
+
+
+def _random_search(access: Access, instruction: str) -> str:
+    """Three fixed candidates and as many random ones as the calls pay for; each is scored on all 20 problems."""
+    dspy, _, metric, compiled = _dspy(access, instruction)
     optimizer = dspy.BootstrapFewShotWithRandomSearch(
         metric=metric,
         max_bootstrapped_demos=4,
         max_labeled_demos=8,
-        num_candidate_programs=access.calls // 24 - 3 + (access.calls < 150),
+        num_candidate_programs=access.calls // 24 - 3,
         num_threads=1,
     )
-    program = dspy.Predict("problem -> solution")
-    return read(optimizer.compile(program, trainset=rows["examples"], valset=rows["train"]))
+    return compiled(optimizer)
 
 
 def mipro(access: Access) -> str:
     """Instructions written by the model itself, and few-shot sets, by Bayesian optimisation over both."""
-    dspy, writer, rows, metric, read = _dspy(access)
+    dspy, writer, metric, compiled = _dspy(access, access.instructions[0])
     optimizer = dspy.MIPROv2(
         metric=metric,
         prompt_model=writer,
@@ -140,14 +167,132 @@ def mipro(access: Access) -> str:
         num_threads=1,
         seed=access.seed + 1,
     )
-    program = dspy.Predict("problem -> solution")
-    trials = (access.calls - 50) // 20
-    return read(
-        optimizer.compile(program, trainset=rows["examples"], valset=rows["train"], num_trials=trials, minibatch=False)
+    return compiled(optimizer, num_trials=(access.calls - 50) // 20, minibatch=False)
+
+
+# -- CAPO of promptolution ---------------------------------------------------------------------------------------------
+
+
+def capo(access: Access) -> str:
+    """Evolution with racing; examples and problem as its own template has them, each name and text on a line."""
+    return _capo(access, "Input:\n{}\nOutput:\n{}")
+
+
+def capo_fields(access: Access) -> str:
+    """The same under the names of the file's columns."""
+    return _capo(access, f"{access.label}: {{}}\n{access.answer}: {{}}")
+
+
+def _capo(access: Access, form: str) -> str:
+    import numpy
+    import pandas
+    from promptolution.llms.base_llm import BaseLLM
+    from promptolution.optimizers.capo import CAPO
+    from promptolution.predictors.base_predictor import BasePredictor
+    from promptolution.tasks.base_task import BaseTask
+    from promptolution.utils import capo_utils, prompt
+    from promptolution.utils.callbacks import BaseCallback
+
+    capo_utils.CAPO_FEWSHOT_TEMPLATE = form.format("<input>", "<output>")
+    prompt.DOWNSTREAM_TEMPLATE_W_FEWSHOTS = "<instruction>\n\n<few_shots>"
+    numpy.random.seed(access.seed)
+
+    def whole(head: str, text: str) -> str:
+        return f"{head}\n\n{form.format(text, '')}".rstrip(" ")
+
+    class Writer(BaseLLM):
+        def _get_response(self, prompts: Any, system_prompts: Any) -> Any:
+            return [access.write(text) for text in prompts]
+
+    class Predictor(BasePredictor):
+        def predict(self, prompts: Any, xs: Any, system_prompts: Any = None) -> Any:
+            replies = [access.complete(whole(head, text)) for head, text in zip(prompts, xs)]
+            return replies, [f"{text}\n{reply}" for text, reply in zip(xs, replies)]
+
+        def _extract_preds(self, preds: Any) -> Any:
+            return preds
+
+    class Graded(BaseTask):
+        def _evaluate(self, xs: Any, ys: Any, preds: Any) -> Any:
+            return numpy.array([access.grade(text, reply) for text, reply in zip(xs, preds)], dtype=float)
+
+    class Budget(BaseCallback):
+        """Ends the search before a step like the last would exceed the calls."""
+
+        before = 0
+
+        def on_step_end(self, optimizer: Any) -> bool:
+            step, self.before = access.made - self.before, access.made
+            return access.made + step <= access.calls
+
+    rows = pandas.DataFrame(access.train, columns=["x", "y"])
+    task = Graded(rows, "x", "y", access.instructions[0], n_subsamples=5, eval_strategy="sequential_block")
+    optimizer = CAPO(
+        Predictor(Writer()),
+        task,
+        Writer(),
+        access.instructions,
+        crossovers_per_iter=2,
+        upper_shots=8,
+        create_fs_reasoning=False,
+        df_few_shots=pandas.DataFrame(access.examples, columns=["x", "y"]),
+        callbacks=[Budget()],
     )
+    return whole(str(optimizer.optimize(100)[0]), access.mark)
 
 
-METHODS: dict[str, Callable[[Access], str]] = {"dspy-random": dspy_random, "mipro": mipro}
+# -- GEPA --------------------------------------------------------------------------------------------------------------
+
+
+def gepa(access: Access) -> str:
+    """Reflective evolution of the whole text before the problem, from all eight examples on."""
+    import gepa as library
+    from gepa.core.adapter import EvaluationBatch
+
+    class Adapter:
+        propose_new_texts = None
+
+        def evaluate(self, batch: Any, candidate: Any, capture_traces: bool = False) -> Any:
+            texts = [f"{candidate['prompt']}\n\n{access.block(text)}" for text, _ in batch]
+            replies = [access.complete(text) for text in texts]
+            scores = [access.grade(text, reply) for (text, _), reply in zip(batch, replies)]
+            traces = list(zip(batch, replies, scores)) if capture_traces else None
+            return EvaluationBatch(outputs=replies, scores=scores, trajectories=traces)
+
+        def make_reflective_dataset(self, candidate: Any, batch: Any, components: Any) -> Any:
+            rows = [
+                {
+                    "Inputs": text,
+                    "Generated Outputs": reply,
+                    "Feedback": "right" if score else f"wrong, the answer is {right}",
+                }
+                for (text, right), reply, score in batch.trajectories
+            ]
+            return dict.fromkeys(components, rows)
+
+    shown = [access.block(*example) for example in access.examples]
+    start = "\n\n".join([access.instructions[0], *shown])
+    result = library.optimize(
+        seed_candidate={"prompt": start},
+        trainset=access.train,
+        valset=access.train,
+        adapter=Adapter(),
+        reflection_lm=lambda text: access.write(str(text)),
+        stop_callbacks=lambda state: access.made + 20 > access.calls,
+        seed=access.seed,
+        raise_on_exception=False,
+    )
+    return f"{result.best_candidate['prompt']}\n\n{access.block(access.mark)}"
+
+
+METHODS: dict[str, Callable[[Access], str]] = {
+    "dspy-random": dspy_random,
+    "dspy-bare": dspy_bare,
+    "mipro": mipro,
+    "capo": capo,
+    "capo-fields": capo_fields,
+    "gepa": gepa,
+}
 
 
 def main() -> None:

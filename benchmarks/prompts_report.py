@@ -20,11 +20,11 @@ NAMES: Mapping[str, str] = {
     "hand": "best of five hand-written",
     "examples": "all eight examples, no search",
     "dspy-random": "DSPy BootstrapFewShotWithRandomSearch",
+    "dspy-bare": "the same without instruction",
     "mipro": "DSPy MIPROv2",
     "gepa": "GEPA",
     "capo": "CAPO (promptolution), its template",
     "capo-fields": "CAPO, the file's field names",
-    "opik": "Opik few-shot Bayesian optimizer",
 }
 
 

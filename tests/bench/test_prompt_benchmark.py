@@ -152,6 +152,34 @@ def test_a_peer_that_fails_leaves_the_others_their_turn(
     assert len((tmp_path / "prompts.jsonl").read_text().splitlines()) == 1
 
 
+def test_a_peer_that_is_not_installed_is_named_and_left_out(
+    planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = module("prompts")
+    assert set(prompts.ENVIRONMENTS) == set(module("prompts_peers").METHODS)
+    assert list(prompts.METHODS) == list(module("prompts_report").NAMES)
+    monkeypatch.setattr(prompts, "PEERS", tmp_path)
+    arguments = ["--only", "mipro,examples", "--tasks", "tickets", "--seeds", "0", "--calls", "100"]
+    assert prompts.main([*arguments, "--folder", str(tmp_path)]) == 0
+    assert "left out: mipro" in capsys.readouterr().out
+
+
+def test_a_peer_asks_an_equal_request_once_and_under_the_names_of_the_columns(planted: Planted, tmp_path: Path) -> None:
+    prompts, server, peers = module("prompts"), module("prompts_server"), module("prompts_peers")
+    counted = server.CountedModel(tmp_path / "replies.db")
+    job = prompts.Job("gepa", "tickets", 0, 100)
+    with server.served(counted, job.work.grader, job.work.problems) as url:
+        access = peers.Access({**prompts.told(job), "url": url})
+        text = access.prompt("Choose.", access.examples[:4], access.train[0][0])
+        assert text.startswith("Choose.\n\nTicket: ") and text.endswith("\nTeam:")
+        assert {access.complete(text) for _ in range(3)} == {"returns"}
+        access.write("Improve this.")
+    assert counted.calls == access.made == 2
+    completion, chat = planted.asked
+    assert (completion["temperature"], completion["stop"]) == (0.0, ["\n"])
+    assert chat["messages"][0]["content"] == "Improve this."
+
+
 def test_a_difference_is_paired_and_its_interval_knows_that_seeds_share_a_task() -> None:
     report = module("prompts_report")
     ours = {(task, seed): 0.5 + gap for task, gap in (("a", 0.3), ("b", 0.3), ("c", -0.3)) for seed in range(3)}
