@@ -11,19 +11,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import hashlib
+import functools
 import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from prompts_report import OURS, Outcome, report
-from prompts_server import LOCAL, CountedModel, served
+from prompts_server import ENGINE, LOCAL, CountedModel, served, version_of
 from prompts_tasks import DATA, HAND, TASKS
 
 from fanfold.prompting.genome import Genome, render
@@ -66,15 +65,15 @@ class Job:
     seed: int
     calls: int
 
-    @cached_property
+    @functools.cached_property
     def work(self) -> Task:
         return load(DATA / TASKS[self.task])
 
-    @cached_property
+    @functools.cached_property
     def split(self) -> Split:
         return self.work.split(self.seed, **SIZES)
 
-    @cached_property
+    @functools.cached_property
     def shots(self) -> dict[str, tuple[str, str]]:
         return shots(self.split.examples)
 
@@ -184,16 +183,15 @@ def scored(job: Job, prompt: Prompt, problems: Sequence[Problem], counted: Count
     model, settings = counted.model(), job.settings(job.work.labels[0])
 
     async def every() -> list[float]:
-        scores = []
-        for problem in problems:
-            reply = await model.generate(f"{prompt.before}{problem.input}{prompt.after}", **settings)
-            scores.append((await job.work.grader(reply.text, problem)).score)
-        return scores
+        texts = [f"{prompt.before}{problem.input}{prompt.after}" for problem in problems]
+        replies = await asyncio.gather(*(model.generate(text, **settings) for text in texts))
+        grades = [await job.work.grader(reply.text, problem) for reply, problem in zip(replies, problems)]
+        return [grade.score for grade in grades]
 
     return asyncio.run(every())
 
 
-def outcome_of(job: Job, counted: CountedModel, version: str) -> Outcome:
+def outcome_of(job: Job, counted: CountedModel) -> Outcome:
     counted.begin()
     began = time.perf_counter()
     prompt = METHODS[job.method](job, counted)
@@ -205,26 +203,31 @@ def outcome_of(job: Job, counted: CountedModel, version: str) -> Outcome:
         accuracy=sum(scores) / len(scores),
         scores=tuple(scores),
         prompt=[prompt.before, prompt.after],
-        version=version,
+        version=version(job.method, job.task),
         commit=commit(),
         date=time.strftime("%Y-%m-%d"),
         seconds=round(seconds, 1),
     )
 
 
-def version_of(method: str, task: str) -> str:
-    """What a result depends on: the task's file, and the code of our searches or of the way a peer is run."""
-    digest = hashlib.sha256((DATA / TASKS[task]).read_bytes())
+def depends_on(method: str, task: str) -> list[Path]:
+    """The files whose content decides a result: the task, the model, and our searches or the way a peer is run."""
+    files = [DATA / TASKS[task], *ENGINE]
     if METHODS[method].__qualname__.startswith("searched"):
-        paths = [ROOT / "src" / "fanfold" / part for part in SEARCH]
-        files = [file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path])]
+        for part in SEARCH:
+            path = ROOT / "src" / "fanfold" / part
+            files += path.rglob("*.py") if path.is_dir() else [path]
     elif method == "hand":
-        files = [DATA / "hand.toml"]
-    else:
-        files = [Path(__file__).with_name("prompts_peers.py")] if method in ENVIRONMENTS else []
-    for file in sorted(files):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:12]
+        files.append(DATA / "hand.toml")
+    elif method in ENVIRONMENTS:
+        files.append(Path(__file__).with_name("prompts_peers.py"))
+    return files
+
+
+@functools.cache
+def version(method: str, task: str) -> str:
+    """What a result depends on, as of the first question: the code that runs, whatever is edited meanwhile."""
+    return version_of(depends_on(method, task))
 
 
 def commit() -> str:
@@ -252,7 +255,7 @@ def finished(file: Path) -> dict[Job, Outcome]:
     for line in file.read_text().splitlines() if file.exists() else ():
         outcome = Outcome(**json.loads(line))
         known = outcome.method in METHODS and outcome.task in TASKS
-        if known and outcome.version == version_of(outcome.method, outcome.task):
+        if known and outcome.version == version(outcome.method, outcome.task):
             outcomes[Job(outcome.method, outcome.task, outcome.seed, outcome.calls)] = outcome
     return outcomes
 
@@ -263,12 +266,13 @@ def work_off(wanted: Sequence[Job], folder: Path) -> dict[Job, Outcome]:
     file = folder / "prompts.jsonl"
     done = finished(file)
     counted = CountedModel(folder / "replies.db")
-    versions = {job: version_of(job.method, job.task) for job in wanted}  # of the code that runs, whatever is edited
+    for job in wanted:
+        version(job.method, job.task)
     for number, job in enumerate(wanted, 1):
         if job in done:
             continue
         try:
-            done[job] = outcome_of(job, counted, versions[job])
+            done[job] = outcome_of(job, counted)
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             print(f"{job.method} on {job.task}, seed {job.seed}, {job.calls} calls: failed: {error}", flush=True)
             continue

@@ -108,7 +108,7 @@ def test_our_search_stays_within_its_calls_and_gives_a_prompt_that_scores_as_it_
 ) -> None:
     prompts, server = module("prompts"), module("prompts_server")
     counted = server.CountedModel(tmp_path / "replies.db")
-    outcome = prompts.outcome_of(prompts.Job("guided", "tickets", 0, 100), counted, "v1")
+    outcome = prompts.outcome_of(prompts.Job("guided", "tickets", 0, 100), counted)
     assert 50 < outcome.used <= 100
     job = prompts.Job("guided", "tickets", 0, 100)
     share = sum(problem.answer == "returns" for problem in job.split.held_out) / 60
@@ -130,11 +130,23 @@ def test_what_is_finished_is_not_run_again_until_the_search_changes(
     assert prompts.main([*arguments, "--folder", str(tmp_path)]) == 0
     assert len(file.read_text().splitlines()) == 2
     capsys.readouterr()
-    monkeypatch.setattr(prompts, "version_of", lambda method, task: "another")
+    monkeypatch.setattr(prompts, "version", lambda method, task: "another")
     assert prompts.main([*arguments, "--folder", str(tmp_path), "--report"]) == 0
     assert "Nothing is finished yet" in capsys.readouterr().out
     assert prompts.main([*arguments, "--folder", str(tmp_path)]) == 0
     assert len(file.read_text().splitlines()) == 4
+
+
+def test_a_changed_docstring_makes_no_result_old(tmp_path: Path) -> None:
+    def version(text: str) -> str:
+        (tmp_path / "code.py").write_text(text)
+        return str(module("prompts_server").version_of([tmp_path / "code.py"]))
+
+    first = version('def f():\n    """This."""\n    return 1\n')
+    assert version('def f():\n    """That."""\n    return 1  # one\n') == first
+    assert version('def f():\n    """This."""\n    return 2\n') != first
+    files = {file.name for file in module("prompts").depends_on("guided", "dates")}
+    assert {"dates.csv", "llama.py", "guided.py", "paired.py", "conclusion.py"} <= files
 
 
 def test_a_peer_that_fails_leaves_the_others_their_turn(
