@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -17,7 +18,9 @@ from fanfold.prompting.genome import Genome
 from fanfold.studies.prompts import PromptsConfig, study
 from fanfold.studies.prompts.against import course
 from fanfold.studies.prompts.lineage import changes, lineage
-from fanfold.tasks import load
+from fanfold.studies.prompts.shown import short_prompt
+from fanfold.tasks import Problem, load
+from fanfold.tasks.grading import Exact, Grade
 from fanfold.types import Ok, Result, Trial
 
 MODEL = "simulated/gpt-6-luna"
@@ -72,6 +75,22 @@ def test_every_search_has_the_same_calls_and_ends_with_its_winner(contest: Any) 
     assert all(0 < info.evaluations <= 120 for info in rivals.values())
 
 
+@dataclasses.dataclass(frozen=True)
+class Lenient(Exact):
+    """Every reply is right."""
+
+    async def __call__(self, reply: str, problem: Problem) -> Grade:
+        return Grade(1.0, reply)
+
+
+def test_a_search_beside_others_uses_its_calls_though_a_prompt_is_always_right() -> None:
+    task = dataclasses.replace(load("sentiment"), grader=Lenient())
+    config = PromptsConfig(task="sentiment", model=(MODEL,), calls=80, held_out=10)
+    assert "target" in study(config, task).run("async:16").reason
+    run = study(dataclasses.replace(config, against=("random",)), task).run("async:16")
+    assert "calls" in run.reason and all(points[-1][0] > 60 for points in run.summary.figures["against"].values())
+
+
 def test_no_search_sees_a_held_out_problem(contest: Any) -> None:
     runs = {view.name: view.id for view in (contest.view, *contest.view.siblings())}
     assert len(runs) >= 4
@@ -114,6 +133,13 @@ def test_a_lineage_follows_parents_and_what_was_made_without_them_the_best_befor
         "  examples 1 -> 2 (-0 +1); labels Input / Output -> Q / A",
     ]
     assert "+[example] c" in section.text and "-[example] b" in section.text
+
+
+def test_a_prompt_in_short_has_its_words_and_the_number_of_its_examples() -> None:
+    assert short_prompt(prompt("Say it.", examples=("a", "b"), labels=("Q", "A"))) == (
+        "Say it.\n(2 examples, Q / A; `fanfold prompt` prints all of it)"
+    )
+    assert short_prompt(Genome(examples=("a",))).startswith("(1 example, ") and "(no examples" in short_prompt(Genome())
 
 
 def test_another_order_of_examples_is_a_change() -> None:

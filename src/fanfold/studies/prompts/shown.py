@@ -41,8 +41,11 @@ def candidate(value: Any) -> Section:
 
 def short_prompt(genome: Genome) -> str:
     """A prompt in two lines: its words, and how the problems are shown."""
-    shown = f"{len(genome.examples)} examples as {' / '.join(genome.labels)}; `fanfold prompt` prints all of it"
-    return "\n".join([*genome.head().splitlines(), shown])
+    count = len(genome.examples)
+    examples = f"{count or 'no'} example{'' if count == 1 else 's'}"
+    return "\n".join(
+        [*genome.head().splitlines(), f"({examples}, {' / '.join(genome.labels)}; `fanfold prompt` prints all of it)"]
+    )
 
 
 def at_list_price(paid: Spending, calls: Mapping[str, Any], model: str | None) -> list[str]:
