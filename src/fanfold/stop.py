@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fanfold.errors import ConfigError, OnlyFailures, check_whole
 from fanfold.events import Progress
-from fanfold.types import Failed, Outcome
+from fanfold.types import UNWRITTEN, Failed, Outcome
 
 #: What differs between two messages of one cause: counts, positions, addresses.
 _NUMBERS = re.compile(r"\[request id [^]]*\]|0x[0-9a-f]+|\d+")
@@ -249,6 +249,10 @@ class MaxFailures:
         """Count the outcome of an evaluation; gives the error that ends the run when it is enough."""
         if not isinstance(outcome, Failed):
             self._alike, self._limit = 0, self.n
+            return None
+        if (
+            outcome.kind == UNWRITTEN
+        ):  # the writer's failure, not the evaluator's: the search decides what to make of it
             return None
         way = (outcome.kind, _NUMBERS.sub("#", outcome.message[:500]))
         if way != self._way:

@@ -25,6 +25,8 @@ KEPT = TRIED = 2
 SAMPLES = 1_000_000
 #: After so many rewritings of which none was accepted, most proposals come from the other strategy.
 PATIENCE, LITTLE = 10, 0.1
+#: After so many answers in a row without a text in them, the writer is not asked again.
+SILENCE = 20
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,7 @@ class Reflective(Strategy[Any]):
         self._merged: set[tuple[int, int]] = set()
         self._told = 0
         self._accepted: list[bool] = []
+        self._silent = 0
 
     # -- what a kind of candidate says differently ------------------------------------------------------------------
 
@@ -182,9 +185,16 @@ class Reflective(Strategy[Any]):
         if result.complete and own is not None:
             self._front.add(result)
         if isinstance(result.candidate, Written):
-            self._accepted.append(result.complete)
-            if not result.complete:
+            kinds = {outcome.kind for outcome in result.failures.values()}
+            self._silent = self._silent + 1 if kinds == {UNWRITTEN} else 0
+            self._accepted.append(result.complete and self._beats_its_parent(result))
+            if not self._accepted[-1]:
                 self._remember(result, own)
+
+    def _beats_its_parent(self, result: Result[Any]) -> bool:
+        numbers = (result.trial.origin or {}).get("parents") or ()
+        scores = [self._front.results[number].score for number in numbers if number in self._front.results]
+        return all(score is None or result.score is None or result.score > score for score in scores)
 
     def _remember(self, result: Result[Any], own: Any) -> None:
         """Keep a text that was not accepted, to be shown when its parent is next rewritten."""
@@ -220,6 +230,8 @@ class Reflective(Strategy[Any]):
             return self._request("propose", [self._front.best], self._examples)
         if self.rng.random() < self._merging and (merged := self._merge()) is not None:
             return merged
+        if self._silent >= SILENCE:
+            return self._from_beside()
         useless = len(self._accepted) >= PATIENCE and not any(self._accepted)
         if self.rng.random() >= (LITTLE if useless else self._share) and (other := self._from_beside()) is not None:
             return other

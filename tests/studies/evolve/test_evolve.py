@@ -81,10 +81,25 @@ def test_held_out_cases_are_seen_by_start_and_winner_only() -> None:
 
 def test_a_writer_that_writes_nonsense_is_counted_and_the_start_stays() -> None:
     writer, _ = simulated(lambda name, messages, parameters, rng: rng.choice(["Sure!", writes(now(messages)), ""]))
-    best = evolve(START, evaluate, writer=writer, calls=12, executor="threads:2")
+    best = evolve(START, by_word, cases=WANTED, writer=writer, calls=200, executor="threads:2")
     assert best.text == START and best.score == best.start_score
     ways = best.run.summary.figures["ways"]["reflect"]  # type: ignore[union-attr]
-    assert ways[0] == ways[2] > 3
+    assert 20 <= ways[0] == ways[2] < 30  # it is not asked forever
+
+
+def by_word(text: str, word: str) -> float:
+    return float(word in text)
+
+
+def test_the_writer_is_shown_what_it_tried_in_vain() -> None:
+    asked: list[str] = []
+
+    def stubborn(name: str, messages: Any, parameters: Any, rng: Any) -> str:
+        asked.append(messages[-1]["content"])
+        return writes(f"{now(messages)} up{len(asked)}")
+
+    evolve(START, evaluate, writer=simulated(stubborn)[0], calls=10, executor="threads:1", window=1)
+    assert "up1" in asked[1] and "scored 0.25 where its parent has 0.25" in asked[1] and "up2" in asked[2]
 
 
 DOES = {

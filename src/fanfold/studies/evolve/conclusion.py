@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from fanfold.studies.evolve.evaluator import EvolveEvaluator
 from fanfold.studies.evolve.shown import joined
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
-from fanfold.types import Case, Ok, Result
+from fanfold.types import UNWRITTEN, Case, Ok, Result
 
 #: Rows of the lists that could be long.
 MOST_ROWS = 40
@@ -37,6 +37,9 @@ class EvolveConclusion:
     @property
     def fingerprint(self) -> str:
         return f"fanfold.evolve/1 {len(self.held_out)}"  # the rest of it is the study's
+
+    def rehearsed(self) -> EvolveConclusion:
+        return replace(self, output=None)
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         results = list(run.results())
@@ -139,7 +142,7 @@ def _ways(results: list[Result[Any]]) -> dict[str, tuple[int, int, int]]:
         way = str((result.trial.origin or {}).get("by", ""))
         made[way] += 1
         complete[way] += result.complete
-        unusable[way] += any(failed.kind == "unwritten" for failed in result.failures.values())
+        unusable[way] += any(failed.kind == UNWRITTEN for failed in result.failures.values())
     return {way: (made[way], complete[way], unusable[way]) for way in made}
 
 

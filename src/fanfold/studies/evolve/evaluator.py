@@ -23,7 +23,7 @@ from fanfold.studies.evolve.program import RIGHT, SHOWN, prompts_of, turns_of
 from fanfold.studies.evolve.scoring import KEPT, Scorer, read_result
 from fanfold.sync import run_sync
 from fanfold.tasks import Grade, Grader, Problem
-from fanfold.types import Case, Failed, Ok, Outcome
+from fanfold.types import UNWRITTEN, Case, Failed, Ok, Outcome
 
 #: What simulated models write.
 SIMULATED = "fanfold.studies.evolve.simulated:writer"
@@ -137,7 +137,7 @@ class EvolveEvaluator:
         try:
             parts = run_sync(lambda: self.writing.parts(candidate, self.layout))
         except Unwritten as error:
-            return Failed("unwritten", str(error))
+            return Failed(UNWRITTEN, str(error))
         with _printed() as printed, traced() as trace:
             value = self.scorer(self.texts(parts, case), case.data)
         return run_sync(lambda: self._outcome(value, case, parts, candidate, trace, printed.getvalue()))
@@ -185,7 +185,7 @@ class AsyncEvolveEvaluator(EvolveEvaluator):
         try:
             parts = await self.writing.parts(candidate, self.layout)
         except Unwritten as error:
-            return Failed("unwritten", str(error))
+            return Failed(UNWRITTEN, str(error))
         with traced() as trace:
             value = await self.scorer(self.texts(parts, case), case.data)
         return await self._outcome(value, case, parts, candidate, trace)

@@ -61,8 +61,7 @@ def demonstrations(parts: Mapping[str, str], name: str) -> list[tuple[str, str]]
 def with_demonstrations(parts: Mapping[str, str], chosen: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, str]:
     """The prompts of these parts with other demonstrations."""
     own = {name: text for name, text in parts.items() if not name.endswith(SHOWN)}
-    shown = {name + SHOWN: json.dumps(list(chosen[name]), ensure_ascii=False) for name in own if chosen.get(name)}
-    return own | shown
+    return own | {name + SHOWN: json.dumps(list(chosen.get(name, ())), ensure_ascii=False) for name in own}
 
 
 def turns_of(trace: Sequence[tuple[Any, Any]], prompts: Mapping[str, str]) -> list[PromptTurn]:

@@ -22,6 +22,7 @@ from fanfold.studies.evolve.blocks import Blocks
 from fanfold.studies.evolve.conclusion import EvolveConclusion
 from fanfold.studies.evolve.config import EvolveConfig
 from fanfold.studies.evolve.evaluator import AnswerGrader, AsyncEvolveEvaluator, EvolveEvaluator, Writing
+from fanfold.studies.evolve.program import with_demonstrations
 from fanfold.studies.evolve.scoring import Command, Scorer, load_evaluator
 from fanfold.studies.evolve.strategy import Demonstrations
 from fanfold.study import Study
@@ -183,10 +184,12 @@ def _kind(config: EvolveConfig, start: Subject) -> str:
 
 
 def _strategy(config: EvolveConfig, start: Subject, parts: dict[str, str]) -> Strategy[Any]:
+    names = tuple(parts)
+    first = with_demonstrations(parts, {}) if _shows(config, start) else parts
     if start.writer is None:
-        return Demonstrations(tuple(parts), config.demonstrations, parts)
-    beside = Demonstrations(tuple(parts), config.demonstrations) if _shows(config, start) else None
-    return Reflective([parts], writable=tuple(parts), beside=beside, characters=SHOWN_CHARACTERS)
+        return Demonstrations(names, config.demonstrations, first)
+    beside = Demonstrations(names, config.demonstrations) if _shows(config, start) else None
+    return Reflective([first], writable=names, beside=beside, characters=SHOWN_CHARACTERS)
 
 
 def _shows(config: EvolveConfig, start: Subject) -> bool:
