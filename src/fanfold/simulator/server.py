@@ -1,4 +1,4 @@
-"""The simulator on real sockets: a lean HTTP/1.1 server that can also misbehave as told."""
+"""A lean HTTP/1.1 server on real sockets, for the simulator and for services; it can also misbehave as told."""
 
 from __future__ import annotations
 
@@ -9,39 +9,54 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import parse_qsl, unquote
 
 from fanfold.errors import ConfigError
-from fanfold.simulator.core import Simulator
 from fanfold.simulator.wire import BrokenAnswer, Request, SimulatedResponse, reply
 
 if TYPE_CHECKING:
     import httptools
 
-MAX_BODY = 600 * 2**20
+#: Bytes of a request's body, and of its address and headers.
+MAX_BODY, MAX_HEAD = 600 * 2**20, 64 * 2**10
 #: Requests waiting on one connection before it is not read any further.
 MAX_WAITING = 16
 
 _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 
 
+class Site(Protocol):
+    """What is served."""
+
+    async def respond(self, request: Request) -> SimulatedResponse | BrokenAnswer:
+        """Answer one request."""
+
+    def wall(self) -> float:
+        """The time of day."""
+
+    async def close(self) -> None:
+        """End what is still under way."""
+
+
 @asynccontextmanager
-async def serve(simulator: Simulator, *, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+async def serve(
+    site: Site, *, host: str = "127.0.0.1", port: int = 0, name: str = "simulator", max_body: int = MAX_BODY
+) -> AsyncIterator[str]:
     """Answer on a port (0: any free one) as long as the context lasts; gives the URL.
 
-    `addresses(url)` says what each provider's clients add to it.  Leaving the context closes every connection and ends
-    the batches still running.
+    `addresses(url)` says what each provider's clients add to that of a simulator.  Leaving the context closes every
+    connection and the site.
     """
-    floor = _Floor(simulator)
+    floor = _Floor(site, name, max_body)
     loop = asyncio.get_running_loop()
     try:
         server = await loop.create_server(lambda: _Connection(floor), host, port, backlog=4096)
     except OSError as error:
-        text = f"the simulator cannot listen on {host}:{port}: {error.strerror}; choose another --port, or 0 for any"
+        text = f"the {name} cannot listen on {host}:{port}: {error.strerror}; choose another --port, or 0 for any"
         raise ConfigError(text) from error
     try:
-        yield f"http://{host}:{server.sockets[0].getsockname()[1]}"
+        yield f"http://{f'[{host}]' if ':' in host else host}:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
         await floor.close()
@@ -49,20 +64,20 @@ async def serve(simulator: Simulator, *, host: str = "127.0.0.1", port: int = 0)
 
 
 class _Floor:
-    """What all connections share: the simulator, each other, the work under way, and the date of the second."""
+    """What all connections share: the site, each other, the work under way, and the date of the second."""
 
-    def __init__(self, simulator: Simulator) -> None:
-        self.simulator = simulator
+    def __init__(self, site: Site, name: str, max_body: int) -> None:
+        self.site, self.name, self.max_body = site, name, max_body
         self.connections: set[_Connection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._second = -1
         self._date = ""
 
     def date(self) -> str:
-        now = self.simulator.wall()
+        now = self.site.wall()
         if int(now) != self._second:
             self._second = int(now)
-            self._date = f"date: {formatdate(now, usegmt=True)}\r\nserver: simulator\r\n"
+            self._date = f"date: {formatdate(now, usegmt=True)}\r\nserver: {self.name}\r\n"
         return self._date
 
     async def close(self) -> None:
@@ -72,7 +87,7 @@ class _Floor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.simulator.close()
+        await self.site.close()
 
 
 class _Connection(asyncio.Protocol):
@@ -98,7 +113,7 @@ class _Connection(asyncio.Protocol):
         self._url = b""
         self._headers: dict[str, str] = {}
         self._chunks: list[bytes] = []
-        self._size = 0
+        self._size = self._head_size = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
@@ -115,17 +130,26 @@ class _Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             # Also what a too large body ends in: nothing further can be read from this client.
-            if not self._gone:
+            if not self._gone and self._head_size > MAX_HEAD:
+                self._write(reply({"error": {"message": f"the headers are above {MAX_HEAD} bytes"}}, 431), keep=False)
+            elif not self._gone:
                 self._write(reply({"error": {"message": f"this is not HTTP/1.1: {error}"}}, 400), keep=False)
 
     def on_message_begin(self) -> None:
         self._begin()
 
     def on_url(self, url: bytes) -> None:
+        self._grow(len(url))
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._grow(len(name) + len(value))
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def _grow(self, by: int) -> None:
+        self._head_size += by
+        if self._head_size > MAX_HEAD:
+            raise ValueError  # the parser stops, and `data_received` answers
 
     def on_headers_complete(self) -> None:
         if self._headers.get("expect", "").lower() == "100-continue":
@@ -133,15 +157,17 @@ class _Connection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
-        if self._size > MAX_BODY:
+        if self._size > self._floor.max_body:
             self._chunks.clear()
         else:
             self._chunks.append(body)
 
     def on_message_complete(self) -> None:
         keep = self._parser.should_keep_alive()
-        if self._size > MAX_BODY:
-            self._write(reply({"error": {"message": f"the body is above {MAX_BODY} bytes"}}, 413), keep=False)
+        if self._size > self._floor.max_body:
+            self._write(
+                reply({"error": {"message": f"the body is above {self._floor.max_body} bytes"}}, 413), keep=False
+            )
             return
         path, _, query = self._url.decode("latin-1").partition("?")
         request = Request(
@@ -165,10 +191,10 @@ class _Connection(asyncio.Protocol):
         while self._waiting and not self._gone:
             request, keep = self._waiting.popleft()
             try:
-                answer = await self._floor.simulator.respond(request)
+                answer = await self._floor.site.respond(request)
             except Exception as error:
-                # A mistake of the simulator itself: the client should not wait forever, and the log should say why.
-                self._write(reply({"error": {"message": f"the simulator failed: {error!r}"}}, 500), keep=False)
+                # A mistake of the site itself: the client should not wait forever, and the log should say why.
+                self._write(reply({"error": {"message": f"the {self._floor.name} failed: {error!r}"}}, 500), keep=False)
                 raise
             if self._gone:
                 break

@@ -132,7 +132,7 @@ def test_telling_the_same_again_changes_nothing(tmp_path: Path) -> None:
 def test_an_unknown_id_is_an_error_that_says_so(tmp_path: Path, id: Any) -> None:
     with begin(tmp_path / "app.db") as critic:
         critic.ask_sync("How do I dry herbs?")  # its number is 0, and its key is not all of these digits
-        with pytest.raises(UnknownShow, match=r"has no show .* tell with the id of what `ask` returned"):
+        with pytest.raises(UnknownShow, match=r"there is no show .* tell with the id of what `ask` returned"):
             critic.tell_sync(id, rating=4)
         assert critic.status()["answered"] == 0
 

@@ -4,6 +4,7 @@ teaches a critic what is liked, an actor what to show, and the population what t
 from typing import TYPE_CHECKING, Any
 
 from fanfold.plugins import StudyPlugin
+from fanfold.studies.critic.commands import commands
 from fanfold.studies.critic.config import ActorCriticParams, CriticConfig, EvolutionaryParams, RewardWeights
 from fanfold.studies.critic.evaluator import Generate, Show, Shown, Step
 from fanfold.studies.critic.feedback import Feedback, FeedbackSource, aggregate, read
@@ -44,5 +45,11 @@ def __getattr__(name: str) -> Any:
 
 
 plugin = StudyPlugin(
-    CriticConfig, study, run_options, packages=("numpy",), world="fanfold.studies.critic.simulated:respond", shown=shown
+    CriticConfig,
+    study,
+    run_options,
+    commands=commands,
+    packages=("numpy",),
+    world="fanfold.studies.critic.simulated:respond",
+    shown=shown,
 )

@@ -279,7 +279,7 @@ class Critic:
         ledger, parts = self._ledger, _ID.fullmatch(str(id))
         row = None if parts is None else find_show(ledger, self._learner.run, int(parts[1]))
         if parts is None or row is None or not hmac.compare_digest(ledger.value(row.origin, ShowMark).key, parts[2]):
-            raise UnknownShow(f"{ledger.path} has no show {str(id)!r:.60}: tell with the id of what `ask` returned")
+            raise UnknownShow(f"there is no show {str(id)!r:.60}: tell with the id of what `ask` returned")
         show: Show = ledger.value(row.candidate, Show)
         return Show(row.number, show.query, show.shown)
 
