@@ -174,7 +174,7 @@ class _Draw:
     def in_words(self) -> str:
         whole = self._count + self._lacking == self._rows
         counted = f"{self._count:,} problems" if whole else f"{self._count:,} of {self._rows:,} rows (--rows)"
-        lacking = f"{self._lacking:,} rows without input or answer left out" if self._lacking else ""
+        lacking = f"{self._lacking:,} without input or answer left out" if self._lacking else ""
         read = (f"{role} from {field!r}" for role, field in self.used.items())
         return ", ".join(filter(None, (counted, lacking, *read)))
 

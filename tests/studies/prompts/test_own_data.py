@@ -9,17 +9,21 @@ import random
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import strangers
 from click.testing import CliRunner
 
 from fanfold.cli import cli
 from fanfold.errors import ConfigError
 from fanfold.events import Notice
-from fanfold.models import model
+from fanfold.models import Model, model
+from fanfold.models.simulated import SimulatedTransport
+from fanfold.simulator import Simulator, SimulatorConfig
 from fanfold.studies.prompts import PromptsConfig, study
 from fanfold.studies.prompts.study import _sizes
 from fanfold.tasks import load
@@ -210,7 +214,7 @@ def test_a_chosen_grader_keeps_what_follows_from_the_form(tmp_path: Path) -> Non
 def test_a_few_rows_without_text_or_answer_are_left_out_and_counted(tmp_path: Path) -> None:
     rows = [*reviews(38), ("", "happy"), ("No label", " ")]
     task = load(write_csv(tmp_path / "a.csv", ("text", "label"), rows))
-    assert len(task.problems) == 38 and "2 rows without input or answer left out" in task.source
+    assert len(task.problems) == 38 and "2 without input or answer left out" in task.source
     with pytest.raises(ConfigError, match="holds no text"):
         load(write_csv(tmp_path / "b.csv", ("text", "label"), [*reviews(8), ("", "a"), ("", "a")]))
     with pytest.raises(ConfigError, match=r"which field holds the answer\? .*--answer-field \(columns: text, a, b\)"):
@@ -320,7 +324,7 @@ def test_calls_are_a_budget_and_too_few_are_refused(sizes: dict[str, int], tmp_p
     ledger = tmp_path / "a.db"
     config = PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), calls=120, held_out=10, **sizes)
     built = study(config)
-    assert any(remark.startswith("120 calls: about") for remark in built.remarks)
+    assert any(remark.startswith("120 calls (--calls): about") for remark in built.remarks)
     built.run(ledger=ledger, run="r")
     with sqlite3.connect(ledger) as db:
         rows = dict(db.execute("SELECT name, (SELECT count(*) FROM evaluation WHERE run = run.id) FROM run"))
@@ -359,3 +363,74 @@ def test_thirty_rows_give_a_prompt_that_scores_what_was_reported(
     module: dict[str, Any] = {}
     exec(CliRunner().invoke(cli, ["prompt", "r", "--as", "python"]).stdout, module)
     assert module["prompt"]("X") == out["before"] + "X" + out["after"] and module["STOP"] == out["stop"]
+
+
+# -- files as strangers bring them ------------------------------------------------------------------------------------
+
+
+def planted(path: Path) -> Callable[..., Model]:
+    """A model that knows the answers of a file: right for a prompt with examples, less often for one without."""
+    known = {problem.input: problem.shown for problem in load(str(path)).problems}
+
+    def answer(name: str, messages: Sequence[Mapping[str, Any]], params: Mapping[str, Any], rng: random.Random) -> str:
+        text = str(messages[-1]["content"])
+        asked = max(known, key=lambda input: (text.rfind(input) + len(input) * (input in text), len(input)))
+        shown = sum(text.count(example) for example in known) - 1
+        return known[asked] if rng.random() < 0.7 + 0.1 * shown else "no idea"
+
+    transport = SimulatedTransport(Simulator(SimulatorConfig(answer=answer)))
+    return lambda name, **options: replace(model("simulated/gpt-4o-mini"), connect=lambda: transport)
+
+
+def exported_score(path: Path, asked: Model) -> float:
+    """The accuracy of the exported prompt on the held-out problems of a file."""
+    out = json.loads(CliRunner().invoke(cli, ["prompt", "r", "--json"]).stdout)
+    task = load(str(path))
+    held = task.split(0, **task.sizes()).held_out
+
+    async def main() -> float:
+        scores = []
+        for problem in held:
+            how = {name: out[name] for name in ("max_tokens", "temperature", "stop")}
+            reply = await asked.generate(out["before"] + problem.input + out["after"], **how)
+            scores.append((await task.grader(reply.text, problem)).score)
+        return sum(scores) / len(scores)
+
+    return asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", strangers.FILES)
+def test_a_file_runs_without_a_flag_to_an_accuracy_and_a_prompt(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = strangers.write(name, tmp_path)
+    make = planted(path)
+    monkeypatch.setattr("fanfold.studies.prompts.evaluator.model", make)
+    ran = CliRunner().invoke(cli, ["run", "prompts", "--task", name, "--run", "r"])
+    said = f"answers are {strangers.FILES[name][1]}: "
+    assert ran.exit_code == 0 and said in " ".join(ran.output.split()), ran.output
+    told = json.loads(CliRunner().invoke(cli, ["show", "r", "--json"]).stdout)["summary"]
+    assert 0.5 < told["held_out"]["accuracy"] <= 1.0
+    assert exported_score(path, make("any")) == pytest.approx(told["held_out"]["accuracy"])
+
+
+@pytest.mark.slow
+def test_numbers_of_a_strangers_file_run_on_the_local_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    strangers.write("stars.csv", tmp_path)
+    ran = CliRunner().invoke(cli, ["run", "prompts", "--task", "stars.csv", "--calls", "48", "--run", "r"])
+    assert ran.exit_code == 0 and "held-out accuracy" in ran.output, ran.output
+    told = json.loads(CliRunner().invoke(cli, ["show", "r", "--json"]).stdout)["summary"]
+    assert told["held_out"]["accuracy"] > 0.5
+
+
+def test_a_model_is_not_shown_more_than_it_has_room_for(tmp_path: Path) -> None:
+    long = study(PromptsConfig(task=str(strangers.write("documents.csv", tmp_path))))
+    assert any("long texts: at most 1 examples fit" in remark for remark in long.remarks)
+    assert long.evaluate.context == 8192 and long.evaluate.material.most_examples == 1
+    other = study(PromptsConfig(task=str(tmp_path / "documents.csv"), model=("simulated/gpt-4o-mini",)))
+    assert other.evaluate.material.most_examples == len(other.evaluate.shots)
+    huge = write_csv(tmp_path / "huge.csv", ("text", "label"), [(f"{n} word" * 20_000, "ab"[n % 2]) for n in range(20)])
+    with pytest.raises(ConfigError, match=r"characters and local/smollm2 has room for 8,192 tokens"):
+        study(PromptsConfig(task=huge))

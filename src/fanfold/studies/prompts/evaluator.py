@@ -46,6 +46,8 @@ class PromptsEvaluator:
     effort: str | None = None
     #: The rules that every prompt keeps: one that breaks a rule is never sent.
     material: Material = field(default_factory=Material)
+    #: The room for long prompts, in tokens, of a model in this process.
+    context: int | None = None
     _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
     _first: FirstReplies = field(default_factory=lambda: FirstReplies(), init=False, repr=False, compare=False)
 
@@ -84,7 +86,8 @@ class PromptsEvaluator:
         if self.make is not None:
             return self.make(name)
         wanted = {"reasoning_effort": self.effort}
-        return model(name, base_url=self.base_url, limits=self.limits, parameters=wanted, hints={"answer": SOLVER})
+        hints = {"answer": SOLVER, **({"context": self.context} if self.context else {})}
+        return model(name, base_url=self.base_url, limits=self.limits, parameters=wanted, hints=hints)
 
     async def __call__(self, candidate: Candidate, case: Case) -> Outcome:
         writer = None if self.writer is None else self.asked(self.writer)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from fanfold.capabilities import capabilities_of
 from fanfold.config import content
 from fanfold.errors import ConfigError
+from fanfold.models.naming import runs_here
 from fanfold.prompting.genome import Genome, Labels
 from fanfold.prompting.material import Material, Part, allowed, broken_rules, mend
 from fanfold.prompting.sketch import sketch_of
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.tasks import Split, Task
+
+#: Characters for each token that a model has room for, above which a problem surely does not fit.
+SURELY = 7
+#: Tokens of a prompt and its reply that a local model has room for by default, and at most.
+USUAL_ROOM, LOCAL_ROOM = 2048, 8192
 
 
 def material_of(config: PromptsConfig, task: Task, split: Split) -> Material:
@@ -24,7 +31,7 @@ def material_of(config: PromptsConfig, task: Task, split: Split) -> Material:
     clauses = task.clauses if words is None else {}
     if isinstance(config.clauses, Mapping):
         clauses = config.clauses
-    sizes = (min(config.max_examples, len(split.examples)), config.max_words)
+    sizes = (fitting_examples(config, task, split), config.max_words)
     examples = tuple(problem.id for problem in split.examples)
     must, never = _texts(config.must), _texts(config.never)
     clauses = {name: tuple(text for text in bank if allowed(text, never)) for name, bank in clauses.items()}
@@ -35,6 +42,50 @@ def material_of(config: PromptsConfig, task: Task, split: Split) -> Material:
     if broken := broken_rules(mend(words or Genome(labels=(pairs or (Genome().labels,))[0]), material), material):
         raise ConfigError(f"no prompt can keep the rules: {broken[0]}; give a clause, or pin a part, that does")
     return material
+
+
+def fitting_examples(config: PromptsConfig, task: Task, split: Split) -> int:
+    """How many examples a prompt may show: as many as wanted, or as its model has room for beside a problem."""
+    most = min(config.max_examples, len(split.examples))
+    rooms = {name: room for name in config.model if (room := _room(name)) is not None}
+    if not rooms:
+        return most
+    model = min(rooms, key=rooms.__getitem__)
+    if (longest := max(len(problem.input) for problem in task.problems)) > SURELY * rooms[model]:
+        raise ConfigError(
+            f"a problem has {longest:,} characters and {model} has room for {rooms[model]:,} tokens: shorten it, or "
+            "use another model (--model)"
+        )
+    while most and prompt_tokens(config, task, split, most) > rooms[model]:
+        most -= 1
+    return most
+
+
+def prompt_tokens(config: PromptsConfig, task: Task, split: Split, examples: int) -> int:
+    """Tokens of the longest prompt with so many examples and of its reply, more or less."""
+    shown = sorted((_tokens(problem.input + problem.shown) for problem in split.examples), reverse=True)
+    longest = max(_tokens(problem.input) for problem in task.problems)
+    words = 2 * config.max_words + (config.max_tokens or task.max_tokens) + 64
+    return longest + sum(shown[:examples]) + words
+
+
+def _tokens(text: str) -> int:
+    """Tokens of a text; other letters than English ones take more of them."""
+    size = len(text.encode("utf-8", "replace"))
+    return size if size < 4 else (2 * len(text) - size) // 4 + (size - len(text))
+
+
+def local_context(config: PromptsConfig, task: Task, split: Split) -> int | None:
+    """The room that a model in this process is given for long prompts; None: its usual one is enough."""
+    needed = prompt_tokens(config, task, split, fitting_examples(config, task, split))
+    return None if needed <= USUAL_ROOM else min(LOCAL_ROOM, 2 * USUAL_ROOM if needed <= 2 * USUAL_ROOM else LOCAL_ROOM)
+
+
+def _room(name: str) -> int | None:
+    """Tokens that a model takes; None where nobody knows."""
+    if runs_here(name):
+        return LOCAL_ROOM
+    return capabilities_of(name.partition("/")[2]).context
 
 
 def first_prompts(

@@ -26,7 +26,7 @@ from fanfold.studies.prompts.conclusion import PromptsConclusion
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
 from fanfold.studies.prompts.objectives import diversity, merit
-from fanfold.studies.prompts.space import first_prompts, material_of, seeds_of
+from fanfold.studies.prompts.space import first_prompts, fitting_examples, local_context, material_of, seeds_of
 from fanfold.study import Study
 from fanfold.tasks import Split, Task, load
 from fanfold.tasks.graders import settings_of
@@ -59,6 +59,7 @@ def study(
         make,
         config.reasoning_effort,
         material,
+        local_context(config, task, split),
     )
     if config.kind in config.against:
         raise ConfigError(f"against names {config.kind}, which is the search itself: name another")
@@ -110,6 +111,8 @@ def _remarks(config: PromptsConfig, task: Task, split: Split) -> tuple[str, ...]
             f"{config.calls:,} calls (--calls): about {prompts} prompts, {config.calls - search} kept to choose the "
             f"winner{rivals}; {len(split.held_out) * len(config.model)} more for each prompt that is scored at the end"
         )
+    if (fitting := fitting_examples(config, task, split)) < min(config.max_examples, len(split.examples)):
+        remarks.append(f"long texts: at most {fitting} examples fit into a prompt (--max-examples, --model)")
     parts = {"examples": "to show", "train": "to search on", "validation": "to choose by", "held_out": "held out"}
     counts = ", ".join(f"{len(getattr(split, name))} {word}" for name, word in parts.items())
     if len(split.held_out) < FEW:
