@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fanfold.cli import cli
-from fanfold.simulator import SimulatorConfig
+from fanfold.simulator import Latency, SimulatorConfig
 
 SOLVER = "# EVOLVE-BLOCK-START\nGAIN = 8\n# EVOLVE-BLOCK-END\nPOWER = 2\n\ndef answer(x):\n    return GAIN * x**POWER\n"
 SCORE = """
@@ -54,6 +57,7 @@ def test_a_file_gets_better_and_the_best_is_written(folder: Path) -> None:
     assert (folder / "solver.py").read_text() == SOLVER
     shown, again = fanfold("show", "last").stdout, fanfold("resume", "last", "--json").stdout
     assert "Lineage" in shown and json.loads(again)["reused"] == 0 and "GAIN" in (folder / "r.html").read_text()
+    assert fanfold("evolve", "best", "last").stdout == best
     rows = fanfold("export", "last", "--rows", "lineage").stdout.splitlines()
     assert json.loads(rows[0])["by"] == "seed" and len(rows) == json.loads(again)["trials"]
 
@@ -123,3 +127,38 @@ def test_a_start_that_the_evaluator_refuses_is_said_with_its_traceback(folder: P
     (folder / "solver.py").write_text("GAIN = 1\n")
     said = fanfold(*RUN, *WRITER, "--executor", "threads:1", code=2).stderr
     assert "fails for the text that the search starts from" in said and "KeyError: 'answer'" in said
+
+
+@pytest.mark.slow
+def test_after_a_kill_the_best_so_far_is_there_and_resuming_pays_nothing_twice(
+    folder: Path, start: Callable[..., Any]
+) -> None:
+    served = start(SimulatorConfig(answer="fanfold.studies.evolve.simulated:writer", latency=Latency(0.1)))
+    words = [
+        *RUN,
+        "--writer",
+        "openai/gpt-4o-mini",
+        "--base-url",
+        f"{served.url}/v1",
+        "--calls",
+        "60",
+        "--run",
+        "killed",
+    ]
+    environment = {**os.environ, "OPENAI_API_KEY": "not-a-key-at-all"}
+    command = [sys.executable, "-m", "fanfold", *words]
+    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while len(served.simulator.billing.charges) < 10 and process.poll() is None:
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    paid = len(served.simulator.billing.charges)
+    assert 10 <= paid < 29
+    so_far = fanfold("evolve", "best", "killed").stdout
+    assert so_far.startswith("# EVOLVE-BLOCK-START\nGAIN = ") and so_far.endswith("GAIN * x**POWER\n")
+    again = subprocess.run(
+        [*command[:3], "resume", "killed"], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert again.returncode == 0, again.stderr
+    repeated = len(served.simulator.billing.charges) - 29
+    assert 0 <= repeated <= 4  # calls on their way when the process died: nobody could write their replies down

@@ -6,6 +6,7 @@ on all of them.
 """
 
 from fanfold.plugins import StudyPlugin
+from fanfold.studies.evolve.commands import commands
 from fanfold.studies.evolve.config import EvolveConfig
 from fanfold.studies.evolve.evaluator import SIMULATED
 from fanfold.studies.evolve.shown import shown
@@ -14,4 +15,4 @@ from fanfold.tasks.sandbox import checks
 
 __all__ = ["EvolveConfig", "plugin", "run_options", "study"]
 
-plugin = StudyPlugin(EvolveConfig, study, run_options, world=SIMULATED, shown=shown, checks=checks)
+plugin = StudyPlugin(EvolveConfig, study, run_options, commands, world=SIMULATED, shown=shown, checks=checks)

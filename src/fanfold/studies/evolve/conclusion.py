@@ -43,13 +43,11 @@ class EvolveConclusion:
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         results = list(run.results())
-        complete = [result for result in results if result.complete and parts_of(result) is not None]
-        if not complete:
-            self._refuse(results, run)
-        winner = max(complete, key=lambda result: (result.score or 0.0, -result.number))
-        parts = parts_of(winner)
-        assert parts is not None
-        first = next((result for result in complete if result.number == 0), None)
+        winner = best_of(results)
+        parts = None if winner is None else parts_of(winner)
+        if winner is None or parts is None:
+            raise ConfigError(self._without_score(results, run))
+        first = next((result for result in results if result.number == 0 and result.complete), None)
         texts, before = self.evaluate.texts(parts), self.evaluate.texts(self.start)
         held = await self._held_out(parts, go)
         figures = {
@@ -60,7 +58,8 @@ class EvolveConclusion:
             "texts_tried": len(results),
             "ways": {way: list(counts) for way, counts in _ways(results).items()},
         }
-        self._write(texts)
+        if self.output is not None:
+            write_texts(self.output, texts)
         changed = differences(before, texts)
         rows = [("start", figures["start_score"], *([held["start"]] if held else []))]
         rows.append((f"best (trial {winner.number})", winner.score, *([held["winner"]] if held else [])))
@@ -77,18 +76,17 @@ class EvolveConclusion:
             sections.append(Section("Written to", self.output))
         return Summary(figures, tuple(sections))
 
-    def _refuse(self, results: list[Result[Any]], run: Run[Any]) -> None:
-        """Nothing has a score: say why the start has none."""
-        start = next((result for result in results if result.number == 0), None)
-        failures = [] if start is None else list(start.failures.items())
+    def _without_score(self, results: list[Result[Any]], run: Run[Any]) -> str:
+        """Why not even the start has a score."""
+        failures = [] if not results else list(results[0].failures.items())
         if not failures:
-            return
+            return f"no text was scored on all cases ({run.reason})"
         case, failed = failures[0]
         where = f" on case {case}" if len(run.view.cases()) > 1 else ""
-        detail = failed.detail.strip()[-1500:] if failed.kind == "error" else ""
-        raise ConfigError(
+        detail = f"\n{failed.detail.strip()[-1500:]}" if failed.kind == "error" else ""
+        return (
             f"the evaluator fails for the text that the search starts from{where}, so nothing was written: "
-            f"{failed.message}{chr(10) + detail if detail else ''}"
+            f"{failed.message}{detail}"
         )
 
     async def _held_out(self, parts: Mapping[str, str], go: Go) -> dict[str, Any] | None:
@@ -102,14 +100,20 @@ class EvolveConclusion:
         scores = {result.number: result.score for result in run.results()}
         return {"start": scores.get(0), "winner": scores.get(len(candidates) - 1), "n": len(self.held_out)}
 
-    def _write(self, texts: Mapping[str, str]) -> None:
-        if self.output is None:
-            return
-        if len(texts) > 1:
-            write_files(Path(self.output), {Path(name).name: text.encode() for name, text in texts.items()})
-            return
-        with replacing(Path(self.output)) as file:
-            file.write(next(iter(texts.values())).encode())
+
+def best_of(results: list[Result[Any]]) -> Result[Any] | None:
+    """The complete result with the highest score, of equals the first."""
+    complete = [result for result in results if result.complete and parts_of(result) is not None]
+    return max(complete, key=lambda result: (result.score or 0.0, -result.number), default=None)
+
+
+def write_texts(output: str, texts: Mapping[str, str]) -> None:
+    """Write a text to a file, or several into a folder."""
+    if len(texts) > 1:
+        write_files(Path(output), {Path(name).name: text.encode() for name, text in texts.items()})
+        return
+    with replacing(Path(output)) as file:
+        file.write(next(iter(texts.values())).encode())
 
 
 def _nothing(results: list[Result[Any]]) -> str:

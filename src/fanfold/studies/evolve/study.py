@@ -68,7 +68,9 @@ def started(config: EvolveConfig) -> Subject:
     rows = None if config.cases is None else [dict(row) for row, _ in rows_of(config.cases)]
     if config.output is not None and Path(config.output).resolve() in [Path(name).resolve() for name in config.file]:
         raise ConfigError(f"output {config.output} is the text that the search starts from: name another file")
-    return Subject({name: _text(name) for name in config.file}, function, rows, single, config.writer, config.grader)
+    return Subject(
+        {name: read_text(name) for name in config.file}, function, rows, single, config.writer, config.grader
+    )
 
 
 def evolving(config: EvolveConfig, start: Subject) -> Study[Any]:
@@ -127,7 +129,8 @@ def executor_for(function: Any, config: EvolveConfig, cases: bool) -> str:
     return "async:64" if is_coroutine_function(function) else f"processes:{8 if cases else min(8, config.window)}"
 
 
-def _text(name: str) -> str:
+def read_text(name: str) -> str:
+    """A text of the user, which is a file in UTF-8."""
     try:
         return Path(name).read_text(encoding="utf-8")
     except FileNotFoundError:
