@@ -45,9 +45,9 @@ def test_the_clauses_are_those_of_the_prompts_unless_a_bank_is_asked_for(tmp_pat
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
-    [("none.txt", None, "bank='.*none.txt' cannot be read"), ("none.toml", None, "there is no file"),
+    [("none.txt", None, "none.txt cannot be read"), ("none.toml", None, "there is no file"),
      ("odd.toml", 'rôle = ["Be kind."]', "not valid TOML"), ("odd.toml", 'rule = ["Be kind."]', "no section 'rule'"),
-     ("odd.toml", 'role = "Be kind."', "must be a tuple of texts")],
+     ("odd.toml", 'role = "Be kind."', "must be a list of texts")],
 )  # fmt: skip
 def test_a_bank_that_cannot_be_used_is_refused(tmp_path: Path, name: str, content: str | None, message: str) -> None:
     if content is not None:

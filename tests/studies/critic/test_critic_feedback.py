@@ -7,12 +7,14 @@ import io
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import IO, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fanfold.config import load_toml
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.models import model
 from fanfold.studies.critic.feedback import ModelJudge, Scored, aggregate, read, rules, source_of
@@ -124,6 +126,15 @@ def test_a_function_is_found_by_name_and_a_wrong_name_is_refused_with_a_remedy()
 def test_a_function_that_gives_nonsense_is_an_error_that_says_so() -> None:
     with pytest.raises(ConfigError, match="from 0 to 1"):
         ask(Scored(lambda query, response: 7.0), "x")
+
+
+def test_rules_prefer_answers_to_nonsense_repetition_refusals_and_echoes() -> None:
+    pairs = load_toml(Path(__file__).with_name("pairs.toml"))["pair"]
+    scores = [(rules(pair["query"], pair["good"]), rules(pair["query"], pair["bad"])) for pair in pairs]
+    assert len(pairs) == 20
+    # Two pieces of fluent nonsense and an answer in other words than its query are beyond a rule: it cannot tell.
+    assert sum(good > bad for good, bad in scores) >= 17
+    assert all(good >= bad and bad <= 0.7 for good, bad in scores)
 
 
 def test_rules_prefer_an_answer_to_an_evasion_and_to_silence() -> None:

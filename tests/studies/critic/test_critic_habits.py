@@ -7,7 +7,8 @@ import json
 import pytest
 
 from fanfold.prompting.genome import Genome
-from fanfold.studies.critic.habits import Habits
+from fanfold.studies.critic.features import combined, situation, style
+from fanfold.studies.critic.habits import Habits, imagined
 
 LISTS, KIND, NEW = "Use lists.", "Be kind.", "Sing."
 
@@ -55,3 +56,9 @@ def test_saved_habits_are_the_same() -> None:
     twin.load(json.loads(json.dumps(habits.state())))
     prompt = Genome(instruction=(KIND,), format=(LISTS,))
     assert twin.expect(prompt) == habits.expect(prompt)
+
+
+def test_a_prompt_is_imagined_in_many_situations_as_in_each() -> None:
+    prompt, look = Genome(instruction=(KIND,)), style("Why?", "1. Because.\n2. So.")
+    places = [situation(query) for query in ("How do I make tea?", "I feel sad.", "Tea or coffee?")]
+    assert imagined(prompt, places, look).tolist() == [combined(prompt, place, look) for place in places]

@@ -264,9 +264,10 @@ def words(text: str) -> set[str]:
     return {word.strip(".") for word in text.split()}
 
 
-def test_where_prompts_come_from_is_said() -> None:
-    assert "built-in clauses" in study(config()).remarks[0]
+def test_where_prompts_come_from_and_what_feedback_is_worth_is_said() -> None:
+    assert ["built-in clauses" in line for line in study(config()).remarks] == [True]
     assert not study(config(prompts=OWN)).remarks
+    assert ["by rule is weak" in line for line in study(config(prompts=OWN, feedback="rules")).remarks] == [True]
 
 
 def test_a_short_list_of_queries_is_gone_through_again_with_new_samples() -> None:

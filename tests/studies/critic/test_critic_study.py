@@ -254,9 +254,26 @@ def benchmark() -> Iterator[Any]:
 
 @pytest.mark.slow
 def test_the_benchmark_runs_on_tiny_sizes_and_compares_all(benchmark: Any) -> None:
-    compared, critic = benchmark.measure(replace(benchmark.TINY, queries=16))
-    names = [line.name for line in compared.lines]
-    assert names[:4] == [benchmark.STUDY, benchmark.RANDOM, benchmark.FIXED, benchmark.TUNED]
-    assert [line.name for line in compared.lines if line.target is not None] == [benchmark.RANDOM, benchmark.FIXED]
-    assert all(0 <= sample <= 1 for line in compared.lines for sample in line.values["preference"].samples)
-    assert all(-1 <= sample <= 1 for line in critic.lines for sample in line.values["rank correlation"].samples)
+    *worlds, gains, ranks = benchmark.measure(replace(benchmark.TINY, queries=16))
+    assert [len(table.lines) for table in worlds] == [8] * 3
+    judged = [line.name for line in worlds[0].lines if line.target is not None]
+    assert judged == [benchmark.RANDOM, benchmark.FIXED, benchmark.GREEDY, benchmark.LINUCB]
+    assert all(
+        -1 <= sample <= 1 for table in worlds for line in table.lines for sample in line.values["regret"].samples
+    )
+    assert len(gains.lines) == len(ranks.lines) == 3
+
+
+def test_the_benchmarks_worlds_are_not_those_that_settings_were_chosen_in(benchmark: Any) -> None:
+    assert not set(benchmark.WORLDS.values()) & set(benchmark.TUNING.values())
+    by_kind = benchmark.World(*benchmark.WORLDS["by kind of query"], 1)
+    queries = benchmark.planted_queries(60, 1)
+    best = {max(benchmark.PROMPTS, key=lambda p: by_kind.worth(q, by_kind.answer(p, q))) for q in queries}
+    assert len(best) > 3  # no prompt is the best for every query
+
+
+def test_a_bandit_that_is_told_learns_and_one_that_is_not_does_not(benchmark: Any) -> None:
+    world, queries = benchmark.World("steady", 101, 1), benchmark.planted_queries(300, 1)
+    fixed, chance = (statistics.fmean(f(world, queries).worth) for f in (benchmark.best_fixed, benchmark.at_random))
+    for told in (benchmark.epsilon_greedy(world, queries, 0.1), benchmark.linucb(world, queries, 0.3)):
+        assert chance + 0.1 < statistics.fmean(told.worth[150:]) <= fixed + 0.1

@@ -6,11 +6,10 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from fanfold.config import load_toml
-from fanfold.errors import ConfigError
 from fanfold.prompting.breeding import PromptBreeder
 from fanfold.prompting.genome import SECTIONS, Candidate, Genome, distance
 from fanfold.prompting.material import Material
+from fanfold.prompting.sketch import bank_of
 from fanfold.types import Result, Trial
 
 BUILT_IN = Path(__file__).with_name("clauses.toml")
@@ -40,10 +39,8 @@ def material_of(prompts: Sequence[str], bank: str | None = None) -> Material:
     """
     if bank is None and prompts:
         clauses = _clauses(map(prompt_of, prompts))
-    elif bank in (None, "builtin"):
-        clauses = _of_file(BUILT_IN)
     else:
-        clauses = _of_file(Path(str(bank)))
+        clauses = bank_of(str(BUILT_IN) if bank in (None, "builtin") else str(bank))
     words = max([MOST_WORDS, *(2 * len(text.split()) for text in prompts)])
     return Material(clauses, (NO_LABELS,), most_examples=0, most_words=words)
 
@@ -110,17 +107,3 @@ def _clauses(prompts: Iterable[Genome]) -> dict[str, tuple[str, ...]]:
         for name, section in prompt.sections.items():
             found[name].update(dict.fromkeys(clause.strip() for clause in section))
     return {name: tuple(clauses) for name, clauses in found.items()}
-
-
-def _of_file(path: Path) -> dict[str, tuple[str, ...]]:
-    """The clauses in a file: a TOML table of lists by section, or one clause on each line."""
-    if path.suffix == ".toml":
-        return {name: tuple(clauses) for name, clauses in load_toml(path).items()}
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"bank={str(path)!r} cannot be read ({error}): name a file of clauses, one on each line or a TOML table "
-            f"with lists for {', '.join(SECTIONS)}, or write bank='builtin'"
-        ) from error
-    return _clauses(prompt_of(line) for line in lines if line.strip())

@@ -7,6 +7,7 @@ pairs.  The hash is CRC-32, which is the same on every machine and in every vers
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -146,14 +147,24 @@ NAMES: tuple[str, ...] = (
 
 def style(query: str, response: str) -> list[float]:
     """What a response contributes: its shape, and its words and word pairs."""
+    return list(_style(query, response))
+
+
+@functools.lru_cache(maxsize=256)  # a response is looked at when it comes, when it is chosen, and when it is judged
+def _style(query: str, response: str) -> tuple[float, ...]:
     found = words(response)
     pairs = (f"{a} {b}" for a, b in itertools.pairwise(found))
-    return [*shape(query, response), *_buckets([*found, *pairs], GRAMS, "gram")]
+    return (*shape(query, response), *_buckets([*found, *pairs], GRAMS, "gram"))
 
 
 def situation(query: str) -> list[float]:
     """What a query contributes: its cues, and what it is about."""
-    return [*cues(query), *_buckets(content(query), TOPICS, "topic")]
+    return list(_situation(query))
+
+
+@functools.lru_cache(maxsize=256)
+def _situation(query: str) -> tuple[float, ...]:
+    return (*cues(query), *_buckets(content(query), TOPICS, "topic"))
 
 
 def combined(prompt: Genome, situation: Sequence[float], style: Sequence[float]) -> list[float]:

@@ -17,7 +17,7 @@ from fanfold.config import imported, load_toml
 from fanfold.errors import ConfigError, nearest
 from fanfold.models import Model, model
 from fanfold.studies.critic.features import words
-from fanfold.studies.critic.reward import coherence, unsafe
+from fanfold.studies.critic.rules import rules
 
 #: Words a minute that people read.
 READING_SPEED = 230.0
@@ -146,18 +146,6 @@ class Scored:
         else:
             said = await asyncio.to_thread(self.score, query, response)
         return _number(said, 0.0, 1.0, "score")
-
-
-def rules(query: str, response: str) -> float:
-    """Feedback by rule: coherent, neither empty nor endless, no question thrown back, nothing unsafe."""
-    many = len(words(response))
-    length = min(1.0, many / 15.0) if many < 15 else min(1.0, 120.0 / many)
-    refused = re.match(r"\W*(i'm sorry|i cannot|i can't|as an ai)\b", response.casefold()) is not None
-    return (
-        (0.6 * coherence(query, response) + 0.4 * length)
-        * (1.0 - unsafe("", query, response))
-        * (0.3 if refused else 1)
-    )
 
 
 #: What a judge is asked about one answer, and about two.

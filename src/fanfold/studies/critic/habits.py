@@ -8,6 +8,7 @@ from typing import Any
 from fanfold.prompting.genome import Genome
 from fanfold.studies.critic.bank import clauses_of
 from fanfold.studies.critic.critic import Array, as_numbers, as_text, np
+from fanfold.studies.critic.features import CROSSED, CUES, SHAPE, USUAL_CUE, USUAL_LOOK, combined
 
 #: How many responses it takes until a clause's effect is believed by half.
 RIDGE = 5.0
@@ -56,3 +57,14 @@ class Habits:
         self._xx = as_numbers(state["xx"]).reshape(self._xx.shape)
         self._xy = as_numbers(state["xy"]).reshape(self._xy.shape)
         self._effects = None
+
+
+def imagined(prompt: Genome, places: Sequence[Sequence[float]], style: Sequence[float]) -> Array:
+    """The features of a prompt's responses in several situations, if they have a style: a row for each."""
+    rows = np.repeat([combined(prompt, places[0], style)], len(places), axis=0)
+    where, looks = np.asarray(places), np.asarray(style[:CROSSED])
+    cues, first = len(CUES), len(SHAPE)
+    crossed = (where[:, :cues, None] - USUAL_CUE) * (looks - USUAL_LOOK)
+    parts = (where[:, :cues], crossed.reshape(len(places), -1), where[:, cues:])
+    rows[:, first : first + sum(part.shape[1] for part in parts)] = np.hstack(parts)
+    return rows

@@ -17,6 +17,7 @@ Feedback is the preference plus normal noise, and one time in twenty the reader 
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import re
@@ -54,14 +55,17 @@ def planted_queries(many: int, seed: int = 0) -> list[str]:
     return queries
 
 
+@functools.lru_cache(maxsize=4096)
 def kind_of(query: str) -> str:
     """What kind of question the reader takes a query for."""
     return next((kind for kind, reading in _READINGS if reading.fullmatch(query.strip())), "fact")
 
 
-def subjects_of(query: str) -> list[str]:
-    found = [subject for subject in SUBJECTS if re.search(rf"\b{subject}\b", query, re.IGNORECASE)]
-    return found or [" ".join(query.split()[-2:]).strip("?.!,") or "it"]
+@functools.lru_cache(maxsize=4096)
+def subjects_of(query: str) -> tuple[str, ...]:
+    """The planted subjects that a query is about, or its last words."""
+    found = tuple(subject for subject in SUBJECTS if re.search(rf"\b{subject}\b", query, re.IGNORECASE))
+    return found or (" ".join(query.split()[-2:]).strip("?.!,") or "it",)
 
 
 # -- the writer -------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from fanfold.studies.critic.critic import LinearCritic, np
 from fanfold.studies.critic.evaluator import SLOT, Generate, Show, Shown, Step, is_former, response_of, step_of
 from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
 from fanfold.studies.critic.features import CUES, NAMES, STYLE, combined, cues, features, situation, style
-from fanfold.studies.critic.habits import Habits
+from fanfold.studies.critic.habits import Habits, imagined
 from fanfold.studies.critic.memory import AppraisedResponse, CriticMemory, CriticState, PendingChoice, QueryRecord
 from fanfold.studies.critic.reward import Reward, coherence, unsafe
 from fanfold.types import Ok, Result
@@ -316,8 +316,8 @@ class CriticStrategy(Strategy[Step]):
         """
         places = self.memory.recent
         styles = [member.style or self.habits.expect(member.prompt) for member in members]
-        rows = [combined(each.prompt, place, look) for each, look in zip(members, styles) for place in places]
-        worth = self.critic.predict(rows).mean.reshape(len(members), len(places))
+        rows = [imagined(each.prompt, places, look) for each, look in zip(members, styles)]
+        worth = self.critic.predict(np.vstack(rows)).mean.reshape(len(members), len(places))
         best = worth.max(axis=0)
         missed = {}
         for i, member in enumerate(members):
@@ -326,8 +326,7 @@ class CriticStrategy(Strategy[Step]):
             missed[member.prompt.text] = round(loss, 6)  # many are not missed at all, on every machine
 
         def promise(prompt: Genome) -> float:
-            imagined = self.habits.expect(prompt)
-            found = self.critic.predict([combined(prompt, place, imagined) for place in places]).mean
+            found = self.critic.predict(imagined(prompt, places, self.habits.expect(prompt))).mean
             # Where it is the best nowhere, being good on average counts, but little.
             return float((found - best).clip(0.0).mean() + 0.1 * found.mean())
 

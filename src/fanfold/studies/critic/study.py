@@ -8,6 +8,7 @@ from fanfold.studies.critic.config import CriticConfig
 from fanfold.studies.critic.evaluator import CriticEvaluator, Slots, Step, slots
 from fanfold.studies.critic.feedback import FeedbackSource
 from fanfold.studies.critic.queries import load_queries
+from fanfold.studies.critic.rules import WEAK
 from fanfold.study import Study
 
 
@@ -51,3 +52,5 @@ def remarks(config: CriticConfig, by_name: bool = True) -> Iterator[str]:
     """What a run says when it begins: where prompts come from, and what its feedback is worth."""
     if not config.prompts:
         yield "no prompts given: the built-in clauses are used (--prompts TEXT for your own)"
+    if by_name and config.feedback == "rules":
+        yield WEAK
