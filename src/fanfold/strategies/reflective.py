@@ -141,8 +141,8 @@ class Reflective(Strategy[Any]):
         self._origins: dict[str, Any] = {}
         self._merged: set[tuple[int, int]] = set()
         self._told = 0
-        self._accepted: list[bool] = []
-        self._silent = 0
+        #: Whether each rewriting was better than its parent; None where nothing was written.
+        self._accepted: list[bool | None] = []
 
     # -- what a kind of candidate says differently ------------------------------------------------------------------
 
@@ -185,9 +185,8 @@ class Reflective(Strategy[Any]):
         if result.complete and own is not None:
             self._front.add(result)
         if isinstance(result.candidate, Written):
-            kinds = {outcome.kind for outcome in result.failures.values()}
-            self._silent = self._silent + 1 if kinds == {UNWRITTEN} else 0
-            self._accepted.append(result.complete and self._beats_its_parent(result))
+            silent = {outcome.kind for outcome in result.failures.values()} == {UNWRITTEN}
+            self._accepted.append(None if silent else result.complete and self._beats_its_parent(result))
             if not self._accepted[-1]:
                 self._remember(result, own)
 
@@ -230,7 +229,7 @@ class Reflective(Strategy[Any]):
             return self._request("propose", [self._front.best], self._examples)
         if self.rng.random() < self._merging and (merged := self._merge()) is not None:
             return merged
-        if self._silent >= SILENCE:
+        if self._accepted[-SILENCE:] == [None] * SILENCE:
             return self._from_beside()
         useless = len(self._accepted) >= PATIENCE and not any(self._accepted)
         if self.rng.random() >= (LITTLE if useless else self._share) and (other := self._from_beside()) is not None:
