@@ -13,14 +13,14 @@ import msgspec
 from fanfold.prompting.breeding import credit, genome_of
 from fanfold.prompting.genome import Genome, difference, render
 from fanfold.running import Go, Run
-from fanfold.stats import Interval, clustered_mean, clustered_rate, mcnemar
+from fanfold.stats import Interval, clustered_mean, clustered_rate, paired
 from fanfold.strategies import Sweep
 from fanfold.strategies.pareto import fronts
 from fanfold.studies.prompts.against import Course, cells, course, held_out_curves
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases
 from fanfold.studies.prompts.lineage import lineage
-from fanfold.studies.prompts.objectives import oks, points_of
+from fanfold.studies.prompts.objectives import by_problem, points_of
 from fanfold.studies.prompts.shown import at_list_price, short_prompt
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
@@ -152,10 +152,10 @@ class PromptsConclusion:
         validated = await self._scored(finalists, self.split.validation, f"{whose}validation", go)
         scores = {
             genome: [
-                outcome.score
+                sum(own) / len(own)
                 for result in (search.any_training(genome), validated.get(genome))
                 if result is not None
-                for outcome in oks(result)
+                for own in by_problem(result).values()
             ]
             for genome in finalists
         }
@@ -267,10 +267,7 @@ class _History:
 
 def interval_of(result: Result[Any]) -> Interval:
     """The accuracy with its interval; the answers of several models to one problem are not independent."""
-    problems: dict[str, list[float]] = {}
-    for case, outcome in result.outcomes.items():
-        if isinstance(outcome, Ok):
-            problems.setdefault(case.rpartition("@")[0] or case, []).append(outcome.score)
+    problems = by_problem(result)
     if all(score in (0.0, 1.0) for scores in problems.values() for score in scores):
         return clustered_rate({problem: (round(sum(scores)), len(scores)) for problem, scores in problems.items()})
     return clustered_mean(problems)
@@ -300,10 +297,14 @@ def _overfit(train: Result[Any] | None, held: Result[Any] | None) -> float | Non
 def _gain(winner: Result[Any] | None, first: Result[Any] | None) -> dict[str, Any]:
     if winner is None or first is None:
         return {"gain": None, "gain_p": None}
-    pairs = [(winner.outcomes[case], first.outcomes[case]) for case in winner.outcomes if case in first.outcomes]
-    both = [(x.score, y.score) for x, y in pairs if isinstance(x, Ok) and isinstance(y, Ok)]
-    chance = mcnemar(sum(x > y for x, y in both), sum(x < y for x, y in both))
-    return {"gain": (winner.score or 0.0) - (first.score or 0.0), "gain_p": chance}
+    mine, other = by_problem(winner), by_problem(first)
+    pairs = {
+        problem: list(zip(scores, other[problem]))
+        for problem, scores in mine.items()
+        if len(scores) == len(other.get(problem, ()))
+    }
+    found = paired(pairs, within=(0.0, 1.0))
+    return {"gain": found.difference.estimate, "gain_p": found.p}
 
 
 def expected_regret(scores: Sequence[Sequence[float]], draws: int = 2000) -> float:
@@ -330,7 +331,7 @@ def _regret_text(regret: float | None) -> list[Section]:
 def _gain_text(gain: Mapping[str, Any]) -> list[Section]:
     if gain["gain"] is None:
         return []
-    against = f"against the first prompt (exact McNemar p = {gain['gain_p']:.2g})"
+    against = f"against the first prompt (p = {gain['gain_p']:.2g}, paired by problem)"
     return [Section("Gain", f"{gain['gain']:+.3f} on held-out problems {against}", brief="")]
 
 

@@ -11,6 +11,7 @@ from fanfold.events import Notice
 from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
+from fanfold.models.pricing import Price
 from fanfold.prompting.genome import Candidate, Genome, render
 from fanfold.prompting.material import Material, broken_rules, mend, rules_in_words
 from fanfold.prompting.writing import Unwritten, realise
@@ -46,6 +47,8 @@ class PromptsEvaluator:
     effort: str | None = None
     #: The rules that every prompt keeps: one that breaks a rule is never sent.
     material: Material = field(default_factory=Material)
+    #: What tokens cost where it is not what the model's provider asks.
+    price: Price | None = None
     #: The room for long prompts, in tokens, of a model in this process.
     context: int | None = None
     _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -108,6 +111,8 @@ class PromptsEvaluator:
         grade = await self.task.grader(reply.text, problem)
         self._first.saw(reply, grade, problem, said["max_tokens"])
         data: dict[str, Any] = {"said": (grade.said or reply.text)[:KEPT], "tokens": reply.input_tokens}
+        if (price := self.price or asked.price) is not None:
+            data["price"] = price.cost(reply.input_tokens, reply.output_tokens)
         if grade.score < 1.0 or self.writer:
             data |= {"input": problem.input[:KEPT], "expected": str(problem.answer)[:KEPT]}
         if grade.feedback:

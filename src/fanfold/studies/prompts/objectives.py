@@ -37,8 +37,9 @@ def length(result: Result[Any]) -> float:
 
 
 def cost(result: Result[Any]) -> float:
-    """Less is better: money per case."""
-    return -result.cost / max(1, len(result.outcomes))
+    """Less is better: what running the prompt costs per case at the list price, whoever asked it before."""
+    prices = [outcome.data["price"] for outcome in oks(result) if "price" in (outcome.data or ())]
+    return -(statistics.fmean(prices) if prices else result.cost / max(1, len(result.outcomes)))
 
 
 def consistency(result: Result[Any]) -> float:
@@ -139,6 +140,19 @@ def points_of(results: Sequence[Result[Any]], objectives: Sequence[str]) -> list
     """Each result's values of the objectives."""
     columns = [OBJECTIVES[name](results) for name in objectives]
     return [tuple(column[at] for column in columns) for at in range(len(results))]
+
+
+def by_problem(result: Result[Any]) -> dict[str, list[float]]:
+    """The scores of each problem: one, or where several models were asked one of each (`problem@provider/model`)."""
+    split = {case: case.rpartition("@") for case in result.outcomes}
+    problems, models = ({parts[at] for parts in split.values()} for at in (0, 2))
+    marked = all(parts[0] for parts in split.values())
+    several = marked and (all("/" in model for model in models) or 1 < len(models) == len(split) / len(problems))
+    scores: dict[str, list[float]] = {}
+    for case, outcome in result.outcomes.items():
+        if isinstance(outcome, Ok):
+            scores.setdefault(split[case][0] if several else case, []).append(outcome.score)
+    return scores
 
 
 def oks(result: Result[Any]) -> list[Ok]:

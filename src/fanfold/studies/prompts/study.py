@@ -8,6 +8,8 @@ from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.models import Model
+from fanfold.models.naming import runs_here
+from fanfold.models.pricing import list_price
 from fanfold.prompting.breeding import PromptBreeder
 from fanfold.prompting.genome import Candidate
 from fanfold.prompting.guided import GuidedPrompts, RandomPrompts
@@ -59,6 +61,7 @@ def study(
         make,
         config.reasoning_effort,
         material,
+        None if config.price_as is None else list_price(config.price_as),
         local_context(config, task, split),
     )
     if config.kind in config.against:
@@ -113,6 +116,8 @@ def _remarks(config: PromptsConfig, task: Task, split: Split) -> tuple[str, ...]
         )
     if (fitting := fitting_examples(config, task, split)) < min(config.max_examples, len(split.examples)):
         remarks.append(f"long texts: at most {fitting} examples fit into a prompt (--max-examples, --model)")
+    if "cost" in config.objectives and config.price_as is None and any(map(runs_here, config.model)):
+        remarks.append("a local model costs nothing: name one whose price counts (--price-as)")
     parts = {"examples": "to show", "train": "to search on", "validation": "to choose by", "held_out": "held out"}
     counts = ", ".join(f"{len(getattr(split, name))} {word}" for name, word in parts.items())
     if len(split.held_out) < FEW:
