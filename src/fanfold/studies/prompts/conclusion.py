@@ -55,9 +55,10 @@ class PromptsConclusion:
         ways = [genome for course in courses for _, genome in reversed(course.points)]
         prompts = [genome for genome in dict.fromkeys([winner, *flat.values(), *ways]) if genome is not None]
         held = await self._scored(prompts, self.split.held_out, "held-out", go)
-        paid = run.view.costs(siblings=False)
         accuracy = {genome: interval_of(result).estimate for genome, result in held.items()}
         calls = {**search.calls(run), "held_out": cells(held.values())}
+        priced = at_list_price(run.view.costs(siblings=False), calls, self.config.price_as)
+        spent = "; ".join([_CALLS.format(**calls), *priced])
         gain = _gain(held.get(winner), None if first == winner or first is None else held.get(first))
         figures = {
             "winner": {"genome": winner, "text": winner.head(), "examples": list(winner.examples)},
@@ -83,7 +84,7 @@ class PromptsConclusion:
             *self._by_model(held.get(winner)),
             *_gain_text(gain),
             *_regret_text(regret),
-            Section("Calls", "\n".join([_CALLS.format(**calls), *at_list_price(paid, calls, self.config.price_as)])),
+            Section("Calls", spent, brief=spent),
             *_code(self.task.grader),
             *self._front(search),
             lineage(search.results, winner),

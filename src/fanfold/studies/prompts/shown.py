@@ -55,7 +55,7 @@ def at_list_price(paid: Spending, calls: Mapping[str, Any], model: str | None) -
         return []
     each = price.cost(paid.input_tokens, paid.output_tokens) / paid.calls
     made, saved = cost_text(each * calls["made"]), cost_text(each * calls["saved"])
-    return [f"at the list price of {model} they would cost {made}, and those saved {saved}"]
+    return [f"at the list price of {model} they cost {made}, those saved {saved}"]
 
 
 def cell(data: Any) -> Section:
