@@ -16,7 +16,7 @@ import pytest
 
 from fanfold.errors import CallFailed, ConfigError, UnknownShow
 from fanfold.studies.critic import Critic, CriticConfig, study
-from fanfold.studies.critic.learner import Learner
+from fanfold.studies.critic.learner import FeedbackLearner
 from fanfold.studies.critic.simulated import planted_queries, qualities
 
 PROMPTS = ["Answer with numbered steps.", "Be warm and friendly.", "Answer in one short sentence."]
@@ -97,6 +97,42 @@ def test_a_process_killed_between_ask_and_tell_loses_nothing(tmp_path: Path) -> 
     other_process(code, path, id, check=False)
     with Critic.open(path) as critic:
         assert critic.status() == {"shows": 1, "answered": 1, "open": 0}
+
+
+@pytest.mark.slow
+def test_an_application_killed_at_any_time_keeps_every_question_and_all_feedback(tmp_path: Path) -> None:
+    path, rng = tmp_path / "app.db", random.Random(5)
+    begin(path).close()
+    script = """
+        import sys
+        from fanfold.studies.critic import Critic
+        critic = Critic.open(sys.argv[1])
+        for number in range(10_000):
+            shown = critic.ask_sync(f"How do I dry {sys.argv[2]} {number} herbs?")
+            print("asked", shown.id, flush=True)
+            critic.tell_sync(shown.id, rating=1 + number % 5)
+            print("told", shown.id, flush=True)
+    """
+    asked, told = set(), set()
+    for life in range(6):
+        command = [sys.executable, "-c", textwrap.dedent(script), str(path), str(life)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        for _ in range(rng.randint(1, 60)):
+            verb, id = process.stdout.readline().split()
+            (asked if verb == "asked" else told).add(id)
+        process.kill()
+        for line in process.communicate()[0].splitlines():
+            verb, id = line.split()
+            (asked if verb == "asked" else told).add(id)
+    with Critic.open(path) as critic:
+        status = critic.status()
+        # The last of each life may be in the file though nobody was told so.
+        assert len(asked) <= status["shows"] <= len(asked) + 6
+        assert len(told) <= status["answered"] <= len(told) + 6
+        for id in asked:
+            critic.tell_sync(id, rating=3)
+        assert critic.status()["answered"] >= len(asked)
 
 
 def test_the_last_feedback_counts(tmp_path: Path) -> None:
@@ -237,8 +273,8 @@ def test_a_checkpoint_spares_most_of_the_lessons(tmp_path: Path, monkeypatch: py
     for n in range(120):
         critic.tell_sync(critic.ask_sync(f"How do I dry {n} herbs?").id, rating=3)
     lessons = []
-    take = Learner._take
-    monkeypatch.setattr(Learner, "_take", lambda self, number: (lessons.append(number), take(self, number))[1])
+    take = FeedbackLearner._take
+    monkeypatch.setattr(FeedbackLearner, "_take", lambda self, number: (lessons.append(number), take(self, number))[1])
     with Critic.open(path) as again:
         assert 0 < len(lessons) <= 25
         assert again.ranking() == critic.ranking()
@@ -255,7 +291,9 @@ def test_a_checkpoint_of_another_version_is_learnt_again_from_the_file(tmp_path:
         before = (critic.ranking(), critic.status(), knowledge(critic))
     with sqlite3.connect(path) as db:
         (state,) = db.execute("SELECT state FROM snapshot").fetchone()
-        db.execute("UPDATE snapshot SET state = ?", (json.dumps({**json.loads(state), "version": "older"}).encode(),))
+        saved = {**json.loads(state), "version": "older"}
+        saved["search"]["members"][0]["fitness"] = 9.0  # which would mean something else today
+        db.execute("UPDATE snapshot SET state = ?", (json.dumps(saved).encode(),))
     with Critic.open(path) as again:
         assert (again.ranking(), again.status(), knowledge(again)) == before
     with sqlite3.connect(path) as db:
@@ -353,6 +391,27 @@ def test_a_run_of_a_study_is_not_taken_for_an_application(tmp_path: Path) -> Non
         begin(path)
     with begin(path, name="helpdesk") as critic:
         assert critic.ask_sync("How do I dry herbs?").text
+
+
+def test_the_shell_shows_what_an_application_has_learnt(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    with begin(path) as critic:
+        critic.tell_sync(critic.ask_sync("How do I dry herbs?").id, rating=5)
+        critic.ask_sync("Why is the sky blue?")
+
+    def shell(*words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fanfold", *map(str, words), "--ledger", str(path)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+    shown = shell("show", "critic").stdout
+    assert "2 shows, 1 with feedback, 1 open" in shown
+    assert all(prompt in shown for prompt in PROMPTS)
+    assert shell("export", "critic", "-o", tmp_path / "out.csv").returncode == 0
+    assert "How do I dry herbs?" in (tmp_path / "out.csv").read_text()
+    assert shell("report", "critic", "-o", tmp_path / "report.html").returncode == 0
+    refused = shell("resume", "critic")
+    assert refused.returncode == 2
+    assert "belongs to an application" in " ".join(refused.stderr.split())
 
 
 def test_a_critic_does_not_cross_a_fork(tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ from fanfold.studies.critic.bank import system_prompt
 from fanfold.studies.critic.config import CriticConfig
 from fanfold.studies.critic.evaluator import Generate, Show, Shown, answering, slots
 from fanfold.studies.critic.feedback import KINDS, Feedback, aggregate, read
-from fanfold.studies.critic.learner import Learner, ShowMark, ShowOrigin
+from fanfold.studies.critic.learner import FeedbackLearner, ShowMark, ShowOrigin
+from fanfold.summary import Section, Summary
 from fanfold.sync import start_beside
 
 T = TypeVar("T")
@@ -85,7 +86,7 @@ class Critic:
     `ask` and `tell` return when what they did is safe in the file.
     """
 
-    def __init__(self, ledger: Ledger, learner: Learner, config: CriticConfig) -> None:
+    def __init__(self, ledger: Ledger, learner: FeedbackLearner, config: CriticConfig) -> None:
         self.config = config
         self._ledger, self._learner = ledger, learner
         self._process = os.getpid()
@@ -141,7 +142,7 @@ class Critic:
                 run = create_run(ledger, name, identity, meta, slots(1))
             if former is None or encode(meta) != encode(former):
                 describe_run(ledger, run, meta, "it answers whenever somebody asks")
-            learner = Learner(config, ledger, run, expires)
+            learner = FeedbackLearner(config, ledger, run, expires)
             learner.begin(given, retired)
             return cls(ledger, learner, config)
         except BaseException:
@@ -290,14 +291,14 @@ class Critic:
 
     async def _ranking(self) -> list[tuple[str, float]]:
         self._learner.catch_up()
-        members = sorted(self._learner.search.population.members, key=lambda member: -member.fitness)
+        members = self._learner.ranking()
         return [(system_prompt(member.prompt, self.config.pinned), member.fitness) for member in members]
 
     async def _close(self) -> None:
         if self._broker is not None:
             await self._broker.close(GRACE)
         if self._learner.unsaved:
-            self._writing().put(Insert.SNAPSHOT, self._learner.save())
+            self._save(self._writing())
         if self._commits is not None:
             await self._commits.flush()
             self._commits.close()
@@ -310,8 +311,17 @@ class Critic:
             self._commits = Commits(self._ledger)
             self._broker = CallBroker(self._ledger, self._commits, run=self._learner.run)
         if self._learner.unsaved >= CHECKPOINT:
-            self._commits.put(Insert.SNAPSHOT, self._learner.save())
+            self._save(self._commits)
         return self._commits
+
+    def _save(self, commits: Commits) -> None:
+        """A checkpoint, and what `fanfold show` says of the critic."""
+        learner = self._learner
+        commits.put(Insert.SNAPSHOT, learner.save())
+        rows = [(round(m.fitness, 3), round(m.evidence, 1), m.prompt.text) for m in learner.ranking()]
+        text = f"{learner.shows} shows, {learner.search.memory.answered} with feedback, {learner.open_shows} open"
+        section = Section("Prompts", text, ("fitness", "evidence", "prompt"), tuple(rows))
+        commits.put(Insert.SUMMARY, (learner.run, encode(Summary({"best_prompt": rows[0][2]}, (section,)))))
 
     @functools.cached_property
     def _model(self) -> Model:

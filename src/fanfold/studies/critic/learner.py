@@ -57,7 +57,7 @@ class LearnerState(msgspec.Struct):
     open: dict[int, OpenShow]
 
 
-class Learner:
+class FeedbackLearner:
     """Keeps up with a file that any number of processes write.
 
     Every process reads the same feedback in the same order, so all of them know the same.  A show without feedback
@@ -140,6 +140,10 @@ class Learner:
         if number is None:
             raise LedgerError(f"{self.ledger.path} does not hold what was just written to it: is it being replaced?")
         return number
+
+    def ranking(self) -> list[Member]:
+        """The prompts, the best first."""
+        return sorted(self.search.population.members, key=lambda member: -member.fitness)
 
     @property
     def open_shows(self) -> int:
