@@ -66,9 +66,9 @@ def test_parents_are_best_on_some_case_and_drawn_by_how_many() -> None:
     assert {number: len(cases) for number, cases in front.wins.items()} == {1: 3, 2: 1}
     drawn = [front.draw(random.Random(seed)).number for seed in range(400)]
     assert 250 < drawn.count(1) < 350 and drawn.count(1) + drawn.count(2) == 400
-    pair = front.pair([])
+    pair = front.pair()
     assert pair is not None and [result.number for result in pair] == [1, 2]
-    assert front.pair([(1, 2)]) is None
+    assert front.pair() is None
 
 
 def test_the_writer_is_shown_what_failed_and_why_and_what_must_stay() -> None:
@@ -78,7 +78,9 @@ def test_the_writer_is_shown_what_failed_and_why_and_what_must_stay() -> None:
     assert {case.input for case in request.failures} == {"in 1", "in 3"}
     assert {case.feedback for case in request.failures} == {"the unit is missing"}
     assert request.kept and {case.input for case in request.kept} <= {"in 0", "in 2", "in 4"}
-    assert search.origin(request) == {"parents": [0], "by": "reflect", "must_beat": [0], "written": True}
+    origin = search.origin(request)
+    assert {**origin, "shown": []} == {"parents": [0], "by": "reflect", "must_beat": [0], "written": True, "shown": []}
+    assert {"1", "3"} < set(origin["shown"]), "what the writer was shown is what the child is first tried on"
     assert {request.part for request in search.ask(20)} == {"plan", "answer"}
     assert msgspec.convert(decode(encode(request)), Written[dict[str, str]]) == request
 
@@ -155,7 +157,7 @@ def test_the_writer_is_shown_what_it_tried_in_vain() -> None:
     assert [case.feedback for case in search.ask(1)[0].tried] == [why, "took 9 s"]
 
 
-def test_a_writer_that_is_never_accepted_gets_few_proposals() -> None:
+def test_a_writer_that_never_makes_a_better_one_gets_few_proposals() -> None:
     other = Sweep([{"plan": str(n)} for n in range(400)])
     search = Reflective([SEED], beside=other, merging=0.0)
     search.begin(0)
@@ -166,7 +168,7 @@ def test_a_writer_that_is_never_accepted_gets_few_proposals() -> None:
         (candidate,) = search.ask(1)
         kinds.append(isinstance(candidate, Written))
         search.tell(Result(Trial(number, candidate, search.origin(candidate)), 0.1, {"0": Ok(0.0)}, "dropped"))
-    assert sum(kinds[:20]) > 5 and sum(kinds[100:]) < 25
+    assert sum(kinds[:20]) > 5 and sum(kinds[100:]) < 34
 
 
 def test_settings_that_cannot_work_are_refused() -> None:

@@ -16,7 +16,7 @@ from fanfold.prompting.genome import SECTIONS, Candidate, Genome, Labels
 from fanfold.prompting.material import Material, faults, mend
 from fanfold.prompting.operators import CHOICES, OPERATORS, crossover, varied
 from fanfold.strategies.breeding import Bred, Pick
-from fanfold.strategies.reflective import MOST_CHARACTERS, SAMPLES, How, ShownCase, Written
+from fanfold.strategies.reflective import SAMPLES, How, ShownCase, Written, shown_case
 from fanfold.types import Ok, Result
 
 #: What a model may be asked to do with a prompt.
@@ -233,10 +233,10 @@ def failures_of(result: Result[Any], rng: Random | None = None) -> tuple[ShownCa
     """Up to three cases that a prompt got wrong: the worst of them, or with `rng` any."""
     found: list[tuple[float, str, ShownCase]] = []
     for case, outcome in result.outcomes.items():
-        if isinstance(outcome, Ok) and outcome.score < 1.0 and isinstance(outcome.data, Mapping):
-            told = [outcome.data.get(name) for name in ("input", "expected", "said")]
-            if None not in told:
-                found.append((outcome.score, case, ShownCase(*(str(text)[:MOST_CHARACTERS] for text in told))))
+        if not isinstance(outcome, Ok) or not isinstance(outcome.data, Mapping):
+            continue
+        if outcome.score < 1.0 and {"input", "expected", "said"} <= outcome.data.keys():
+            found.append((outcome.score, case, shown_case(case, outcome)))
     found.sort(key=lambda entry: entry[:2])
     if rng is not None:
         found = rng.sample(found, min(MOST_FAILURES, len(found)))

@@ -11,6 +11,8 @@ from fanfold.errors import ConfigError
 from fanfold.models import Model, Reply
 from fanfold.prompting.genome import SLOT, Candidate, Genome
 from fanfold.strategies.reflective import How, ShownCase, Written
+from fanfold.summary import Section
+from fanfold.types import UNWRITTEN, Result
 
 OPEN, CLOSE = "<prompt>", "</prompt>"
 #: The marks around any other text: seldom part of one, as `<text>` is of a drawing.
@@ -233,3 +235,27 @@ def _faults(text: str, reply: Reply, candidate: Written[Genome], most_words: int
     shown = (*candidate.failures, *(candidate.kept or ()))
     if any(len(case.input) >= 20 and case.input in text for case in shown):
         yield "quoted one of the inputs it was shown"
+
+
+def record_of(writer: str | None, results: Sequence[Result[Any]]) -> list[Section]:
+    """The record of a writer: how many answers were useless, and how many texts better than their parents."""
+    written = [result for result in results if isinstance(result.candidate, Mapping) and "how" in result.candidate]
+    if writer is None or not written:
+        return []
+    unusable = [
+        failure.message
+        for result in written
+        for failure in [*result.failures.values()][:1]
+        if failure.kind == UNWRITTEN
+    ]
+    scores = {result.number: result.score or 0.0 for result in results if result.complete}
+    better = 0
+    for result in written:
+        parents = [scores[number] for number in result.trial.origin["parents"] if number in scores]
+        better += result.number in scores and all(scores[result.number] > score for score in parents)
+    text = f"{writer} was asked {len(written)} times: {better} texts were better than their parents"
+    if unusable:
+        text += f", {len(unusable)} answers could not be used, such as: {unusable[0]}"
+    if not better:
+        text += ". It never wrote a better one: try a larger model, or do without (no --writer)"
+    return [Section("The writer", text)]

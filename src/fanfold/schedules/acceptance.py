@@ -19,9 +19,9 @@ class Acceptance(Schedule):
     """Runs a child on `first` cases, drops it unless it beats its parents there, and then plans as `then` does.
 
     The parents are the trials that its origin names under `must_beat`.  More than half of the first cases are ones on
-    which a parent did worse than on its best, the others are any; which ones is drawn by the seed.  A child must score
-    more in sum than every parent.  It then counts as scored on these cases, and `then` decides about the rest.  A trial
-    without such parents, or with ones that were not scored on all cases, is planned by `then` alone.
+    which a parent did worse than on its best, those first that its writer was `shown`; the seed draws the others.  A
+    child must score more in sum than every parent.  It then counts as scored on these cases, and `then` decides about
+    the rest.  A trial without such parents, or with ones that were not scored on all cases, is planned by `then` alone.
     """
 
     then: Schedule
@@ -56,14 +56,16 @@ class Acceptance(Schedule):
         self.then.idle()
 
     def _chosen(self, trial: Trial[Any], cases: Sequence[Case], parents: Sequence[Mapping[str, float]]) -> list[Case]:
+        """More than half are cases that the parents failed, in turn, the shown ones first; the others they did well."""
         rng = random.Random(derive_seed(self._seed, "acceptance", trial.number))
-        order = rng.sample(cases, len(cases))
-        chosen: list[Case] = []
+        shown = trial.origin.get("shown", ())
+        order = sorted(rng.sample(cases, len(cases)), key=lambda case: case.id not in shown)
         weak = [[case for case in order if scores.get(case.id, -math.inf) < max(scores.values())] for scores in parents]
+        chosen: list[Case] = []
         for turn in range(self.first // 2 + 1):
-            own = [case for case in weak[turn % len(weak)] if case not in chosen]
-            chosen += own[:1]
-        return [*chosen, *(case for case in order if case not in chosen)][: self.first]
+            chosen += [case for case in weak[turn % len(weak)] if case not in chosen][:1]
+        others = sorted((case for case in order if case not in chosen), key=lambda case: case in weak[0])
+        return [*chosen, *others][: self.first]
 
     def _gated(self, gate: Sequence[Case], parents: Sequence[Mapping[str, float]], later: Plan) -> Plan:
         outcomes = yield gate

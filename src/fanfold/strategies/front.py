@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -20,6 +20,7 @@ class CaseFront:
         self.results: dict[int, Result[Any]] = {}
         self._scores: dict[int, dict[str, float]] = {}
         self._wins: dict[int, frozenset[str]] | None = None
+        self._paired: set[tuple[int, int]] = set()
         #: What was tried with a part of a result and not accepted.
         self.tried: dict[tuple[int, str], tuple[Any, ...]] = {}
 
@@ -77,17 +78,18 @@ class CaseFront:
         numbers = sorted(wins)
         return self.results[rng.choices(numbers, [len(wins[number]) for number in numbers])[0]]
 
-    def pair(self, but: Iterable[tuple[int, int]]) -> tuple[Result[Any], Result[Any]] | None:
-        """The two members, the better first, that are best on the most different cases; None where no two are."""
-        wins, tried = self.wins, set(but)
+    def pair(self) -> tuple[Result[Any], Result[Any]] | None:
+        """The two members, the better first, that are best on the most different cases; every two are given once."""
+        wins = self.wins
         pairs = [
             (min(len(wins[a] - wins[b]), len(wins[b] - wins[a])), -a, -b)
             for a in wins
             for b in wins
-            if a < b and (a, b) not in tried
+            if a < b and (a, b) not in self._paired
         ]
         gain, a, b = max(pairs, default=(0, 0, 0))
         if not gain:
             return None
+        self._paired.add((-a, -b))
         first, second = sorted((-a, -b), key=self._standing, reverse=True)
         return self.results[first], self.results[second]

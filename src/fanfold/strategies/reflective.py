@@ -23,7 +23,7 @@ MOST_CHARACTERS = 400
 KEPT = TRIED = 2
 #: Requests for the same rewriting differ by a number up to this.
 SAMPLES = 1_000_000
-#: After so many rewritings of which none was accepted, most proposals come from the other strategy.
+#: After so many rewritings of which none became the best, this share of the proposals is left to the writer.
 PATIENCE, LITTLE = 10, 0.1
 #: After so many answers in a row without a text in them, the writer is not asked again.
 SILENCE = 20
@@ -84,9 +84,10 @@ def shown_case(case: str, outcome: Outcome, most: int = MOST_CHARACTERS) -> Show
         return ShownCase(case, "", "", _cut(f"{outcome.message}\n{outcome.detail}".strip(), most))
     data = outcome.data if isinstance(outcome.data, Mapping) else {}
     feedback = data.get("feedback")
-    texts = {"input": case, "expected": "", "said": ""}
-    shown = {name: _cut(data.get(name, usual), most) for name, usual in texts.items()}
-    return ShownCase(**shown, feedback=UNSET if feedback is None else _cut(feedback, most))
+    texts = {"input": data.get("input", case), "expected": data.get("expected", ""), "said": data.get("said", "")}
+    texts["said"] = data.get("reply", texts["said"])  # the whole of it, where the grader read only a part
+    shown = {name: str(text)[:most] for name, text in texts.items()}
+    return ShownCase(**shown, feedback=_cut(feedback, most) if feedback else UNSET)
 
 
 def _origin(parents: Sequence[Result[Any]], by: str) -> dict[str, Any]:
@@ -110,8 +111,8 @@ class Reflective(Strategy[Any]):
     `merging` of the proposals joins two parents: without the writer where they changed different parts since their last
     common ancestor.
 
-    `beside` is another strategy over the same candidates.  It proposes all but a `share` of the candidates, the very
-    first of all among them, and is told every result.
+    `beside` is another strategy over the same candidates.  It proposes the very first of them, later all but a `share`,
+    which grows or shrinks with what the writer's candidates achieve, and is told every result.
     """
 
     def __init__(
@@ -123,8 +124,8 @@ class Reflective(Strategy[Any]):
         examples: Sequence[ShownCase] = (),
         beside: Strategy[Any] | None = None,
         share: float = 0.5,
-        merging: float = 0.15,
-        shown: int = 3,
+        merging: float = 0.1,
+        shown: int = 2,
         characters: int = MOST_CHARACTERS,
     ) -> None:
         for name, value in {"share": share, "merging": merging}.items():
@@ -139,10 +140,10 @@ class Reflective(Strategy[Any]):
         self._shown, self._characters = shown, characters
         self._front = CaseFront()
         self._origins: dict[str, Any] = {}
-        self._merged: set[tuple[int, int]] = set()
         self._told = 0
-        #: Whether each rewriting was better than its parent; None where nothing was written.
-        self._accepted: list[bool | None] = []
+        #: How often a written candidate, and another one, became the best, and how often not.
+        self._earned = {True: [0, 0], False: [0, 0]}
+        self._silent = 0
 
     # -- what a kind of candidate says differently ------------------------------------------------------------------
 
@@ -181,26 +182,25 @@ class Reflective(Strategy[Any]):
         self._told += 1
         if self._beside is not None:
             self._beside.tell(result)
-        own = self.own(result)
+        own, written = self.own(result), isinstance(result.candidate, Written)
+        if self._front:
+            won = result.complete and (result.score or 0.0) > (self._front.best.score or 0.0)
+            self._earned[written][0 if won else 1] += 1
+        if written:
+            unwritten = {failure.kind for failure in result.failures.values()} == {UNWRITTEN}
+            self._silent = self._silent + 1 if unwritten else 0
+            self._remember(result, own)
         if result.complete and own is not None:
             self._front.add(result)
-        if isinstance(result.candidate, Written):
-            silent = {outcome.kind for outcome in result.failures.values()} == {UNWRITTEN}
-            self._accepted.append(None if silent else result.complete and self._beats_its_parent(result))
-            if not self._accepted[-1]:
-                self._remember(result, own)
-
-    def _beats_its_parent(self, result: Result[Any]) -> bool:
-        numbers = (result.trial.origin or {}).get("parents") or ()
-        scores = [self._front.results[number].score for number in numbers if number in self._front.results]
-        return all(score is None or result.score is None or result.score > score for score in scores)
 
     def _remember(self, result: Result[Any], own: Any) -> None:
-        """Keep a text that was not accepted, to be shown when its parent is next rewritten."""
+        """Keep a text that was not better than its parent, to be shown when that is next rewritten."""
         number = ((result.trial.origin or {}).get("parents") or [None])[0]
         parent, part = self._front.results.get(number), str(result.candidate.part)
         failed = next((outcome for outcome in result.failures.values() if outcome.kind != UNWRITTEN), None)
         if parent is None or (own is None and failed is None):
+            return
+        if result.complete and (result.score or 0.0) > (parent.score or 0.0):
             return
         if failed is not None:
             why = shown_case("", failed, self._characters).feedback
@@ -209,7 +209,7 @@ class Reflective(Strategy[Any]):
             both = [(x.score, y.score) for x, y in pairs if isinstance(x, Ok) and isinstance(y, Ok)]
             scored, had = (sum(column) / len(both) for column in zip(*both)) if both else (0.0, 0.0)
             why = f"scored {scored:.4g} where its parent has {had:.4g}"
-        shown = ShownCase("", "", "" if own is None else _cut(self.text(own, part), self._characters), why)
+        shown = ShownCase("", "", "" if own is None else self.text(own, part)[: self._characters], why)
         key = parent.number, part
         self._front.tried[key] = (*self._front.tried.get(key, ()), shown)[-TRIED:]
 
@@ -229,14 +229,23 @@ class Reflective(Strategy[Any]):
             return self._request("propose", [self._front.best], self._examples)
         if self.rng.random() < self._merging and (merged := self._merge()) is not None:
             return merged
-        if self._accepted[-SILENCE:] == [None] * SILENCE:
+        if self._silent >= SILENCE:
             return self._from_beside()
-        useless = len(self._accepted) >= PATIENCE and not any(self._accepted)
-        if self.rng.random() >= (LITTLE if useless else self._share) and (other := self._from_beside()) is not None:
+        if not self._writes() and (other := self._from_beside()) is not None:
             return other
         mother = self._front.draw(self.rng)
-        failures, kept = self._cases(mother)
-        return self._request("reflect", [mother], failures, kept)
+        wrong, right = self._cases(mother)
+        shown = {case: shown_case(case, mother.outcomes[case], self._characters) for case in (*wrong, *right)}
+        failures, kept = ([shown[case] for case in cases] for cases in (wrong, right))
+        request, origin = self._request("reflect", [mother], failures, kept)
+        return request, {**origin, "shown": list(shown)}
+
+    def _writes(self) -> bool:
+        """Whether the writer is asked: as often as the share says, and as it made a new best more often than others."""
+        won, lost = self._earned[True]
+        share = LITTLE if lost >= PATIENCE and not won else self._share
+        chances = {written: self.rng.betavariate(1 + won, 1 + lost) for written, (won, lost) in self._earned.items()}
+        return share * chances[True] >= (1 - share) * chances[False]
 
     def _seed(self) -> tuple[Any, Any] | None:
         return (self._opening.pop(0), {"parents": [], "by": "seed"}) if self._opening else None
@@ -265,7 +274,7 @@ class Reflective(Strategy[Any]):
     def _writable_of(self, candidate: Any) -> Sequence[str]:
         return self._writable or sorted(self.parts(candidate))
 
-    def _cases(self, result: Result[Any]) -> tuple[list[ShownCase], list[ShownCase]]:
+    def _cases(self, result: Result[Any]) -> tuple[list[str], list[str]]:
         """Some cases that a candidate failed, and some it must not break: any below the best score of any case.
 
         Where all have the same score, there is nothing to tell them apart by, and all are to be improved.
@@ -274,21 +283,15 @@ class Reflective(Strategy[Any]):
         right = [case for case, outcome in result.outcomes.items() if isinstance(outcome, Ok) and outcome.score >= top]
         wrong = [case for case in result.outcomes if case not in right] or right
         right = [case for case in right if case not in wrong]
-        failures = self.rng.sample(wrong, min(self._shown, len(wrong)))
-        kept = self.rng.sample(right, min(KEPT, len(right)))
-        shown = [
-            [shown_case(case, result.outcomes[case], self._characters) for case in cases] for cases in (failures, kept)
-        ]
-        return shown[0], shown[1]
+        return self.rng.sample(wrong, min(self._shown, len(wrong))), self.rng.sample(right, min(KEPT, len(right)))
 
     # -- joining two parents ----------------------------------------------------------------------------------------
 
     def _merge(self) -> tuple[Any, Any] | None:
         """A candidate with what two parents changed, or a request to write a part that both changed."""
-        pair = self._front.pair(self._merged)
+        pair = self._front.pair()
         if pair is None:
             return None
-        self._merged.add((min(pair[0].number, pair[1].number), max(pair[0].number, pair[1].number)))
         first, second = (self.parts(self.own(result)) for result in pair)
         old = self._common(pair)
         mixed = {name: second.get(name, text) if text == old.get(name) else text for name, text in first.items()}

@@ -36,7 +36,15 @@ class Exact:
         if self.among and self._plain(said) not in map(self._plain, self.among):
             said = reading.chosen(said, {label: label for label in self.among}) or said
         right = any(self._plain(said) == self._plain(answer) for answer in _answers(problem))
-        return _grade(right, reading.plain(said))
+        return _grade(right, reading.plain(said), self._wrong(said, problem))
+
+    def _wrong(self, said: str, problem: Problem) -> str:
+        """What is wrong with the form of a reply."""
+        if self.among and self._plain(said) not in map(self._plain, self.among):
+            return f"the reply is none of {', '.join(self.among)}"
+        text = reading.plain(said)
+        there = any(reading.has_words(reading.plain(answer), text) for answer in _answers(problem))
+        return "the right answer stands in the reply, but not alone" if there else ""
 
     def check(self, problem: Problem) -> str:
         return _lacking(problem)
@@ -66,7 +74,7 @@ class Numeric:
     async def __call__(self, reply: str, problem: Problem) -> Grade:
         said = self._number(reply)
         if said is None:
-            return Grade(0.0)
+            return Grade(0.0, feedback="there is no number in the reply")
         bound = Fraction(self.tolerance)
         right = any(abs(said.value - answer.value) <= bound for answer in self._numbers(problem) if answer)
         return _grade(right, said.text)
@@ -98,7 +106,8 @@ class MultipleChoice:
     async def __call__(self, reply: str, problem: Problem) -> Grade:
         options = options_of(problem)
         said = reading.chosen(reply, options)
-        return _grade(said is not None and said == right_option(problem, options), said or "")
+        wrong = "" if said else "the reply does not decide for one of the options"
+        return _grade(said is not None and said == right_option(problem, options), said or "", wrong)
 
     def check(self, problem: Problem) -> str:
         options = options_of(problem)
@@ -161,7 +170,8 @@ class Regex:
             raise TimeoutError("searching a reply took more than a minute on the clock: is the machine overloaded?")
         found = ran.tests[0].value
         if not isinstance(found, str):
-            return _grade(False, f"({ran.tests[0].error})" if ran.tests[0].error else "")
+            why = ran.tests[0].error
+            return _grade(False, f"({why})" if why else "", why or f"nothing in the reply fits {self.pattern}")
         return await self.then(found, problem) if problem.answer is not None else _grade(True, found)
 
     def check(self, problem: Problem) -> str:
@@ -201,10 +211,11 @@ class JsonSchema:
     async def __call__(self, reply: str, problem: Problem) -> Grade:
         values = reading.json_values(reply)
         if not values:
-            return Grade(0.0, "(no JSON)")
+            return Grade(0.0, "(no JSON)", "there is no JSON in the reply")
         fitting = [value for value in values if not fault(value, self.schema)]
         if not fitting:
-            return _grade(False, f"({fault(values[-1], self.schema)})")
+            why = fault(values[-1], self.schema)
+            return _grade(False, f"({why})", f"the JSON does not fit the schema: {why}")
         right = problem.answer is None or same(fitting[-1], problem.answer)
         return _grade(right, reading.as_json(fitting[-1]))
 
@@ -240,7 +251,7 @@ class CodeTests:
         ]
         passed = len(tests) - len(failures)
         said = f"{passed} of {len(tests)} tests passed" + (f"; {failures[0]}" if failures else "")
-        return _grade(passed / len(tests) if self.partial else not failures, said)
+        return _grade(passed / len(tests) if self.partial else not failures, said, "; ".join(failures[:3]))
 
     def check(self, problem: Problem) -> str:
         answer = problem.answer
@@ -309,6 +320,7 @@ def _lacking(problem: Problem) -> str:
     return ""
 
 
-def _grade(score: float, said: str) -> Grade:
+def _grade(score: float, said: str, wrong: str = "") -> Grade:
     # half a surrogate pair, which JSON and Python can spell, cannot be written to a ledger
-    return Grade(float(score), said[:LONGEST].encode("utf-8", "replace").decode())
+    kept = [text[:most].encode("utf-8", "replace").decode() for text, most in ((said, LONGEST), (wrong, 3 * LONGEST))]
+    return Grade(float(score), kept[0], kept[1] if score < 1 else "")

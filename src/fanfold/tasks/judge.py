@@ -88,7 +88,8 @@ class Bench:
     def _ways(self) -> tuple[str, ...]:
         return ()
 
-    async def _verdict(self, way: str, problem: Problem, *replies: str) -> str:
+    async def _verdict(self, way: str, problem: Problem, *replies: str) -> tuple[str, str]:
+        """The verdict, and the judge's reasons for it."""
         form, meaning, pattern = _ASKS[way]
         texts = {"problem": problem.input}
         if problem.answer is not None and way != "pair":
@@ -115,8 +116,8 @@ class Judge(Bench):
     async def __call__(self, reply: str, problem: Problem) -> Grade:
         if not reply.strip():
             return Grade(0.0)
-        said = await self._verdict(self.scale, problem, reply)
-        return Grade(float(said == "yes") if self.scale == "yes-no" else float(said) / 10, said)
+        said, why = await self._verdict(self.scale, problem, reply)
+        return Grade(float(said == "yes") if self.scale == "yes-no" else float(said) / 10, said, why)
 
     def _ways(self) -> tuple[str, ...]:
         return (self.scale,)
@@ -140,8 +141,8 @@ class Pairwise(Bench):
         """How far `one` is preferred to `other`: 1, 0.5 or 0; swapping them gives the opposite."""
         if one == other:
             return 0.5
-        first = await self._verdict("pair", problem, one, other)
-        second = await self._verdict("pair", problem, other, one)
+        first, _ = await self._verdict("pair", problem, one, other)
+        second, _ = await self._verdict("pair", problem, other, one)
         votes = {"1": 1.0, "2": 0.0, "0": 0.5}
         total = votes[first] + 1.0 - votes[second]
         return {2.0: 1.0, 0.0: 0.0}.get(total, 0.5)
@@ -150,11 +151,11 @@ class Pairwise(Bench):
         return "" if problem.shown.strip() else "there is no answer to compare the reply with: fill it in"
 
 
-def _read(said: Reply, pattern: str, form: str, limit: int) -> str:
+def _read(said: Reply, pattern: str, form: str, limit: int) -> tuple[str, str]:
     lines = [line for line in (line.strip(_DECORATION) for line in said.text.splitlines()) if line]
     found = re.fullmatch(rf"(?:final )?verdict[:=\s*_`\"'(\[]+{pattern}", lines[-1], re.I) if lines else None
     if found is not None:
-        return found[1].lower()
+        return found[1].lower(), " ".join(lines[:-1])
     if said.finish == "length":
         raise CallFailed(
             "malformed", f"the judge was cut off after {limit} tokens before its verdict: raise max_tokens"

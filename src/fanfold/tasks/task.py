@@ -73,7 +73,7 @@ class Grade:
 
     score: float
     said: str = ""
-    feedback: str = ""
+    feedback: str = field(default="", compare=False)
 
 
 class Grader(Protocol):

@@ -26,8 +26,8 @@ def evaluate(text: str) -> tuple[float, str]:
 
 
 def now(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The text that a writer is asked to rewrite."""
-    found = re.search(r'now:\n"""\n(.*?)\n"""', messages[-1]["content"], re.DOTALL)
+    """The text that a writer is asked to rewrite; of two to be joined the first."""
+    found = re.search(r'(?:now|1):\n"""\n(.*?)\n"""', messages[-1]["content"], re.DOTALL)
     assert found is not None, messages
     return found[1]
 

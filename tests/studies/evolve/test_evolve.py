@@ -59,7 +59,7 @@ def by_case(parts: dict[str, str], case: dict[str, str]) -> tuple[float, str]:
 def test_several_parts_are_improved_together_on_cases() -> None:
     writer, _ = simulated(reader)
     cases = [{"part": part, "word": word} for part in ("one", "two") for word in WANTED]
-    best = evolve({"one": "a", "two": "b"}, by_case, cases=cases, writer=writer, calls=250, executor="threads:4")
+    best = evolve({"one": "a", "two": "b"}, by_case, cases=cases, writer=writer, calls=450, executor="threads:4")
     assert best.score == 1.0 and all(word in text for text in best.parts.values() for word in WANTED)
     with pytest.raises(ConfigError, match="several texts"):
         _ = best.text

@@ -546,3 +546,23 @@ def test_graders_travel_to_other_processes_and_are_told_apart() -> None:
     ]
     assert [pickle.loads(pickle.dumps(one)) for one in made] == made  # noqa: S301 - our own bytes
     assert len({fingerprint(one).text for one in made}) == len(made)
+
+
+@pytest.mark.parametrize(
+    ("grader", "reply", "answer", "words"),
+    [
+        (Exact(among=("yes", "no")), "perhaps", "yes", "none of yes, no"),
+        (Exact(), "It is Rome, of course", "Rome", "not alone"),
+        (Numeric(), "many", 3, "no number"),
+        (JsonSchema({"type": "array"}), "{}", None, "does not fit the schema"),
+        (JsonSchema(), "hm", None, "no JSON"),
+        (Regex(r"A: (\w+)"), "B: x", "x", "fits A:"),
+        (CodeTests(), "def double(n): return 7", TESTS, "gave 7"),
+    ],
+)
+def test_a_grader_says_in_words_what_is_wrong(grader: Any, reply: str, answer: Any, words: str) -> None:
+    assert words in grade(grader, reply, answer).feedback
+
+
+def test_a_right_reply_has_nothing_wrong() -> None:
+    assert grade(Exact(), "Rome", "Rome").feedback == "" == grade(Numeric(), "3", 3).feedback

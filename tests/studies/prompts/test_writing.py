@@ -18,7 +18,7 @@ from fanfold.ledger import Commits, Ledger
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.prompting.genome import Genome, render
-from fanfold.prompting.writing import realise, request
+from fanfold.prompting.writing import Unwritten, realise, request, rewrite, rewrite_request
 from fanfold.simulator import Answer, Simulator, SimulatorConfig
 from fanfold.strategies.reflective import How, ShownCase, Written
 from fanfold.testing import run_virtual
@@ -81,6 +81,64 @@ def test_a_slot_is_kept() -> None:
     parent = Genome.of("Name the city.\nText: {input}\nCity:")
     genome = written("<prompt>Which city?\nText: {input}\nCity:</prompt>", Written("paraphrase", (parent,)))
     assert render(genome, "Rome!", {}) == "Which city?\n\nText: Rome!\nCity:"
+
+
+def test_a_slot_that_the_writer_dropped_comes_back() -> None:
+    parent = Genome.of("Name the city.\nText: {input}\nCity:")
+    genome = written("<prompt>Which city?</prompt>", Written("paraphrase", (parent,)))
+    assert render(genome, "Rome!", {}) == "Which city?\n\nText: Rome!\nCity:"
+
+
+# -- any text ---------------------------------------------------------------------------------------------------------
+
+CODE = {"main": "def f(x):\n    return x", "notes": "none"}
+
+
+def rewritten(answer: str | Answer, **options: Any) -> str:
+    asked, _ = writer(answer)
+    return run_virtual(rewrite(Written("reflect", (CODE,), FAILURES, part="main"), asked, **options))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<rewritten>\n    return x + 1\n</rewritten>",
+        "<rewritten>\n```python\n    return x + 1\n```\n</rewritten>",
+        "Here:\n```python\n    return x + 1\n```\nDone.",
+    ],
+)
+def test_code_is_read_with_its_indentation(answer: str) -> None:
+    assert rewritten(answer) == "    return x + 1"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("I cannot.", "gave none between <rewritten>"),
+        ("```\na\n```\n```\nb\n```", "gave none between"),
+        ("<rewritten>def f(x):\n  return x</rewritten>", "same words back"),
+        (Answer("<rewritten>def", finish="length"), "cut off"),
+        (Answer("No.", finish="refusal"), "gave none"),
+    ],
+)
+def test_an_answer_without_a_text_fails_the_candidate(answer: str | Answer, said: str) -> None:
+    with pytest.raises(Unwritten, match=said):
+        rewritten(answer)
+
+
+def test_the_request_names_the_part_the_others_and_what_was_tried() -> None:
+    tried = (ShownCase("", "", "def f(x): pass", "scored 0 where its parent has 1"),)
+    text = rewrite_request(Written("reflect", (CODE,), FAILURES, part="main", tried=tried), "sorts", "program")
+    for part in (
+        "You improve a program",
+        "What it is for: sorts",
+        "notes, which stays",
+        "The main now",
+        "We met in Rome",
+    ):
+        assert part in text
+    assert 'not better (scored 0 where its parent has 1):\n"""\ndef f(x): pass' in text
+    assert text.endswith("Put nothing but the new main as a whole between <rewritten> and </rewritten>.")
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import msgspec
 
 from fanfold.prompting.breeding import credit, genome_of
 from fanfold.prompting.genome import Genome, difference, render
+from fanfold.prompting.writing import record_of
 from fanfold.running import Go, Run
 from fanfold.stats import Interval, clustered_mean, clustered_rate, paired
 from fanfold.strategies import Sweep
@@ -85,6 +86,7 @@ class PromptsConclusion:
             *_gain_text(gain),
             *_regret_text(regret),
             Section("Calls", spent, brief=spent),
+            *record_of(self.config.writer, search.results),
             *_code(self.task.grader),
             *self._front(search),
             lineage(search.results, winner),

@@ -21,6 +21,8 @@ from fanfold.types import UNWRITTEN, Case, Failed, Ok, Outcome
 
 #: How much of a reply is kept with the outcome; the whole of it is in the ledger's calls.
 KEPT = 300
+#: How much of it and of the grader's words a writer can be shown.
+LONGEST_REPLY = 1500
 #: What simulated models answer: they know the built-in tasks, and mind how they are asked.
 SOLVER = "fanfold.studies.prompts.simulated:solver"
 
@@ -115,8 +117,8 @@ class PromptsEvaluator:
             data["price"] = price.cost(reply.input_tokens, reply.output_tokens)
         if grade.score < 1.0 or self.writer:
             data |= {"input": problem.input[:KEPT], "expected": str(problem.answer)[:KEPT]}
-        if grade.feedback:
-            data["feedback"] = grade.feedback[:KEPT]
+        if self.writer:
+            data |= {"reply": reply.text.strip()[:LONGEST_REPLY], "feedback": grade.feedback[:LONGEST_REPLY]}
         if isinstance(candidate, Written):
             data["genome"] = genome
         return Ok(grade.score, data)

@@ -109,10 +109,12 @@ def _remarks(config: PromptsConfig, task: Task, split: Split) -> tuple[str, ...]
     if config.calls is not None:
         search = searching(config, split)
         prompts = search // max(1, len(split.train) * len(config.model) // 2)
+        by = f" (half of them by {config.writer}, a call each)" if config.kind == "reflective" else ""
         rivals = "".join(f", as many for {name} search" for name in config.against)
         remarks.append(
-            f"{config.calls:,} calls (--calls): about {prompts} prompts, {config.calls - search} kept to choose the "
-            f"winner{rivals}; {len(split.held_out) * len(config.model)} more for each prompt that is scored at the end"
+            f"{config.calls:,} calls (--calls): about {prompts} prompts{by}, {config.calls - search} kept to choose "
+            f"the winner{rivals}; {len(split.held_out) * len(config.model)} more for each prompt that is scored at "
+            "the end"
         )
     if (fitting := fitting_examples(config, task, split)) < min(config.max_examples, len(split.examples)):
         remarks.append(f"long texts: at most {fitting} examples fit into a prompt (--max-examples, --model)")
