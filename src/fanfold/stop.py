@@ -250,9 +250,7 @@ class MaxFailures:
         if not isinstance(outcome, Failed):
             self._alike, self._limit = 0, self.n
             return None
-        if (
-            outcome.kind == UNWRITTEN
-        ):  # the writer's failure, not the evaluator's: the search decides what to make of it
+        if outcome.kind == UNWRITTEN:  # the writer's doing: the search decides what to make of it
             return None
         way = (outcome.kind, _NUMBERS.sub("#", outcome.message[:500]))
         if way != self._way:

@@ -17,7 +17,10 @@ from fanfold import ConfigError, evolve
 from fanfold.errors import Interrupted
 from fanfold.ledger import RunView
 from fanfold.models import model
+from fanfold.rehearsal import rehearse
 from fanfold.studies.evolve.api import evolve_async
+from fanfold.studies.evolve.config import EvolveConfig
+from fanfold.studies.evolve.study import Subject, evolving
 from fanfold.tasks.sandbox import missing, run_code
 
 
@@ -79,8 +82,11 @@ def test_held_out_cases_are_seen_by_start_and_winner_only() -> None:
     assert held_out["n"] == 5 and len(set(seen[-10:])) == 5 and set(seen[-10:]).isdisjoint(seen[:-10])
 
 
-def test_a_writer_that_writes_nonsense_is_counted_and_the_start_stays() -> None:
-    writer, _ = simulated(lambda name, messages, parameters, rng: rng.choice(["Sure!", writes(now(messages)), ""]))
+@pytest.mark.parametrize(
+    "answer", [lambda *request: "Sure!", lambda *request: request[3].choice(["Sure!", writes(now(request[1])), ""])]
+)
+def test_a_writer_that_writes_nonsense_is_counted_and_the_start_stays(answer: Any) -> None:
+    writer, _ = simulated(answer)
     best = evolve(START, by_word, cases=WANTED, writer=writer, calls=200, executor="threads:2")
     assert best.text == START and best.score == best.start_score
     ways = best.run.summary.figures["ways"]["reflect"]  # type: ignore[union-attr]
@@ -241,6 +247,38 @@ def test_the_last_prompt_can_show_what_it_should_have_replied_and_the_others_onl
     first = next(found.run.results())
     offered = [turn["prompt"] for outcome in first.outcomes.values() for turn in outcome.data["turns"]]  # type: ignore[union-attr]
     assert offered == ["say"] * 6
+
+
+def test_a_program_that_changes_a_reply_shows_only_what_came_out_right() -> None:
+    voice, _ = simulated(lambda *request: "word")
+
+    async def program(prompts: dict[str, str], case: dict[str, str]) -> str:
+        return f"{(await voice.generate(prompts['say'] + case['text'])).text}{case['end']}"
+
+    cases = [{"text": " a", "end": "", "answer": "word"}, {"text": " b", "end": "s", "answer": "word"}]
+    found = evolve({"say": "Say"}, program, cases=cases, grader="exact", calls=10)
+    offered = {case: outcome.data["turns"] for case, outcome in next(found.run.results()).outcomes.items()}  # type: ignore[union-attr]
+    assert [len(offered["1"]), len(offered["2"])] == [1, 0]
+
+
+def test_a_rehearsal_writes_no_file(tmp_path: Path) -> None:
+    subject = Subject({"text": START}, scored_later, writer="simulated/writer")
+    study = evolving(EvolveConfig(calls=6, output=str(tmp_path / "best.txt")), subject)
+    forecast = rehearse(study, "async:4")
+    assert forecast.trials > 1 and list(tmp_path.iterdir()) == []
+
+
+def test_a_case_on_which_the_evaluator_fails_may_count_instead() -> None:
+    def picky(text: str, word: str) -> float:
+        if word not in text:
+            raise LookupError(f"missing: {word}")
+        return 1.0
+
+    how: dict[str, Any] = {"cases": WANTED, "calls": 60, "executor": "threads:2"}
+    with pytest.raises(ConfigError, match="starts from on case 2"):
+        evolve(START, picky, writer=simulated(reader)[0], **how)
+    best = evolve(START, picky, writer=simulated(reader)[0], failed_score=-1.0, **how)
+    assert best.start_score == -0.5 and best.score == 1.0  # the words of the error led the writer
 
 
 # -- durable ----------------------------------------------------------------------------------------------------------

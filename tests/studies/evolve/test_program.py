@@ -43,6 +43,10 @@ def test_a_prompt_may_have_places_for_its_input() -> None:
     assert filled == "Find the city in a {b} c now.\nCity: Rome\n\nFind the city in Oslo now.\nCity:"
 
 
+def test_a_call_with_a_longer_prompt_is_not_that_of_its_beginning() -> None:
+    assert turns_of([called("Say it.\nNow", "x")], {"a": "Say", "b": "Say it."})[0].prompt == "b"
+
+
 def test_a_call_with_none_of_the_prompts_is_nobodys() -> None:
     assert turns_of([called("Something else", "x")], PROMPTS) == []
 

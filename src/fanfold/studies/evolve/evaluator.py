@@ -13,7 +13,7 @@ import msgspec
 
 from fanfold.calls import traced
 from fanfold.errors import ConfigError
-from fanfold.evaluation import outcome_of
+from fanfold.evaluation import failure_of, outcome_of
 from fanfold.executors.base import home
 from fanfold.models import Model, model
 from fanfold.prompting.writing import Unwritten, rewrite
@@ -126,6 +126,7 @@ class EvolveEvaluator:
     scorer: Scorer
     writing: Writing = field(default_factory=Writing)
     grader: AnswerGrader | None = None
+    failed_score: float | None = None
 
     def check_ready(self) -> None:
         """Refuse a writer that cannot be asked: one that nobody knows, or without a key."""
@@ -139,17 +140,30 @@ class EvolveEvaluator:
         except Unwritten as error:
             return Failed(UNWRITTEN, str(error))
         with _printed() as printed, traced() as trace:
-            value = self.scorer(self.texts(parts, case), case.data)
+            try:
+                value = self.scorer(self.texts(parts, case), case.data)
+            except Exception as error:
+                value = self._failed(error)
         return run_sync(lambda: self._outcome(value, case, parts, candidate, trace, printed.getvalue()))
 
     def texts(self, parts: Mapping[str, str], case: Case | None = None) -> dict[str, str]:
         """The texts as the evaluator gets them; without a case, as the user takes them home."""
         return self.layout.filled(prompts_of(parts, without=None if case is None else case.id))
 
+    def _failed(self, error: Exception) -> Ok:
+        """What a case counts on which the evaluator raised; where that is not said, the error itself."""
+        if self.failed_score is None:
+            raise error
+        failed = failure_of(error)
+        return Ok(self.failed_score, {"feedback": f"{failed.message}\n{failed.detail[-KEPT:]}"})
+
     async def _outcome(
         self, value: Any, case: Case, parts: dict[str, str], candidate: Any, trace: list[Any], printed: str = ""
     ) -> Outcome:
-        outcome = read_result(value) if self.grader is None else await self.grader(value, case)
+        if self.grader is None or isinstance(value, Ok | Failed):
+            outcome = read_result(value)
+        else:
+            outcome = await self.grader(value, case)
         if isinstance(outcome, Failed):
             return outcome
         checked = outcome_of(outcome.score)
@@ -187,7 +201,10 @@ class AsyncEvolveEvaluator(EvolveEvaluator):
         except Unwritten as error:
             return Failed(UNWRITTEN, str(error))
         with traced() as trace:
-            value = await self.scorer(self.texts(parts, case), case.data)
+            try:
+                value = await self.scorer(self.texts(parts, case), case.data)
+            except Exception as error:
+                value = self._failed(error)
         return await self._outcome(value, case, parts, candidate, trace)
 
 

@@ -99,19 +99,19 @@ def evolving(config: EvolveConfig, start: Subject) -> Study[Any]:
         longest,
     )
     kind = AsyncEvolveEvaluator if is_coroutine_function(start.evaluate) else EvolveEvaluator
-    evaluate = kind(layout, scorer, writing, grader)
+    evaluate = kind(layout, scorer, writing, grader, config.failed_score)
     row = 1 if searched is None else len(searched)
     _check_budget(config, row, start.writer is not None)
     return Study(
         _strategy(config, start, parts),
         evaluate,
         searched,
-        schedule=_schedule(config, grader is not None),
+        schedule=_schedule(config, grader is not None and config.failed_score is None),
         stop=_stop(config, grader is not None),
         window=config.window,
         seed=config.seed,
         timeout=config.timeout,
-        failed_score=0.0 if grader is not None and config.failed_score is None else config.failed_score,
+        failed_score=config.failed_score,
         name="evolve",
         conclude=EvolveConclusion(evaluate, parts, tuple(held_out), config.output, config.seed),
         remarks=_remarks(config, start, row, len(held_out)),
