@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from fanfold.cli import cli
+from fanfold.cli.trust import reached
 from fanfold.errors import ConfigError
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
@@ -211,6 +212,15 @@ def test_a_clause_bank_of_ones_own_replaces_the_built_in_one() -> None:
 def test_rules_that_cannot_be_kept_are_refused_before_the_first_call(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         study(PromptsConfig(task="city", **SIZES, **settings))
+
+
+def test_what_a_file_says_is_recorded_and_a_recorded_run_does_not_read_files_unasked(tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text(TEMPLATE)
+    config = PromptsConfig(template=f"@{tmp_path / 'prompt.txt'}", grader="numeric:tolerance=1")
+    assert config.template == TEMPLATE and config.grader == {"kind": "numeric", "tolerance": 1.0}
+    for fields in ({"template": "@/etc/hostname"}, {"grader": "json:schema=@/etc/hostname"}):
+        assert [*reached(tmp_path / "a.db", {"target": "prompts", "fields": fields})]
+    assert not [*reached(tmp_path / "a.db", {"target": "prompts", "fields": {"never": ["re:please"]}})]
 
 
 def test_a_sketch_comes_from_the_shell_and_from_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
