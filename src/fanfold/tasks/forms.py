@@ -75,7 +75,8 @@ def form_of(problems: Sequence[Problem]) -> AnswerForm:
     if labels is not None:
         clauses = (f"Reply with one of: {', '.join(labels)}.",) if len(labels) <= 12 else ()
         grader = {"kind": "exact", "first_line": True, "among": list(labels)}
-        return AnswerForm(f"one of {len(labels)} labels", grader, tokens + 6, ("\n",), clauses, labels)
+        name = f"one of {len(labels)} labels" if len(labels) > 1 else f"all {labels[0]!r}"
+        return AnswerForm(name, grader, tokens + 6, ("\n",), clauses, labels)
     lines = [line for answer in answers for line in answer.split("\n")]
     if max(map(len, lines)) > LONGEST_LINE or max(map(len, answers)) > LONGEST_LINES:
         return AnswerForm("free text", None, min(MOST_TOKENS, tokens + 32), ())

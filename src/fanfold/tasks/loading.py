@@ -72,7 +72,7 @@ def load(
     kind = None if grader is None else kind_of(grader)
     draw = _Draw(named, kind not in UNANSWERED, rows, seed)
     try:
-        draw.read(itertools.islice(rows_of(name), limit), name)
+        draw.read(map(_asked_and_answered, itertools.islice(rows_of(name), limit)), name)
     except OSError as error:
         raise ConfigError(f"{name} cannot be read: {error.strerror or error}") from error
     return _task(name, draw, grader, kind, tupled(settings))
@@ -95,6 +95,11 @@ def _task(
         if grader is None or kind == "json":
             problems = tidied(problems)
         form = form_of(problems)
+        if used["answer"].strip() in form.labels and Path(name).suffix in (".csv", ".tsv"):
+            raise ConfigError(
+                f"{name}: its first line looks like data ({', '.join(map(repr, used.values()))}): add one that names "
+                "the columns"
+            )
         if grader is None and form.grader is None:
             raise free_text(problems, name)
         if grader is None:
@@ -161,8 +166,8 @@ class _Draw:
             problem = _problem(kept.row, self.used, kept.number, kept.where)
             if problem.id in seen:
                 raise ConfigError(
-                    f"{kept.where} has the id {problem.id!r}, which {seen[problem.id]} has too: make ids unique, or "
-                    "name another field with --id-field"
+                    f"{kept.where} has the id {problem.id!r}, which {seen[problem.id]} has too: make ids unique, "
+                    "rename the column, or name another one with --id-field"
                 )
             seen[problem.id] = kept.where
             problems.append(problem)
@@ -177,6 +182,19 @@ class _Draw:
         lacking = f"{self._lacking:,} without input or answer left out" if self._lacking else ""
         read = (f"{role} from {field!r}" for role, field in self.used.items())
         return ", ".join(filter(None, (counted, lacking, *read)))
+
+
+def _asked_and_answered(row: Row) -> Row:
+    """A row; of a conversation (`messages`, as for fine-tuning) what was asked last, and the answer to it."""
+    cells, where = row
+    turns = cells.get("messages")
+    if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
+        return row
+    said = {turn.get("role"): turn.get("content") for turn in turns}
+    if not {"user", "assistant"} <= said.keys():
+        return row
+    rest = {name: value for name, value in cells.items() if name != "messages"}
+    return {**rest, "input": said["user"], "answer": said["assistant"]}, where
 
 
 def _blank(value: Any) -> bool:

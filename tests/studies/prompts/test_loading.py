@@ -118,6 +118,18 @@ def test_settings_change_tasks_that_ship_and_tasks_from_files(tmp_path: Path) ->
     assert named.name == "sums" and named.clauses == {"role": ("You add.",)}
 
 
+def test_conversations_as_for_fine_tuning_are_problems(tmp_path: Path) -> None:
+    turns = [{"role": "system", "content": "Sort."}, {"role": "user", "content": "Hi"}]
+    task = load(jsonl(tmp_path / "t.jsonl", [{"messages": [*turns, {"role": "assistant", "content": "greeting"}]}]))
+    assert task.problems == (Problem("1", "Hi", "greeting"),)
+
+
+def test_a_file_without_a_line_of_names_is_noticed(tmp_path: Path) -> None:
+    rows = "".join(f"I think {n} of it,{'good' if n % 2 else 'bad'}\n" for n in range(20))
+    with pytest.raises(ConfigError, match=r"first line looks like data .*'bad'.*names the columns"):
+        load(csv(tmp_path / "t.csv", rows))
+
+
 # -- what is wrong with a file ----------------------------------------------------------------------------------------
 
 GOOD = b'{"input": "a", "answer": "b"}\n'
