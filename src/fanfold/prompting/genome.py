@@ -7,7 +7,7 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -108,6 +108,10 @@ class Genome:
     def words(self) -> int:
         """How long the head is."""
         return sum(len(clause.split()) for clause in self.clauses)
+
+    def without(self, id: str) -> Genome:
+        """The prompt without this example: none is asked what it shows the answer of."""
+        return replace(self, examples=tuple(i for i in self.examples if i != id)) if id in self.examples else self
 
     def head(self) -> str:
         """Role, instruction, cue and format as the model reads them."""

@@ -22,6 +22,8 @@ FRESH, NEAR = 150, 150
 LEADERS, SPREAD = 4, 0.7
 #: How often a random prompt has the task's own labels, and no words at all beside labels and examples.
 OWN_LABELS, BARE = 0.5, 0.4
+#: How often a random prompt shows as many examples as it may.
+FULL = 0.5
 
 
 class GuidedPrompts(Strategy[Genome]):
@@ -109,7 +111,7 @@ class GuidedPrompts(Strategy[Genome]):
 
     def _random(self, rng: Random) -> Genome:
         most = min(self._material.most_examples, len(self._material.examples))
-        examples = self._covering(rng, rng.randint(min(2, most), most))
+        examples = self._covering(rng, most if rng.random() < FULL else rng.randint(min(2, most), most))
         labels = self._labels[0] if rng.random() < OWN_LABELS else rng.choice(self._labels)
         sections: dict[str, tuple[str, ...]] = {}
         if rng.random() >= BARE:

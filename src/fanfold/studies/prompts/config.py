@@ -90,17 +90,22 @@ class PromptsConfig(Settings):
     error: float = option(
         0.05, "probability with which racing may drop a prompt that is as good as the best", above=0, below=1
     )
-    step: int = option(4, "problems a prompt is raced on at a time", least=1)
+    step: int | None = option(
+        None, "problems a prompt is raced on at a time; none: 4, or 1 with a budget of few calls", least=1
+    )
     examples: int | float | None = option(
         None, "problems that may be shown as examples (a number, or below 1 a share); none: 8, or fewer of few"
     )
     train: int | float | None = option(None, "problems that prompts are scored on during the search; none: 24")
+    show_train: bool = option(True, "show these problems as examples too, each to all others but never to itself")
     validation: int | float | None = option(
         None, "problems on which the winner is chosen among the finalists; none: 24"
     )
     held_out: int | float | None = option(None, "problems on which the winner is scored once, at the end; none: 60")
     finalists: int = option(3, "prompts that are compared on the validation problems", least=1)
-    max_examples: int = option(8, "examples in a prompt, at most", least=0)
+    max_examples: int | None = option(
+        None, "examples in a prompt, at most; none: 16, or as many of long ones as have room", least=0
+    )
     max_words: int = option(120, "words in a prompt besides its examples, at most")
     max_tokens: int | None = option(None, "tokens of a reply, at most; none: as the task says", least=1)
     temperature: float = option(0.0, "sampling temperature of the model", least=0)
@@ -142,7 +147,7 @@ class PromptsConfig(Settings):
     @classmethod
     def formerly(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """What a version without these settings did."""
-        return {"search": "genetic", "schedule": "racing", "rows": None, **fields}
+        return {"search": "genetic", "schedule": "racing", "rows": None, "show_train": False, **fields}
 
     def contenders(self, row: int) -> int:
         """How many finalists are compared on `row` problems: with a budget, as many as a quarter of it pays for."""

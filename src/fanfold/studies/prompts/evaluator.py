@@ -108,7 +108,7 @@ class PromptsEvaluator:
         problem = Problem(case.data["problem"], case.data["input"], case.data["answer"], case.data.get("note"))
         name = case.data.get("model", self.models[0])
         asked, said = self.asked(name), self.settings(genome, name)
-        text = render(genome, problem.input, self.shots)
+        text = render(genome.without(problem.id), problem.input, self.shots)
         reply = await asked.generate(text, **said)
         grade = await self.task.grader(reply.text, problem)
         self._first.saw(reply, grade, problem, said["max_tokens"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 from fanfold.capabilities import capabilities_of
@@ -12,7 +13,10 @@ from fanfold.prompting.genome import Genome, Labels
 from fanfold.prompting.material import Material, Part, allowed, broken_rules, mend
 from fanfold.prompting.sketch import sketch_of
 from fanfold.studies.prompts.config import PromptsConfig
-from fanfold.tasks import Split, Task
+from fanfold.tasks import Problem, Split, Task
+
+#: The most examples a prompt shows unless told otherwise, and the most characters they may have together.
+MOST_EXAMPLES, ROOM = 16, 5000
 
 #: Characters for each token that a model has room for, above which a problem surely does not fit.
 SURELY = 7
@@ -32,7 +36,7 @@ def material_of(config: PromptsConfig, task: Task, split: Split) -> Material:
     if isinstance(config.clauses, Mapping):
         clauses = config.clauses
     sizes = (fitting_examples(config, task, split), config.max_words)
-    examples = tuple(problem.id for problem in split.examples)
+    examples = tuple(problem.id for problem in shown_by(config, split))
     must, never = _texts(config.must), _texts(config.never)
     clauses = {name: tuple(text for text in bank if allowed(text, never)) for name, bank in clauses.items()}
     pairs = tuple(pair for pair in task.labels if allowed("\n".join(pair), never))
@@ -44,9 +48,14 @@ def material_of(config: PromptsConfig, task: Task, split: Split) -> Material:
     return material
 
 
+def shown_by(config: PromptsConfig, split: Split) -> tuple[Problem, ...]:
+    """The problems that prompts may show as examples."""
+    return (*split.examples, *(split.train if config.show_train else ()))
+
+
 def fitting_examples(config: PromptsConfig, task: Task, split: Split) -> int:
     """How many examples a prompt may show: as many as wanted, or as its model has room for beside a problem."""
-    most = min(config.max_examples, len(split.examples))
+    most = wanted_examples(config, split)
     rooms = {name: room for name in config.model if (room := _room(name)) is not None}
     if not rooms:
         return most
@@ -61,9 +70,17 @@ def fitting_examples(config: PromptsConfig, task: Task, split: Split) -> int:
     return most
 
 
+def wanted_examples(config: PromptsConfig, split: Split) -> int:
+    """How many examples a prompt is to show at most: as told, or so many that the longest are not too long."""
+    shown = shown_by(config, split)
+    sizes = sorted((len(problem.input) + len(problem.shown) for problem in shown), reverse=True)
+    few = max(1, sum(total <= ROOM for total in itertools.accumulate(sizes[:MOST_EXAMPLES])))
+    return min(len(shown), few if config.max_examples is None else config.max_examples)
+
+
 def prompt_tokens(config: PromptsConfig, task: Task, split: Split, examples: int) -> int:
     """Tokens of the longest prompt with so many examples and of its reply, more or less."""
-    shown = sorted((_tokens(problem.input + problem.shown) for problem in split.examples), reverse=True)
+    shown = sorted((_tokens(problem.input + problem.shown) for problem in shown_by(config, split)), reverse=True)
     longest = max(_tokens(problem.input) for problem in task.problems)
     words = 2 * config.max_words + (config.max_tokens or task.max_tokens) + 64
     return longest + sum(shown[:examples]) + words

@@ -18,7 +18,7 @@ from fanfold.prompting.reflecting import WORDS, ReflectivePrompts
 from fanfold.prompting.words import WordBreeder, first_words
 from fanfold.schedule import Schedule
 from fanfold.schedules import Acceptance, AllCases, PairedDropping, Racing
-from fanfold.stop import MaxCalls, Rule, stop_after
+from fanfold.stop import MaxCalls, Plateau, Rule, Target, stop_after
 from fanfold.strategies import Genetic
 from fanfold.strategies.breeding import Breeder
 from fanfold.strategies.generations import Convergence, Generations
@@ -28,7 +28,15 @@ from fanfold.studies.prompts.conclusion import PromptsConclusion
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
 from fanfold.studies.prompts.objectives import diversity, merit
-from fanfold.studies.prompts.space import first_prompts, fitting_examples, local_context, material_of, seeds_of
+from fanfold.studies.prompts.space import (
+    first_prompts,
+    fitting_examples,
+    local_context,
+    material_of,
+    seeds_of,
+    shown_by,
+    wanted_examples,
+)
 from fanfold.study import Study
 from fanfold.tasks import Split, Task, load
 from fanfold.tasks.graders import settings_of
@@ -39,6 +47,10 @@ from fanfold.tasks.task import Size
 PROPOSED, SHOWN = 3, 5
 #: Held-out problems below which an accuracy says little.
 FEW = 30
+#: How many prompts are tried, of a budget, after one that is always right.
+PERFECT = 8
+#: Calls up to which a prompt is dropped as soon as it is behind: more prompts are worth more than surer scores.
+SCARCE = 400
 
 
 def study(
@@ -50,7 +62,7 @@ def study(
     material = material_of(config, task, split)
     evaluate = PromptsEvaluator(
         task,
-        shots(split.examples),
+        shots(shown_by(config, split)),
         config.model,
         config.base_url,
         config.writer,
@@ -116,7 +128,7 @@ def _remarks(config: PromptsConfig, task: Task, split: Split) -> tuple[str, ...]
             f"the winner{rivals}; {len(split.held_out) * len(config.model)} more for each prompt that is scored at "
             "the end"
         )
-    if (fitting := fitting_examples(config, task, split)) < min(config.max_examples, len(split.examples)):
+    if (fitting := fitting_examples(config, task, split)) < wanted_examples(config, split):
         remarks.append(f"long texts: at most {fitting} examples fit into a prompt (--max-examples, --model)")
     if "cost" in config.objectives and config.price_as is None and any(map(runs_here, config.model)):
         remarks.append("a local model costs nothing: name one whose price counts (--price-as)")
@@ -172,24 +184,28 @@ def _guarded(task: Task, unsafe: bool) -> Task:
 def _schedule(config: PromptsConfig) -> Schedule:
     kind = config.schedule or ("paired" if config.guided else "racing")
     schedule: Schedule = AllCases()
-    if kind != "all":
-        schedule = PairedDropping(config.step) if kind == "paired" else Racing(error=config.error, step=config.step)
+    if kind == "racing":
+        schedule = Racing(config.error, step=config.step or 4)
+    elif kind == "paired":
+        scarce = config.calls is not None and config.calls <= SCARCE
+        schedule = PairedDropping(config.step or (1 if scarce else 4), margin=1.0 if scarce else 2.0)
     return Acceptance(schedule) if config.kind == "reflective" else schedule
 
 
 def _strategy(config: PromptsConfig, task: Task, split: Split, material: Material) -> Strategy[Any]:
+    shown = shown_by(config, split)
     if config.guided:
         labels = task.labels[0] if task.labels else None
         first = first_prompts(config, task.seeds[:1], material, labels)
         if config.kind != "reflective":
             kind = RandomPrompts if config.kind == "random" else GuidedPrompts
-            return kind(material, shots(split.examples), first)
+            return kind(material, shots(shown), first)
         return ReflectivePrompts(
             first,
             writable=(WORDS,),
             propose=PROPOSED,
             examples=[ShownCase(problem.input, problem.shown, "") for problem in split.examples[:SHOWN]],
-            beside=GuidedPrompts(material, shots(split.examples)),
+            beside=GuidedPrompts(material, shots(shown)),
         )
     breeder: Breeder[Any]
     if config.form == "words":
@@ -222,10 +238,11 @@ def _strategy(config: PromptsConfig, task: Task, split: Split, material: Materia
 
 
 def _stop(config: PromptsConfig, split: Split) -> Rule:
-    target = config.target
-    if target is None and config.objectives == ("accuracy",) and not config.against:
-        target = 1.0  # nothing on the training problems can tell a better prompt from this one
-    rule = stop_after(config.trials, target, config.patience)
+    rule = stop_after(config.trials, config.target, config.patience)
+    if config.target is None and config.objectives == ("accuracy",) and not config.against:
+        # Nothing on the training problems can tell a better prompt from a perfect one; but with a budget to spend, a
+        # few more are found for the validation problems to choose from.
+        rule |= Target(1.0) if config.calls is None else Target(1.0) & Plateau(PERFECT)
     return rule if config.calls is None else rule | MaxCalls(searching(config, split))
 
 
