@@ -12,10 +12,13 @@ import json
 import os
 import random
 import sys
+import threading
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+THREADS = 2
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -29,6 +32,7 @@ class Access:
         self.seed, self.calls, self.mark = job["seed"], job["calls"], job["mark"]
         self.settings, self.url = job["settings"], job["url"]
         self.made = 0
+        self._lock = threading.Lock()
         self._replies: dict[str, str] = {}
 
     @property
@@ -56,11 +60,17 @@ class Access:
         key = json.dumps([text, settings])
         if key in self._replies:
             return self._replies[key]
-        self.made += 1
+        with self._lock:
+            self.made += 1
         said = str(self._post("completions", {"prompt": text, **settings})["choices"][0]["text"])
         if not settings["temperature"]:
             self._replies[key] = said
         return said
+
+    def complete_all(self, texts: Sequence[str]) -> list[str]:
+        """Both cores at work: the model answers two requests at a time."""
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(self.complete, texts))
 
     def write(self, text: str) -> str:
         """A text of the model's own, for instructions: it answers as the chat model it was tuned to be."""
@@ -102,7 +112,7 @@ def _dspy(access: Access, instruction: str) -> tuple[Any, Any, Any, Callable[...
     class Completion(dspy.BaseLM):
         def forward(self, prompt: Any = None, messages: Any = None, **kwargs: Any) -> Any:
             text = messages[-1]["content"] if messages else prompt
-            said = (self.kwargs["write"] or access.complete)(text) or "\n"
+            said = (access.write if self.kwargs["writes"] else access.complete)(text) or "\n"
             return {"model": "smollm2", "usage": {}, "choices": [{"message": {"content": said}}]}
 
     def text_of(asked: Any, demos: Any, inputs: Any) -> str:
@@ -112,7 +122,7 @@ def _dspy(access: Access, instruction: str) -> tuple[Any, Any, Any, Callable[...
         lines = [f"{name.replace('_', ' ')}: {inputs.get(name)}" for name in asked.input_fields]
         return "\n".join([asked.instructions, *lines, f"{next(iter(asked.output_fields)).replace('_', ' ')}:"])
 
-    dspy.configure(lm=Completion("smollm2", write=None), adapter=Completing())
+    dspy.configure(lm=Completion("smollm2", writes=False), adapter=Completing())
     rows = {
         name: [dspy.Example(problem=text, solution=right).with_inputs("problem") for text, right in part]
         for name, part in (("examples", access.examples), ("train", access.train))
@@ -121,7 +131,7 @@ def _dspy(access: Access, instruction: str) -> tuple[Any, Any, Any, Callable[...
     def metric(example: Any, prediction: Any, trace: Any = None) -> float:
         return access.grade(example.problem, prediction.solution)
 
-    writer = Completion("smollm2", write=access.write)
+    writer = Completion("smollm2", writes=True)
 
     def compiled(optimizer: Any, **options: Any) -> str:
         done = optimizer.compile(program, trainset=rows["examples"], valset=rows["train"], **options)
@@ -149,7 +159,7 @@ def _random_search(access: Access, instruction: str) -> str:
         max_bootstrapped_demos=4,
         max_labeled_demos=8,
         num_candidate_programs=access.calls // 24 - 3,
-        num_threads=1,
+        num_threads=THREADS,
     )
     return compiled(optimizer)
 
@@ -164,7 +174,7 @@ def mipro(access: Access) -> str:
         num_candidates=4,
         max_bootstrapped_demos=4,
         max_labeled_demos=8,
-        num_threads=1,
+        num_threads=THREADS,
         seed=access.seed + 1,
     )
     return compiled(optimizer, num_trials=(access.calls - 50) // 20, minibatch=False)
@@ -206,7 +216,7 @@ def _capo(access: Access, form: str) -> str:
 
     class Predictor(BasePredictor):
         def predict(self, prompts: Any, xs: Any, system_prompts: Any = None) -> Any:
-            replies = [access.complete(whole(head, text)) for head, text in zip(prompts, xs)]
+            replies = access.complete_all([whole(head, text) for head, text in zip(prompts, xs)])
             return replies, [f"{text}\n{reply}" for text, reply in zip(xs, replies)]
 
         def _extract_preds(self, preds: Any) -> Any:
@@ -234,6 +244,7 @@ def _capo(access: Access, form: str) -> str:
         access.instructions,
         crossovers_per_iter=2,
         upper_shots=8,
+        max_n_blocks_eval=access.calls // 50,
         create_fs_reasoning=False,
         df_few_shots=pandas.DataFrame(access.examples, columns=["x", "y"]),
         callbacks=[Budget()],
@@ -253,8 +264,7 @@ def gepa(access: Access) -> str:
         propose_new_texts = None
 
         def evaluate(self, batch: Any, candidate: Any, capture_traces: bool = False) -> Any:
-            texts = [f"{candidate['prompt']}\n\n{access.block(text)}" for text, _ in batch]
-            replies = [access.complete(text) for text in texts]
+            replies = access.complete_all([f"{candidate['prompt']}\n\n{access.block(text)}" for text, _ in batch])
             scores = [access.grade(text, reply) for (text, _), reply in zip(batch, replies)]
             traces = list(zip(batch, replies, scores)) if capture_traces else None
             return EvaluationBatch(outputs=replies, scores=scores, trajectories=traces)

@@ -192,6 +192,18 @@ def test_a_peer_asks_an_equal_request_once_and_under_the_names_of_the_columns(pl
     assert chat["messages"][0]["content"] == "Improve this."
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["dspy-random", "dspy-bare", "mipro", "gepa", "capo", "capo-fields"])
+def test_a_peer_finds_a_prompt_within_its_calls(method: str, planted: Planted, tmp_path: Path) -> None:
+    prompts, server = module("prompts"), module("prompts_server")
+    if not (prompts.PEERS / prompts.ENVIRONMENTS[method] / "bin" / "python").exists():
+        pytest.skip("not installed: make bench-peers")
+    outcome = prompts.outcome_of(prompts.Job(method, "tickets", 0, 100), server.CountedModel(tmp_path / "replies.db"))
+    assert 40 < outcome.used <= 110
+    assert len(planted.asked) <= outcome.used + 60
+    assert outcome.prompt[1].startswith("\nOutput:" if method == "capo" else "\nTeam:")
+
+
 def test_a_difference_is_paired_and_its_interval_knows_that_seeds_share_a_task() -> None:
     report = module("prompts_report")
     ours = {(task, seed): 0.5 + gap for task, gap in (("a", 0.3), ("b", 0.3), ("c", -0.3)) for seed in range(3)}
