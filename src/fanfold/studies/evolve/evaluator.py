@@ -76,18 +76,17 @@ class Writing:
                     "what may change with EVOLVE-BLOCK-START and EVOLVE-BLOCK-END, or choose another writer"
                 )
 
-    async def parts(self, candidate: Any, layout: Blocks) -> dict[str, str]:
+    async def parts(self, candidate: Any, blocks: Blocks) -> dict[str, str]:
         """The parts of a candidate; the same request is paid for once, however many cells need it."""
         if isinstance(candidate, Mapping) and "how" not in candidate:
             return dict(candidate)
         request: Written[Any] = candidate
         if not isinstance(candidate, Written):
             request = msgspec.convert(candidate, Written[dict[str, str]])
-        around = layout.around(str(request.part))
+        around = blocks.around(str(request.part))
         context = f"It stands in this text, whose other lines stay as they are:\n{around}" if around else ""
-        attempt = (
-            f"This is attempt {request.sample}: attempts should differ from each other."  # also without temperature
-        )
+        # Two requests about the same text get two answers, also from a model without temperature.
+        attempt = f"This is attempt {request.sample}: attempts should differ from each other."
         description = "\n\n".join(filter(None, (self.goal, context, attempt)))
         assert self.writer is not None
         plain = tuple({name: text for name, text in parent.items() if SHOWN not in name} for parent in request.parents)
@@ -122,7 +121,7 @@ class EvolveEvaluator:
     feedback that a writer is shown.
     """
 
-    layout: Blocks
+    blocks: Blocks
     scorer: Scorer
     writing: Writing = field(default_factory=Writing)
     grader: AnswerGrader | None = None
@@ -136,7 +135,7 @@ class EvolveEvaluator:
 
     def __call__(self, candidate: Any, case: Case) -> Outcome:
         try:
-            parts = run_sync(lambda: self.writing.parts(candidate, self.layout))
+            parts = run_sync(lambda: self.writing.parts(candidate, self.blocks))
         except Unwritten as error:
             return Failed(UNWRITTEN, str(error))
         with _printed() as printed, traced() as trace:
@@ -148,7 +147,7 @@ class EvolveEvaluator:
 
     def texts(self, parts: Mapping[str, str], case: Case | None = None) -> dict[str, str]:
         """The texts as the evaluator gets them; without a case, as the user takes them home."""
-        return self.layout.filled(prompts_of(parts, without=None if case is None else case.id))
+        return self.blocks.filled(prompts_of(parts, without=None if case is None else case.id))
 
     def _failed(self, error: Exception) -> Ok:
         """What a case counts on which the evaluator raised; where that is not said, the error itself."""
@@ -197,7 +196,7 @@ class AsyncEvolveEvaluator(EvolveEvaluator):
 
     async def __call__(self, candidate: Any, case: Case) -> Outcome:  # type: ignore[override]
         try:
-            parts = await self.writing.parts(candidate, self.layout)
+            parts = await self.writing.parts(candidate, self.blocks)
         except Unwritten as error:
             return Failed(UNWRITTEN, str(error))
         with traced() as trace:

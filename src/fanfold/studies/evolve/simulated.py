@@ -26,10 +26,7 @@ def writer(model: str, messages: Sequence[Mapping[str, Any]], parameters: Mappin
     else:
         chosen = rng.choice(numbers)
         value = float(chosen[0]) * rng.choice((0.5, 0.8, 0.9, 1.1, 1.25, 2.0))
-        number = (
-            f"{value:.4g}"
-            if "." in chosen[0]
-            else str(round(value) if round(value) != float(chosen[0]) else round(value) + 1)
-        )
+        whole = round(value) + (round(value) == float(chosen[0]))  # never the same number
+        number = f"{value:.4g}" if "." in chosen[0] else str(whole)
         changed = text[: chosen.start()] + number + text[chosen.end() :]
     return f"{BEGIN}\n{changed}\n{END}"

@@ -79,7 +79,7 @@ def evolving(config: EvolveConfig, start: Subject) -> Study[Any]:
         raise ConfigError("the text is empty: write a first version, or say in goal what it should be")
     if start.writer is None and not _shows(config, start):
         raise ConfigError("writer is missing: name the model that rewrites the text, as in --writer PROVIDER/MODEL")
-    layout, parts = Blocks.of(start.texts)
+    blocks, parts = Blocks.of(start.texts)
     cases = None if start.cases is None else [_case(number, row) for number, row in enumerate(start.cases, 1)]
     searched, held_out = _split(cases, config)
     scorer = Scorer.of(start.evaluate, start.single, cases is not None)
@@ -99,7 +99,7 @@ def evolving(config: EvolveConfig, start: Subject) -> Study[Any]:
         longest,
     )
     kind = AsyncEvolveEvaluator if is_coroutine_function(start.evaluate) else EvolveEvaluator
-    evaluate = kind(layout, scorer, writing, grader, config.failed_score)
+    evaluate = kind(blocks, scorer, writing, grader, config.failed_score)
     row = 1 if searched is None else len(searched)
     _check_budget(config, row, start.writer is not None)
     return Study(
