@@ -8,7 +8,7 @@ import importlib
 import os
 import secrets
 import threading
-from collections.abc import Callable
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,14 @@ from fanfold.errors import CallFailed, ConfigError, MissingExtra
 #: Tokens read in one step.  Below 64, llama.cpp's attention computes a token in the same way however many are read
 #: with it.
 STEP = 32
+#: MiB in which a context keeps what it read for earlier prompts: of SmolLM2, some forty prompts of 100 tokens.
+MEMORY = 128
+#: Prompts that a context is expected to remember.
+REMEMBERED = 16
+#: The cost of a token that is written, and of loading a context, in characters read.
+WRITING, LOADING = 4, 400
+#: How many characters of waiting it is worth to read one less: two contexts of the demo then read as little as one.
+PATIENCE = 4
 #: More than one step of text, to see whether that holds for the weights too.
 SAMPLE = "The city has two rivers, nine bridges and a harbour. " * 3
 
@@ -37,100 +45,102 @@ class LocalSettings:
     threads: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class LocalRequest:
-    """What is asked; `text` says how much two requests have in common at their beginning."""
+    """What is asked, until it is `over`; `text` says how much two requests have in common at their beginning."""
 
     chat: bool
     text: str
     body: dict[str, Any]
-    unwanted: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
 
 
 class LocalContext:
-    """The weights with room for one request, and what was read last."""
+    """The weights with room for one request at a time, loaded when first asked, and a line of requests."""
 
     def __init__(self, settings: LocalSettings) -> None:
-        self.text = ""
-        self._server = _load(settings)
+        self._settings = settings
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fanfold-local")
+        self._line: list[tuple[LocalRequest, int]] = []
+        self._texts: deque[str] = deque(maxlen=REMEMBERED)
+        self._closed = threading.Event()
+        self._server: Any = None
+        self._reuses = False
 
-    def answer(self, request: LocalRequest, reuse: bool, stopped: Callable[[], bool]) -> list[bytes]:
+    def cost(self, text: str) -> int:
+        """What a prompt costs here: characters to read, and fewer to wait for."""
+        self._line = [(request, cost) for request, cost in self._line if not request.over.is_set()]
+        loading = 0 if self._texts else LOADING
+        return PATIENCE * (loading + self._unread(text)) + sum(cost for _, cost in self._line)
+
+    def submit(self, request: LocalRequest) -> asyncio.Future[list[bytes]]:
+        cost = self._unread(request.text) + WRITING * int(request.body["max_tokens"])
+        self._line.append((request, cost))
+        self._texts.append(request.text)
+        return asyncio.get_running_loop().run_in_executor(self._thread, self._answer, request)
+
+    def close(self) -> None:
+        self._closed.set()
+        self._thread.shutdown()  # those in line find it closed, and say so
+        self._server = None
+
+    def _unread(self, text: str) -> int:
+        return len(text) - max((_shared(text, known) for known in self._texts), default=0)
+
+    def _answer(self, request: LocalRequest) -> list[bytes]:
         """All pieces of a reply.  Pieces only because between two of them the library asks whether to continue."""
         pieces: list[bytes] = []
 
         def more(piece: bytes) -> bool:
             pieces.append(piece)
-            return request.unwanted.is_set() or stopped()
+            return request.over.is_set() or self._closed.is_set()
 
-        self.text = request.text
-        ask = self._server.handle_chat_completions if request.chat else self._server.handle_completions
-        ask(msgspec.json.encode({**request.body, "cache_prompt": reuse}), more)
-        return pieces
-
-    def reuses_exactly(self) -> bool:
-        """Whether a prompt has the same answer, to the last bit, when a part of it was read before.
-
-        True for SmolLM2.  Kernels for other weights may compute one token alone in another way; then each prompt must
-        be read from its start.
-        """
-
-        def choices(text: str, cached: bool) -> Any:
-            body = {"prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": 5, "cache_prompt": cached}
-            replies: list[bytes] = []
-            self._server.handle_completions(msgspec.json.encode(body), replies.append)
-            return msgspec.json.decode(replies[0]).get("choices")
-
-        whole = choices(SAMPLE, False)
-        last_alone = choices(SAMPLE, True)
-        choices(SAMPLE[: len(SAMPLE) // 3 * 2], True)
-        return bool(whole == last_alone == choices(SAMPLE, True))
-
-
-class LocalEngine:
-    """The contexts of a model, loaded when first needed, and one thread to wait for each."""
-
-    def __init__(self, settings: LocalSettings) -> None:
-        self._settings = settings
-        self._pool = ThreadPoolExecutor(settings.slots, thread_name_prefix="fanfold-local")
-        self._changing = threading.Lock()
-        self._idle: list[LocalContext] = []
-        self._reuses: bool | None = None
-        self._closed = threading.Event()
-
-    def submit(self, request: LocalRequest) -> asyncio.Future[list[bytes]]:
-        return asyncio.get_running_loop().run_in_executor(self._pool, self._answer, request)
-
-    def close(self) -> None:
-        self._closed.set()
-        self._pool.shutdown()  # those in line find it closed, and say so
-        self._idle.clear()
-
-    def _answer(self, request: LocalRequest) -> list[bytes]:
-        pieces: list[bytes] = []
-        if not self._closed.is_set() and not request.unwanted.is_set():
-            context = self._context(request.text)
+        if not request.over.is_set() and not self._closed.is_set():
+            if self._server is None:
+                self._server = _load(self._settings)
+                self._reuses = _reuses_exactly(self._server)
+            ask = self._server.handle_chat_completions if request.chat else self._server.handle_completions
             try:
-                pieces = context.answer(request, bool(self._reuses), self._closed.is_set)
+                ask(msgspec.json.encode({**request.body, "cache_prompt": self._reuses}), more)
             except (ValueError, RuntimeError) as error:  # how the library reports some malformed requests
                 raise CallFailed("bad-request", f"the local model cannot answer this request: {error}") from error
-            finally:
-                with self._changing:
-                    self._idle.append(context)
         if self._closed.is_set():
             raise CallFailed("server", "the local model was closed while it was answering; ask again to load it again")
         return pieces
 
-    def _context(self, text: str) -> LocalContext:
-        """The idle context that has read most of a text already."""
-        with self._changing:
-            if not self._idle:
-                context = LocalContext(self._settings)
-                if self._reuses is None:
-                    self._reuses = context.reuses_exactly()
-                return context
-            best = max(self._idle, key=lambda context: _shared(context.text, text))
-            self._idle.remove(best)
-            return best
+
+class LocalEngine:
+    """The contexts of a model.  Requests that begin alike go to the same one, unless they would wait long."""
+
+    def __init__(self, settings: LocalSettings) -> None:
+        self._contexts = [LocalContext(settings) for _ in range(settings.slots)]
+
+    def submit(self, request: LocalRequest) -> asyncio.Future[list[bytes]]:
+        """Put a request in line; not from two threads at once."""
+        return min(self._contexts, key=lambda context: context.cost(request.text)).submit(request)
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+
+def _reuses_exactly(server: Any) -> bool:
+    """Whether a prompt has the same answer, to the last bit, when a part of it was read before.
+
+    True for SmolLM2.  Kernels for other weights may compute one token alone in another way; then each prompt must
+    be read from its start.
+    """
+
+    def choices(text: str, cached: bool) -> Any:
+        body = {"prompt": text, "max_tokens": 1, "temperature": 0, "logprobs": 5, "cache_prompt": cached}
+        replies: list[bytes] = []
+        server.handle_completions(msgspec.json.encode(body), replies.append)
+        return msgspec.json.decode(replies[0]).get("choices")
+
+    whole = choices(SAMPLE, False)
+    last_alone = choices(SAMPLE, True)
+    choices(SAMPLE[: len(SAMPLE) // 3 * 2], True)
+    return bool(whole == last_alone == choices(SAMPLE, True))
 
 
 def _shared(one: str, other: str) -> int:
@@ -157,7 +167,7 @@ def _load(settings: LocalSettings) -> Any:
     for cores in (params.cpuparams, params.cpuparams_batch):
         cores.n_threads = settings.threads
         cores.poll = 0
-    params.cache_ram_mib = 0
+    params.cache_ram_mib = MEMORY
     params.warmup = False
     params.verbosity = -1
     # The library opens a port of its own, whether wanted or not: on this machine only, and locked.

