@@ -34,7 +34,7 @@ from measure import Line, Sampled, Table, Target
 
 from fanfold.encoding import derive_seed
 from fanfold.stats import mean, spearman
-from fanfold.studies.critic import ActorCriticParams, CriticConfig, EvolutionaryParams, Generate
+from fanfold.studies.critic import ActorCriticParams, CriticConfig, Generate, StudyEvolution
 from fanfold.studies.critic.features import cues
 from fanfold.studies.critic.simulated import WORDINGS, kind_of, planted_queries, qualities, respond
 from fanfold.studies.critic.strategy import CriticStrategy
@@ -147,7 +147,7 @@ def play(world: World, queries: Sequence[str], **changes: Any) -> Played:
     params = ActorCriticParams(num_candidates=changes.pop("candidates", 5))
     config = CriticConfig(
         model="simulated/critic", prompts=PROMPTS, total=len(queries), temperatures=(0.7,), actor_critic=params,
-        evolution=EvolutionaryParams(population_size=len(PROMPTS)), seed=world.seed, **changes,
+        evolution=StudyEvolution(population_size=len(PROMPTS)), seed=world.seed, **changes,
     )  # fmt: skip
     search = CriticStrategy(config, queries)
     search.begin(derive_seed(world.seed, "strategy"))

@@ -7,12 +7,13 @@ import itertools
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 import msgspec
 import pytest
 
-from fanfold.errors import CallFailed, ReplayDivergence
+from fanfold.errors import CallFailed, ConfigError, ReplayDivergence
 from fanfold.models import Model
 from fanfold.running import Run
 from fanfold.stop import MaxTrials
@@ -20,6 +21,7 @@ from fanfold.strategy import Strategy
 from fanfold.studies.critic import ActorCriticParams, CriticConfig, Generate, Show, Step, queries_of, study
 from fanfold.studies.critic.bank import clauses_of, prompt_of
 from fanfold.studies.critic.conclusion import replayed
+from fanfold.studies.critic.evaluator import Write, step_of
 from fanfold.studies.critic.feedback import Feedback, read
 from fanfold.studies.critic.simulated import planted_feedback, preference, respond
 from fanfold.studies.critic.strategy import CriticStrategy
@@ -262,6 +264,47 @@ def test_the_users_own_prompts_are_what_evolves_and_the_pinned_part_is_in_every_
 
 def words(text: str) -> set[str]:
     return {word.strip(".") for word in text.split()}
+
+
+@pytest.mark.slow
+def test_a_writer_is_shown_what_nobody_liked_and_its_prompts_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    generate = Model.generate
+
+    async def writing(self: Model, query: str, **options: Any) -> Any:
+        if "writer" not in self.name:
+            return await generate(self, query, **options)
+        asked.append(query)
+        useful = "<rewritten>Be warm and encouraging. End with a question.</rewritten>"
+        return SimpleNamespace(text=useful if len(asked) > 1 else "I would rather not.", finish="stop")
+
+    monkeypatch.setattr(Model, "generate", writing)
+    made = config(total=30, prompts=OWN, writer="simulated/writer", pinned=RULE)
+    ledger = tmp_path / "ledger.db"
+    done = study(made).run("async:5", ledger=ledger, run="r")
+    steps = [step_of(result.candidate) for result in done.results()]
+    writes = [step for step in steps if isinstance(step, Write)]
+    assert len(writes) == len(asked) >= 3 and writes[0].failures
+    assert writes[0].failures[0].said in asked[0] and RULE not in asked[0]
+    assert [isinstance(r.outcomes["slot-0"], Failed) for r in done.results() if "failures" in r.candidate][:2] == [
+        True,
+        False,
+    ]
+    new = prompt_of("Be warm and encouraging. End with a question.")
+    assert any(new in step.prompts for step in steps if isinstance(step, Generate))
+    done.ledger.close()
+    before = list(asked)
+    again = study(made).run("async:5", ledger=ledger, run="r")
+    assert asked == before and again.trace == done.trace
+    assert again.summary is not None and again.summary.figures["answered"] == 30
+
+
+def test_a_writer_that_nobody_knows_is_refused_and_one_that_is_never_asked_is_said() -> None:
+    with pytest.raises(ConfigError, match="nobody"):
+        study(config(writer="nobody/knows")).run()
+    assert "never asked" in study(config(prompts=OWN, writer="simulated/writer", evolve=False)).remarks[0]
 
 
 def test_where_prompts_come_from_and_what_feedback_is_worth_is_said() -> None:

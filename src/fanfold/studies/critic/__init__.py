@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from fanfold.plugins import StudyPlugin
 from fanfold.studies.critic.commands import commands
-from fanfold.studies.critic.config import ActorCriticParams, CriticConfig, EvolutionaryParams, RewardWeights
+from fanfold.studies.critic.config import (
+    ActorCriticParams,
+    CriticConfig,
+    EvolutionaryParams,
+    RewardWeights,
+    StudyEvolution,
+)
 from fanfold.studies.critic.evaluator import Generate, Show, Shown, Step
 from fanfold.studies.critic.feedback import Feedback, FeedbackSource, aggregate, read
 from fanfold.studies.critic.shown import shown
@@ -27,6 +33,7 @@ __all__ = [
     "Shown",
     "ShownAnswer",
     "Step",
+    "StudyEvolution",
     "aggregate",
     "plugin",
     "queries_of",

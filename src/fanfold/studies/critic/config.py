@@ -31,6 +31,13 @@ class EvolutionaryParams(Settings):
 
 
 @dataclass(frozen=True)
+class StudyEvolution(EvolutionaryParams):
+    """The same for a study, where feedback is noisy: five generations without a better one say little."""
+
+    patience: int = option(20, "generations without a better one after which evolution stops", least=1)
+
+
+@dataclass(frozen=True)
 class ActorCriticParams(Settings):
     """How responses are made, chosen and learnt from."""
 
@@ -88,7 +95,8 @@ class CriticConfig(Settings):
     bank: str | None = option(
         None, "clauses that evolution may add: a file, or `builtin`; none: those of your prompts (builtin without any)"
     )
-    evolution: EvolutionaryParams = field(default_factory=EvolutionaryParams)
+    writer: str | None = option(None, "a model that writes new versions of prompts from responses nobody liked")
+    evolution: StudyEvolution = field(default_factory=StudyEvolution)
     actor_critic: ActorCriticParams = field(default_factory=ActorCriticParams)
     reward: RewardWeights = field(default_factory=RewardWeights)
     bootstrap_queries: int = option(

@@ -14,12 +14,16 @@ from fanfold.fingerprints import Unknown
 from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
 from fanfold.prompting.genome import Genome
+from fanfold.prompting.writing import rewrite
 from fanfold.schedule import Plan, Schedule
+from fanfold.strategies.reflective import How, ShownCase, Written
 from fanfold.studies.critic.bank import former_prompt, system_prompt
 from fanfold.studies.critic.feedback import FeedbackSource, source_of
 from fanfold.types import Case, Ok, Trial
 
 SLOT = "slot-"
+#: What the writer is told that prompts are for.
+PURPOSE = "the system prompt of an assistant. People like or dislike its responses, and you make them like more."
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
@@ -60,7 +64,19 @@ class Show(msgspec.Struct, frozen=True, tag="show"):
         return 1
 
 
-Step: TypeAlias = Generate | Show
+class Write(msgspec.Struct, frozen=True, tag="write"):
+    """A new version of a prompt, from responses that were not liked; `number` tells requests apart."""
+
+    number: int
+    prompts: tuple[Genome, ...]
+    failures: tuple[ShownCase, ...] = ()
+
+    @property
+    def slots(self) -> int:
+        return 1
+
+
+Step: TypeAlias = Generate | Show | Write
 
 
 def step_of(value: Any) -> Step:
@@ -116,12 +132,13 @@ class CriticEvaluator:
     effort: str | None = None
     #: The part of every system prompt that never changes.
     pinned: str = ""
+    writer: str | None = None
 
     @property
     def fingerprint(self) -> str | dict[str, Any]:
         settings = (self.model, self.base_url, self.feedback, self.ask, self.max_tokens)
-        definitions = defined(self.model, self.feedback.removeprefix("judge:"))
-        further = {"effort": self.effort, "pinned": self.pinned}
+        definitions = defined(self.model, self.feedback.removeprefix("judge:"), self.writer)
+        further = {"effort": self.effort, "pinned": self.pinned, "writer": self.writer}
         more = [*([definitions] if definitions else []), *({name: value} for name, value in further.items() if value)]
         said = f"fanfold.critic/1 {digest(encode([*settings, *more])).hex()[:12]}"
         return said if self.source is None else {"settings": said, "source": Unknown("a source of the caller's own")}
@@ -137,11 +154,15 @@ class CriticEvaluator:
     def check_ready(self) -> None:
         """Refuse a model that cannot be asked: one that nobody knows, or without a key."""
         answering(self.model, self.base_url)
+        if self.writer is not None:
+            model(self.writer)
         getattr(self.judged, "check_ready", lambda: None)()
 
     async def __call__(self, candidate: Step, case: Case) -> Ok:
         if isinstance(candidate, Generate):
             return await self._generate(candidate, case.data)
+        if isinstance(candidate, Write):
+            return await self._write(candidate)
         said = await self.judged(candidate.query, tuple(shown.response for shown in candidate.shown))
         return Ok(said.score, data={"kind": said.kind, "raw": said.raw, "score": said.score})
 
@@ -154,6 +175,14 @@ class CriticEvaluator:
             sample=candidate.sample,
         )
         return Ok(0.0, data={"text": reply.text, "finish": reply.finish, "tokens": reply.output_tokens})
+
+    async def _write(self, candidate: Write) -> Ok:
+        assert self.writer is not None  # nothing else asks for it
+        parents = tuple({"system prompt": prompt.text} for prompt in candidate.prompts)
+        how: How = "reflect" if candidate.failures else "paraphrase"
+        request: Written[Mapping[str, str]] = Written(how, parents, candidate.failures, candidate.number)
+        text = await rewrite(request, model(self.writer), description=PURPOSE, kind="prompt", max_tokens=1024)
+        return Ok(0.0, data={"text": text})
 
 
 def answering(name: str, base_url: str | None = None, effort: str | None = None) -> Model:

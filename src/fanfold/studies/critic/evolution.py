@@ -60,8 +60,9 @@ class GenerationStats:
     diversity: float
 
 
-#: Of the members as they are: how much each would be missed, and what a prompt that is not among them promises.
-Outlook: TypeAlias = "Callable[[Sequence[Member]], tuple[Mapping[str, float], Callable[[Genome], float]]]"
+#: How much each member would be missed, and what a prompt that is not among them promises.
+Prospects: TypeAlias = tuple[Mapping[str, float], Callable[[Genome], float]]
+Outlook: TypeAlias = "Callable[[Sequence[Member]], Prospects]"
 
 
 @dataclass
@@ -149,23 +150,39 @@ class Population:
         self._note(query)
         if self.stopped:
             return
-        elite = sorted(self.members, key=lambda member: -member.fitness)[: self.params.elite_size]
+        elite = self._elite()
         room = max(1, round(REPLACED * (len(self.members) - len(elite))))
         taken = {member.prompt.text for member in self.members}  # those that leave are not born again at once
         for _ in range(room):
-            mature = [m for m in self.members if m.evidence >= ENOUGH and not any(m is each for each in elite)]
             brood = [self._child(breeder, rng, query, taken) for _ in range(1 if outlook is None else BROOD)]
             born = [child for child in brood if child is not None]
-            if not mature or not born:
+            child = self._settle_in(born, elite, outlook)
+            if child is None:
                 return
-            if outlook is None:
-                leaving, child = min(mature, key=lambda member: member.fitness), born[0]
-            else:
-                missed, promise = outlook(self.members)
-                leaving = min(mature, key=lambda member: (missed[member.prompt.text], member.fitness))
-                child = max(born, key=lambda each: promise(each.prompt))
-            self.members[next(i for i, member in enumerate(self.members) if member is leaving)] = child
             taken.add(child.prompt.text)
+
+    def join(self, prompt: Genome, parents: Sequence[Genome], query: int, outlook: Outlook | None = None) -> None:
+        """Take in a prompt that was written, in the place of the worst that had its chance."""
+        if prompt.clauses and self.find(prompt) is None:
+            members = [member for member in map(self.find, parents) if member is not None] or [self.best]
+            self._settle_in([self._born(prompt, members, query)], self._elite(), outlook)
+
+    def _elite(self) -> list[Member]:
+        return sorted(self.members, key=lambda member: -member.fitness)[: self.params.elite_size]
+
+    def _settle_in(self, born: Sequence[Member], elite: Sequence[Member], outlook: Outlook | None) -> Member | None:
+        """Let the most promising newcomer take the place of the worst that had its chance; None if nothing moved."""
+        mature = [m for m in self.members if m.evidence >= ENOUGH and not any(m is each for each in elite)]
+        if not mature or not born:
+            return None
+        if outlook is None:
+            leaving, child = min(mature, key=lambda member: member.fitness), born[0]
+        else:
+            missed, promise = outlook(self.members)
+            leaving = min(mature, key=lambda member: (missed[member.prompt.text], member.fitness))
+            child = max(born, key=lambda each: promise(each.prompt))
+        self.members[next(i for i, member in enumerate(self.members) if member is leaving)] = child
+        return child
 
     def _note(self, query: int) -> None:
         """Write down what the population is like, and see whether it still gets better."""

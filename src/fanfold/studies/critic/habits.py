@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fanfold.prompting.genome import Genome
 from fanfold.studies.critic.bank import clauses_of
-from fanfold.studies.critic.critic import Array, as_numbers, as_text, np
+from fanfold.studies.critic.critic import Array, LinearCritic, as_numbers, as_text, np
+from fanfold.studies.critic.evolution import Member
 from fanfold.studies.critic.features import CROSSED, CUES, SHAPE, USUAL_CUE, USUAL_LOOK, combined
 
 #: How many responses it takes until a clause's effect is believed by half.
@@ -68,3 +69,29 @@ def imagined(prompt: Genome, places: Sequence[Sequence[float]], style: Sequence[
     parts = (where[:, :cues], crossed.reshape(len(places), -1), where[:, cues:])
     rows[:, first : first + sum(part.shape[1] for part in parts)] = np.hstack(parts)
     return rows
+
+
+def outlook(
+    members: Sequence[Member], places: Sequence[Sequence[float]], critic: LinearCritic, habits: Habits
+) -> tuple[dict[str, float], Callable[[Genome], float]]:
+    """How much each prompt would be missed, and what one that was never tried promises, as the critic sees it.
+
+    Both are imagined in some situations, where the best prompt for each would have answered: a prompt is missed by how
+    much worse the next best is, and promises by how much it is better than the best.
+    """
+    styles = [member.style or habits.expect(member.prompt) for member in members]
+    rows = [imagined(member.prompt, places, style) for member, style in zip(members, styles)]
+    worth = critic.predict(np.vstack(rows)).mean.reshape(len(members), len(places))
+    best = worth.max(axis=0)
+    missed = {}
+    for i, member in enumerate(members):
+        others = [row for j, row in enumerate(worth) if j != i]
+        loss = 0.0 if not others else float((best - np.max(others, axis=0)).mean())
+        missed[member.prompt.text] = round(loss, 6)  # many are not missed at all, on every machine
+
+    def promise(prompt: Genome) -> float:
+        expected = critic.predict(imagined(prompt, places, habits.expect(prompt))).mean
+        # Where it is the best nowhere, being good on average counts, but little.
+        return float((expected - best).clip(0.0).mean() + 0.1 * expected.mean())
+
+    return missed, promise

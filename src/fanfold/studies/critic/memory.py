@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from fanfold.strategies.reflective import ShownCase
 from fanfold.studies.critic.actor import Decision
-from fanfold.studies.critic.evaluator import Show, Shown
+from fanfold.studies.critic.evaluator import Show, Shown, Write
 from fanfold.studies.critic.evolution import GenerationStats, Member
 from fanfold.studies.critic.reward import Reward
 
@@ -77,6 +78,9 @@ class CriticMemory:
     waiting: dict[int, PendingChoice] = field(default_factory=dict)
     #: Choices that are ready to be asked about.
     shows: list[Show] = field(default_factory=list)
+    #: What the writer is to be asked, and responses that were not liked, with the prompt they came from.
+    writes: list[Write] = field(default_factory=list)
+    disliked: list[tuple[str, ShownCase]] = field(default_factory=list)
     #: The sum of the rewards so far.
     rewards: float = 0.0
     #: The mean situation of the queries so far, and how many these are.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fanfold.plugins import Presentation
-from fanfold.studies.critic.evaluator import Generate, step_of
+from fanfold.studies.critic.evaluator import Generate, Write, step_of
 from fanfold.summary import Section
 
 
@@ -25,6 +25,9 @@ def candidate(value: Any) -> Section:
     if isinstance(step, Generate):
         prompts = zip(step.temperatures, step.prompts)
         return Section("Query", step.query, ("temperature", "prompt"), tuple((t, prompt.text) for t, prompt in prompts))
+    if isinstance(step, Write):
+        asked = f"a new version, from {len(step.failures)} responses that were not liked"
+        return Section("To be written", asked, ("prompt",), tuple((prompt.text,) for prompt in step.prompts))
     return Section("Shown", step.query, ("response",), tuple((each.response,) for each in step.shown))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,16 +12,24 @@ import msgspec
 from fanfold.encoding import derive_seed
 from fanfold.identity import formerly
 from fanfold.prompting.genome import Genome
+from fanfold.strategies.reflective import MOST_CHARACTERS, ShownCase
 from fanfold.strategy import Strategy
 from fanfold.studies.critic.actor import Actor, Decision, advantages, lesson, pick, standing
-from fanfold.studies.critic.bank import breeder_of, clauses_of, first_prompts, material_of
+from fanfold.studies.critic.bank import breeder_of, clauses_of, first_prompts, material_of, prompt_of
 from fanfold.studies.critic.config import CriticConfig
-from fanfold.studies.critic.critic import LinearCritic, np
-from fanfold.studies.critic.evaluator import SLOT, Generate, Show, Shown, Step, is_former, response_of, step_of
-from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
+from fanfold.studies.critic.critic import LinearCritic
+from fanfold.studies.critic.evaluator import SLOT, Generate, Show, Shown, Step, Write, is_former, response_of, step_of
+from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population, Prospects
 from fanfold.studies.critic.features import CUES, NAMES, STYLE, combined, cues, features, situation, style
-from fanfold.studies.critic.habits import Habits, imagined
-from fanfold.studies.critic.memory import AppraisedResponse, CriticMemory, CriticState, PendingChoice, QueryRecord
+from fanfold.studies.critic.habits import Habits, outlook
+from fanfold.studies.critic.memory import (
+    RECENT,
+    AppraisedResponse,
+    CriticMemory,
+    CriticState,
+    PendingChoice,
+    QueryRecord,
+)
 from fanfold.studies.critic.reward import Reward, coherence, unsafe
 from fanfold.types import Ok, Result
 
@@ -29,6 +37,8 @@ from fanfold.types import Ok, Result
 _POPULATION = ("members", "generations", "reference", "stale", "stopped")
 #: Changes when what is saved would be misread.
 LAYOUT = "2"
+#: How many disliked responses the writer is shown.
+SHOWN_CASES = 3
 
 
 @formerly("Search")
@@ -85,6 +95,8 @@ class CriticStrategy(Strategy[Step]):
         while len(asked) < n:
             if self.memory.shows:
                 asked.append(self.memory.shows.pop(0))
+            elif self.memory.writes:
+                asked.append(self.memory.writes.pop(0))
             elif self.memory.asked < self.config.total:
                 number, many = self.memory.asked, len(self.queries)
                 asked.append(self.propose(number, self.queries[number % many], number // many))
@@ -128,7 +140,7 @@ class CriticStrategy(Strategy[Step]):
     def origin(self, candidate: Step) -> Any:
         """What the critic expected of the responses, and how likely those shown were to be chosen."""
         waiting = self.memory.waiting.get(candidate.number)
-        if isinstance(candidate, Generate) or waiting is None:
+        if not isinstance(candidate, Show) or waiting is None:
             return None
         return {
             "expected": [round(each.expected, 4) for each in waiting.candidates],
@@ -144,6 +156,8 @@ class CriticStrategy(Strategy[Step]):
         if not is_former(recorded):
             return None
         step = step_of(recorded)
+        if isinstance(step, Write) or isinstance(asked, Write):
+            return None
         if (type(step), step.number, step.query) != (type(asked), asked.number, asked.query):
             return None
         if isinstance(step, Generate):
@@ -158,7 +172,9 @@ class CriticStrategy(Strategy[Step]):
 
     def tell(self, result: Result[Step]) -> None:
         step, memory = result.candidate, self.memory
-        if isinstance(step, Generate):
+        if isinstance(step, Write):
+            self._join(step, result)
+        elif isinstance(step, Generate):
             responses = _responses(step, result)
             self.notice(step.query, [(shown.prompt, shown.response) for shown, _ in responses])
             choice = self.choose(step, responses, 2 if self.config.ask == "pair" else 1)
@@ -280,6 +296,10 @@ class CriticStrategy(Strategy[Step]):
         memory.warmed.append(Decision(options, waiting.warm, self.config.actor_critic.exploration, warm))
         first = waiting.chosen[0]
         chosen = waiting.candidates[first]
+        if self.config.writer is not None and given[first] < 0.5:
+            said, score = chosen.shown.response[:MOST_CHARACTERS], f"liked by {given[first]:.2f} of 1"
+            case = ShownCase(shown.query[:MOST_CHARACTERS], "", said, score)
+            memory.disliked = [*memory.disliked, (chosen.shown.prompt.text, case)][-RECENT:]
         memory.records.append(
             QueryRecord(
                 number=shown.number,
@@ -307,30 +327,27 @@ class CriticStrategy(Strategy[Step]):
             rng = self._rng("evolution", memory.answered)
             breeder = breeder_of(self.material, config.evolution.crossover_rate)
             self.population.evolve(breeder, rng, memory.answered, self._outlook if config.critic else None)
+            if config.writer is not None and memory.asked < config.total and not self.population.stopped:
+                memory.writes.append(self._request(rng))
 
-    def _outlook(self, members: Sequence[Member]) -> tuple[dict[str, float], Callable[[Genome], float]]:
-        """How much each prompt would be missed, and what one that was never tried promises, as the critic sees it.
+    def _outlook(self, members: Sequence[Member]) -> Prospects:
+        return outlook(members, self.memory.recent, self.critic, self.habits)
 
-        Both are imagined in the situations of the last queries, where the best prompt for each would have answered: a
-        prompt is missed by how much worse the next best is, and promises by how much it is better than the best.
-        """
-        places = self.memory.recent
-        styles = [member.style or self.habits.expect(member.prompt) for member in members]
-        rows = [imagined(each.prompt, places, look) for each, look in zip(members, styles)]
-        worth = self.critic.predict(np.vstack(rows)).mean.reshape(len(members), len(places))
-        best = worth.max(axis=0)
-        missed = {}
-        for i, member in enumerate(members):
-            others = [row for j, row in enumerate(worth) if j != i]
-            loss = 0.0 if not others else float((best - np.max(others, axis=0)).mean())
-            missed[member.prompt.text] = round(loss, 6)  # many are not missed at all, on every machine
+    # -- writing -----------------------------------------------------------------------------------------------------
 
-        def promise(prompt: Genome) -> float:
-            found = self.critic.predict(imagined(prompt, places, self.habits.expect(prompt))).mean
-            # Where it is the best nowhere, being good on average counts, but little.
-            return float((found - best).clip(0.0).mean() + 0.1 * found.mean())
+    def _request(self, rng: random.Random) -> Write:
+        """What the writer is asked: a better version of a good prompt, from responses that were not liked."""
+        parent = max(rng.choices(self.population.members, k=2), key=lambda member: member.fitness)
+        own = [case for prompt, case in self.memory.disliked if prompt == parent.prompt.text]
+        cases = own or [case for _, case in self.memory.disliked]
+        return Write(self.memory.answered, (parent.prompt,), tuple(cases[-SHOWN_CASES:]))
 
-        return missed, promise
+    def _join(self, request: Write, result: Result[Step]) -> None:
+        """Take in what the writer wrote, if it did."""
+        outcome = result.outcomes.get(f"{SLOT}0")
+        if isinstance(outcome, Ok) and isinstance(outcome.data, Mapping) and outcome.data.get("text"):
+            prompt = prompt_of(str(outcome.data["text"]))
+            self.population.join(prompt, request.prompts, request.number, self._outlook if self.config.critic else None)
 
     # -- snapshots ---------------------------------------------------------------------------------------------------
 

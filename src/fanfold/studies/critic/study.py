@@ -33,7 +33,7 @@ def study(config: CriticConfig, *, feedback: FeedbackSource | None = None) -> St
 
     queries = queries_of(config)
     settings = (config.model, config.feedback, config.ask, config.base_url, config.max_tokens)
-    evaluate = CriticEvaluator(*settings, feedback, config.reasoning_effort, config.pinned)
+    evaluate = CriticEvaluator(*settings, feedback, config.reasoning_effort, config.pinned, config.writer)
     assert evaluate.judged is not None  # a source of feedback that cannot be used is refused now
     return Study(
         CriticStrategy(config, queries),
@@ -52,5 +52,7 @@ def remarks(config: CriticConfig, by_name: bool = True) -> Iterator[str]:
     """What a run says when it begins: where prompts come from, and what its feedback is worth."""
     if not config.prompts:
         yield "no prompts given: the built-in clauses are used (--prompts TEXT for your own)"
+    if config.writer is not None and not config.evolve:
+        yield "evolve is off: the writer is never asked"
     if by_name and config.feedback == "rules":
         yield WEAK
