@@ -351,7 +351,30 @@ def test_a_critic_begins_with_a_model_and_prompts(tmp_path: Path) -> None:
         begin(tmp_path / "app.db", max_tokenz=3)
     with pytest.raises(ConfigError, match="nobody/knows"):
         begin(tmp_path / "app.db", model="nobody/knows")
-    assert rows(tmp_path / "app.db", "SELECT count(*) FROM run") == [(0,)]
+    assert not list(tmp_path.iterdir())  # nothing is left of what could not work
+
+
+def test_a_closed_critic_says_so(tmp_path: Path) -> None:
+    critic = begin(tmp_path / "app.db")
+    critic.close()
+    critic.close()
+    with pytest.raises(ConfigError, match=r"this critic is closed: Critic.open\(.*\) opens it again"):
+        critic.ask_sync("How do I dry herbs?")
+
+
+def test_the_pinned_part_is_in_every_prompt_however_they_evolve(tmp_path: Path) -> None:
+    path, rule = tmp_path / "app.db", "Never ask for a PIN."
+    with begin(path, pinned=rule, evolve=True, bootstrap_queries=2, candidates=3) as critic:
+        shown = [critic.ask_sync(f"How do I open {n} accounts?") for n in range(40)]
+        for n, each in enumerate(shown):
+            critic.tell_sync(each.id, rating=1 + n % 5)
+        shown += [critic.ask_sync(f"How do I close {n} accounts?") for n in range(10)]
+        assert len(critic.ranking()) > len(PROMPTS)
+    assert len({each.prompt for each in shown}) > 3
+    assert all(rule in each.prompt for each in shown)
+    sent = [text for (text,) in rows(path, "SELECT request FROM call")]
+    assert sent
+    assert all(rule in text for text in sent)
 
 
 def test_settings_are_remembered_and_some_may_change(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from fanfold.sync import start_beside
 
 T = TypeVar("T")
 
-#: Settings of a study that an application has otherwise: it goes on for as long as people ask.
+#: Where an application differs from a study: it continues for as long as people ask.
 DEFAULTS: dict[str, Any] = {"half_life": 200.0, "evolve": False, "max_tokens": 512}
 #: Prompts that answer each question; one of the answers is shown.
 CANDIDATES = 2
@@ -90,7 +90,7 @@ class Critic:
         self.config = config
         self._ledger, self._learner = ledger, learner
         self._process = os.getpid()
-        self._asked = 0
+        self._asked, self._closed = 0, False
         self._commits: Commits | None = None
         self._broker: CallBroker | None = None
 
@@ -121,11 +121,15 @@ class Critic:
         changes = {key: _plain(value) for key, value in settings.items()}
         if model is not None:
             changes["model"] = model
+        where = f"{name!r} in {path}"
+        if not Path(path).exists():
+            new, _ = _settings(None, changes, prompts, candidates, where)  # what cannot work leaves no file behind
+            answering(new.model, new.base_url)
         ledger = Ledger(path)
         try:
             run = ledger.find(name)
             former = None if run is None else _recorded(ledger, run, name)
-            config, given = _settings(former, changes, prompts, candidates, f"{name!r} in {path}")
+            config, given = _settings(former, changes, prompts, candidates, where)
             retired = [] if former is None else [*former["retired"], *former["prompts"]]
             retired = [text for text in dict.fromkeys(retired) if text not in given]
             if model is not None:
@@ -192,7 +196,8 @@ class Critic:
 
     def close(self) -> None:
         """Save what was learnt, so that the next start is quick.  A critic that is never closed loses nothing."""
-        self._start(self._close).result()
+        if not self._closed:
+            self._start(self._close).result()
 
     def __enter__(self) -> Self:
         return self
@@ -205,6 +210,8 @@ class Critic:
     def _start(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         if os.getpid() != self._process:
             raise ConfigError("this critic was opened before the process forked: open one in each process")
+        if self._closed:
+            raise ConfigError(f"this critic is closed: Critic.open({str(self._ledger.path)!r}) opens it again")
         return start_beside(work)
 
     async def _beside(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -295,6 +302,7 @@ class Critic:
         return [(system_prompt(member.prompt, self.config.pinned), member.fitness) for member in members]
 
     async def _close(self) -> None:
+        self._closed = True
         if self._broker is not None:
             await self._broker.close(GRACE)
         if self._learner.unsaved:

@@ -19,7 +19,7 @@ RECENT = 40
 
 @dataclass(frozen=True)
 class AppraisedResponse:
-    """A response that could be shown, and what was thought of it then."""
+    """A response that could be shown, and the critic's opinion of it at the time."""
 
     shown: Shown
     expected: float

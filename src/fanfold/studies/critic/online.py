@@ -17,13 +17,13 @@ from fanfold.studies.critic.evolution import EXPECTED_SHARE, Member, Population
 from fanfold.studies.critic.features import CUES, NAMES, cues, features
 from fanfold.studies.critic.reward import Reward
 
-#: What a prompt of which nothing is known is taken to be worth: middling feedback, as expected, middling coherence.
+#: The assumed worth of a prompt that nobody knows yet: average feedback, as expected, and average coherence.
 MIDDLING = Reward(0.5, 0.5, 0.5, 0, 0.0)
 
 
 @dataclass(frozen=True)
 class OnlineResponse:
-    """A response that could be shown, and what is thought of it."""
+    """A response that could be shown, and the critic's opinion of it."""
 
     system_prompt: str
     response: str

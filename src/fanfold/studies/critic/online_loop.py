@@ -30,7 +30,7 @@ from fanfold.studies.critic.online import (
 from fanfold.studies.critic.responses import AnyLLM, generate_candidates, generate_candidates_parallel
 from fanfold.studies.critic.reward import Reward, coherence, unsafe
 
-#: A token is taken to be so many characters where nobody counts them.
+#: Characters per token, where nobody counts tokens.
 CHARACTERS_PER_TOKEN = 4
 
 
