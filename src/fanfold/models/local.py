@@ -36,6 +36,11 @@ def default_slots() -> int:
     return min(MOST_SLOTS, usable_cores())
 
 
+def default_in_flight() -> int:
+    """How many calls a study should have in flight on a local model."""
+    return LINE * default_slots()
+
+
 def known_models() -> dict[str, Path]:
     """The models whose weights are installed, by name."""
     installed = {}

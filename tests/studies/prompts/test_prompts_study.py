@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from fanfold.cli import cli
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
-from fanfold.models.local import default_slots
+from fanfold.models.local import default_in_flight
 from fanfold.prompting.breeding import genome_of
 from fanfold.prompting.genome import Genome, render
 from fanfold.strategies.pareto import fronts
@@ -207,7 +207,7 @@ def test_seeds_come_from_a_file(tmp_path: Path) -> None:
 def test_a_preset_decides_how_many_calls_are_in_flight() -> None:
     assert run_options(small(preset="balanced")) == {"executor": "async:50"}
     assert run_options(small(concurrent=7)) == {"executor": "async:7"}
-    assert run_options(PromptsConfig()) == {"executor": f"async:{default_slots()}"}
+    assert run_options(PromptsConfig()) == {"executor": f"async:{default_in_flight()}"}
 
 
 # -- objectives -------------------------------------------------------------------------------------------------------

@@ -67,5 +67,7 @@ class AskConfig(Settings):
         from fanfold.models.naming import runs_here
 
         if self.model and all(map(runs_here, self.model)):
-            return 4  # the local model answers a few at a time
+            from fanfold.models.local import default_in_flight
+
+            return default_in_flight()
         return PRESETS[self.preset].in_flight or 256

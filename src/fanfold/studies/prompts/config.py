@@ -176,7 +176,7 @@ class PromptsConfig(Settings):
         from fanfold.models.naming import runs_here
 
         if all(map(runs_here, self.model)):
-            from fanfold.models.local import LINE, default_slots
+            from fanfold.models.local import default_in_flight
 
-            return LINE * default_slots()
+            return default_in_flight()
         return PRESETS[self.preset].in_flight or 256
