@@ -90,22 +90,22 @@ class Material:
 
 def faults(genome: Genome, material: Material) -> list[str]:
     """What is wrong with a prompt, in words; nothing if it keeps to the material's limits and rules."""
-    found = []
+    complaints = []
     if genome.words > material.most_words:
-        found.append(f"it has {genome.words} words and most_words is {material.most_words}")
+        complaints.append(f"it has {genome.words} words and most_words is {material.most_words}")
     if len(genome.examples) > material.most_examples:
-        found.append(f"it shows {len(genome.examples)} examples and most_examples is {material.most_examples}")
+        complaints.append(f"it shows {len(genome.examples)} examples and most_examples is {material.most_examples}")
     if len(set(genome.examples)) < len(genome.examples):
-        found.append("it shows an example twice")
+        complaints.append("it shows an example twice")
     if unknown := [id for id in genome.examples if id not in material.examples]:
-        found.append(f"it shows {unknown[0]!r}, which is not among the examples")
+        complaints.append(f"it shows {unknown[0]!r}, which is not among the examples")
     if max(Counter(map(str.strip, genome.clauses)).values(), default=0) > MOST_COPIES:
-        found.append(f"it says the same clause more than {MOST_COPIES} times")
+        complaints.append(f"it says the same clause more than {MOST_COPIES} times")
     if sum(SLOT in clause for clause in genome.clauses) > 1:
-        found.append(f"more than one of its clauses takes the input ({SLOT})")
+        complaints.append(f"more than one of its clauses takes the input ({SLOT})")
     if not genome.clauses and not any(genome.labels):
-        found.append("it is empty: it has neither text nor labels")
-    return found + broken_rules(genome, material)
+        complaints.append("it is empty: it has neither text nor labels")
+    return complaints + broken_rules(genome, material)
 
 
 def broken_rules(genome: Genome, material: Material) -> list[str]:
@@ -114,16 +114,16 @@ def broken_rules(genome: Genome, material: Material) -> list[str]:
         return []
     head = genome.head()
     plain = _plain(head)
-    found = []
+    complaints = []
     for part in material.parts:
         present = [wording for wording in part.wordings if wording and _plain(wording) in plain]
         own = sum(clause.strip() in {wording.strip() for wording in present} for clause in genome.clauses)
         if (not present and "" not in part.wordings) or own > 1:
             what = f"one of {len(part.wordings)} choices" if len(part.wordings) > 1 else "the pinned part"
-            found.append(f"it does not have {what} {part.wordings[0].strip()!r:.60} once")
-    found += [f"it must say {rule!r:.60}" for rule in material.must if not _matcher(rule)(head)]
-    said = "\n".join((head, *genome.labels))
-    return found + [f"it must never say {rule!r:.60}" for rule in material.never if _matcher(rule)(said)]
+            complaints.append(f"it does not have {what} {part.wordings[0].strip()!r:.60} once")
+    complaints += [f"it must say {rule!r:.60}" for rule in material.must if not _matcher(rule)(head)]
+    words = "\n".join((head, *genome.labels))
+    return complaints + [f"it must never say {rule!r:.60}" for rule in material.never if _matcher(rule)(words)]
 
 
 def allowed(text: str, never: Sequence[str]) -> bool:
@@ -195,8 +195,8 @@ def _ruled(genome: Genome, material: Material) -> Genome:
     for rule in material.must:
         says = _matcher(rule)
         if not any(says(clause) for _, clause in _placed(sections)):
-            given = [("format", rule)] if not rule.startswith("re:") else [entry for entry in bank if says(entry[1])]
-            for name, clause in given[:1]:
+            able = [("format", rule)] if not rule.startswith("re:") else [entry for entry in bank if says(entry[1])]
+            for name, clause in able[:1]:
                 _add(sections[name], clause)
     changed: dict[str, Any] = {name: tuple(clauses) for name, clauses in sections.items()}
     return replace(genome, **changed)

@@ -88,7 +88,7 @@ def _task(
     """The task of the rows that were read, with what their answers imply."""
     problems, used = draw.problems(), draw.used
     made: dict[str, Any] = {"name": name.split(":")[1] if name.startswith("hf:") else Path(name).stem}
-    said = f"{name}: {draw.in_words}"
+    source = f"{name}: {draw.in_words}"
     if "answer" in used:
         own = (label_of(used["input"]), label_of(used["answer"]))
         made["labels"] = (own, *(labels for labels in USUAL_LABELS if labels != own))
@@ -111,11 +111,11 @@ def _task(
             problems = listed(problems)
         if kind is not None:
             made |= {"max_tokens": form.max_tokens, "stop": form.stop, "cover": bool(form.labels)}
-            said += f"; {form.in_words(kind)}"
+            source += f"; {form.in_words(kind)}"
             if form.clauses:
                 made["clauses"] = {**USUAL_CLAUSES, "format": (*form.clauses, *USUAL_CLAUSES["format"])}
     assert grader is not None  # without answers one was named
-    return Task(**{**made, **settings}, problems=problems, grader=make_grader(grader), source=said)
+    return Task(**{**made, **settings}, problems=problems, grader=make_grader(grader), source=source)
 
 
 class _Draw:
@@ -190,11 +190,11 @@ def _asked_and_answered(row: Row) -> Row:
     turns = cells.get("messages")
     if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
         return row
-    said = {turn.get("role"): turn.get("content") for turn in turns}
-    if not {"user", "assistant"} <= said.keys():
+    by_role = {turn.get("role"): turn.get("content") for turn in turns}
+    if not {"user", "assistant"} <= by_role.keys():
         return row
     rest = {name: value for name, value in cells.items() if name != "messages"}
-    return {**rest, "input": said["user"], "answer": said["assistant"]}, where
+    return {**rest, "input": by_role["user"], "answer": by_role["assistant"]}, where
 
 
 def _blank(value: Any) -> bool:

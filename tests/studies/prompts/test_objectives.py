@@ -35,11 +35,11 @@ def test_cost_is_the_list_price_also_where_the_ledger_had_the_answer(tmp_path: P
 
 def test_the_price_of_another_model_can_count() -> None:
     config = PromptsConfig(task="city", model=("simulated/gpt-6-luna",), trials=3, **SIZES)
-    cheap, dear = (
+    cheap, costly = (
         [cost(each) for each in study(settings).run().results()]
         for settings in (config, PromptsConfig(**{**vars(config), "price_as": "openai/gpt-6-sol"}))
     )
-    assert all(more < less for more, less in zip(dear, cheap))
+    assert all(more < less for more, less in zip(costly, cheap))
     local = study(PromptsConfig(task="city", objectives=("accuracy", "cost"), **SIZES))
     assert any("--price-as" in remark for remark in local.remarks)
 

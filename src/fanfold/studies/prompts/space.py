@@ -126,10 +126,10 @@ def seeds_of(config: PromptsConfig, otherwise: tuple[str, ...]) -> tuple[str, ..
     if config.seeds_file is None:
         return config.seeds or otherwise
     text = content(f"@{config.seeds_file}", "seeds_file")
-    found = tuple(part.strip() for part in text.split("\n---\n") if part.strip())
-    if not found:
+    prompts = tuple(part.strip() for part in text.split("\n---\n") if part.strip())
+    if not prompts:
         raise ConfigError(f"seeds_file {config.seeds_file} holds no prompt: write some, separated by lines of ---")
-    return (*config.seeds, *found)
+    return (*config.seeds, *prompts)
 
 
 def _texts(value: str | Sequence[str]) -> tuple[str, ...]:
