@@ -35,6 +35,8 @@ SIZES: Mapping[str, Any] = {"examples": 8, "train": 12, "validation": 8, "held_o
 CALLS, SEEDS = (200, 100), (0, 1, 2)
 QUICK = {"only": f"{OURS},random,hand", "tasks": "tickets,dates,places", "seeds": "0,1", "calls": "200"}
 PEERS = ROOT / ".venv-peers"
+#: The end of the names of methods that show 16 problems and score on 12 (the others: 8 and 20).
+MORE = "-16"
 #: Where the position of the problem is marked in a prompt.
 MARK = "\0"
 #: The longest a peer may take for one job, in seconds.
@@ -72,6 +74,13 @@ class Job:
     @functools.cached_property
     def split(self) -> Split:
         return self.work.split(self.seed, **SIZES)
+
+    @property
+    def parts(self) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+        """The problems to show and those to score on, for methods that keep them apart: 8 and 20, or 16 and 12."""
+        rows = (*self.split.examples, *self.split.train, *self.split.validation)
+        cut = 16 if self.method.endswith(MORE) else len(self.split.examples)
+        return rows[:cut], rows[cut:]
 
     @functools.cached_property
     def shots(self) -> dict[str, tuple[str, str]]:
@@ -112,8 +121,10 @@ def searched(search: str) -> Callable[[Job, CountedModel], Prompt]:
 
 
 def all_examples(job: Job, _: CountedModel) -> Prompt:
-    """The eight examples under the names of the file's columns, and no search."""
-    return Prompt.of(render(Genome(labels=job.work.labels[0], examples=tuple(job.shots)), MARK, job.shots))
+    """The examples under the names of the file's columns, and no search."""
+    shown, _ = job.parts
+    genome = Genome(labels=job.work.labels[0], examples=tuple(problem.id for problem in shown))
+    return Prompt.of(render(genome, MARK, shots(shown)))
 
 
 def hand_written(job: Job, counted: CountedModel) -> Prompt:
@@ -129,10 +140,11 @@ def hand_written(job: Job, counted: CountedModel) -> Prompt:
 
 def told(job: Job) -> dict[str, Any]:
     """What a peer learns of a job: the data without the held-out problems, and how the model is to be asked."""
-    scored = (*job.split.train, *job.split.validation)
+    shown, scored = job.parts
     return {
         **asdict(job),
-        "examples": list(job.shots.values()),
+        "method": job.method.removesuffix(MORE),
+        "examples": [(problem.input, problem.shown) for problem in shown],
         "train": [(problem.input, problem.shown) for problem in scored],
         "labels": job.work.labels[0],
         "mark": MARK,
@@ -160,8 +172,10 @@ def elsewhere(environment: str) -> Callable[[Job, CountedModel], Prompt]:
 ENVIRONMENTS: Mapping[str, str] = {
     "dspy-random": "dspy",
     "dspy-bare": "dspy",
+    f"dspy-bare{MORE}": "dspy",
     "mipro": "dspy",
     "gepa": "gepa",
+    f"gepa{MORE}": "gepa",
     "capo": "promptolution",
     "capo-fields": "promptolution",
 }
@@ -171,6 +185,7 @@ METHODS: Mapping[str, Callable[[Job, CountedModel], Prompt]] = {
     "random": searched("random"),
     "hand": hand_written,
     "examples": all_examples,
+    f"examples{MORE}": all_examples,
     **{method: elsewhere(environment) for method, environment in ENVIRONMENTS.items()},
 }
 

@@ -152,13 +152,13 @@ def dspy_bare(access: Access) -> str:
 
 
 def _random_search(access: Access, instruction: str) -> str:
-    """Three fixed candidates and as many random ones as the calls pay for; each is scored on all 20 problems."""
+    """Three fixed candidates and as many random ones as the calls pay for; each is scored on all problems."""
     dspy, _, metric, compiled = _dspy(access, instruction)
     optimizer = dspy.BootstrapFewShotWithRandomSearch(
         metric=metric,
         max_bootstrapped_demos=4,
-        max_labeled_demos=8,
-        num_candidate_programs=access.calls // 24 - 3,
+        max_labeled_demos=len(access.examples),
+        num_candidate_programs=access.calls // (len(access.train) + len(access.examples) // 2) - 3,
         num_threads=THREADS,
     )
     return compiled(optimizer)
@@ -173,11 +173,11 @@ def mipro(access: Access) -> str:
         auto=None,
         num_candidates=4,
         max_bootstrapped_demos=4,
-        max_labeled_demos=8,
+        max_labeled_demos=len(access.examples),
         num_threads=THREADS,
         seed=access.seed + 1,
     )
-    return compiled(optimizer, num_trials=(access.calls - 50) // 20, minibatch=False)
+    return compiled(optimizer, num_trials=(access.calls - 50) // len(access.train), minibatch=False)
 
 
 # -- CAPO of promptolution ---------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def _capo(access: Access, form: str) -> str:
         Writer(),
         access.instructions,
         crossovers_per_iter=2,
-        upper_shots=8,
+        upper_shots=len(access.examples),
         max_n_blocks_eval=access.calls // 50,
         create_fs_reasoning=False,
         df_few_shots=pandas.DataFrame(access.examples, columns=["x", "y"]),
@@ -256,7 +256,7 @@ def _capo(access: Access, form: str) -> str:
 
 
 def gepa(access: Access) -> str:
-    """Reflective evolution of the whole text before the problem, from all eight examples on."""
+    """Reflective evolution of the whole text before the problem, from an instruction and all examples on."""
     import gepa as library
     from gepa.core.adapter import EvaluationBatch
 
@@ -288,7 +288,7 @@ def gepa(access: Access) -> str:
         valset=access.train,
         adapter=Adapter(),
         reflection_lm=lambda text: access.write(str(text)),
-        stop_callbacks=lambda state: access.made + 20 > access.calls,
+        stop_callbacks=lambda state: access.made + len(access.train) > access.calls,
         seed=access.seed,
         raise_on_exception=False,
     )

@@ -19,10 +19,13 @@ NAMES: Mapping[str, str] = {
     "random": "random search, same genome",
     "hand": "best of five hand-written",
     "examples": "all eight examples, no search",
+    "examples-16": "sixteen examples, no search",
     "dspy-random": "DSPy BootstrapFewShotWithRandomSearch",
     "dspy-bare": "the same without instruction",
+    "dspy-bare-16": "the same with sixteen examples",
     "mipro": "DSPy MIPROv2",
     "gepa": "GEPA",
+    "gepa-16": "GEPA with sixteen examples",
     "capo": "CAPO (promptolution), its template",
     "capo-fields": "CAPO, the file's field names",
 }
@@ -83,8 +86,8 @@ def report(outcomes: Sequence[Outcome], commit: str) -> str:
         "",
         f"{time.strftime('%-d %B %Y')}, commit {commit}, Python {platform.python_version()}, {about['cores']} cores "
         f"({about['processor']}).",
-        "SmolLM2-135M-Instruct (Q4_1) continues texts at temperature 0. Every method may show the same 8 examples and",
-        "score on the same 20 other problems. What it finds is scored once on 60 held-out problems.",
+        "SmolLM2-135M-Instruct (Q4_1) continues texts at temperature 0. Every method has the same 28 solved",
+        "problems, to show as examples or to score on. What it finds is scored once on 60 held-out problems.",
     ]
     for calls in sorted({one.calls for one in outcomes}, reverse=True):
         lines += ["", f"## {calls} calls", "", *_means(outcomes, calls), "", *_by_task(outcomes, calls)]

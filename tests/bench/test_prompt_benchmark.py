@@ -164,11 +164,20 @@ def test_a_peer_that_fails_leaves_the_others_their_turn(
     assert len((tmp_path / "prompts.jsonl").read_text().splitlines()) == 1
 
 
+@pytest.mark.parametrize(("method", "shown", "scored"), [("gepa", 8, 20), ("gepa-16", 16, 12)])
+def test_a_peer_learns_of_28_problems_and_of_none_that_is_held_out(method: str, shown: int, scored: int) -> None:
+    job = module("prompts").Job(method, "dates", 1, 100)
+    told = module("prompts").told(job)
+    assert (told["method"], len(told["examples"]), len(told["train"])) == ("gepa", shown, scored)
+    rows = {text for text, _ in [*told["examples"], *told["train"]]}
+    assert len(rows) == 28 and not rows & {problem.input for problem in job.split.held_out}
+
+
 def test_a_peer_that_is_not_installed_is_named_and_left_out(
     planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prompts = module("prompts")
-    assert set(prompts.ENVIRONMENTS) == set(module("prompts_peers").METHODS)
+    assert {name.removesuffix("-16") for name in prompts.ENVIRONMENTS} == set(module("prompts_peers").METHODS)
     assert list(prompts.METHODS) == list(module("prompts_report").NAMES)
     monkeypatch.setattr(prompts, "PEERS", tmp_path)
     arguments = ["--only", "mipro,examples", "--tasks", "tickets", "--seeds", "0", "--calls", "100"]
@@ -193,7 +202,9 @@ def test_a_peer_asks_an_equal_request_once_and_under_the_names_of_the_columns(pl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["dspy-random", "dspy-bare", "mipro", "gepa", "capo", "capo-fields"])
+@pytest.mark.parametrize(
+    "method", ["dspy-random", "dspy-bare", "dspy-bare-16", "mipro", "gepa", "gepa-16", "capo", "capo-fields"]
+)
 def test_a_peer_finds_a_prompt_within_its_calls(method: str, planted: Planted, tmp_path: Path) -> None:
     prompts, server = module("prompts"), module("prompts_server")
     if not (prompts.PEERS / prompts.ENVIRONMENTS[method] / "bin" / "python").exists():
