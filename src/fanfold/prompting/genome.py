@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeAlias
 
+from msgspec import UNSET, UnsetType
+
 from fanfold.errors import ConfigError
 from fanfold.strategies.reflective import Written
 
@@ -45,7 +47,8 @@ class Genome:
     """A prompt: clauses by section, the ids of the problems it shows as examples, and what it calls input and answer.
 
     A clause is a text of a sentence or so.  One that begins with a line break starts a new line of the head, and so
-    does one that follows a clause without a closing mark; the others follow after a space.
+    does one that follows a clause without a closing mark; the others follow after a space.  `worked` are further
+    examples, as input and reply: right answers of the model itself, with its reasoning.
     """
 
     role: tuple[str, ...] = ()
@@ -54,6 +57,8 @@ class Genome:
     format: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
     labels: Labels = ("Input", "Output")
+    # Not recorded where there are none, so that prompts recorded without them stay the same.
+    worked: tuple[tuple[str, str], ...] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         for name in (*SECTIONS, "examples", "labels"):
@@ -141,6 +146,9 @@ def render(genome: Genome, input: str, shots: Mapping[str, tuple[str, str]]) -> 
             raise ConfigError(f"the prompt shows the example {id!r}, which is not among the problems that may be shown")
         shown, right = shots[id]
         blocks.append(f"{_tagged(label, shown)}\n{_tagged(answer, right)}")
+    for shown, reply in genome.worked or ():
+        if shown != input:  # a problem is not shown its own answer
+            blocks.append(f"{_tagged(label, shown)}\n{_tagged(answer, reply)}")
     if slot < len(clauses):
         blocks.append(_joined(clauses[slot:]).replace(SLOT, input))
     else:
@@ -167,7 +175,8 @@ def difference(a: Genome, b: Genome) -> str:
 def _lines(genome: Genome) -> list[str]:
     lines = [line for clause in genome.clauses for line in clause.strip().splitlines()]
     lines.append(f"[labels] {genome.labels[0]} / {genome.labels[1]}")
-    return lines + [f"[example] {id}" for id in genome.examples]
+    lines += [f"[example] {id}" for id in genome.examples]
+    return lines + [f"[own answer] {shown.splitlines()[0]:.60}" for shown, _ in genome.worked or ()]
 
 
 @functools.lru_cache(maxsize=4096)  # a population is compared pair by pair

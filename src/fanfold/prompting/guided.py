@@ -70,6 +70,8 @@ class GuidedPrompts(Strategy[Genome]):
         features = {f"labels {genome.labels}": 1.0, "examples": len(shown) / most}
         features |= {f"clause {clause.strip()}": 1.0 for clause in genome.clauses} or {"no words": 1.0}
         features |= {f"example {id}": 1.0 for id in shown}
+        if genome.worked:
+            features["own answers"] = 1.0
         if shown:
             features |= {f"last {shown[-1]}": 0.5, f"last answer {self._answers[shown[-1]]}": 0.5}
             answers = set(self._answers.values())
@@ -113,7 +115,7 @@ class GuidedPrompts(Strategy[Genome]):
         most = min(self._material.most_examples, len(self._material.examples))
         examples = self._covering(rng, most if rng.random() < FULL else rng.randint(min(2, most), most))
         labels = self._labels[0] if rng.random() < OWN_LABELS else rng.choice(self._labels)
-        sections: dict[str, tuple[str, ...]] = {}
+        sections: dict[str, Any] = {}
         if rng.random() >= BARE:
             for name in SECTIONS:
                 bank = self._material.clauses.get(name, ())

@@ -262,7 +262,7 @@ def crossover(a: Genome, b: Genome, rng: Random) -> Genome:
     than the parent with more, and shows none twice: of valid parents it is valid.
     """
     host = rng.choice((a, b))
-    sections: dict[str, tuple[str, ...]] = {}
+    sections: dict[str, Any] = {}
     for name in SECTIONS:
         mine, yours = ([text for text in getattr(parent, name) if SLOT not in text] for parent in (a, b))
         sections[name] = tuple(_crossed(mine, yours, rng))

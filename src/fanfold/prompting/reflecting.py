@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from fanfold.prompting.breeding import candidate_of, genome_of
@@ -12,6 +13,8 @@ from fanfold.types import Ok, Result
 
 #: The part of a prompt that a model writes: everything but labels and examples.
 WORDS = "prompt"
+#: How many of the model's own answers a prompt shows.
+MOST_WORKED = 3
 
 
 class ReflectivePrompts(Reflective):
@@ -25,10 +28,21 @@ class ReflectivePrompts(Reflective):
         return genome_of(result) if genome or written else None
 
     def parts(self, candidate: Genome) -> Mapping[str, Any]:
-        return {WORDS: candidate.sections, "examples": candidate.examples, "labels": candidate.labels}
+        return {WORDS: candidate.sections, "examples": candidate.examples, "labels": candidate.labels} | (
+            {"worked": candidate.worked} if candidate.worked else {}
+        )
 
     def made(self, parts: Mapping[str, Any]) -> Genome:
-        return Genome(**parts[WORDS], examples=parts["examples"], labels=parts["labels"])
+        return Genome(**parts[WORDS], **{name: value for name, value in parts.items() if name != WORDS})
+
+    def varied(self, result: Result[Any]) -> Genome | None:
+        oks = [outcome for outcome in result.outcomes.values() if isinstance(outcome, Ok)]
+        right = [(outcome.data["input"], outcome.data["reply"]) for outcome in oks if outcome.data.get("worked")]
+        genome = self.own(result)
+        if genome is None or not right:
+            return None
+        shown = self.rng.sample(right, min(MOST_WORKED, len(right)))
+        return replace(genome, examples=(), worked=tuple(shown))
 
     def text(self, candidate: Genome, part: str) -> str:
         return candidate.head()

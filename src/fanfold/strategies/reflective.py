@@ -27,6 +27,8 @@ SAMPLES = 1_000_000
 PATIENCE, LITTLE = 10, 0.1
 #: After so many answers in a row without a text in them, the writer is not asked again.
 SILENCE = 20
+#: The share of rewritings that need no writer, where there are any.
+VARIED = 0.15
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,10 @@ class Reflective(Strategy[Any]):
         """A part that a model writes, as a text."""
         return str(self.parts(candidate).get(part, ""))
 
+    def varied(self, result: Result[Any]) -> Any:
+        """The candidate of a result with the model's own right answers in it; None where there are none to show."""
+        return None
+
     # -- the search -------------------------------------------------------------------------------------------------
 
     def begin(self, seed: int) -> None:
@@ -234,6 +240,8 @@ class Reflective(Strategy[Any]):
         if not self._writes() and (other := self._from_beside()) is not None:
             return other
         mother = self._front.draw(self.rng)
+        if self.rng.random() < VARIED and (varied := self.varied(mother)) is not None:
+            return varied, _origin([mother], "own answers")
         wrong, right = self._cases(mother)
         shown = {case: shown_case(case, mother.outcomes[case], self._characters) for case in (*wrong, *right)}
         failures, kept = ([shown[case] for case in cases] for cases in (wrong, right))

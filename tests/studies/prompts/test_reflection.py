@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 
+from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
+from fanfold.prompting.breeding import genome_of
+from fanfold.prompting.genome import Genome, render
 from fanfold.simulator import Simulator, SimulatorConfig
 from fanfold.studies.prompts import PromptsConfig, study
 from fanfold.tasks import Grade, Problem, Task
+from fanfold.tasks.grading import Contains
 
 #: What a prompt must say for the problems of each kind, among words that do nothing.
 RULES = ("ROUND", "METRES", "UPPER", "SIGN", "COMMA", "ZERO")
@@ -92,17 +96,18 @@ def test_feedback_leads_to_the_optimum_in_fewer_calls_than_breeding_with_the_sam
 
 
 def test_a_search_taken_up_again_asks_nothing_twice(tmp_path: Path) -> None:
-    asked = []
+    traces = []
     for name, parts in (("whole", (40,)), ("halves", (9, 40))):
         make, simulators = maker()
         for trials in parts:
             whole = replace(study(config(trials=trials), TASK, make), conclude=None)
             run = whole.run("async:8", ledger=tmp_path / f"{name}.db", run="r")
-        asked.append({model: len(simulator.charges) for model, simulator in simulators.items()})
-        traces = run.trace
+        asked = {model: len(simulator.charges) for model, simulator in simulators.items()}
+        assert asked["writer"] > 3
+        assert sum(asked.values()) == next(run.ledger.read("SELECT count(*) FROM call"))[0], "each call was paid once"
+        traces.append(run.trace)
         run.ledger.close()
-        asked.append(traces)
-    assert asked[:2] == asked[2:] and asked[0]["writer"] > 3
+    assert traces[0] == traces[1]
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads:2", "processes:2"])
@@ -145,3 +150,30 @@ def test_what_the_calls_buy_is_said_first_and_too_few_are_refused() -> None:
         study(config(calls=30), TASK, make)
     with pytest.raises(ConfigError, match="needs a model that writes"):
         config(writer=None, search="reflective")
+
+
+def reasoner(name: str, messages: Sequence[Mapping[str, Any]], params: Any, rng: random.Random) -> str:
+    """Knows every third answer, and the others once it is shown how such an answer is found."""
+    text = str(messages[-1]["content"])
+    number = int(re.findall(r"problem (\d+) of kind", text)[-1])
+    knows = number % 3 == 0 or "because" in text
+    return f"it is {number} because of its number, so right {number}." if knows else "no idea"
+
+
+def test_right_answers_of_the_model_itself_become_demonstrations() -> None:
+    make, simulators = maker(lambda *_: "nothing")
+    simulators["solver"] = Simulator(SimulatorConfig(answer=reasoner))
+    run = study(config(trials=60, validation=0), replace(TASK, grader=Contains()), make).run("async:8")
+    best = run.best
+    assert best is not None and best.score == 1.0 and run.summary is not None
+    shown = genome_of(best).worked
+    assert shown and all("because" in reply for _, reply in shown)
+    assert any((result.trial.origin or {}).get("by") == "own answers" for result in run.results())
+    assert run.summary.figures["held_out"]["accuracy"] == 1.0
+    assert "because" in run.summary.figures["template"]["before"]
+
+
+def test_a_problem_is_not_shown_its_own_answer() -> None:
+    genome = Genome(worked=(("one", "1 because"), ("two", "2 because")))
+    assert "1 because" not in render(genome, "one", {}) and "2 because" in render(genome, "one", {})
+    assert "worked" not in encode(Genome())

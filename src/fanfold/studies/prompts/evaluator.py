@@ -23,6 +23,8 @@ from fanfold.types import UNWRITTEN, Case, Failed, Ok, Outcome
 KEPT = 300
 #: How much of it and of the grader's words a writer can be shown.
 LONGEST_REPLY = 1500
+#: A right reply that has so many characters more than the answer shows how it was found.
+REASONED = 20
 #: What simulated models answer: they know the built-in tasks, and mind how they are asked.
 SOLVER = "fanfold.studies.prompts.simulated:solver"
 
@@ -119,6 +121,8 @@ class PromptsEvaluator:
             data |= {"input": problem.input[:KEPT], "expected": str(problem.answer)[:KEPT]}
         if self.writer:
             data |= {"reply": reply.text.strip()[:LONGEST_REPLY], "feedback": grade.feedback[:LONGEST_REPLY]}
+            fits = len(problem.input) <= KEPT and len(reply.text) <= LONGEST_REPLY
+            data["worked"] = fits and grade.score >= 1.0 and len(reply.text) > len(problem.shown) + REASONED
         if isinstance(candidate, Written):
             data["genome"] = genome
         return Ok(grade.score, data)
