@@ -349,6 +349,8 @@ def test_a_critic_begins_with_a_model_and_prompts(tmp_path: Path) -> None:
         begin(tmp_path / "app.db", prompts="Be brief.")
     with pytest.raises(ConfigError, match="max_tokenz"):
         begin(tmp_path / "app.db", max_tokenz=3)
+    with pytest.raises(ConfigError, match="writer is a setting of the study"):
+        begin(tmp_path / "app.db", writer="simulated/writer")
     with pytest.raises(ConfigError, match="nobody/knows"):
         begin(tmp_path / "app.db", model="nobody/knows")
     assert not list(tmp_path.iterdir())  # nothing is left of what could not work

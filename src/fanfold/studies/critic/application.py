@@ -40,6 +40,8 @@ T = TypeVar("T")
 
 #: Where an application differs from a study: it continues for as long as people ask.
 DEFAULTS: dict[str, Any] = {"half_life": 200.0, "evolve": False, "max_tokens": 512}
+#: Settings that only a study has a use for.
+STUDY_ONLY = ("writer", "queries", "total", "feedback", "ask", "concurrent", "fitness_threshold")
 #: Prompts that answer each question; one of the answers is shown.
 CANDIDATES = 2
 #: Seconds after which nobody waits for feedback on a show any longer.
@@ -118,6 +120,8 @@ class Critic:
             raise ConfigError(f"prompts must be a list of texts, not the text {prompts!r:.60}")
         if RUN_NAME.fullmatch(name) is None:
             raise ConfigError(f"{name!r} cannot be a critic's name: use letters, digits, dots, dashes and underscores")
+        for key in set(STUDY_ONLY).intersection(settings):
+            raise ConfigError(f"{key} is a setting of the study `fanfold run critic`: leave it out")
         changes = {key: _plain(value) for key, value in settings.items()}
         if model is not None:
             changes["model"] = model
