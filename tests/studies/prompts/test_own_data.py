@@ -426,11 +426,12 @@ def test_numbers_of_a_strangers_file_run_on_the_local_model(tmp_path: Path, monk
 
 
 def test_a_model_is_not_shown_more_than_it_has_room_for(tmp_path: Path) -> None:
-    long = study(PromptsConfig(task=str(strangers.write("documents.csv", tmp_path))))
-    assert any("long texts: at most 1 examples fit" in remark for remark in long.remarks)
+    path = str(strangers.write("documents.csv", tmp_path))
+    for long in (study(PromptsConfig(task=path)), study(PromptsConfig(task=path, max_examples=4))):
+        assert any("long texts: prompts show at most 1 of them" in remark for remark in long.remarks)
     assert long.evaluate.context == 8192 and long.evaluate.material.most_examples == 1
-    other = study(PromptsConfig(task=str(tmp_path / "documents.csv"), model=("simulated/gpt-4o-mini",)))
-    assert other.evaluate.material.most_examples == len(other.evaluate.shots)
+    other = study(PromptsConfig(task=path, max_examples=4, model=("simulated/gpt-4o-mini",)))
+    assert other.evaluate.material.most_examples == 4
     huge = write_csv(tmp_path / "huge.csv", ("text", "label"), [(f"{n} word" * 20_000, "ab"[n % 2]) for n in range(20)])
     with pytest.raises(ConfigError, match=r"characters and local/smollm2 has room for 8,192 tokens"):
         study(PromptsConfig(task=huge))

@@ -35,7 +35,6 @@ from fanfold.studies.prompts.space import (
     material_of,
     seeds_of,
     shown_by,
-    wanted_examples,
 )
 from fanfold.study import Study
 from fanfold.tasks import Split, Task, load
@@ -45,8 +44,8 @@ from fanfold.tasks.task import Size
 
 #: How many prompts a writer proposes at the start, and how many examples it is shown.
 PROPOSED, SHOWN = 3, 5
-#: Held-out problems below which an accuracy says little.
-FEW = 30
+#: Held-out problems below which an accuracy says little, and examples below which a prompt shows little.
+FEW, FEW_EXAMPLES = 30, 4
 #: How many prompts are tried, of a budget, after one that is always right.
 PERFECT = 8
 #: Calls up to which a prompt is dropped as soon as it is behind: more prompts are worth more than surer scores.
@@ -128,8 +127,9 @@ def _remarks(config: PromptsConfig, task: Task, split: Split) -> tuple[str, ...]
             f"the winner{rivals}; {len(split.held_out) * len(config.model)} more for each prompt that is scored at "
             "the end"
         )
-    if (fitting := fitting_examples(config, task, split)) < wanted_examples(config, split):
-        remarks.append(f"long texts: at most {fitting} examples fit into a prompt (--max-examples, --model)")
+    wanted = min(len(shown_by(config, split)), FEW_EXAMPLES if config.max_examples is None else config.max_examples)
+    if (fitting := fitting_examples(config, task, split)) < wanted:
+        remarks.append(f"long texts: prompts show at most {fitting} of them as examples (--max-examples, --model)")
     if "cost" in config.objectives and config.price_as is None and any(map(runs_here, config.model)):
         remarks.append("a local model costs nothing: name one whose price counts (--price-as)")
     parts = {"examples": "to show", "train": "to search on", "validation": "to choose by", "held_out": "held out"}
