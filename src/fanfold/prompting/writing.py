@@ -84,11 +84,11 @@ async def realise(
     whole = OPEN + reply.text + CLOSE if writer.raw and reply.finish == "stop" else reply.text
     text = _marked(whole, OPEN, CLOSE).strip()
     first = candidate.parents[0]
-    if SLOT in first.head() and SLOT not in text:
+    if text and SLOT in first.head() and SLOT not in text:
         text += _slot_of(first)
     if wrong := next(_faults(text, reply, candidate, most_words), None):
         raise Unwritten(f"{writer.name} was asked to {candidate.how} a prompt, and {wrong}: {reply.text!r:.120}")
-    return replace(Genome.of(text, first.labels), examples=first.examples)
+    return replace(Genome.of(text, first.labels), examples=first.examples, worked=first.worked)
 
 
 async def rewrite(

@@ -84,9 +84,12 @@ def test_a_slot_is_kept() -> None:
 
 
 def test_a_slot_that_the_writer_dropped_comes_back() -> None:
-    parent = Genome.of("Name the city.\nText: {input}\nCity:")
-    genome = written("<prompt>Which city?</prompt>", Written("paraphrase", (parent,)))
-    assert render(genome, "Rome!", {}) == "Which city?\n\nText: Rome!\nCity:"
+    parent = Genome.of("Be quick. Name the city in {input} now.")
+    request = Written("paraphrase", (parent,))
+    genome = written("<prompt>Which city?</prompt>", request)
+    assert render(genome, "Rome!", {}) == "Which city?\n\nName the city in Rome! now."
+    with pytest.raises(Unwritten, match="gave none"):
+        written("I cannot.", request)
 
 
 # -- any text ---------------------------------------------------------------------------------------------------------
@@ -209,6 +212,13 @@ def test_the_request_says_what_there_is_and_what_is_wanted(how: How) -> None:
     assert "'Text'" in text and "'City'" in text
     assert all(part in text for failure in failures for part in (failure.input, failure.expected, failure.said))
     assert text.rstrip().endswith("between <prompt> and </prompt>.")
+
+
+def test_the_request_shows_the_feedback_and_what_is_right_already() -> None:
+    failures, kept = (ShownCase("2 + 2", "4", "four", "say digits"),), (ShownCase("1 + 1", "2", "2"),)
+    text = request(Written("reflect", (PARENT,), failures, kept=kept), "")
+    assert "Mistake 1\nInput: 2 + 2\nRight answer: 4\nThe model said: four\nFeedback: say digits" in text
+    assert "Right already 1\nInput: 1 + 1\nRight answer: 2\nThe model said: 2" in text
 
 
 def test_requests_for_different_things_are_different() -> None:
