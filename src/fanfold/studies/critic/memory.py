@@ -65,6 +65,22 @@ class QueryRecord:
 
 
 @dataclass
+class Situations:
+    """The mean situation of the queries so far, how many these are, and the situations of the last ones."""
+
+    mean: list[float] = field(default_factory=list)
+    count: int = 0
+    recent: list[list[float]] = field(default_factory=list)
+
+    def notice(self, situation: list[float]) -> None:
+        """Take in one more query."""
+        self.count += 1
+        self.recent = [*self.recent, situation][-RECENT:]
+        old = self.mean or situation
+        self.mean = [mean + (value - mean) / self.count for mean, value in zip(old, situation)]
+
+
+@dataclass
 class CriticMemory:
     """All of a search that is not in its population, critic and actor."""
 
@@ -76,18 +92,13 @@ class CriticMemory:
     #: How likely each temperature was, for the queries that are being answered.
     generating: dict[int, list[float]] = field(default_factory=dict)
     waiting: dict[int, PendingChoice] = field(default_factory=dict)
-    #: Choices that are ready to be asked about.
-    shows: list[Show] = field(default_factory=list)
-    #: What the writer is to be asked, and responses that were not liked, with the prompt they came from.
-    writes: list[Write] = field(default_factory=list)
+    #: Choices that are ready to be asked about, and what the writer is to be asked.
+    shows: list[Show | Write] = field(default_factory=list)
+    #: Responses that were not liked, with the prompt they came from.
     disliked: list[tuple[str, ShownCase]] = field(default_factory=list)
     #: The sum of the rewards so far.
     rewards: float = 0.0
-    #: The mean situation of the queries so far, and how many these are.
-    situation: list[float] = field(default_factory=list)
-    situations: int = 0
-    #: The situations of the last queries.
-    recent: list[list[float]] = field(default_factory=list)
+    situations: Situations = field(default_factory=Situations)
     #: What the actor has not learnt from yet.
     shown: list[Decision] = field(default_factory=list)
     warmed: list[Decision] = field(default_factory=list)
@@ -98,13 +109,6 @@ class CriticMemory:
         before = self.rewards / self.answered if self.answered else guess
         self.rewards += reward
         return self.rewards / (self.answered + 1) - before
-
-    def notice(self, situation: list[float]) -> None:
-        """Take one more query into the mean situation."""
-        self.situations += 1
-        self.recent = [*self.recent, situation][-RECENT:]
-        old = self.situation or situation
-        self.situation = [mean + (value - mean) / self.situations for mean, value in zip(old, situation)]
 
 
 class CriticState(msgspec.Struct):

@@ -36,7 +36,7 @@ from fanfold.types import Ok, Result
 #: What is saved of the population.
 _POPULATION = ("members", "generations", "reference", "stale", "stopped")
 #: Changes when what is saved would be misread.
-LAYOUT = "2"
+LAYOUT = "3"
 #: How many disliked responses the writer is shown.
 SHOWN_CASES = 3
 
@@ -95,8 +95,6 @@ class CriticStrategy(Strategy[Step]):
         while len(asked) < n:
             if self.memory.shows:
                 asked.append(self.memory.shows.pop(0))
-            elif self.memory.writes:
-                asked.append(self.memory.writes.pop(0))
             elif self.memory.asked < self.config.total:
                 number, many = self.memory.asked, len(self.queries)
                 asked.append(self.propose(number, self.queries[number % many], number // many))
@@ -131,7 +129,7 @@ class CriticStrategy(Strategy[Step]):
         known = [member for member in self.population.members if member.style]
         if not known:
             return {}
-        places = (situation(query), self.memory.situation)
+        places = (situation(query), self.memory.situations.mean)
         expected = self.critic.predict([combined(m.prompt, place, m.style) for place in places for m in known]).mean
         worth = self.config.reward.lambda_feedback + self.config.reward.lambda_critic
         gains = worth * (expected[: len(known)] - expected[len(known) :])
@@ -194,7 +192,7 @@ class CriticStrategy(Strategy[Step]):
 
     def notice(self, query: str, responses: Sequence[tuple[Genome, str]]) -> None:
         """Take in what queries are like, and how prompts answer them."""
-        self.memory.notice(situation(query))
+        self.memory.situations.notice(situation(query))
         for prompt, response in responses:
             look = style(query, response)
             self.habits.learn(prompt, look)
@@ -328,10 +326,10 @@ class CriticStrategy(Strategy[Step]):
             breeder = breeder_of(self.material, config.evolution.crossover_rate)
             self.population.evolve(breeder, rng, memory.answered, self._outlook if config.critic else None)
             if config.writer is not None and memory.asked < config.total and not self.population.stopped:
-                memory.writes.append(self._request(rng))
+                memory.shows.append(self._request(rng))
 
     def _outlook(self, members: Sequence[Member]) -> Prospects:
-        return outlook(members, self.memory.recent, self.critic, self.habits)
+        return outlook(members, self.memory.situations.recent, self.critic, self.habits)
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
