@@ -70,6 +70,7 @@ def test_every_setting_has_a_help() -> None:
         ({"evolution": {"mutation_rate": 1.5}}, "mutation_rate must be from 0 to 1"),
         ({"actor_critic": {"num_candidates": 0}}, "num_candidates must be at least 1"),
         ({"actor_critic": {"num_candidates": 1}, "ask": "pair"}, "pair"),
+        ({"prompts": ["Be kind."], "ask": "pair", "evolve": False}, "two prompts"),
         ({"reward": {"lambda_tokens": float("inf")}}, "lambda_tokens"),
         ({"temperatures": []}, "temperatures"),
         ({"total": 0}, "total must be at least 1"),

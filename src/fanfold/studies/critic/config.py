@@ -126,6 +126,8 @@ class CriticConfig(Settings):
             raise ConfigError("temperatures is empty: give one or more numbers from 0 to 2")
         if self.ask == "pair" and self.actor_critic.num_candidates < 2:
             raise ConfigError("ask='pair' shows two responses: set actor_critic.num_candidates to 2 or more")
+        if self.ask == "pair" and len(set(self.prompts)) == 1 and not self.evolve:
+            raise ConfigError("ask='pair' shows the responses of two prompts: give another one, or let yours evolve")
         if self.actor_critic.num_candidates > self.evolution.population_size:
             raise ConfigError(
                 f"actor_critic.num_candidates is {self.actor_critic.num_candidates} and evolution.population_size only "
