@@ -30,7 +30,8 @@ class GuidedPrompts(Strategy[Genome]):
     """Thompson sampling over prompts: one draw of what labels, clauses and examples are worth, the best prompt for it.
 
     The first prompt shows all examples and says nothing else: what a search finds must be better than that.  `shots`
-    gives input and answer of the problems that may be shown; `seeds` are prompts of the user's own, tried next.
+    gives input and answer of the problems that may be shown; `seeds` are prompts of the user's own, tried next.  Then
+    all examples are shown under the first instruction of the material.
     Every result teaches, also that of a prompt that was dropped after a few cases.
     """
 
@@ -38,7 +39,10 @@ class GuidedPrompts(Strategy[Genome]):
         self._material = material
         self._answers = {id: answer for id, (_, answer) in shots.items()}
         self._labels = material.labels or (Genome().labels,)
-        self._opening = [(self._all_examples(), "all examples"), *((seed, "seed") for seed in seeds)]
+        shown, told = self._all_examples(), material.clauses.get("instruction", ())[:1]
+        self._opening = [(shown, "all examples"), *((seed, "seed") for seed in seeds)]
+        if told:
+            self._opening.append((mend(replace(shown, instruction=tuple(told)), material), "all examples, told"))
         self._beliefs = Beliefs()
         self._proposed: dict[str, tuple[str, list[int]]] = {}
         self._seen: list[tuple[float, Genome]] = []

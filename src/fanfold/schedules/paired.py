@@ -43,7 +43,8 @@ class PairedDropping(Schedule):
         return self._paired(trial, cases, self._leader)
 
     def tell(self, result: Result[Any]) -> None:
-        if result.complete and result.score is not None and result.score > self._best:
+        # One that is never right is no measure for others: nothing would fall behind it.
+        if result.complete and result.score is not None and result.score > max(0.0, self._best):
             self._best = result.score
             self._leader = {case: outcome.score for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)}
 

@@ -109,13 +109,20 @@ def _task(
             form = form.under(kind, longest_of(problems))
         if kind == "json":
             problems = listed(problems)
+        told = f"Give the {_lowered(own[1])} for each {_lowered(own[0])}."
+        clauses = {**USUAL_CLAUSES, "instruction": (told, *USUAL_CLAUSES["instruction"])}
         if kind is not None:
             made |= {"max_tokens": form.max_tokens, "stop": form.stop, "cover": bool(form.labels)}
             source += f"; {form.in_words(kind)}"
-            if form.clauses:
-                made["clauses"] = {**USUAL_CLAUSES, "format": (*form.clauses, *USUAL_CLAUSES["format"])}
+            clauses["format"] = (*form.clauses, *(text for text in clauses["format"] if text not in form.clauses))
+        made["clauses"] = clauses
     assert grader is not None  # without answers one was named
     return Task(**{**made, **settings}, problems=problems, grader=make_grader(grader), source=source)
+
+
+def _lowered(label: str) -> str:
+    """A label inside a sentence; an acronym stays as it is."""
+    return label if label.isupper() else label[:1].lower() + label[1:]
 
 
 class _Draw:

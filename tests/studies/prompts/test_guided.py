@@ -61,6 +61,13 @@ def test_the_first_prompt_shows_all_examples_under_the_own_labels() -> None:
     assert search.origin(first)["by"] == "all examples" and search.origin(second)["by"] == "seed"
 
 
+def test_all_examples_are_tried_with_an_instruction_before_anything_is_drawn() -> None:
+    search = GuidedPrompts(MATERIAL, SHOTS)
+    first = begun(search, 0)
+    (second,) = search.ask(1)
+    assert second == Genome(instruction=("Say yes or no.",), examples=first.examples, labels=first.labels)
+
+
 def test_random_prompts_cover_the_answers() -> None:
     search = GuidedPrompts(MATERIAL, SHOTS)
     begun(search, 0)

@@ -246,3 +246,9 @@ def test_a_dataset_that_cannot_be_had_is_explained(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "datasets", Hub([]))
     with pytest.raises(ConfigError, match=r"hf:nothing:test cannot be loaded.*FileNotFoundError.*whether the hub"):
         load("hf:nothing:test")
+
+
+def test_a_file_is_described_by_its_column_names(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("ticket,assigned_team\n" + "".join(f"text {n},{'red' if n % 2 else 'blue'}\n" for n in range(20)))
+    assert load(path).clauses["instruction"][0] == "Give the assigned team for each ticket."
