@@ -43,10 +43,10 @@ class PairedDropping(Schedule):
         return self._paired(trial, cases, self._leader)
 
     def tell(self, result: Result[Any]) -> None:
-        # One that is never right is no measure for others: nothing would fall behind it.
-        if result.complete and result.score is not None and result.score > max(0.0, self._best):
-            self._best = result.score
-            self._leader = {case: outcome.score for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)}
+        if result.complete and result.score is not None and result.score > self._best:
+            scores = {case: outcome.score for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)}
+            if any(scores.values()):  # behind one that is never right nobody would ever fall
+                self._best, self._leader = result.score, scores
 
     def _paired(self, trial: Trial[Any], cases: Sequence[Case], leader: Mapping[str, float]) -> Plan:
         order = list(cases)

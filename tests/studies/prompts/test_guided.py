@@ -68,6 +68,17 @@ def test_all_examples_are_tried_with_an_instruction_before_anything_is_drawn() -
     assert second == Genome(instruction=("Say yes or no.",), examples=first.examples, labels=first.labels)
 
 
+def test_a_start_that_is_never_right_is_no_measure_for_others() -> None:
+    schedule, cases = PairedDropping(2), [Case(str(n)) for n in range(8)]
+    schedule.begin(0)
+    schedule.tell(Result(Trial(0, "start"), 0.0, {case.id: Ok(0.0) for case in cases}))
+    plan = schedule.plan(Trial(1, "hopeless"), cases)
+    chunk = next(plan)
+    with pytest.raises(StopIteration) as ended:
+        plan.send([Ok(0.0) for _ in chunk])
+    assert ended.value.value.reason == "behind after 2 of 8 cases"
+
+
 def test_random_prompts_cover_the_answers() -> None:
     search = GuidedPrompts(MATERIAL, SHOTS)
     begun(search, 0)
