@@ -342,7 +342,7 @@ def test_what_a_ledger_of_an_older_version_paid_still_counts(tmp_path: Path) -> 
     with contextlib.closing(sqlite3.connect(ledger)) as db, db:
         for later in ("TABLE payment", "TABLE owed", "TABLE superseded", "TABLE change", "TABLE note", "TABLE learnt"):
             db.execute(f"DROP {later}")
-        for later in ("INDEX batch_run", "INDEX batch_state"):
+        for later in ("INDEX batch_run", "INDEX batch_state", "INDEX trial_told"):
             db.execute(f"DROP {later}")
         db.execute("PRAGMA user_version = 3")
     with Ledger(ledger, readonly=True) as opened:

@@ -22,12 +22,14 @@ EVALUATIONS = """
     FROM evaluation WHERE run = ?
 """
 PROGRESS = """
-    SELECT count(*), count(told), coalesce(sum(CASE WHEN told IS NOT NULL THEN evaluations END), 0),
-        (SELECT count(*) FROM run_case WHERE run = ?1),
-        (SELECT coalesce(sum(reused), 0) FROM evaluation WHERE run = ?1),
+    SELECT count(number), count(told), coalesce(sum(CASE WHEN told IS NOT NULL THEN evaluations END), 0),
+        coalesce(sum(told IS NOT NULL AND instr(origin, '"written":true') > 0), 0), cells.unwritten,
+        (SELECT count(*) FROM run_case WHERE run = ?1), cells.reused,
         (SELECT told FROM trial WHERE run = ?1 AND told IS NOT NULL AND dropped IS NULL AND typeof(score) = 'real'
             ORDER BY score DESC, told LIMIT 1)
-    FROM trial WHERE run = ?1
+    FROM (SELECT coalesce(sum(reused), 0) AS reused, coalesce(sum(failure = 'unwritten' AND EXISTS (
+            SELECT 1 FROM trial WHERE run = ?1 AND number = evaluation.trial AND told IS NOT NULL)), 0) AS unwritten
+        FROM evaluation WHERE run = ?1) AS cells LEFT JOIN trial ON run = ?1
 """
 # SQLite takes the other columns from the row that has the smallest trial.
 FAILURES = """

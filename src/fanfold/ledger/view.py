@@ -105,11 +105,12 @@ class RunView:
     def progress(self) -> Progress:
         """How far the run has come."""
         info = self.info
-        asked, told, told_evaluations, cases, reused, best = self.ledger.one(queries.PROGRESS, (self.id,))
+        asked, told, ran, written, failed, cases, reused, best = self.ledger.one(queries.PROGRESS, (self.id,))
         return Progress(
             asked=asked,
             told=told,
-            told_evaluations=told_evaluations,
+            told_evaluations=ran,
+            told_calls=ran + written - failed,
             cases=cases,
             evaluations=info.evaluations,
             failures=info.failures,

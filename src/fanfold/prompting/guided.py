@@ -49,6 +49,11 @@ class GuidedPrompts(Strategy[Genome]):
         self._numbers: dict[Genome, int] = {}
         self._told = False
 
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What the proposals depend on, besides what is told."""
+        return {"_material": self._material, "answers": encode(self._answers), "opening": encode(self._opening)}
+
     def ask(self, n: int) -> list[Genome]:
         if not self._proposed:  # alone: what follows is compared with it from its first case on
             return [self._next()] if n else []

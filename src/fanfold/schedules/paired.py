@@ -1,4 +1,4 @@
-"""Paired dropping: all trials meet the cases in one order, and one that falls behind the best so far is left."""
+"""Paired dropping: a trial that falls behind the best so far on the cases that both ran is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class PairedDropping(Schedule):
     """Drops a candidate that is `margin` behind the best on the cases both ran, or behind at all half way through.
 
     For small budgets: it drops sooner than `Racing`, and promises nothing about how often it is wrong.  Cases come in
-    one order for all, drawn by the seed, in chunks of `step`.  Before there is a best, a candidate that scores nothing
+    an order drawn for each trial, in chunks of `step`: in one order for all, a case that only the best got right would
+    keep everybody out.  Before there is a best, a candidate that scores nothing
     on its first chunk is dropped, except the very first.  A dropped candidate gets the best's mean plus its own mean
     difference to it.  A failed case drops its candidate without a score.
     """
@@ -50,7 +51,7 @@ class PairedDropping(Schedule):
 
     def _paired(self, trial: Trial[Any], cases: Sequence[Case], leader: Mapping[str, float]) -> Plan:
         order = list(cases)
-        random.Random(derive_seed(self._seed, "paired")).shuffle(order)
+        random.Random(derive_seed(self._seed, "paired", trial.number)).shuffle(order)
         total = len(order)
         best = math.fsum(leader.values()) / len(leader) if leader else 0.0
         scores: list[float] = []

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from fanfold.calls import CallBroker
+from fanfold.calls import CallBroker, at_work
 from fanfold.config import from_mapping
-from fanfold.context import within
 from fanfold.encoding import digest, encode
 from fanfold.errors import CallFailed, ConfigError, UnknownShow
 from fanfold.ledger import RUN_NAME, Commits, Insert, Ledger, create_run, describe_run, find_show
@@ -252,7 +251,8 @@ class Critic:
         """The responses that came, with their tokens; raises where there are too few."""
         config = self.config
         self._writing()
-        with within(broker=self._broker):
+        assert self._broker is not None
+        with at_work(self._broker):
             replies = await asyncio.gather(
                 *(
                     self._model.generate(

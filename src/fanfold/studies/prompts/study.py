@@ -238,7 +238,8 @@ def _strategy(config: PromptsConfig, task: Task, split: Split, material: Materia
 
 
 def _stop(config: PromptsConfig, split: Split) -> Rule:
-    rule = stop_after(config.trials, config.target, config.patience)
+    trials = config.trials if config.calls is None else max(config.trials, config.calls)  # the calls are the limit
+    rule = stop_after(trials, config.target, config.patience)
     if config.target is None and config.objectives == ("accuracy",) and not config.against:
         # Nothing on the training problems can tell a better prompt from a perfect one; but with a budget to spend, a
         # few more are found for the validation problems to choose from.
