@@ -85,7 +85,7 @@ class Lenient(Exact):
 
 def test_a_search_beside_others_uses_its_calls_though_a_prompt_is_always_right() -> None:
     task = dataclasses.replace(load("sentiment"), grader=Lenient())
-    config = PromptsConfig(task="sentiment", model=(MODEL,), calls=400, held_out=10)
+    config = PromptsConfig(task="sentiment", model=(MODEL,), calls=1000, held_out=10)
     assert "target" in study(config, task).run("async:16").reason
     run = study(dataclasses.replace(config, against=("random",)), task).run("async:16")
     assert "calls" in run.reason and all(points[-1][0] > 60 for points in run.summary.figures["against"].values())

@@ -19,6 +19,9 @@ from fanfold.studies.prompts.objectives import OBJECTIVES
 from fanfold.tasks.graders import settings_of
 from fanfold.tasks.loading import ROWS
 
+#: Finalists, and how many a budget of calls is spent on at most.
+FINALISTS, MOST_FINALISTS = 3, 8
+
 Preset = Literal["adaptive", "conservative", "balanced", "aggressive"]
 
 
@@ -102,7 +105,9 @@ class PromptsConfig(Settings):
         None, "problems on which the winner is chosen among the finalists; none: 24"
     )
     held_out: int | float | None = option(None, "problems on which the winner is scored once, at the end; none: 60")
-    finalists: int = option(3, "prompts that are compared on the validation problems", least=1)
+    finalists: int | None = option(
+        None, "prompts compared on the validation problems; none: 3, or what a quarter of the calls pays for", least=1
+    )
     max_examples: int | None = option(
         None, "examples in a prompt, at most; none: 16, or as many of long ones as have room", least=0
     )
@@ -151,7 +156,9 @@ class PromptsConfig(Settings):
 
     def contenders(self, row: int) -> int:
         """How many finalists are compared on `row` problems: with a budget, as many as a quarter of it pays for."""
-        return self.finalists if self.calls is None or not row else min(self.finalists, self.calls // 4 // row)
+        if self.calls is None or not row:
+            return self.finalists or FINALISTS
+        return min(self.finalists or MOST_FINALISTS, self.calls // 4 // row)
 
     @property
     def kind(self) -> Literal["guided", "random", "genetic", "reflective"]:

@@ -25,7 +25,7 @@ from fanfold.strategies.generations import Convergence, Generations
 from fanfold.strategies.reflective import ShownCase
 from fanfold.strategy import Strategy
 from fanfold.studies.prompts.conclusion import PromptsConclusion
-from fanfold.studies.prompts.config import PromptsConfig
+from fanfold.studies.prompts.config import FINALISTS, PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
 from fanfold.studies.prompts.objectives import diversity, merit
 from fanfold.studies.prompts.space import (
@@ -47,7 +47,7 @@ PROPOSED, SHOWN = 3, 5
 #: Held-out problems below which an accuracy says little, and examples below which a prompt shows little.
 FEW, FEW_EXAMPLES = 30, 4
 #: How many prompts are tried, of a budget, after one that is always right.
-PERFECT = 8
+PERFECT = 24
 #: Calls up to which a prompt is dropped as soon as it is behind: more prompts are worth more than surer scores.
 SCARCE = 400
 
@@ -108,7 +108,9 @@ def _sizes(config: PromptsConfig, task: Task) -> dict[str, Size]:
     if config.calls is not None and config.guided:
         usual = task.sizes(examples=config.examples, held_out=config.held_out)
         train = train or min(usual["train"], max(8, config.calls // 12))
-        validation = validation or min(usual["validation"], max(6, config.calls // 4 // config.finalists))
+        validation = validation or min(
+            usual["validation"], max(6, config.calls // 4 // (config.finalists or FINALISTS))
+        )
     return task.sizes(examples=config.examples, train=train, validation=validation, held_out=config.held_out)
 
 
