@@ -103,6 +103,7 @@ def test_peers_reach_the_counted_model_and_the_grader_over_http(planted: Planted
     assert several[0] != several[1], "a sampled request is another one each time"
 
 
+@pytest.mark.slow
 def test_our_search_stays_within_its_calls_and_gives_a_prompt_that_scores_as_it_says(
     planted: Planted, tmp_path: Path
 ) -> None:

@@ -211,6 +211,7 @@ def test_a_wrong_key_at_a_foreign_server_is_told_once_and_clearly(tmp_path: Path
         assert done.returncode == 1 and done.stderr.count("check the API key") == 1, done.stderr
 
 
+@pytest.mark.slow
 def test_a_program_in_a_foreign_environment_sees_its_own_packages_and_none_of_ours() -> None:
     program = """
 import importlib.util, json, sys

@@ -208,6 +208,7 @@ def test_errors_of_lines_have_grpc_codes() -> None:
     assert kinds == {3: "bad-request", 8: None, 13: None, 16: "auth"}
 
 
+@pytest.mark.slow
 def test_a_batch_is_waited_for_until_it_expires_after_two_days() -> None:
     config = SimulatorConfig(expires_after=48 * 3600.0, faults=Faults((Fault("batch_stuck", times=1, value=0.0),)))
     simulator = Simulator(config, [GeminiDialect])

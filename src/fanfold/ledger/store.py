@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+import shutil
 import sqlite3
 import struct
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -47,8 +49,13 @@ class Ledger:
     """One SQLite file that many runs share.  Without a path it is a private file that goes away with this object."""
 
     def __init__(self, path: str | Path | None = None, *, readonly: bool = False) -> None:
-        self._temporary = tempfile.TemporaryDirectory(prefix="fanfold-") if path is None else None
-        self.path = Path(self._temporary.name) / "ledger.db" if self._temporary else Path(path or "")
+        self._temporary: weakref.finalize[Any, Any] | None = None
+        if path is None:
+            folder = tempfile.mkdtemp(prefix="fanfold-")
+            # Not a TemporaryDirectory, which warns if the garbage collector comes to it before it comes to the ledger.
+            self._temporary = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            path = Path(folder, "ledger.db")
+        self.path = Path(path)
         if not readonly and not self.path.parent.is_dir():
             raise LedgerError(f"the folder of {self.path} does not exist: create it, or give another --ledger")
         if self.path.is_dir():
@@ -73,7 +80,7 @@ class Ledger:
             if db is not None:
                 disconnect(db)
         if self._temporary is not None:
-            self._temporary.cleanup()
+            self._temporary()
             _TEMPORARY.discard(self.path)
 
     def __del__(self) -> None:

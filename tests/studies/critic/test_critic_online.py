@@ -219,6 +219,7 @@ def test_an_answer_that_does_not_come_is_an_error_and_no_show(tmp_path: Path) ->
 # -- several processes, and time --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_processes_that_ask_at_once_share_numbers_calls_and_feedback(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     critic = begin(path, prompts=PROMPTS[:1], temperatures=(0.7,))
@@ -242,6 +243,7 @@ def test_two_processes_that_ask_at_once_share_numbers_calls_and_feedback(tmp_pat
     assert rows(path, "SELECT count(*), count(DISTINCT key) FROM payment") == [(25, 25)]
 
 
+@pytest.mark.slow
 def test_a_thousand_questions_with_late_feedback_are_all_learnt_and_opened_again(tmp_path: Path) -> None:
     path, rng = tmp_path / "app.db", random.Random(3)
     critic = begin(path)
@@ -267,6 +269,7 @@ def test_a_thousand_questions_with_late_feedback_are_all_learnt_and_opened_again
         assert knowledge(again) == knowledge(critic)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_spares_most_of_the_lessons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "app.db"
     critic = begin(path)
@@ -418,6 +421,7 @@ def test_a_run_of_a_study_is_not_taken_for_an_application(tmp_path: Path) -> Non
         assert critic.ask_sync("How do I dry herbs?").text
 
 
+@pytest.mark.slow
 def test_the_shell_shows_what_an_application_has_learnt(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     with begin(path) as critic:

@@ -83,6 +83,7 @@ class Lenient(Exact):
         return Grade(1.0, reply)
 
 
+@pytest.mark.slow
 def test_a_search_beside_others_uses_its_calls_though_a_prompt_is_always_right() -> None:
     task = dataclasses.replace(load("sentiment"), grader=Lenient())
     config = PromptsConfig(task="sentiment", model=(MODEL,), calls=1000, held_out=10)

@@ -26,6 +26,7 @@ MATERIAL = Material(
 )
 
 
+@pytest.mark.slow
 class TestGuided(StrategyConformance):
     def make(self) -> GuidedPrompts:
         return GuidedPrompts(MATERIAL, SHOTS)
@@ -161,6 +162,7 @@ def later_proposals(strategy: Any, seed: int) -> float:
     return sum(later) / len(later)
 
 
+@pytest.mark.slow
 def test_what_it_proposes_gets_better_than_chance() -> None:
     seeds = range(8)
     ours = [later_proposals(GuidedPrompts(PLENTY, MANY), seed) for seed in seeds]

@@ -319,6 +319,7 @@ def test_replies_that_never_match_are_shown_after_the_first(tmp_path: Path) -> N
     assert "where" in text and "is right" in text and "--" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [{}, {"validation": 14}, {"validation": 50}])
 def test_calls_are_a_budget_and_too_few_are_refused(sizes: dict[str, int], tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", ("text", "label"), reviews(200))
@@ -400,6 +401,7 @@ def exported_score(path: Path, asked: Model) -> float:
     return asyncio.run(main())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", strangers.FILES)
 def test_a_file_runs_without_a_flag_to_an_accuracy_and_a_prompt(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -87,6 +87,7 @@ def calls_to_the_optimum(seed: int, **changes: Any) -> int:
     return sum(len(simulator.charges) for simulator in simulators.values())
 
 
+@pytest.mark.slow
 def test_feedback_leads_to_the_optimum_in_fewer_calls_than_breeding_with_the_same_writer() -> None:
     seeds = range(4)
     ours = [calls_to_the_optimum(seed) for seed in seeds]
@@ -110,6 +111,7 @@ def test_a_search_taken_up_again_asks_nothing_twice(tmp_path: Path) -> None:
     assert traces[0] == traces[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["inline", "threads:2", "processes:2"])
 def test_the_search_is_the_same_on_every_executor(executor: str) -> None:
     small = config(model=("simulated/gpt-6-luna",), writer="simulated/writer", trials=16, max_examples=8)
@@ -118,6 +120,7 @@ def test_the_search_is_the_same_on_every_executor(executor: str) -> None:
     assert any("how" in result.candidate and result.score is not None for result in again.results())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer",
     [

@@ -163,6 +163,7 @@ def spied(name: str) -> Model:
     return replace(model(name), connect=lambda: transport)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "search",
     [
@@ -223,6 +224,7 @@ def test_what_a_file_says_is_recorded_and_a_recorded_run_does_not_read_files_una
     assert not [*reached(tmp_path / "a.db", {"target": "prompts", "fields": {"never": ["re:please"]}})]
 
 
+@pytest.mark.slow
 def test_a_sketch_comes_from_the_shell_and_from_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompt.txt").write_text(TEMPLATE)
