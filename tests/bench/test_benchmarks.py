@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
-import sys
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_the_path() -> Iterator[None]:
-    """As for the script itself, whose folder is where its modules are found, also by worker processes."""
-    before = list(sys.path)
-    sys.path.insert(0, str(BENCHMARKS))
-    yield
-    sys.path[:] = before
-
-
-def module(name: str) -> Any:
-    return importlib.import_module(name)
-
 
 def tables_of(section: str) -> list[Any]:
-    return list(module(section).measure(module("measure").TINY))
+    return list(import_module(section).measure(import_module("measure").TINY))
 
 
 def medians(table: Any, column: str) -> dict[str, float]:
@@ -42,13 +25,13 @@ def medians(table: Any, column: str) -> dict[str, float]:
 def test_the_overhead_of_every_executor_is_measured_with_both_ledgers() -> None:
     (table,) = tables_of("overhead")
     wall, cpu = medians(table, "wall ms"), medians(table, "parent CPU ms")
-    assert len(wall) == 2 * len(module("overhead").PLACES)
+    assert len(wall) == 2 * len(import_module("overhead").PLACES)
     assert all(value > 0 for value in [*wall.values(), *cpu.values()])
 
 
 @pytest.mark.slow
 def test_no_contender_is_busier_than_the_ideal() -> None:
-    utilisation = module("utilisation")
+    utilisation = import_module("utilisation")
     *asleep, busy = tables_of("utilisation")
     assert [len(table.lines) for table in asleep] == [len(utilisation.SLEEPERS) + 1] * len(utilisation.SHAPES)
     assert len(busy.lines) == len(utilisation.SPINNERS)
@@ -57,12 +40,12 @@ def test_no_contender_is_busier_than_the_ideal() -> None:
 
 
 def test_every_target_of_the_utilisation_names_a_contender_and_a_shape() -> None:
-    utilisation = module("utilisation")
+    utilisation = import_module("utilisation")
     assert all(name in utilisation.SLEEPERS and shape in utilisation.SHAPES for name, shape in utilisation.TARGETS)
 
 
 def test_every_contender_gets_the_same_durations_with_the_mean_that_was_asked_for() -> None:
-    utilisation = module("utilisation")
+    utilisation = import_module("utilisation")
     for shape in utilisation.SHAPES:
         durations = utilisation.durations_of(shape, 500, 0.04, seed=1)
         assert durations == utilisation.durations_of(shape, 500, 0.04, seed=1)
@@ -72,7 +55,7 @@ def test_every_contender_gets_the_same_durations_with_the_mean_that_was_asked_fo
 @pytest.mark.slow
 @given(st.lists(st.floats(0.001, 10), min_size=1, max_size=50), st.integers(1, 16))
 def test_the_ideal_is_a_bound_that_one_slot_reaches(durations: list[float], slots: int) -> None:
-    ideal, greedy = module("utilisation").ideal, module("utilisation").greedy
+    ideal, greedy = import_module("utilisation").ideal, import_module("utilisation").greedy
     assert max(durations) <= ideal(durations, slots) <= greedy(durations, slots) * (1 + 1e-9)
     assert math.isclose(ideal(durations, 1), greedy(durations, 1))
 
@@ -91,7 +74,7 @@ def test_memory_is_read_from_a_process_of_its_own() -> None:
 
 @pytest.mark.slow
 def test_fanfold_loses_nothing_when_a_worker_is_killed_and_a_standard_pool_breaks() -> None:
-    peers = module("peers")
+    peers = import_module("peers")
     names = ["Fanfold processes:2, file ledger", "ProcessPoolExecutor(2)"]
     ours, pool = (peers.in_subprocess(name, 8, 100, rounds=0) for name in names)
     assert (ours["got"], ours["executions"], ours["error"]) == (8, 9, "")
@@ -100,7 +83,7 @@ def test_fanfold_loses_nothing_when_a_worker_is_killed_and_a_standard_pool_break
 
 @pytest.mark.slow
 def test_the_speed_of_a_peer_is_a_ratio_above_one() -> None:
-    answer = module("peers").in_subprocess("Fanfold processes:2, file ledger", 8, 1_000, rounds=2)
+    answer = import_module("peers").in_subprocess("Fanfold processes:2, file ledger", 8, 1_000, rounds=2)
     assert answer["error"] == ""
     assert [round_["time over ideal"] > 1 for round_ in answer["rounds"]] == [True, True]
 
@@ -108,13 +91,13 @@ def test_the_speed_of_a_peer_is_a_ratio_above_one() -> None:
 @pytest.mark.slow
 def test_the_queries_of_a_small_run_are_timed_beside_a_large_one() -> None:
     (table,) = tables_of("view")
-    assert set(medians(table, "ms")) == set(module("view").QUERIES)
+    assert set(medians(table, "ms")) == set(import_module("view").QUERIES)
     assert all(milliseconds > 0 for milliseconds in medians(table, "ms").values())
 
 
 @pytest.mark.slow
 def test_a_peer_that_is_missing_is_skipped_with_the_way_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    peers = module("peers")
+    peers = import_module("peers")
     monkeypatch.setattr(peers, "CONTENDERS", {"nobody": ("no_such_package", None)})
     speed, death = tables_of("peers")
     assert "pip install 'fanfold[bench]'" in str(speed) and not death.lines
@@ -124,7 +107,7 @@ def test_a_peer_that_is_missing_is_skipped_with_the_way_to_install_it(monkeypatc
 def test_a_missed_target_is_printed_and_fails_only_a_strict_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    engine, measure = module("engine"), module("measure")
+    engine, measure = import_module("engine"), import_module("measure")
     slow = measure.Line("slow", {"s": measure.Sampled((1.0, 3.0, 2.0))}, measure.Target("s", 1.5))
     fast = measure.Line("fast", {"s": measure.Sampled((1.0,))}, measure.Target("s", 1.5))
     monkeypatch.setattr(engine, "SECTIONS", {"made-up": lambda sizes: iter([measure.Table("made up", [slow, fast])])})
@@ -140,5 +123,5 @@ def test_a_missed_target_is_printed_and_fails_only_a_strict_run(
 
 def test_a_section_that_does_not_exist_is_refused_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        module("engine").main(["--only", "memroy"])
+        import_module("engine").main(["--only", "memroy"])
     assert "did you mean 'memory'" in capsys.readouterr().err

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import importlib
 import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -26,17 +25,8 @@ FEW, MORE = "openai/gpt-4o-mini", "anthropic/claude-haiku-4-5"
 WAYS = ("sequential", "waves", "barrier-free")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def on_the_path() -> Iterator[None]:
-    """As for the script itself, whose folder is where its modules are found, also by worker processes."""
-    before = list(sys.path)
-    sys.path.insert(0, str(BENCHMARKS))
-    yield
-    sys.path[:] = before
-
-
 def bench() -> Any:
-    return importlib.import_module("conversations")
+    return import_module("conversations")
 
 
 def tiny(conversations: int = 6) -> Any:

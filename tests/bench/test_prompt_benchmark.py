@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 import urllib.request
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,20 +13,6 @@ import pytest
 
 from fanfold.models.http_exchange import Response
 from fanfold.tasks import load
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def on_the_path() -> Iterator[None]:
-    before = list(sys.path)
-    sys.path.insert(0, str(BENCHMARKS))
-    yield
-    sys.path[:] = before
-
-
-def module(name: str) -> Any:
-    return importlib.import_module(name)
 
 
 class Planted:
@@ -49,14 +33,14 @@ class Planted:
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Planted:
     model = Planted()
-    monkeypatch.setattr(module("prompts_server"), "LocalTransport", SimpleNamespace(of=lambda name: model))
+    monkeypatch.setattr(import_module("prompts_server"), "LocalTransport", SimpleNamespace(of=lambda name: model))
     return model
 
 
 @pytest.mark.parametrize("name", ["statements", "tickets", "requests", "dates", "orders", "sums", "places"])
 def test_a_task_is_a_file_that_splits_as_the_benchmark_needs(name: str) -> None:
-    task = load(module("prompts_tasks").DATA / module("prompts_tasks").TASKS[name])
-    split = task.split(0, **module("prompts").SIZES)
+    task = load(import_module("prompts_tasks").DATA / import_module("prompts_tasks").TASKS[name])
+    split = task.split(0, **import_module("prompts").SIZES)
     assert len(split.held_out) == 60
     labels = {"statements": 2, "tickets": 5, "requests": 12}
     if name in labels:
@@ -64,7 +48,7 @@ def test_a_task_is_a_file_that_splits_as_the_benchmark_needs(name: str) -> None:
 
 
 def test_the_files_are_what_the_phrases_give_and_hand_written_prompts_fit_them() -> None:
-    tasks = module("prompts_tasks")
+    tasks = import_module("prompts_tasks")
     for name, file in tasks.TASKS.items():
         assert (tasks.DATA / file).read_text(encoding="utf-8") == tasks.written(file), file
         prompts = tasks.HAND[name]["prompts"]
@@ -74,7 +58,7 @@ def test_the_files_are_what_the_phrases_give_and_hand_written_prompts_fit_them()
 
 
 def test_a_call_from_the_file_counts_like_any_other(planted: Planted, tmp_path: Path) -> None:
-    prompts, server = module("prompts"), module("prompts_server")
+    prompts, server = import_module("prompts"), import_module("prompts_server")
     job = prompts.Job("hand", "tickets", 0, 100)
     for sent in (100, 100):
         counted = server.CountedModel(tmp_path / "replies.db")
@@ -85,7 +69,7 @@ def test_a_call_from_the_file_counts_like_any_other(planted: Planted, tmp_path: 
 
 
 def test_peers_reach_the_counted_model_and_the_grader_over_http(planted: Planted, tmp_path: Path) -> None:
-    prompts, server = module("prompts"), module("prompts_server")
+    prompts, server = import_module("prompts"), import_module("prompts_server")
     counted = server.CountedModel(tmp_path / "replies.db")
     job = prompts.Job("gepa", "tickets", 0, 100)
     problem = next(problem for problem in job.work.problems if problem.answer == "returns")
@@ -107,7 +91,7 @@ def test_peers_reach_the_counted_model_and_the_grader_over_http(planted: Planted
 def test_our_search_stays_within_its_calls_and_gives_a_prompt_that_scores_as_it_says(
     planted: Planted, tmp_path: Path
 ) -> None:
-    prompts, server = module("prompts"), module("prompts_server")
+    prompts, server = import_module("prompts"), import_module("prompts_server")
     counted = server.CountedModel(tmp_path / "replies.db")
     outcome = prompts.outcome_of(prompts.Job("guided", "tickets", 0, 100), counted)
     assert 50 < outcome.used <= 100
@@ -122,7 +106,7 @@ def test_our_search_stays_within_its_calls_and_gives_a_prompt_that_scores_as_it_
 def test_what_is_finished_is_not_run_again_until_the_search_changes(
     planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prompts = module("prompts")
+    prompts = import_module("prompts")
     arguments = ["--only", "examples,hand", "--tasks", "tickets", "--seeds", "0", "--calls", "100"]
     file = tmp_path / "prompts.jsonl"
     assert prompts.main([*arguments, "--folder", str(tmp_path), "--out", str(tmp_path / "page.md")]) == 0
@@ -141,19 +125,19 @@ def test_what_is_finished_is_not_run_again_until_the_search_changes(
 def test_a_changed_docstring_makes_no_result_old(tmp_path: Path) -> None:
     def version(text: str) -> str:
         (tmp_path / "code.py").write_text(text)
-        return str(module("prompts_server").version_of([tmp_path / "code.py"]))
+        return str(import_module("prompts_server").version_of([tmp_path / "code.py"]))
 
     first = version('def f():\n    """This."""\n    return 1\n')
     assert version('def f():\n    """That."""\n    return 1  # one\n') == first
     assert version('def f():\n    """This."""\n    return 2\n') != first
-    files = {file.name for file in module("prompts").depends_on("guided", "dates")}
+    files = {file.name for file in import_module("prompts").depends_on("guided", "dates")}
     assert {"dates.csv", "llama.py", "guided.py", "paired.py", "conclusion.py"} <= files
 
 
 def test_a_peer_that_fails_leaves_the_others_their_turn(
     planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prompts = module("prompts")
+    prompts = import_module("prompts")
 
     def broken(job: Any, counted: Any) -> Any:
         raise RuntimeError("no such environment")
@@ -167,8 +151,8 @@ def test_a_peer_that_fails_leaves_the_others_their_turn(
 
 @pytest.mark.parametrize(("method", "shown", "scored"), [("gepa", 8, 20), ("gepa-16", 16, 12)])
 def test_a_peer_learns_of_28_problems_and_of_none_that_is_held_out(method: str, shown: int, scored: int) -> None:
-    job = module("prompts").Job(method, "dates", 1, 100)
-    told = module("prompts").told(job)
+    job = import_module("prompts").Job(method, "dates", 1, 100)
+    told = import_module("prompts").told(job)
     assert (told["method"], len(told["examples"]), len(told["train"])) == ("gepa", shown, scored)
     rows = {text for text, _ in [*told["examples"], *told["train"]]}
     assert len(rows) == 28 and not rows & {problem.input for problem in job.split.held_out}
@@ -177,9 +161,9 @@ def test_a_peer_learns_of_28_problems_and_of_none_that_is_held_out(method: str, 
 def test_a_peer_that_is_not_installed_is_named_and_left_out(
     planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    prompts = module("prompts")
-    assert {name.removesuffix("-16") for name in prompts.ENVIRONMENTS} == set(module("prompts_peers").METHODS)
-    assert list(prompts.METHODS) == list(module("prompts_report").NAMES)
+    prompts = import_module("prompts")
+    assert {name.removesuffix("-16") for name in prompts.ENVIRONMENTS} == set(import_module("prompts_peers").METHODS)
+    assert list(prompts.METHODS) == list(import_module("prompts_report").NAMES)
     monkeypatch.setattr(prompts, "PEERS", tmp_path)
     arguments = ["--only", "mipro,examples", "--tasks", "tickets", "--seeds", "0", "--calls", "100"]
     assert prompts.main([*arguments, "--folder", str(tmp_path)]) == 0
@@ -187,7 +171,7 @@ def test_a_peer_that_is_not_installed_is_named_and_left_out(
 
 
 def test_a_peer_asks_an_equal_request_once_and_under_the_names_of_the_columns(planted: Planted, tmp_path: Path) -> None:
-    prompts, server, peers = module("prompts"), module("prompts_server"), module("prompts_peers")
+    prompts, server, peers = import_module("prompts"), import_module("prompts_server"), import_module("prompts_peers")
     counted = server.CountedModel(tmp_path / "replies.db")
     job = prompts.Job("gepa", "tickets", 0, 100)
     with server.served(counted, job.work.grader, job.work.problems) as url:
@@ -207,7 +191,7 @@ def test_a_peer_asks_an_equal_request_once_and_under_the_names_of_the_columns(pl
     "method", ["dspy-random", "dspy-bare", "dspy-bare-16", "mipro", "gepa", "gepa-16", "capo", "capo-fields"]
 )
 def test_a_peer_finds_a_prompt_within_its_calls(method: str, planted: Planted, tmp_path: Path) -> None:
-    prompts, server = module("prompts"), module("prompts_server")
+    prompts, server = import_module("prompts"), import_module("prompts_server")
     if not (prompts.PEERS / prompts.ENVIRONMENTS[method] / "bin" / "python").exists():
         pytest.skip("not installed: make bench-peers")
     outcome = prompts.outcome_of(prompts.Job(method, "tickets", 0, 100), server.CountedModel(tmp_path / "replies.db"))
@@ -217,7 +201,7 @@ def test_a_peer_finds_a_prompt_within_its_calls(method: str, planted: Planted, t
 
 
 def test_a_difference_is_paired_and_its_interval_knows_that_seeds_share_a_task() -> None:
-    report = module("prompts_report")
+    report = import_module("prompts_report")
     ours = {(task, seed): 0.5 + gap for task, gap in (("a", 0.3), ("b", 0.3), ("c", -0.3)) for seed in range(3)}
     theirs = dict.fromkeys(ours, 0.5) | {("d", 0): 1.0}
     mean, low, high, *counts = report.difference(ours, theirs)
@@ -229,5 +213,5 @@ def test_a_difference_is_paired_and_its_interval_knows_that_seeds_share_a_task()
 
 def test_unknown_methods_and_tasks_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        module("prompts").main(["--only", "guided,magic"])
+        import_module("prompts").main(["--only", "guided,magic"])
     assert "magic" in capsys.readouterr().err
