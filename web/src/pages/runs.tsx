@@ -1,0 +1,5 @@
+import type { Route } from "../router";
+
+export function RunsPage(_: { route: Route }) {
+  return <p class="quiet">Runs</p>;
+}

@@ -1,0 +1,133 @@
+// Small parts that many pages share.
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import type { Num, State, Table } from "./api";
+import { number } from "./format";
+import type { Loaded } from "./store";
+
+const words: Record<State, string> = {
+  running: "Running", finished: "Finished", stopped: "Stopped", failed: "Failed", interrupted: "Interrupted",
+};
+
+/** The state of a run: a mark and a word, so that colour is never the only sign. */
+export function StateMark({ state }: { state: State }) {
+  return <span class={`state ${state}`}>{words[state] ?? state}</span>;
+}
+
+/** Shows a payload, or that it is on its way, or why it is not here. */
+export function Wait<T>({ of, children }: { of: Loaded<T>; children: (data: T) => ComponentChildren }) {
+  if (of.data !== null)
+    return (
+      <>
+        {of.error && <Notice kind="bad">{of.error}</Notice>}
+        {children(of.data)}
+      </>
+    );
+  if (of.error) return <Notice kind="bad">{of.error}</Notice>;
+  return <p class="quiet" role="status">Loading …</p>;
+}
+
+export function Notice({ kind = "", children }: { kind?: "" | "bad" | "good"; children: ComponentChildren }) {
+  return <div class={`notice ${kind}`} role={kind === "bad" ? "alert" : "status"}>{children}</div>;
+}
+
+export function Card({ title, children, tools, wide }: { title?: string; children: ComponentChildren; tools?: ComponentChildren; wide?: boolean }) {
+  return (
+    <section class={wide ? "card wide" : "card"}>
+      {(title || tools) && (
+        <div class="head">
+          {title && <h2>{title}</h2>}
+          {tools && <div class="tools">{tools}</div>}
+        </div>
+      )}
+      {children}
+    </section>
+  );
+}
+
+/** A choice among a few: buttons in a row, one of them pressed. */
+export function Choice<T extends string>({ label, value, options, onChoose }: {
+  label: string; value: T; options: readonly (readonly [T, string])[]; onChoose: (value: T) => void;
+}) {
+  return (
+    <div class="choice" role="group" aria-label={label}>
+      {options.map(([key, text]) => (
+        <button key={key} type="button" aria-pressed={key === value} onClick={() => onChoose(key)}>{text}</button>
+      ))}
+    </div>
+  );
+}
+
+export function Select<T extends string>({ label, value, options, onChoose }: {
+  label: string; value: T; options: readonly (readonly [T, string])[]; onChoose: (value: T) => void;
+}) {
+  return (
+    <label class="select">
+      <span>{label}</span>
+      <select value={value} onChange={(event) => onChoose(event.currentTarget.value as T)}>
+        {options.map(([key, text]) => <option key={key} value={key} selected={key === value}>{text}</option>)}
+      </select>
+    </label>
+  );
+}
+
+/** A command to paste into a shell, with a button that copies it. */
+export function Command({ text }: { text: string }) {
+  const [copied, setCopied] = useState(false);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      setCopied(true);
+      setTimeout(() => setCopied(false), 1500);
+    } catch {
+      // Without permission the text can still be selected.
+    }
+  };
+  return (
+    <div class="command">
+      <code tabIndex={0} role="region" aria-label="Command">{text}</code>
+      <button type="button" onClick={copy} aria-label={`Copy: ${text}`}>{copied ? "Copied" : "Copy"}</button>
+    </div>
+  );
+}
+
+/** A line without axes: how the best score grew. */
+export function Spark({ values, low, high }: { values: number[]; low: Num; high: Num }) {
+  if (values.length < 2) return <span class="quiet">–</span>;
+  const [floor, top] = [low ?? Math.min(...values), high ?? Math.max(...values)];
+  const size = top - floor || 1;
+  const points = values.map((value, at) => {
+    const height = Math.max(0, Math.min(1, top === floor ? 0.5 : (value - floor) / size));
+    return `${((at / (values.length - 1)) * 96 + 2).toFixed(1)},${(22 - height * 20).toFixed(1)}`;
+  });
+  return (
+    <svg class="spark" viewBox="0 0 100 24" role="img" aria-label={`Best score from ${number(values[0])} to ${number(values.at(-1))}`}>
+      <polyline points={points.join(" ")} />
+      <circle cx={points.at(-1)!.split(",")[0]} cy={points.at(-1)!.split(",")[1]} r="2" />
+    </svg>
+  );
+}
+
+/** A plain table that scrolls inside itself. */
+export function Rows({ table, label }: { table: Table; label: string }) {
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label={label}>
+      <table>
+        <thead>
+          <tr>{table.columns.map((name) => <th key={name} scope="col">{name}</th>)}</tr>
+        </thead>
+        <tbody>
+          {table.rows.map((row, at) => (
+            <tr key={at}>
+              {row.map((value, column) => (
+                <td key={column} class={typeof value === "number" ? "number" : ""}>
+                  {typeof value === "number" ? number(value, 4) : String(value ?? "–")}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
