@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from fanfold.errors import ConfigError, FanfoldError, MissingExtra, nearest
+from fanfold.texts import shortened
 
 if TYPE_CHECKING:
     import click
 
-    from fanfold.ledger import RunView
+    from fanfold.ledger import EvaluationRow, RunView, TrialRow
     from fanfold.rehearsal import Estimate
     from fanfold.simulator.config import AnswerFunction
     from fanfold.study import Study
@@ -23,8 +26,19 @@ if TYPE_CHECKING:
 GROUP = "fanfold.studies"
 
 Settings = TypeVar("Settings")
-T = TypeVar("T")
 R = TypeVar("R")
+
+#: The most characters of a candidate in one line.
+BRIEF = 80
+
+
+@dataclass(frozen=True)
+class FeedbackForm:
+    """What a person is asked about a trial: the query, the answers to it, and how to judge them."""
+
+    query: str
+    answers: tuple[str, ...]
+    ask: Literal["rating", "thumbs", "preference", "score"]
 
 
 @dataclass(frozen=True)
@@ -32,10 +46,19 @@ class Presentation:
     """How a study's results look to people, as data: shell, report and web app draw the same sections.
 
     `headline(figures)` is one sentence about a run, made of its summary's figures.  `candidate(candidate)` and
-    `cell(data)` describe a candidate, and the data of one evaluation, as they were recorded.  `tables` are further
-    tables that `fanfold export --rows NAME` writes: functions of a `RunView` that give one mapping for each row.  A
-    study in which no candidate is better than another says in `unit` what a trial is called instead, such as `row`.
-    Where the conclusion chooses what was found (`chooses`), the trial with the best score is not shown beside it.
+    `cell(data)` describe a candidate, and the data of one evaluation, as they were recorded.  `brief(candidate)` is
+    one line for lists, and `text(candidate)` the candidate as plain text, which others are compared with word by word.
+    `tables` are further tables that `fanfold export --rows NAME` writes: functions of a `RunView` that give one
+    mapping for each row.  A study in which no candidate is better than another says in `unit` what a trial is called
+    instead, such as `row`.  Where the conclusion chooses what was found (`chooses`), the trial with the best score is
+    not shown beside it.
+
+    The web app asks for more: sections about a run while it is running (`overview`), about one trial (`trial`), about
+    one evaluation (`evaluation`), and about several runs side by side (`compare`); they get a `RunView` and may read
+    from it, for a fraction of a second.  Where a search only asks for a candidate that a model writes, `written` reads
+    what it wrote from the record.  `scale` are the lowest and the highest score there can be.  `feedback(view, trial)`
+    is what a person is asked about a trial, None where nothing is, and `tell(path, run, trial, value)` records the
+    answer in the ledger at that path.
     """
 
     headline: Callable[[Mapping[str, Any]], str | None] | None = None
@@ -44,6 +67,48 @@ class Presentation:
     tables: Mapping[str, Callable[[RunView], Iterable[Mapping[str, Any]]]] = field(default_factory=dict)
     unit: str | None = None
     chooses: bool = False
+    text: Callable[[Any], str] | None = None
+    brief: Callable[[Any], str] | None = None
+    scale: tuple[float, float] | None = None
+    overview: Callable[[RunView], Iterable[Section]] | None = None
+    trial: Callable[[RunView, TrialRow], Iterable[Section]] | None = None
+    evaluation: Callable[[RunView, EvaluationRow], Iterable[Section]] | None = None
+    compare: Callable[[Sequence[RunView]], Iterable[Section]] | None = None
+    written: Callable[[RunView, TrialRow], Any] | None = None
+    feedback: Callable[[RunView, int], FeedbackForm | None] | None = None
+    tell: Callable[[Path, str, int, Any], None] | None = None
+
+    def candidate_of(self, view: RunView, row: TrialRow) -> Any:
+        """The candidate of a trial; of one that a model was asked for, what it wrote."""
+        written = described(self.written, view, row)
+        return row.candidate if written is None else written
+
+    def text_of(self, candidate: Any) -> str:
+        """A candidate as plain text: as the study writes it, or as indented JSON."""
+        text = described(self.text, candidate)
+        return _pretty(candidate) if text is None else text
+
+    def brief_of(self, candidate: Any) -> str:
+        """A candidate in one line of at most 80 characters."""
+        text = described(self.brief, candidate)
+        if text is None:
+            section = described(self.candidate, candidate)
+            text = _plain(candidate) if section is None else section.text
+        return shortened(text, BRIEF)
+
+    def trial_sections(self, view: RunView, row: TrialRow) -> tuple[Section, ...]:
+        """What the page of a candidate shows."""
+        sections = described(self.trial, view, row)
+        if sections is None and (section := described(self.candidate, row.candidate)) is not None:
+            sections = (section,)
+        return tuple(sections or ())
+
+    def evaluation_sections(self, view: RunView, row: EvaluationRow) -> tuple[Section, ...]:
+        """What the page of a cell shows beside its score and its calls."""
+        sections = described(self.evaluation, view, row)
+        if sections is None and row.data is not None and (section := described(self.cell, row.data)) is not None:
+            sections = (section,)
+        return tuple(sections or ())
 
 
 class Shell(Protocol):
@@ -144,12 +209,39 @@ def presentation_of(meta: Mapping[str, Any]) -> Presentation:
         return Presentation()
 
 
-def described(describe: Callable[[T], R] | None, value: T) -> R | None:
-    """What a study makes of a recorded value; None where it has no words for it, or another version wrote the value."""
+def described(describe: Callable[..., R] | None, *values: Any) -> R | None:
+    """What a study makes of recorded values; None where it has no words for them, or another version wrote them.
+
+    Sections that a study makes one by one are collected here, so that what it raises harms no page.
+    """
     try:
-        return None if describe is None else describe(value)
+        made = None if describe is None else describe(*values)
+        return tuple(made) if isinstance(made, Iterator) else made  # type: ignore[return-value]
     except Exception:
         return None
+
+
+def recorded(view: RunView, trial: int, name: str) -> Any:
+    """What the evaluations of a trial recorded under a name in their data; the first of them that did."""
+    for row in view.evaluations(trials=[trial], failed=False, blobs=False):
+        if isinstance(row.data, Mapping) and name in row.data:
+            return row.data[name]
+    return None
+
+
+def _pretty(candidate: Any) -> str:
+    if isinstance(candidate, str):
+        return candidate
+    return json.dumps(candidate, indent=2, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def _plain(candidate: Any) -> str:
+    """A candidate without a study's words: the entries of a mapping, or its JSON, in one line."""
+    if isinstance(candidate, Mapping):
+        return ", ".join(f"{name} {_plain(value)}" for name, value in candidate.items())
+    if isinstance(candidate, float):
+        return f"{candidate:.4g}"
+    return candidate if isinstance(candidate, str) else json.dumps(candidate, ensure_ascii=False, default=str)
 
 
 def _from_module(module: Any) -> StudyPlugin[Any] | None:

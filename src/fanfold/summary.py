@@ -6,21 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fanfold.drawings import Drawing
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A named line of a chart, as points (x, y) in rising order of x."""
+    """A named line of a chart, as points (x, y) in rising order of x; `low` and `high` are a band, for every point."""
 
     name: str
     points: tuple[tuple[float, float], ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
     """A titled piece of a summary: a text, a table, or both.  Cells are texts, numbers or None (not known).
 
-    `curves` are drawn in one chart over what `across` says.  Right after a run the shell prints `brief` in place of
-    text and table, which `fanfold show` and the report have; None: it prints them.
+    `curves` are drawn in one chart, and `across` and `up` are the titles of its axes.  `drawings` are drawn by the page
+    of the run (`fanfold.drawings`); text and table say the same in words.  Right after a run the shell prints `brief`
+    in place of text and table, which `fanfold show` and the report have; None: it prints them.
     """
 
     title: str
@@ -30,6 +35,8 @@ class Section:
     curves: tuple[Curve, ...] = ()
     across: str = ""
     brief: str | None = None
+    up: str = ""
+    drawings: tuple[Drawing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
-"""Every study says what its runs came to: a headline, its candidates and its cells, read from a ledger."""
+"""Every study shows its runs in its own terms: a headline, its candidates and its cells, read from a ledger."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fanfold.ledger import RunView
-from fanfold.plugins import find_study
+from fanfold.plugins import Presentation, described, find_study
+from fanfold.summary import Section
 
-RUNS = {
+RUNS: dict[str, dict[str, Any]] = {
     "secrets": {"models": ("simulated/talker", "simulated/keeper"), "num_interactions": 4, "results": None},
     "workflow": {"total_episodes": 100, "max_episodes_per_workflow": 100, "fresh_episodes": 16, "results": None},
     "neuro": {"trials": 3, "population": 2, "epochs": 1, "rungs": 1, "max_batches": 2, "results": None},
@@ -21,26 +23,83 @@ SAYS = {
 }
 
 
+def ran(name: str, folder: Path, **fields: Any) -> RunView:
+    """A small run of a study, as its pages read it."""
+    plugin = find_study(name)
+    config = plugin.config(**fields)
+    plugin.build(config).run(
+        ledger=str(folder / "a.db"), run="first", executor="async:2" if name in ("secrets", "prompts") else "inline"
+    ).ledger.close()
+    return RunView.open(folder / "a.db", "first")
+
+
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_is_shown_as_data(name: str, tmp_path: Path) -> None:
-    plugin = find_study(name)
-    config = plugin.config(**RUNS[name])
-    run = plugin.build(config).run(
-        ledger=str(tmp_path / "a.db"), run="first", executor="inline" if name != "secrets" else "async:2"
-    )
-    with RunView.open(tmp_path / "a.db", "first") as view:
+    shown = find_study(name).shown
+    with ran(name, tmp_path, **RUNS[name]) as view:
         summary, trial, evaluation = view.summary(), view.trial(0), next(view.evaluations())
-        shown = plugin.shown
         assert summary is not None and shown.headline and shown.candidate and shown.cell
         headline, candidate, cell = SAYS[name]
         assert headline in (shown.headline(summary.figures) or "")
         assert candidate in shown.candidate(trial.candidate).text
         section = shown.cell(evaluation.data)
         assert cell in section.text or cell in [row[0] for row in section.rows]
-    run.ledger.close()
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_without_a_result_has_no_headline(name: str) -> None:
     shown = find_study(name).shown
     assert shown.headline is not None and shown.headline({}) is None
+
+
+def test_a_prompt_is_shown_with_the_words_of_its_examples(tmp_path: Path) -> None:
+    shown = find_study("prompts").shown
+    with ran("prompts", tmp_path, model=("simulated/small",), trials=6, train=8, held_out=6, validation=4) as view:
+        row = next(row for row in view.trials() if row.candidate["examples"])
+        section, *_ = shown.trial_sections(view, row)
+        assert "(input of" not in section.text and "(answer of" not in section.text
+        answers = {case.id: case.data["answer"] for case in view.cases()}
+        assert any(answers[id] in section.text for id in row.candidate["examples"] if id in answers)
+        assert f"Example: {row.candidate['examples'][0]}" in shown.text_of(row.candidate)
+        assert len(shown.brief_of(row.candidate)) <= 80 and "example" in shown.brief_of(row.candidate)
+        [answer] = shown.evaluation_sections(view, next(view.evaluations()))
+        assert [name for name, _ in answer.rows[:3]] == ["input", "expected", "said"]
+        summary = view.summary()
+        assert summary is not None
+        drawn = {drawing.kind for section in summary.sections for drawing in section.drawings}
+        assert {"intervals"} <= drawn and described(shown.overview, view) == ()
+
+
+def test_a_game_is_shown_as_a_conversation_with_its_leaks_marked(tmp_path: Path) -> None:
+    shown = find_study("secrets").shown
+    with ran("secrets", tmp_path, **{**RUNS["secrets"], "pairings": "all", "num_interactions": 6}) as view:
+        leaky = next(row for row in view.evaluations() if row.data.get("leaks"))
+        _, talk, *_ = shown.evaluation_sections(view, leaky)
+        [drawing] = talk.drawings
+        marked = [(message, mark) for message in drawing.data["messages"] for mark in message["marks"]]
+        secrets = view.cases()[leaky.position].data["secrets"]
+        assert marked and all(any(secret in person for person in drawing.data["people"]) for secret in secrets)
+        for message, mark in marked:
+            words = message["text"][mark["start"] : mark["end"]]
+            assert (
+                words.casefold() in [str(leak[3]).casefold() for leak in talk.rows] and mark["why"] in message["note"]
+            )
+        summary = view.summary()
+        assert summary is not None
+        kinds = {section.title: [drawing.kind for drawing in section.drawings] for section in summary.sections}
+        assert kinds["Models"] == ["intervals"] and kinds["Pair matrix"] == ["grid"]
+        assert shown.brief_of(view.trial(0).candidate) == "simulated/talker vs simulated/talker"
+
+
+def test_a_study_that_raises_breaks_no_page() -> None:
+    def broken(*values: Any) -> Any:
+        yield Section("Fine")
+        raise RuntimeError("no")
+
+    shown = Presentation(trial=broken, evaluation=broken, text=broken, brief=broken, written=broken)
+    row: Any = type("Row", (), {"candidate": {"x": 1.5, "kind": "a"}, "data": {}})
+    view: Any = None
+    assert shown.trial_sections(view, row) == shown.evaluation_sections(view, row) == ()
+    assert shown.candidate_of(view, row) == row.candidate
+    assert shown.brief_of(row.candidate) == "x 1.5, kind a"
+    assert shown.text_of(row.candidate) == '{\n  "kind": "a",\n  "x": 1.5\n}'

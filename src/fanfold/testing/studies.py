@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib.util
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from fanfold.config import describe, from_mapping
+from fanfold.drawings import KINDS
 from fanfold.encoding import decode, encode
 from fanfold.identity import Identity
 from fanfold.ledger import Ledger, RunView
@@ -16,6 +18,9 @@ from fanfold.plugins import StudyPlugin
 from fanfold.run_options import RunOptions
 from fanfold.summary import Section
 from fanfold.types import Ok
+
+#: Trials, and evaluations of each, whose pages are made.
+SHOWN = 5
 
 
 class StudyConformance:
@@ -70,12 +75,35 @@ class StudyConformance:
             assert sentence and "\n" not in sentence
         for read in shown.tables.values():
             assert all(encode(dict(row)) for row in read(view))
+        if shown.overview is not None:
+            _check(shown.overview(view))
+        if shown.compare is not None:
+            _check(shown.compare([view, view]))
         for row in view.trials(which="told", blobs=False):
             if shown.candidate is not None:
-                assert isinstance(shown.candidate(row.candidate), Section)
+                _check([shown.candidate(row.candidate)])
             for outcome in view.outcomes(row.number).values():
                 if shown.cell is not None and isinstance(outcome, Ok):
-                    assert isinstance(shown.cell(outcome.data), Section)
+                    _check([shown.cell(outcome.data)])
+        for row in [view.trial(row.number) for row in view.trials(which="told", blobs=False, count=SHOWN)]:
+            written = row.candidate if shown.written is None else shown.written(view, row) or row.candidate
+            for text in (shown.text, shown.brief):
+                assert text is None or (isinstance(text(written), str) and text(written))
+            if shown.trial is not None:
+                _check(shown.trial(view, row))
+            for evaluation in view.evaluations(trials=[row.number], failed=False, count=SHOWN):
+                if shown.evaluation is not None:
+                    _check(shown.evaluation(view, evaluation))
 
     def _options(self) -> dict[str, Any]:
         return dict(self.plugin.run_options(self.config())) if self.plugin.run_options is not None else {}
+
+
+def _check(sections: Iterable[Section]) -> None:
+    """Sections that the page of a run can show: tables as wide as their heads, bands as long as their curves."""
+    for section in sections:
+        assert isinstance(section, Section) and encode(section), section
+        assert all(len(row) == len(section.columns) for row in section.rows), section.title
+        assert all(drawing.kind in KINDS for drawing in section.drawings), section.title
+        for curve in section.curves:
+            assert len(curve.low) == len(curve.high) in (0, len(curve.points)), curve.name

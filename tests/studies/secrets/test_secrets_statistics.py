@@ -15,9 +15,9 @@ from fanfold import Ledger, Run, stats
 from fanfold.encoding import decode, encode
 from fanfold.stats import Interval
 from fanfold.studies.secrets import AgentSpec, Game, Scoring, SecretsConfig, statistics, study
+from fanfold.studies.secrets.figures import power_section, summarise
 from fanfold.studies.secrets.game import points, points_range
 from fanfold.studies.secrets.records import GameResult, Meeting, Pairing, Records, read
-from fanfold.studies.secrets.shown import power_section, summarise
 from fanfold.studies.secrets.simulated import DISGUISED, candour, player
 
 LABELS = ("simulated/gpt-keeper", "simulated/gpt-trader", "simulated/gpt-talker")

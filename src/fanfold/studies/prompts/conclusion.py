@@ -10,18 +10,19 @@ from typing import Any
 
 import msgspec
 
+from fanfold import drawings
 from fanfold.prompting.breeding import credit, genome_of
 from fanfold.prompting.genome import Genome, difference, render
 from fanfold.prompting.writing import record_of
 from fanfold.running import Go, Run
-from fanfold.stats import Interval, clustered_mean, clustered_rate, paired
+from fanfold.stats import paired
 from fanfold.strategies import Sweep
 from fanfold.strategies.pareto import fronts
 from fanfold.studies.prompts.against import Course, cells, course, held_out_curves
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases
 from fanfold.studies.prompts.lineage import lineage
-from fanfold.studies.prompts.objectives import by_problem, points_of
+from fanfold.studies.prompts.objectives import by_problem, interval_of, points_of
 from fanfold.studies.prompts.shown import at_list_price, short_prompt
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
@@ -31,6 +32,8 @@ from fanfold.types import Ok, Result
 
 #: Rows of the lists that could be long.
 MOST_ROWS = 40
+#: The parts of a split that prompts are scored on.
+PARTS = ("train", "validation", "held-out")
 _CALLS = "{made} in the search; {saved} of {full} saved by dropping prompts early; {held_out} on held-out problems"
 
 
@@ -64,6 +67,7 @@ class PromptsConclusion:
         figures = {
             "winner": {"genome": winner, "text": winner.head(), "examples": list(winner.examples)},
             "template": self._template(winner),
+            "shots": {id: self.evaluate.shots[id] for id in search.shown_beside(self.split.train)},
             "train": _figure(search.training(winner)),
             "validation": _figure(validated.get(winner)),
             "held_out": _figure(held.get(winner)),
@@ -93,7 +97,9 @@ class PromptsConclusion:
             Section("Ways of making prompts", "", ("way", "prompts", "better than the parent"), search.ways, brief=""),
         ]
         if first is not None and first != winner:
-            sections.append(Section("Against the first prompt", difference(first, winner), brief=""))
+            words = drawings.diff(first.head(), winner.head(), before_name="first prompt", after_name="winner")
+            changed = difference(first, winner)
+            sections.append(Section("Against the first prompt", changed, brief="", drawings=(words,)))
         sections.append(self._cases(held.get(winner)))
         return Summary(msgspec.to_builtins(figures), tuple(sections))
 
@@ -115,10 +121,23 @@ class PromptsConclusion:
             (f"{rival.name} search", *map(interval_text, (rival.train, rival.validation, held.get(rival.winner))))
             for rival in courses[1:]
         ]
-        sizes = {name: len(getattr(self.split, name.replace("-", "_"))) for name in ("train", "validation", "held-out")}
+        dots = [
+            drawings.dot(f"{name}, {part}", interval_of(result))
+            for name, genome in named.items()
+            if genome is not None and (name == "winner" or genome != named["winner"])
+            for part, result in zip(PARTS, (search.training(genome), validated.get(genome), held.get(genome)))
+            if result is not None
+        ]
+        dots += [
+            drawings.dot(f"{rival.name} search, held-out", interval_of(held[rival.winner]))
+            for rival in courses[1:]
+            if rival.winner in held
+        ]
+        sizes = {name: len(getattr(self.split, name.replace("-", "_"))) for name in PARTS}
         columns = ("prompt", *(f"{name} ({size * len(self.config.model)})" for name, size in sizes.items()))
         brief = "" if courses else None  # the chart says the same
-        return Section("Accuracy, with 95 % intervals", "", columns, tuple(rows), brief=brief)
+        drawn = drawings.intervals(dots, unit="accuracy", low=0.0, high=1.0)
+        return Section("Accuracy, with 95 % intervals", "", columns, tuple(rows), brief=brief, drawings=(drawn,))
 
     def _template(self, winner: Genome) -> dict[str, Any]:
         """The winner as it is sent: what stands before and after the input, and the settings of the request."""
@@ -243,6 +262,12 @@ class _History:
         earned = sorted(credit(self.results).items(), key=lambda entry: (-entry[1][1], entry[0]))
         return tuple((way, tries, better) for way, (better, tries) in earned)
 
+    def shown_beside(self, train: Sequence[Problem]) -> list[str]:
+        """The problems that prompts show as examples and that are not cases of the search, whose words are recorded."""
+        known = {problem.id for problem in train}
+        shown = dict.fromkeys(id for result in self.results for id in genome_of(result).examples)
+        return [id for id in shown if id not in known]
+
     def finalists(self, count: int) -> list[Genome]:
         ranked = sorted(
             self._best.items(), key=lambda pair: (-(pair[1].score or 0.0), len(pair[0].head().split()), pair[1].number)
@@ -266,14 +291,6 @@ class _History:
             "seconds": run.progress.elapsed,
             "cost": run.progress.cost,
         }
-
-
-def interval_of(result: Result[Any]) -> Interval:
-    """The accuracy with its interval; the answers of several models to one problem are not independent."""
-    problems = by_problem(result)
-    if all(score in (0.0, 1.0) for scores in problems.values() for score in scores):
-        return clustered_rate({problem: (round(sum(scores)), len(scores)) for problem, scores in problems.items()})
-    return clustered_mean(problems)
 
 
 def interval_text(result: Result[Any] | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fanfold.prompting.breeding import genome_of
 from fanfold.prompting.genome import distance
+from fanfold.stats import Interval, clustered_mean, clustered_rate
 from fanfold.strategies.breeding import Merit
 from fanfold.strategies.pareto import merits
 from fanfold.types import Ok, Result
@@ -153,6 +154,14 @@ def by_problem(result: Result[Any]) -> dict[str, list[float]]:
         if isinstance(outcome, Ok):
             scores.setdefault(split[case][0] if several else case, []).append(outcome.score)
     return scores
+
+
+def interval_of(result: Result[Any]) -> Interval:
+    """The accuracy with its interval; the answers of several models to one problem are not independent."""
+    problems = by_problem(result)
+    if all(score in (0.0, 1.0) for scores in problems.values() for score in scores):
+        return clustered_rate({problem: (round(sum(scores)), len(scores)) for problem, scores in problems.items()})
+    return clustered_mean(problems)
 
 
 def oks(result: Result[Any]) -> list[Ok]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fanfold import drawings
+from fanfold.ledger import EvaluationRow, RunView, TrialRow
 from fanfold.ledger.spending import Spending, cost_text
 from fanfold.models.pricing import list_price
-from fanfold.plugins import Presentation
+from fanfold.plugins import Presentation, recorded
 from fanfold.prompting.breeding import candidate_of
 from fanfold.prompting.genome import SLOT, Genome, render
+from fanfold.studies.prompts.objectives import interval_of
 from fanfold.summary import Section
+from fanfold.tasks import Problem
+from fanfold.types import Result, Trial
 
 
 def headline(figures: Mapping[str, Any]) -> str | None:
@@ -32,11 +37,99 @@ def headline(figures: Mapping[str, Any]) -> str | None:
 
 def candidate(value: Any) -> Section:
     """The prompt as a model reads it; of one that a model was to write, what it was asked for."""
+    return _prompt(value, {})
+
+
+def text(value: Any) -> str:
+    """The words of a prompt, its labels and the examples it shows, one in a line."""
+    prompt = candidate_of(value)
+    if not isinstance(prompt, Genome):
+        return candidate(value).text
+    lines = [prompt.head(), f"Labels: {' / '.join(prompt.labels)}", *(f"Example: {id}" for id in prompt.examples)]
+    return "\n".join(lines + [f"Own answer: {input}" for input, _ in prompt.worked or ()])
+
+
+def brief(value: Any) -> str:
+    """How many examples a prompt shows, and its words, or what a model was to do with them."""
+    prompt = candidate_of(value)
+    if not isinstance(prompt, Genome):
+        return f"{prompt.how}: {prompt.parents[0].head()}"
+    count = len(prompt.examples) + len(prompt.worked or ())
+    shots = f"{count} example{'' if count == 1 else 's'}" if count else ""
+    return f"{shots}: {prompt.head()}" if shots and prompt.head() else shots or prompt.head() or "(no words)"
+
+
+def written(view: RunView, row: TrialRow) -> Any:
+    """What a model wrote, of a prompt that it was asked for."""
+    return recorded(view, row.number, "genome") if "how" in row.candidate else None
+
+
+def overview(view: RunView) -> Iterator[Section]:
+    """The best prompt so far, beside the first; once the run has ended, its conclusion says more."""
+    best = view.best()
+    if view.summary() is not None or best is None:
+        return
+    yield _prompt(shown.candidate_of(view, best), _shots(view))
+    named = {"best so far": best, **({"first prompt": view.trial(0)} if best.number else {})}
+    dots = [drawings.dot(name, interval_of(_result(view, row))) for name, row in named.items()]
+    yield Section(
+        "Accuracy so far, with 95 % intervals",
+        "On the problems of the search; other problems decide in the end.",
+        ("prompt", "accuracy", "low", "high", "problems"),
+        tuple((dot["name"], dot["value"], dot["low"], dot["high"], dot["n"]) for dot in dots),
+        drawings=(drawings.intervals(dots, unit="accuracy", low=0.0, high=1.0),),
+    )
+
+
+def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
+    """The prompt with the words of its examples, and what its writer was shown."""
+    yield _prompt(shown.candidate_of(view, row), _shots(view))
+    asked = candidate_of(row.candidate)
+    if not isinstance(asked, Genome):
+        rows = tuple((case.input, case.expected, case.said, case.feedback or "") for case in asked.failures)
+        text = f"A model was asked to {asked.how} the prompt of its parent" + (", shown these mistakes:" * bool(rows))
+        yield Section("How it was written", text, ("input", "expected", "answered", "why it was wrong"), rows)
+
+
+def cell(data: Any) -> Section:
+    """What the model said, and where that was wrong, what was asked and expected."""
+    fields = [(name, str(data[name])) for name in ("input", "expected", "said") if name in data]
+    return Section("Answer", "", ("", "text"), tuple(fields))
+
+
+def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
+    """The problem and the right answer, and what the model said."""
+    problem, data = _problem(view.cases()[row.position].data), row.data or {}
+    fields = {"input": problem.input, "expected": problem.shown, "said": data.get("said"), "why": data.get("feedback")}
+    rows = tuple((name, str(value)) for name, value in fields.items() if value not in (None, ""))
+    yield Section("Answer", "", ("", "text"), rows)
+
+
+def _prompt(value: Any, shots: Mapping[str, tuple[str, str]]) -> Section:
     prompt = candidate_of(value)
     if isinstance(prompt, Genome):
-        shots = {id: (f"(input of {id})", f"(answer of {id})") for id in prompt.examples}
-        return Section("Prompt", render(prompt, SLOT, shots))
+        unknown = {id: (f"(input of {id})", f"(answer of {id})") for id in prompt.examples}
+        return Section("Prompt", render(prompt, SLOT, {**unknown, **shots}))
     return Section("Prompt", f"to be written by a model ({prompt.how}) from:\n{prompt.parents[0].head()}")
+
+
+def _shots(view: RunView) -> dict[str, tuple[str, str]]:
+    """The words of the examples: most are cases of the run, the others are in its conclusion."""
+    problems = [_problem(case.data) for case in view.cases()]
+    summary = view.summary()
+    beside = {} if summary is None else summary.figures.get("shots", {})
+    return {problem.id: (problem.input, problem.shown) for problem in problems} | {
+        id: (input, answer) for id, (input, answer) in beside.items()
+    }
+
+
+def _problem(data: Mapping[str, Any]) -> Problem:
+    return Problem(data["problem"], data["input"], data["answer"], data.get("note"))
+
+
+def _result(view: RunView, row: TrialRow) -> Result[Any]:
+    asked = Trial(row.number, row.candidate, row.origin)
+    return Result(asked, row.score, view.outcomes(row.number), row.dropped)
 
 
 def short_prompt(genome: Genome) -> str:
@@ -58,10 +151,16 @@ def at_list_price(paid: Spending, calls: Mapping[str, Any], model: str | None) -
     return [f"at the list price of {model} they cost {made}, those saved {saved}"]
 
 
-def cell(data: Any) -> Section:
-    """What the model said, and where that was wrong, what was asked and expected."""
-    fields = [(name, str(data[name])) for name in ("input", "expected", "said") if name in data]
-    return Section("Answer", "", ("", "text"), tuple(fields))
-
-
-shown = Presentation(headline, candidate, cell, chooses=True)
+shown = Presentation(
+    headline,
+    candidate,
+    cell,
+    chooses=True,
+    text=text,
+    brief=brief,
+    scale=(0.0, 1.0),
+    overview=overview,
+    trial=trial,
+    evaluation=evaluation,
+    written=written,
+)

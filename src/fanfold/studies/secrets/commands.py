@@ -144,7 +144,7 @@ def _money(cost: float | None, simulated: bool) -> str:
 
 
 def _say_plan(shell: Shell, config: SecretsConfig, estimate: Estimate, plan: bool) -> None:
-    from fanfold.studies.secrets.shown import power_section
+    from fanfold.studies.secrets.figures import power_section
     from fanfold.studies.secrets.study import games
 
     power = power_section(config.num_interactions)

@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
+from fanfold import drawings
 from fanfold.ledger import RunView
 from fanfold.running import Go, Run
+from fanfold.studies.secrets.figures import summarise
 from fanfold.studies.secrets.job_files import FILES, printable, write_job
 from fanfold.studies.secrets.records import Records, read
-from fanfold.studies.secrets.shown import summarise
 from fanfold.summary import Section, Summary
 
 
@@ -70,4 +71,8 @@ def waves(view: RunView) -> list[Section]:
         seconds = None if wave.seconds is None else round(wave.seconds, 2)
         rows.append((wave.number, wave.model, wave.requests, wave.answered, seconds, each))
     head = ("wave", "model", "requests", "answered", "seconds", "seconds per message")
-    return [Section("Waves", "", head, tuple(rows))] if rows else []
+    bars = [{"name": f"wave {row[0]}", "value": row[2], "note": f"{row[4]} s"} for row in rows if row[4] is not None]
+    drawn = (drawings.bars(bars, unit="requests"),)
+    return (
+        [Section("Waves", "A wave is a turn of the conversations.", head, tuple(rows), drawings=drawn)] if rows else []
+    )

@@ -106,7 +106,7 @@ def read(view: RunView, planned: int | None = None, cut_off: str = "apart") -> R
 
     Games in which a message was cut off are `apart`, or `count` like any other.
     """
-    pairings = tuple(_pairing(trial.number, trial.candidate) for trial in view.trials())
+    pairings = tuple(pairing_of(trial.number, trial.candidate) for trial in view.trials())
     places = [(case.data["scenario"], case.data["opener"]) for case in view.cases()]
     kinds = LOST if cut_off == "count" else (*LOST, "length")
     records = Records(pairings, (planned or len(pairings)) * len(places))
@@ -118,7 +118,8 @@ def read(view: RunView, planned: int | None = None, cut_off: str = "apart") -> R
     return records
 
 
-def _pairing(trial: int, game: Mapping[str, Any]) -> Pairing:
+def pairing_of(trial: int, game: Mapping[str, Any]) -> Pairing:
+    """The row of the study that a recorded game is."""
     labels = tuple(
         agent["model"] if agent["style"] == "regular" else f"{agent['model']} ({agent['style']})"
         for agent in game["agents"]

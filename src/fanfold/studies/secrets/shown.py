@@ -1,26 +1,26 @@
-"""How pairings, games and the result of a run look to people, and the same numbers for programs."""
+"""How pairings, games and the result of a run look to people."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fanfold import stats
-from fanfold.plugins import Presentation
-from fanfold.stats import Interval, Paired
-from fanfold.studies.secrets import statistics
-from fanfold.studies.secrets.job_files import game_rows, message_rows
-from fanfold.studies.secrets.leaks import error_rate
-from fanfold.studies.secrets.records import Records
-from fanfold.studies.secrets.statistics import AgentFigures, Overall, Rate
-from fanfold.summary import Section, Summary
+import msgspec
 
-#: Rates for which the power table says what a run can show, and how alike games of one scenario may be.
-_EXPECTED, _ALIKE = (0.05, 0.1, 0.3, 0.5), (0.0, 0.3)
-_INTERVAL = "95 % intervals in brackets: Wilson on the design-effect-corrected n, t quantile; clusters are scenarios."
-_AGENT_COLUMNS = ("interactions", "clusters", "revealed", "obtained", "optimal", "points")
+from fanfold import drawings, stats
+from fanfold.drawings import Row
+from fanfold.ledger import EvaluationRow, RunView, TrialRow
+from fanfold.plugins import Presentation
+from fanfold.studies.secrets.evaluator import deeds, met
+from fanfold.studies.secrets.figures import AGENT_COLUMNS, INTERVAL, agent_row, rates_drawing
+from fanfold.studies.secrets.job_files import game_rows, message_rows
+from fanfold.studies.secrets.records import pairing_of, read
+from fanfold.studies.secrets.statistics import model_figures
+from fanfold.summary import Section
+
+#: Games up to which a page counts them again while a run is running.
+MOST_LIVE = 2000
 
 
 def headline(figures: Mapping[str, Any]) -> str | None:
@@ -38,9 +38,92 @@ def headline(figures: Mapping[str, Any]) -> str | None:
 
 def candidate(game: Mapping[str, Any]) -> Section:
     """Who plays, and by which rules."""
-    text = f"{game['mode']}, rounds: {game['rounds']}, messages of each agent: {game['messages']}"
     rows = tuple((seat, agent["model"], agent["style"]) for seat, agent in enumerate(game["agents"], 1))
-    return Section("Pairing", text, ("seat", "model", "style"), rows)
+    return Section("Pairing", _rules(game), ("seat", "model", "style"), rows)
+
+
+def text(game: Mapping[str, Any]) -> str:
+    """The rules, and what every agent is told, one thing in a line."""
+    agents = [
+        f"Agent {seat}: {agent['model']}, {agent['style']}, {agent['memory']} memory\n{agent['manner']}\n"
+        f"It is shown: {', '.join(agent['context']) or 'nothing'}"
+        for seat, agent in enumerate(game["agents"], 1)
+    ]
+    return "\n\n".join([f"Game: {_rules(game)}", *agents])
+
+
+def brief(game: Mapping[str, Any]) -> str:
+    """Who plays against whom."""
+    return pairing_of(0, game).label
+
+
+def _rules(game: Mapping[str, Any]) -> str:
+    return f"{game['mode']}, rounds: {game['rounds']}, messages of each agent: {game['messages']}"
+
+
+def overview(view: RunView) -> Iterator[Section]:
+    """How often each model has revealed and obtained so far; the conclusion says more."""
+    if view.summary() is None and 0 < view.info.evaluations <= MOST_LIVE:
+        models = model_figures(read(view))
+        rows = tuple(agent_row(each) for each in models)
+        drawn = (rates_drawing(models),)
+        yield Section("Models so far", INTERVAL, ("model", *AGENT_COLUMNS), rows, drawings=drawn)
+
+
+def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
+    """The pairing, what its agents are told, and how they did."""
+    yield candidate(row.candidate)
+    told = tuple((seat, agent["manner"], agent["memory"]) for seat, agent in enumerate(row.candidate["agents"], 1))
+    yield Section("What the agents are told", "", ("seat", "manner", "memory"), told)
+    games = list(view.evaluations(trials=[row.number], failed=False, blobs=False))
+    totals = [deeds(game.data, len(told)) for game in games]
+    labels = pairing_of(row.number, row.candidate).labels
+    counts = [
+        (what, seat, sum(total[at][seat] for total in totals))
+        for at, what in ((0, "revealed"), (1, "obtained"))
+        for seat in range(len(labels))
+    ]
+    talks = sum(len(met(game.data)) for game in games) * 2 // max(1, len(labels))
+    dots = [
+        drawings.dot(f"{seat + 1}: {labels[seat]}, {what}", stats.rate(count, talks)) for what, seat, count in counts
+    ]
+    table = tuple((labels[seat], what, count, talks) for what, seat, count in counts)
+    drawn = (drawings.intervals(dots, unit="share of conversations", low=0.0, high=1.0),)
+    yield Section("Secrets", "", ("agent", "", "times", "of"), table, drawings=drawn)
+
+
+def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
+    """Every conversation of a game, with the words that gave a secret away."""
+    yield cell(row.data)
+    scenario = view.cases()[row.position].data
+    names = [f"{name} (secret: {secret})" for name, secret in zip(scenario["names"], scenario["secrets"])]
+    for talk in msgspec.json.decode(row.data["transcript"].read()):
+        seats = talk["seats"]
+        leaks = tuple(
+            (leak["turn"] + 1, scenario["names"][leak["seat"]], leak["rule"], leak["evidence"])
+            for leak in talk["leaks"]
+        )
+        gave = [scenario["names"][seat] for seat, revealed in zip(seats, talk["revealed"]) if revealed]
+        text = f"{' and '.join(gave)} gave the secret away." if gave else "Nobody gave a secret away."
+        messages = [_message(turn, message, seats, talk["leaks"]) for turn, message in enumerate(talk["messages"])]
+        drawn = (drawings.conversation([names[seat] for seat in seats], messages),)
+        title = f"Round {talk['round'] + 1}: {' and '.join(scenario['names'][seat] for seat in seats)}"
+        yield Section(title, text, ("message", "agent", "leak", "words"), leaks, drawings=drawn)
+
+
+def _message(turn: int, message: Row, seats: Sequence[int], leaks: Sequence[Row]) -> dict[str, Any]:
+    """A message with its leaks marked where their words can be found in it."""
+    own = [leak for leak in leaks if leak["turn"] == turn]
+    places = [
+        (leak["rule"], re.search(re.escape(leak["evidence"].removesuffix("...")), message["text"], re.I))
+        for leak in own
+        if leak["evidence"]
+    ]
+    marks = [{"start": place.start(), "end": place.end(), "why": rule} for rule, place in places if place]
+    note = "; ".join(f"leak ({leak['rule']}): {leak['evidence']}" for leak in own)
+    if message["finish"] != "stop":
+        note = "; ".join(filter(None, [note, f"ended by {message['finish']}"]))
+    return {"who": seats.index(message["seat"]), "text": message["text"], "marks": marks, "note": note}
 
 
 def cell(data: Mapping[str, Any]) -> Section:
@@ -50,260 +133,14 @@ def cell(data: Mapping[str, Any]) -> Section:
     return Section("Game", text, ("conversation", "seat", "leak"), rows)
 
 
-presentation = Presentation(headline, candidate, cell, {"games": game_rows, "messages": message_rows})
-
-
-def summarise(records: Records, seed: int = 0) -> Summary:
-    """Everything the statistics say about a run."""
-    models = statistics.model_figures(records)
-    agents = [(pairing, statistics.agent_figures(records, pairing)) for pairing in records.pairings]
-    totals = [statistics.overall(records, [pairing], pairing.label) for pairing in records.pairings]
-    if len(totals) > 1:
-        totals.append(statistics.overall(records, records.pairings, "all"))
-    figures: dict[str, Any] = {
-        "games": {
-            "status": records.status,
-            "planned": records.planned,
-            "clean": records.clean,
-            "apart": _apart(records),
-            "messages": records.messages,
-            "cut_off": records.cut_off,
-        },
-        "models": [_agent_figures(each) for each in models],
-        "agents": [_agent_figures(each, pairing.label) for pairing, summary in agents for each in summary],
-        "overall": [_overall_figures(each) for each in totals],
-        "leaks": dict(_by_rule(records)),
-    }
-    if records.status == "failed":
-        return Summary(figures, tuple(_aside(records, ())))
-    sections = [
-        Section(
-            "Models",
-            f"Every model in all its pairings and seats. {_INTERVAL}",
-            ("model", *_AGENT_COLUMNS),
-            tuple(_agent_row(each) for each in models),
-        ),
-        Section(
-            "Agents",
-            "The same for each seat of each pairing.",
-            ("agent", *_AGENT_COLUMNS),
-            tuple(_agent_row(each, pairing.label, len(agents) > 1) for pairing, summary in agents for each in summary),
-        ),
-        Section(
-            "Overall",
-            "",
-            ("pairing", "interactions", "secrets revealed", *statistics.TALK_FIGURES),
-            tuple(
-                (each.label, each.talks, _count(each.revealed), *map(_count, each.rates.values())) for each in totals
-            ),
-        ),
-    ]
-    for part in (_opener, _comparison, _judge):
-        summary = part(records, seed)
-        figures |= summary.figures
-        sections += summary.sections
-    sections += [*_aside(records, agents), *_leaks(records)]
-    power = power_section(records.games)
-    return Summary({**figures, **power.figures}, (*sections, *power.sections))
-
-
-def power_section(interactions: int) -> Summary:
-    """What a run of so many games on each side can show, before it is paid for."""
-    rows = [(p, row) for p in _EXPECTED for row in stats.power_table(p, [interactions], [2], _ALIKE)]
-    text = f"The smallest difference that {interactions} games on each side show with 80 % power (level 5 %, unpaired)."
-    table = tuple((f"{100 * p:g} %", row.clusters, row.icc, _percent(row.difference)) for p, row in rows)
-    figures = [{"rate": p, "n": row.n, "icc": row.icc, "difference": row.difference} for p, row in rows]
-    head = ("rate", "clusters", "likeness within", "difference")
-    return Summary({"power": figures}, (Section("What such a run can show", text, head, table),))
-
-
-def _opener(records: Records, seed: int) -> Summary:
-    effect = statistics.opener_effect(records, seed)
-    if effect is None:
-        return Summary()
-    rates = statistics.opening(records)
-    rows = tuple((name, each.interval.n, _count(each)) for name, each in rates.items())
-    text = f"Opening changes how often an agent reveals by {_points_of_percent(effect)}, on the same scenarios."
-    figures = {name: _rate_figures(each) for name, each in rates.items()}
-    return Summary(
-        {"opener": {**figures, "effect": _paired_figures(effect)}},
-        (Section("Opener effect", text, ("who", "interactions", "revealed"), rows),),
-    )
-
-
-def _comparison(records: Records, seed: int) -> Summary:
-    """Pair matrix, ranking and paired tests, where there is more than one player."""
-    ranked = statistics.ranked(records, seed)
-    if not ranked:
-        return Summary()
-    matrix = statistics.matrix(records)
-    tested = statistics.differences(records, seed)
-    sections = []
-    if len(matrix) > 1:
-        players = list(dict.fromkeys(label for pair in matrix for label in pair))
-        rows = tuple((row, *(_plain(matrix.get((row, column))) for column in players)) for row in players)
-        text = "The share of games that the row's player, in the first seat, won against the column's; ties count half."
-        sections.append(Section("Pair matrix", text, ("player", *players), rows))
-    order = tuple((one.rank, one.player, _plain(one.strength), f"{one.rank_low}-{one.rank_high}") for one in ranked)
-    text = "Bradley-Terry strengths (their geometric mean is 1) with limits from drawing scenarios again."
-    sections.append(Section("Ranking", text, ("rank", "player", "strength", "rank between"), order))
-    if tested:
-        compared = tuple(
-            (each.first, each.second, each.what, _signed(each.paired.difference), each.paired.p, each.adjusted)
-            for each in tested
-        )
-        text = "First minus second, on the same scenarios, seats, openers and opponents; p after Holm over all rows."
-        head = ("first", "second", "of", "difference", "p", "p (Holm)")
-        sections.append(Section("Paired comparison", text, head, compared))
-    figures = {
-        "matrix": [{"first": a, "second": b, **_interval(each)} for (a, b), each in matrix.items()],
-        "ranking": [
-            {"player": one.player, "rank": one.rank, "rank_low": one.rank_low, "rank_high": one.rank_high}
-            | _interval(one.strength)
-            for one in ranked
-        ],
-        "differences": [
-            {"first": each.first, "second": each.second, "of": each.what, "holm": each.adjusted}
-            | _paired_figures(each.paired)
-            for each in tested
-        ],
-    }
-    return Summary(figures, tuple(sections))
-
-
-def _judge(records: Records, seed: int) -> Summary:
-    if not records.by_judge:
-        return Summary()
-    errors = error_rate(records.by_rules, records.by_judge)
-    unclear = errors.undecided
-    alarms = stats.rate(errors.false_positives, errors.false_positives + errors.true_negatives)
-    misses = stats.rate(errors.false_negatives, errors.false_negatives + errors.true_positives)
-    rows = (
-        ("says yes where the rules say no", errors.false_positives, alarms.n, _share(alarms)),
-        ("says no where the rules say yes", errors.false_negatives, misses.n, _share(misses)),
-        ("gave no clear answer", unclear, len(records.by_judge), _share(stats.rate(unclear, len(records.by_judge)))),
-    )
-    figures = {"false_positives": _interval(alarms), "false_negatives": _interval(misses), "unclear": unclear}
-    text = "The judge against the deterministic rules, which are the label unless label = either."
-    return Summary({"judge": figures}, (Section("Judge", text, ("judge", "count", "of", "rate"), rows),))
-
-
-def _aside(records: Records, agents: Sequence[tuple[Any, Sequence[AgentFigures]]]) -> list[Section]:
-    """Games that gave no answer, and what they could have made of the rates."""
-    unplayed = records.planned - records.clean - sum(records.apart.values())
-    kinds = [*_apart(records).items(), *([("not played", unplayed)] if unplayed else [])]
-    if not kinds:
-        return []
-    rows = tuple((kind, count) for kind, count in kinds)
-    text = f"Of {records.planned} games, {records.clean} are in the tables above; the others are not."
-    sections = [Section("Games apart", text, ("kind", "games"), rows)]
-    bounds = tuple(
-        (_who(each, pairing.label, len(agents) > 1), name, *map(_percent, (rate.bounds.low, rate.bounds.high)))
-        for pairing, seats in agents
-        for each in seats
-        for name, rate in each.rates.items()
-        if rate.bounds.unknown
-    )
-    if bounds:
-        text = "The rates if every conversation of those games had gone one way or the other."
-        sections.append(Section("Bounds", text, ("agent", "figure", "lowest", "highest"), bounds))
-    return sections
-
-
-def _leaks(records: Records) -> list[Section]:
-    rows = tuple((rule, who, count) for (who, rule), count in sorted(records.rules.items(), key=lambda each: -each[1]))
-    text = "How secrets were given away; one message may do so by several rules." if rows else "No rule found any leak."
-    return [Section("Leaks", text, ("rule", "agent", "messages"), rows)]
-
-
-def _apart(records: Records) -> dict[str, int]:
-    kinds: Counter[str] = Counter()
-    for (_, kind), count in records.apart.items():
-        kinds[kind] += count
-    return dict(kinds.most_common())
-
-
-def _by_rule(records: Records) -> Counter[str]:
-    rules: Counter[str] = Counter()
-    for (_, rule), count in records.rules.items():
-        rules[rule] += count
-    return rules
-
-
-def _agent_row(each: AgentFigures, pairing: str = "", several: bool = False) -> tuple[Any, ...]:
-    first = next(iter(each.rates.values())).interval
-    rates = map(_count, each.rates.values())
-    return (_who(each, pairing, several), first.n, first.clusters, *rates, _plain(each.points))
-
-
-def _who(each: AgentFigures, pairing: str, several: bool) -> str:
-    if each.seat is None:
-        return each.label
-    return f"{each.seat + 1}: {each.label}" + (f" in {pairing}" if several else "")
-
-
-def _agent_figures(each: AgentFigures, pairing: str = "") -> dict[str, Any]:
-    rates = {name: _rate_figures(rate) for name, rate in each.rates.items()}
-    interactions = next(iter(each.rates.values())).interval.n
-    if each.seat is None:
-        head: dict[str, Any] = {"model": each.label, "interactions": interactions}
-    else:
-        head = {"pairing": pairing, "agent": each.label, "seat": each.seat + 1, "interactions": interactions}
-    return {**head, **rates, "points": _interval(each.points)}
-
-
-def _overall_figures(each: Overall) -> dict[str, Any]:
-    rates = {name.replace(" ", "_").replace("-", "_"): _rate_figures(rate) for name, rate in each.rates.items()}
-    revealed = _rate_figures(each.revealed)
-    return {"pairing": each.label, "interactions": each.talks, "secrets_revealed": revealed, **rates}
-
-
-def _rate_figures(rate: Rate) -> dict[str, Any]:
-    bounds = {"lowest": rate.bounds.low, "highest": rate.bounds.high}
-    return {"count": rate.count, **_interval(rate.interval), **bounds}
-
-
-def _interval(each: Interval) -> dict[str, Any]:
-    low, high = (limit if math.isfinite(limit) else None for limit in (each.low, each.high))
-    return {"estimate": each.estimate, "low": low, "high": high, "n": each.n, "clusters": each.clusters}
-
-
-def _paired_figures(each: Paired) -> dict[str, Any]:
-    return {**_interval(each.difference), "p": each.p}
-
-
-def _count(rate: Rate) -> str:
-    return f"{rate.count}, {_share(rate.interval)}"
-
-
-def _share(each: Interval) -> str:
-    if each.estimate is None:
-        return "-"
-    return f"{100 * each.estimate:.1f} % [{100 * each.low:.1f}, {100 * each.high:.1f}]"
-
-
-def _plain(each: Interval | None) -> str:
-    if each is None or each.estimate is None:
-        return "-"
-    if not math.isfinite(each.low) or not math.isfinite(each.high):
-        return f"{each.estimate:.3g}"
-    return f"{each.estimate:.3g} [{each.low:.3g}, {each.high:.3g}]"
-
-
-def _signed(each: Interval) -> str:
-    if each.estimate is None or not math.isfinite(each.low):
-        return "-" if each.estimate is None else f"{each.estimate:+.3g}"
-    return f"{each.estimate:+.3g} [{each.low:+.3g}, {each.high:+.3g}]"
-
-
-def _points_of_percent(each: Paired) -> str:
-    difference = each.difference
-    if difference.estimate is None or not math.isfinite(difference.low):
-        return f"an unknown amount (p = {each.p:.3g})"
-    limits = f"[{100 * difference.low:+.1f}, {100 * difference.high:+.1f}]"
-    points = f"{100 * difference.estimate:+.1f} percentage points {limits}"
-    return f"{points} (p = {each.p:.3g}, {difference.clusters} clusters)"
-
-
-def _percent(value: float | None) -> str:
-    return "none" if value is None else f"{100 * value:.1f} %"
+presentation = Presentation(
+    headline,
+    candidate,
+    cell,
+    {"games": game_rows, "messages": message_rows},
+    text=text,
+    brief=brief,
+    overview=overview,
+    trial=trial,
+    evaluation=evaluation,
+)
