@@ -64,7 +64,7 @@ def check_recipient(url: str, own: Sequence[str], variable: str, source: str | N
     host = (here.hostname or "").lower()
     if (
         here.scheme in ("unix", "http+unix")
-        or _loopback(host)
+        or is_loopback(host)
         or any(_origin(here) == _origin(urlsplit(address)) for address in own)
     ):
         return
@@ -93,7 +93,8 @@ def addresses_in(fields: Mapping[str, Any], under: str = "") -> dict[str, str]:
     return found
 
 
-def _loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only."""
     if host == "localhost":
         return True
     try:

@@ -28,8 +28,8 @@ from fanfold.models import model
 from fanfold.redaction import know, redact, redact_body
 from fanfold.simulator.config import Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator
-from fanfold.simulator.server import serve
 from fanfold.simulator.wire import BrokenAnswer, Request, SimulatedResponse, reply
+from fanfold.web.server import serve
 
 PROGRAM = Path(__file__).parent / "programs" / "canary_study.py"
 KEY = "sk-canary-Zm9vYmFy+0123456789/abcdef"

@@ -36,8 +36,8 @@ from fanfold.simulator.config import Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator
 from fanfold.simulator.faults import Fault, Faults
 from fanfold.simulator.limits import AccountLimits as SimulatedLimits
-from fanfold.simulator.server import serve
 from fanfold.testing import ExecutorConformance, run_virtual
+from fanfold.web.server import serve
 
 STYLES = ["openai", "anthropic"]
 both_styles = pytest.mark.parametrize("style", STYLES)

@@ -5,8 +5,8 @@ from fanfold.simulator.config import Answer, Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator, addresses, installed_dialects
 from fanfold.simulator.faults import KINDS, OPERATIONS, Fault, Faults
 from fanfold.simulator.limits import AccountLimits
-from fanfold.simulator.server import serve
 from fanfold.simulator.wire import BrokenAnswer, Request, SimulatedResponse
+from fanfold.web.server import serve
 
 __all__ = [
     "KINDS",

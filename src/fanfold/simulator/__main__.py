@@ -17,7 +17,7 @@ from fanfold.simulator.config import Latency, SimulatorConfig
 from fanfold.simulator.core import Simulator, addresses, installed_dialects
 from fanfold.simulator.faults import KINDS, Faults
 from fanfold.simulator.limits import AccountLimits
-from fanfold.simulator.server import serve
+from fanfold.web.server import serve
 
 
 def main(argv: Sequence[str] | None = None) -> int:

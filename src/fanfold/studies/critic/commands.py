@@ -60,8 +60,9 @@ async def _until_stopped(shell: Shell, critic: Critic, host: str, port: int, hos
     import secrets
     import signal
 
+    from fanfold.addresses import is_loopback
     from fanfold.redaction import know
-    from fanfold.studies.critic.service import is_loopback, serving
+    from fanfold.studies.critic.service import serving
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

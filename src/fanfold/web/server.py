@@ -1,4 +1,4 @@
-"""A lean HTTP/1.1 server on real sockets, for the simulator and for services; it can also misbehave as told."""
+"""A lean HTTP/1.1 server on real sockets, for the web app, services and the simulator; it can misbehave as told."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from urllib.parse import parse_qsl, unquote
 
 from fanfold.errors import ConfigError
-from fanfold.simulator.wire import BrokenAnswer, Request, SimulatedResponse, reply
+from fanfold.web.wire import BrokenAnswer, Request, WebResponse, reply
 
 if TYPE_CHECKING:
     import httptools
@@ -29,7 +29,7 @@ _LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for statu
 class Site(Protocol):
     """What is served."""
 
-    async def respond(self, request: Request) -> SimulatedResponse | BrokenAnswer:
+    async def respond(self, request: Request) -> WebResponse | BrokenAnswer:
         """Answer one request."""
 
     def wall(self) -> float:
@@ -45,8 +45,7 @@ async def serve(
 ) -> AsyncIterator[str]:
     """Answer on a port (0: any free one) as long as the context lasts; gives the URL.
 
-    `addresses(url)` says what each provider's clients add to that of a simulator.  Leaving the context closes every
-    connection and the site.
+    Leaving the context closes every connection and the site.
     """
     floor = _Floor(site, name, max_body)
     loop = asyncio.get_running_loop()
@@ -93,7 +92,7 @@ class _Floor:
 class _Connection(asyncio.Protocol):
     """One client: reads requests, answers them one after the other.
 
-    Work continues when the client leaves, as it does at a provider.
+    Work continues when the client leaves, as it does at a provider; only a live body ends with its client.
     """
 
     _transport: asyncio.Transport
@@ -107,6 +106,9 @@ class _Connection(asyncio.Protocol):
         self._busy = False
         self._paused = False
         self._gone = False
+        self._room = asyncio.Event()
+        self._room.set()
+        self._live: asyncio.Task[None] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -122,6 +124,14 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone = True
         self._floor.connections.discard(self)
+        if self._live is not None:
+            self._live.cancel()
+
+    def pause_writing(self) -> None:
+        self._room.clear()
+
+    def resume_writing(self) -> None:
+        self._room.set()
 
     def data_received(self, data: bytes) -> None:
         import httptools
@@ -176,6 +186,7 @@ class _Connection(asyncio.Protocol):
             dict(parse_qsl(query)) if query else {},
             self._headers,
             self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks),
+            query,
         )
         self._waiting.append((request, keep))
         if not self._busy:
@@ -202,7 +213,9 @@ class _Connection(asyncio.Protocol):
                 # Still busy afterwards: nothing more is answered on this connection.
                 await self._break(answer)
                 return
-            if answer.pieces:
+            if answer.live is not None:
+                await self._follow(answer)
+            elif answer.pieces:
                 await self._stream(answer, keep)
             else:
                 self._write(answer, keep)
@@ -231,7 +244,7 @@ class _Connection(asyncio.Protocol):
                 await asyncio.sleep(1.0 / broken.bytes_per_second)
         self._transport.close()
 
-    async def _stream(self, response: SimulatedResponse, keep: bool) -> None:
+    async def _stream(self, response: WebResponse, keep: bool) -> None:
         """Write a body piece by piece."""
         self._transport.write(self._head(response, keep))
         for piece in response.pieces:
@@ -243,7 +256,27 @@ class _Connection(asyncio.Protocol):
         if not keep:
             self._transport.close()
 
-    def _write(self, response: SimulatedResponse, keep: bool) -> None:
+    async def _follow(self, response: WebResponse) -> None:
+        """Write a live body until it ends or the client leaves, no faster than the client reads."""
+
+        async def write() -> None:
+            assert response.live is not None
+            async for piece in response.live:
+                self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                await self._room.wait()
+
+        self._transport.write(self._head(response, keep=False))
+        self._live = asyncio.get_running_loop().create_task(write())
+        try:
+            await asyncio.wait([self._live])
+            if not self._gone and not self._live.cancelled():
+                self._live.result()
+                self._transport.write(b"0\r\n\r\n")
+        finally:
+            self._live.cancel()
+            self._transport.close()
+
+    def _write(self, response: WebResponse, keep: bool) -> None:
         if len(response.body) < 65536:
             self._transport.write(self._head(response, keep) + response.body)
         else:
@@ -251,10 +284,14 @@ class _Connection(asyncio.Protocol):
         if not keep:
             self._transport.close()
 
-    def _head(self, response: SimulatedResponse, keep: bool) -> bytes:
+    def _head(self, response: WebResponse, keep: bool) -> bytes:
         lines = [_LINES.get(response.status) or f"HTTP/1.1 {response.status} Error\r\n", self._floor.date()]
         lines += [f"{name}: {value}\r\n" for name, value in response.headers.items()]
-        length = "transfer-encoding: chunked" if response.pieces else f"content-length: {len(response.body)}"
+        length = (
+            "transfer-encoding: chunked"
+            if response.pieces or response.live
+            else f"content-length: {len(response.body)}"
+        )
         lines.append(f"{length}\r\nconnection: {'keep-alive' if keep else 'close'}\r\n\r\n")
         return "".join(lines).encode("latin-1")
 

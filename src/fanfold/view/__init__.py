@@ -1,0 +1,1 @@
+"""`fanfold view`: the web app over ledgers."""
