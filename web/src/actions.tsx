@@ -5,3 +5,8 @@ import type { Overview } from "./api";
 export function RunActions(_: { overview: Overview }) {
   return null;
 }
+
+/** A field that adds a note to the run, or to one candidate of it. */
+export function NoteForm(_: { overview: Overview; trial?: number }) {
+  return null;
+}

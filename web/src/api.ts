@@ -115,8 +115,11 @@ export class Refused extends Error {
   }
 }
 
+/** Whether a path can be loaded: a saved page has only what was put into it. */
+export const available = (path: string): boolean => !embedded || path in embedded;
+
 function kept(path: string): any {
-  const payload = embedded![path] ?? embedded![path.split("?")[0]];
+  const payload = embedded![path];
   if (payload === undefined) throw new Refused("This saved page does not contain it. Open the ledger with fanfold view.", 404);
   return payload;
 }

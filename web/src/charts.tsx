@@ -16,6 +16,7 @@ export interface Line {
   colour?: string; // a token such as "--accent"; by default the chart's own colours
   quiet?: boolean; // thin and pale
   fill?: boolean; // the area below
+  plain?: boolean; // no points on the line
 }
 export type Unit = "" | "seconds" | "money" | "count";
 export interface ChartProps {
@@ -155,14 +156,14 @@ class Plot {
     }
     const padding = scale ? (scale[1] - scale[0]) * 0.03 : 0;
     return {
-      width: 300, height: this.props.height ?? 260, series, bands, legend: { show: false }, padding: [12, 14, 0, 0],
+      width: 300, height: this.props.height ?? 260, series, bands, legend: { show: false }, padding: [8, 14, 0, 0],
       cursor: { y: false, points: { size: 7 }, drag: { x: true, y: false, setScale: true }, focus: { prox: 24 } },
       focus: { alpha: 1 },
       scales: {
         x: { time: false, range: (_, low, high) => (low === null ? [0, 1] : low === high ? [low - 0.5, high + 0.5] : [low, high]) },
         y: scale ? { range: [scale[0] - padding, scale[1] + padding] } : { range: (_, low, high) => around(low, high) },
       },
-      axes: [this.axis(this.props.across, acrossUnit, 0), this.axis(this.props.up, upUnit, 3)],
+      axes: [this.axis(this.props.across, acrossUnit, 2), this.axis(this.props.up, upUnit, 3)],
       hooks: { setCursor: [() => this.point()] },
     };
   }
@@ -174,7 +175,7 @@ class Plot {
       grid: { stroke: token("--grid"), width: 1 }, ...(gaps[unit] ? { incrs: gaps[unit] } : {}),
       values: (_: uPlot, splits: number[]) => splits.map((value) => (unit === "" ? number(value, 6) : write[unit](value))),
     };
-    if (side === 0) return { ...common, side, size: 30, space: unit === "seconds" ? 84 : 56 };
+    if (side === 2) return { ...common, side, size: 30, space: unit === "seconds" ? 68 : 52 };
     return { ...common, side, space: 34, size: (_: uPlot, values: string[] | null) => 14 + 7 * Math.max(2, ...(values ?? []).map((text) => text.length)) };
   }
 
@@ -248,7 +249,7 @@ function drawn(line: Line, colour: string): uPlot.Series {
   const few = line.x.length < 40;
   return {
     stroke: colour, width: line.quiet ? 1 : 2, spanGaps: true, paths: pathsOf(line), fill: line.fill ? faint(colour, 0.12) : undefined,
-    points: { show: line.x.length === 1 || (few && line.kind !== "step" && !line.quiet), size: 5, fill: colour },
+    points: { show: line.x.length === 1 || (few && line.kind !== "step" && !line.quiet && !line.plain), size: 5, fill: colour },
   };
 }
 

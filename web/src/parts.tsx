@@ -110,17 +110,18 @@ export function Spark({ values, low, high }: { values: number[]; low: Num; high:
 
 /** A plain table that scrolls inside itself. */
 export function Rows({ table, label }: { table: Table; label: string }) {
+  const kind = (column: number) => (table.rows.some((row) => typeof row[column] === "number") ? "number" : "");
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label={label}>
       <table>
         <thead>
-          <tr>{table.columns.map((name) => <th key={name} scope="col">{name}</th>)}</tr>
+          <tr>{table.columns.map((name, column) => <th key={name} scope="col" class={kind(column)}>{name}</th>)}</tr>
         </thead>
         <tbody>
           {table.rows.map((row, at) => (
             <tr key={at}>
               {row.map((value, column) => (
-                <td key={column} class={typeof value === "number" ? "number" : ""}>
+                <td key={column} class={kind(column)}>
                   {typeof value === "number" ? number(value, 4) : String(value ?? "–")}
                 </td>
               ))}

@@ -1,5 +1,110 @@
-import type { Route } from "../router";
+// The run at a glance: what came out, how the best grew, what to do next.
+import type { History, Overview } from "../api";
+import { Chart, type Line, type Unit } from "../charts";
+import { ago, moment, plural } from "../format";
+import { Card, Choice, Command } from "../parts";
+import { choose, go, href, type Route } from "../router";
+import { NoteForm } from "../actions";
+import { Sections } from "../sections";
+import { overview } from "../store";
+import { saved } from "../api";
 
-export function OverviewPage(_: { route: Route }) {
-  return <p class="quiet">Overview</p>;
+type Axis = "order" | "evaluations" | "seconds" | "cost";
+const units: Record<Axis, Unit> = { order: "count", evaluations: "count", seconds: "seconds", cost: "money" };
+
+export function OverviewPage({ route }: { route: Route }) {
+  const run = overview.value!;
+  return (
+    <>
+      <div class="headline-box">
+        <p class="big">{run.headline || run.reason || "Nothing has finished yet."}</p>
+        {run.headline && run.reason && <p class="quiet">{run.reason}</p>}
+        <dl class="metrics">
+          {run.metrics.map((metric) => (
+            <div key={metric.key}><dt>{metric.label}</dt><dd>{metric.text}</dd></div>
+          ))}
+        </dl>
+      </div>
+      <Growth run={run} axis={(route.query.get("x") as Axis) || "order"} />
+      {run.best && (
+        <p>
+          Best: <a href={href(run.ledger, run.name, `trial/${run.best.trial}`)}>{run.unit} {run.best.trial}</a>
+          {run.best.brief && <span class="quiet"> {run.best.brief}</span>}
+        </p>
+      )}
+      <div class="columns"><Sections sections={run.sections} /></div>
+      <div class="columns">
+        {run.next.length > 0 && (
+          <Card title="What to do next">
+            <div class="steps">
+              {run.next.map((step) => <div key={step.command}><p>{step.text}</p><Command text={step.command} /></div>)}
+            </div>
+          </Card>
+        )}
+        {(run.comments.length > 0 || (!saved && run.can.note)) && (
+          <Card title="Notes">
+            <ul class="log">
+              {run.comments.map((comment) => (
+                <li key={comment.id}>
+                  <time title={moment(comment.at)}>{ago(comment.at)}</time>
+                  <span class="text">
+                    {comment.trial !== null && <a href={href(run.ledger, run.name, `trial/${comment.trial}`)}>{run.unit} {comment.trial}: </a>}
+                    {comment.text}
+                  </span>
+                </li>
+              ))}
+            </ul>
+            {!saved && run.can.note && <NoteForm overview={run} />}
+          </Card>
+        )}
+        {run.notes.length > 0 && (
+          <Card title="What the run said">
+            <ul class="log">
+              {run.notes.map((note, at) => (
+                <li key={at}><time title={moment(note.at)}>{ago(note.at)}</time><span class="text">{note.text}</span></li>
+              ))}
+            </ul>
+          </Card>
+        )}
+      </div>
+    </>
+  );
+}
+
+/** How the best score grew, over what it took. */
+function Growth({ run, axis }: { run: Overview; axis: Axis }) {
+  const { history } = run;
+  const titles: Record<Axis, string> = {
+    order: `${run.units} finished`, evaluations: "evaluations", seconds: "time since the start", cost: "cost in $",
+  };
+  const axes = (Object.keys(units) as Axis[]).filter((name) => name !== "cost" || history.cost.at(-1));
+  const names: Record<Axis, string> = { order: capital(run.units), evaluations: "Evaluations", seconds: "Time", cost: "Cost" };
+  if (!history.order.length) return <Card title="Best so far"><p class="quiet">No {run.unit} has finished yet.</p></Card>;
+  const shown = axes.includes(axis) ? axis : "order";
+  return (
+    <Card title="Best so far" tools={<Choice label="Horizontal axis" value={shown} options={axes.map((name) => [name, names[name]] as const)} onChoose={(x) => choose({ x: x === "order" ? null : x })} />}>
+      <Chart name="best" title={`${plural(history.order.length, run.unit, run.units)}`} lines={linesOf(history, shown, run)} across={titles[shown]} acrossUnit={units[shown]}
+        up="score" scale={run.scale} height={300}
+        onPoint={(line, index) => line === 0 && go(href(run.ledger, run.name, `trial/${scored(history).map((at) => history.trial[at])[index]}`))} />
+    </Card>
+  );
+}
+
+const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
+/** Places of the history that have a score, in the order of the x axes. */
+const scored = (history: History) => history.score.flatMap((score, at) => (score === null ? [] : [at]));
+
+function linesOf(history: History, axis: Axis, run: Overview): Line[] {
+  const x = history[axis];
+  const dots = scored(history);
+  const lines: Line[] = [
+    { name: `each ${run.unit}`, kind: "dots", quiet: true, colour: "--line-7", x: dots.map((at) => x[at]), y: dots.map((at) => history.score[at]) },
+  ];
+  const { order, low, mid, high } = history.quantiles;
+  if (order.length > 2) {
+    const place = order.map((asked) => Math.max(0, history.order.findLastIndex((one) => one <= asked)));
+    lines.push({ name: "median and middle half", colour: "--line-1", quiet: true, x: place.map((at) => x[at]), y: mid, low, high });
+  }
+  lines.push({ name: "best so far", kind: "step", colour: "--accent", x, y: history.best });
+  return lines;
 }
