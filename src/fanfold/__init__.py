@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         FanfoldError,
         Interrupted,
         LedgerError,
+        NoResult,
         ReplayDivergence,
         RunLocked,
     )
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from fanfold.ledger import Ledger, RunView
     from fanfold.mapping import map_parallel, run_parallel
     from fanfold.mapping import score_batch_parallel as score_batch_parallel
-    from fanfold.running import Run
+    from fanfold.run_result import Run
     from fanfold.schedule import Schedule
     from fanfold.schedules import AllCases, Halving, Racing
     from fanfold.space import Choice, Float, Int, Space
@@ -35,12 +36,20 @@ __version__ = "0.1.0"
 
 # Where each public name lives.  They are imported on first use, so that `import fanfold` costs next to nothing.
 _HOMES = {
-    "errors": ("ConfigError", "FanfoldError", "Interrupted", "LedgerError", "ReplayDivergence", "RunLocked"),
+    "errors": (
+        "ConfigError",
+        "FanfoldError",
+        "Interrupted",
+        "LedgerError",
+        "NoResult",
+        "ReplayDivergence",
+        "RunLocked",
+    ),
     "events": ("Progress",),
     "executors": ("Executor",),
     "ledger": ("Ledger", "RunView"),
     "mapping": ("map_parallel", "run_parallel", "score_batch_parallel"),
-    "running": ("Run",),
+    "run_result": ("Run",),
     "schedule": ("Schedule",),
     "schedules": ("AllCases", "Halving", "Racing"),
     "space": ("Choice", "Float", "Int", "Space"),
@@ -74,6 +83,7 @@ __all__ = [
     "MaxEvaluations",
     "MaxTime",
     "MaxTrials",
+    "NoResult",
     "Ok",
     "Plateau",
     "Progress",

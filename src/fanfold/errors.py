@@ -36,6 +36,10 @@ class ReplayDivergence(FanfoldError):
     """The study no longer asks what the ledger recorded, so continuing would be a different search."""
 
 
+class NoResult(FanfoldError, LookupError):
+    """A run has no complete result, so it has no best one."""
+
+
 class UnknownShow(FanfoldError, LookupError):
     """Feedback on something that was never shown."""
 

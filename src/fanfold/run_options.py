@@ -82,6 +82,11 @@ class RunOptions(Settings):
         metavar="[=KIND,...]",
         once=True,
     )
+    progress: bool | None = option(
+        None,
+        "Show the progress: True, False, or (None) at a terminal and in a notebook only.",
+        python=True,
+    )
     watch: Watcher | None = option(None, "Is told the events of the run.", python=True)
     meta: Mapping[str, Any] | None = option(None, "Kept with the run in the ledger.", python=True)
 

@@ -7,16 +7,16 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fanfold import executors
 from fanfold.calls import CallBroker, Metrics, at_work
 from fanfold.dispatcher import Dispatcher
 from fanfold.encoding import encode, words
 from fanfold.errors import ConfigError, OnlyFailures, ReplayDivergence
-from fanfold.events import Event, Notice, Progress, RunStarted, RunStopped, shielded
+from fanfold.events import Event, Notice, RunStarted, RunStopped, shielded
 from fanfold.garbage import rare_collections
 from fanfold.identity import REMEDY, Identity
 from fanfold.ledger import (
@@ -36,51 +36,16 @@ from fanfold.money import Budget
 from fanfold.refill import Refill, RefillJournal, kinds_of
 from fanfold.resuming import search_of
 from fanfold.run_options import RunOptions
+from fanfold.run_result import Run as Run
 from fanfold.search_loop import SearchLoop
 from fanfold.stop import MaxCost, limited
 from fanfold.summary import Summary
-from fanfold.types import C, Result, Trial
+from fanfold.types import CompleteResult, Trial
 from fanfold.wakeup import DETACHED, INTERRUPTED, Wakeup
 from fanfold.work import Work, WorkLimits
 
 if TYPE_CHECKING:
     from fanfold.study import Study
-
-
-@dataclass(frozen=True)
-class Run(Generic[C]):
-    """The result of a run.  `trace` identifies the whole search: equal traces asked and were told the same."""
-
-    id: str
-    best: Result[C] | None
-    progress: Progress
-    reason: str
-    trace: str
-    ledger: Ledger
-    #: What the study's `conclude` made of it.
-    summary: Summary | None = None
-
-    @property
-    def view(self) -> RunView:
-        """Everything the run holds, read from the ledger."""
-        return RunView(self.ledger, self.ledger.named(self.id))
-
-    @property
-    def money(self) -> Spending:
-        """What the run and its siblings have paid for model calls, read from the ledger."""
-        return self.view.costs()
-
-    def results(self) -> Iterator[Result[Any]]:
-        """Every told trial in the order of telling, read from the ledger (candidates as plain values)."""
-        return self.view.results()
-
-    def frame(self, rows: Literal["trials", "evaluations"] = "trials") -> Any:
-        """A data frame of pandas or polars, whichever is installed; see `RunView.frame`."""
-        return self.view.frame(rows)
-
-    def __repr__(self) -> str:
-        best = "nothing" if self.best is None else f"{self.best.score:.6g} ({self.best.candidate!r})"
-        return f"<Run {self.id}: best {best}, {self.progress.told} trials, stopped because {self.reason}>"
 
 
 #: Stops a run from any thread: gently, or (True) at once.
@@ -169,7 +134,8 @@ class Start:
             if new and status == "failed":
                 forget_run(ledger, journal.run)
         self._emit(RunStopped(reason, search.progress))
-        return Run(self.name, search.tally.best, search.progress, reason, search.tally.trace.hexdigest(), ledger)
+        best = None if search.tally.best is None else CompleteResult.of(search.tally.best)
+        return Run(self.name, best, search.progress, reason, search.tally.trace.hexdigest(), ledger)
 
     async def _searched(self, journal: RunJournal, clock: Callable[[], float]) -> tuple[SearchLoop[Any], str]:
         """Failed evaluations again where that is wanted, then the search; gives what was done last and why it ended."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from fanfold.errors import ConfigError, OnlyFailures, check_whole
 from fanfold.events import Progress
+from fanfold.texts import count
 from fanfold.types import UNWRITTEN, Failed, Outcome
 
 #: What differs between two messages of one cause: counts, positions, addresses.
@@ -112,7 +113,7 @@ class MaxTrials(Rule):
         check_whole(self.n, "the number of MaxTrials")
 
     def check(self, progress: Progress) -> str | None:
-        return _plural(self.n, "trial") if progress.told >= self.n else None
+        return count(self.n, "trial") if progress.told >= self.n else None
 
     def allowance(self, progress: Progress) -> float:
         return max(0, self.n - progress.asked)
@@ -133,7 +134,7 @@ class MaxEvaluations(Rule):
     def check(self, progress: Progress) -> str | None:
         # The open rows fit by construction, so this can only hold once none is open.  Inside `&`, where others may keep
         # rows open forever, it must hold all the same: hence no look at them here.
-        return _plural(self.n, "evaluation") if progress.told_evaluations + progress.cases > self.n else None
+        return count(self.n, "evaluation") if progress.told_evaluations + progress.cases > self.n else None
 
     def allowance(self, progress: Progress) -> float:
         return max(0, (self.n - progress.told_evaluations - progress.open * progress.cases) // progress.cases)
@@ -143,7 +144,7 @@ class MaxCalls(MaxEvaluations):
     """Stops when no further full row fits into `n` calls: one for each evaluation, and one to write the candidate."""
 
     def check(self, progress: Progress) -> str | None:
-        return _plural(self.n, "call") if progress.told_calls + progress.cases >= self.n else None
+        return count(self.n, "call") if progress.told_calls + progress.cases >= self.n else None
 
     def allowance(self, progress: Progress) -> float:
         row = progress.cases + 1
@@ -222,7 +223,7 @@ class Plateau(Rule):
             self._reference, self._since = best, progress.told
         if progress.told - self._since < self.trials:
             return None
-        return f"no improvement in {_plural(self.trials, 'trial')}"
+        return f"no improvement in {count(self.trials, 'trial')}"
 
     def __repr__(self) -> str:
         return f"Plateau({self.trials}{f', min_delta={self.min_delta!r}' if self.min_delta else ''})"
@@ -298,5 +299,24 @@ def _parse_seconds(given: float | str) -> float:
     return seconds
 
 
-def _plural(n: int, noun: str) -> str:
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+#: Why runs stop, as a sentence a person would say: the beginning of a reason, and how it is told.
+_SENTENCES = (
+    (r"[\d,]+ [a-z]+$", r"Stopped after \g<0>, as asked."),
+    (r"(time|cost) limit.*", r"Stopped at the \g<0>."),
+    (r"(target of .*) reached$", r"Stopped: the \1 is reached."),
+    (r"the strategy has nothing more to ask$", "Finished: there is nothing more to try."),
+    (r"interrupted$", "Interrupted: resume it to continue."),
+    (r"detached$", "Detached: its open calls are with the providers; resume it to collect the answers."),
+)
+
+
+def explained(reason: str | None, unit: str | None = None) -> str:
+    """Why a run stopped, in a sentence; trials are called `unit` where the study has another name for them."""
+    if not reason:
+        return ""
+    if unit is not None:
+        reason = re.sub(r"\btrial", unit, reason)
+    for pattern, sentence in _SENTENCES:
+        if (match := re.match(pattern, reason)) is not None:
+            return match.expand(sentence)
+    return f"Stopped: {reason}{'' if reason.endswith(('.', '!', '?')) else '.'}"

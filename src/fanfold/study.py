@@ -7,11 +7,15 @@ import math
 import operator
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
+from fanfold.cards import card
+from fanfold.display import display
 from fanfold.encoding import derive_seed, encode
 from fanfold.errors import ConfigError, check_whole
+from fanfold.events import shielded, together
 from fanfold.identity import Identity
 from fanfold.run_options import RunOptions, takes
 from fanfold.running import Conclude, Run, Start
@@ -20,6 +24,7 @@ from fanfold.schedules import AllCases
 from fanfold.signals import run_guarded
 from fanfold.stop import Never, Rule
 from fanfold.strategy import Strategy
+from fanfold.texts import shortened
 from fanfold.types import C, Case, Result
 
 
@@ -100,12 +105,31 @@ class Study(Generic[C]):
         second one stops at once. `run` also works inside a running event loop, such as a notebook. `RunOptions` lists
         all options.
         """
-        return run_guarded(Start(self, options))
+        with self._displayed(options) as displayed:
+            return run_guarded(Start(self, displayed))
 
     @takes(RunOptions)
     async def run_async(self, options: RunOptions) -> Run[C]:
         """The same as `run` for asynchronous code. Cancelling it stops the run and keeps what is finished."""
-        return await Start(self, options)()
+        with self._displayed(options) as displayed:
+            return await Start(self, displayed)()
+
+    @contextmanager
+    def _displayed(self, options: RunOptions) -> Iterator[RunOptions]:
+        """The options with a display among the watchers, where one is wanted."""
+        with display(options.limit(self.stop), self.shown, options.progress) as shown:
+            yield replace(options, watch=together(shielded(options.watch), shown))
+
+    def _repr_html_(self) -> str:
+        """The study as a notebook shows it."""
+        facts = {
+            "strategy": type(self.strategy).__name__,
+            "evaluator": getattr(self.evaluate, "__qualname__", None) or shortened(repr(self.evaluate)),
+            "cases": f"{len(self.seeded_cases):,}",
+            "stops": shortened(repr(self.stop)),
+            "seed": str(self.seed),
+        }
+        return card(self.name, "A study that has not run yet: study.run() returns its result.", facts)
 
     @functools.cached_property
     def seeded_cases(self) -> tuple[Case, ...]:

@@ -1,8 +1,13 @@
-"""Texts of strangers made harmless: for a terminal, inside JSON, and as a cell of a spreadsheet."""
+"""Texts for people: figures as a person writes them, and texts of strangers made harmless.
+
+They are made harmless for a terminal, inside JSON, and as a cell of a spreadsheet.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from typing import Any
 
 #: What a terminal obeys instead of showing, and what hides or reorders the text around it: control characters (also
 #: those of eight bits), marks of direction, characters without width, fillers, tags and halves of characters.
@@ -57,22 +62,58 @@ def spreadsheet_cell(text: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """A figure for people; None is one that nobody knows."""
-    return "-" if value is None else f"{value:.6g}"
+    """A figure for people, such as 0.8167, 12.5 or 1,234; None is one that nobody knows."""
+    if value is None:
+        return "-"
+    if 999.95 <= abs(value) < 1e15:
+        return f"{value:,.0f}"
+    if value == 0:
+        return "0"
+    return re.sub(r"e([-+])0", r"e\1", f"{value:.4g}").replace("e+", "e")
+
+
+def money(amount: float | None, simulated: bool = False) -> str:
+    """US dollars with three digits that count, and never fewer than cents: $12.50, $0.0117; None is unknown."""
+    text = "unknown" if amount is None else f"${amount:g}"
+    if amount and math.isfinite(amount):
+        digits = max(2, 2 - math.floor(math.log10(abs(amount))))
+        whole, _, cents = f"{abs(amount):,.{digits}f}".partition(".")
+        text = f"{'-' * (amount < 0)}${whole}.{cents[:2]}{cents[2:].rstrip('0')}"
+    return f"{text} (simulated)" if simulated else text
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the form a person reads fastest: 0.4s, 12s, 3m05s, 2h07m."""
-    if seconds < 10:
-        return f"{seconds:.1f}s"
+    """Seconds in the form a person reads fastest: 12 ms, 0.4 s, 12 s, 3 min 05 s, 2 h 07 min."""
+    if 0 < seconds < 0.095:
+        return f"{1000 * seconds:.0f} ms" if seconds >= 0.0095 else f"{1000 * seconds:.1g} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s" if seconds > 0 else "0 s"
     whole = round(seconds)
     if whole < 60:
-        return f"{whole}s"
+        return f"{whole} s"
     minutes, rest = divmod(whole, 60)
-    return f"{minutes}m{rest:02d}s" if minutes < 60 else f"{minutes // 60}h{minutes % 60:02d}m"
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def shortened(text: str, most: int) -> str:
+def count(n: int, noun: str) -> str:
+    """So many of something: 1 trial, 1,234 trials."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def shortened(text: str, most: int = 100) -> str:
     """The text in one line of at most so many characters."""
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
+
+
+def pretty(candidate: Any) -> str:
+    """A candidate for people: one line for each key of a dict, anything else as JSON or as the text it is."""
+    import json
+
+    if isinstance(candidate, str):
+        return candidate
+    if isinstance(candidate, dict) and candidate:
+        width = max(len(key) for key in candidate)
+        values = {key: value if isinstance(value, str) else json.dumps(value) for key, value in candidate.items()}
+        return "\n".join(f"{key.ljust(width)} = {value}" for key, value in values.items())
+    return json.dumps(candidate)

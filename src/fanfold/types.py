@@ -121,6 +121,19 @@ class Result(Generic[C]):
         return {case: outcome for case, outcome in self.outcomes.items() if isinstance(outcome, Failed)}
 
 
+@dataclass(frozen=True, slots=True)
+class CompleteResult(Result[C]):
+    """A result with a score on every case, as the best of a run is."""
+
+    score: float
+
+    @classmethod
+    def of(cls, result: Result[C]) -> CompleteResult[C]:
+        if result.score is None:
+            raise ValueError(f"trial {result.number} has no score")
+        return cls(result.trial, result.score, result.outcomes, result.dropped)
+
+
 class Blob:
     """A reference to bytes too large for a row, such as weights or images. The ledger stores them once, under their
     hash.

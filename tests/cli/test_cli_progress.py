@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fanfold import MaxTime, MaxTrials, Study, Sweep
-from fanfold.cli.progress import Lines, Live, State, progress
+from fanfold.display import Lines, Live, State, display
 from fanfold.events import EvaluationFinished, Event, Notice, Progress, RunStarted, RunStopped, Ticked, TrialTold
 from fanfold.types import Failed, Ok, Result, Trial
 
@@ -38,7 +38,7 @@ def test_lines_come_at_the_start_every_ten_seconds_and_at_the_end(capsys: pytest
     shown = err.splitlines()
     assert out == "" and len(shown) == 4
     assert shown[0] == "running it on threads:2, ledger runs.db"
-    assert "20/100 trials" in shown[1] and "2.0/s" in shown[1] and "best 1.5" in shown[1] and "eta 40s" in shown[1]
+    assert "20/100 trials" in shown[1] and "2.0/s" in shown[1] and "best 1.5" in shown[1] and "eta 40 s" in shown[1]
     assert "100/100 trials" in shown[3] and "eta" not in shown[3]
 
 
@@ -68,7 +68,7 @@ def test_a_run_beside_the_first_says_only_how_far_it_is(capsys: pytest.CaptureFi
 
 def test_a_note_is_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
     study = Study(Sweep([1]), lambda candidate, case: 1.0)
-    with progress(study, silent=False, colourless=False) as watch:
+    with display(study.stop) as watch:
         assert watch is not None
         for event in (STARTED, Notice("mind the gap"), STARTED, Notice("mind the gap"), Notice("another")):
             watch(event)
@@ -92,7 +92,7 @@ def test_failures_are_counted_and_the_last_one_is_quoted() -> None:
     state.take(STARTED)
     state.take(EvaluationFinished(0, "0", Failed("error", "ValueError: no\nreally"), 0.1))
     state.take(ticked(1, failures=1))
-    assert state.failures() == "1 failures, last error: ValueError: no really"
+    assert state.failures() == "1 failure, last error: ValueError: no really"
 
 
 def test_a_resumed_run_is_replaying_until_something_new_begins() -> None:
@@ -127,7 +127,7 @@ def test_a_display_that_fails_never_fails_the_run(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(Lines, "see", fail)
     study = Study(Sweep(range(5)), lambda candidate, case: 1.0)
-    with progress(study, silent=False, colourless=False) as watch:
+    with display(study.stop) as watch:
         run = study.run(watch=watch)
     assert run.progress.told == 5 and len(seen) == 1
 
@@ -149,3 +149,37 @@ def test_what_a_study_says_of_a_finished_trial_is_shown_while_its_own_run_goes_o
     assert state.counts().endswith("last return 2.5 and more")
     state.over = True
     assert "last" not in state.counts()
+
+
+@pytest.mark.parametrize(
+    ("environment", "terminal", "shown"),
+    [({}, True, True), ({}, False, False), ({"CI": "true"}, True, False), ({"TERM": "dumb"}, True, False)],
+)
+def test_python_shows_progress_only_to_a_person_at_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], terminal: bool, shown: bool
+) -> None:
+    for name in ("CI", "PYTEST_CURRENT_TEST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal, raising=False)
+    seen: list[Event] = []
+    monkeypatch.setattr(Live, "see", lambda self, event: seen.append(event))
+    study = Study(Sweep(range(5)), lambda candidate, case: 1.0)
+    study.run()
+    assert bool(seen) == shown
+    seen.clear()
+    study.run(progress=False)
+    assert not seen
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "this one")
+    study.run()
+    assert not seen
+
+
+def test_progress_that_is_asked_for_is_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    study = Study(Sweep(range(5)), lambda candidate, case: 1.0)
+    study.run(progress=True, run="mine")
+    study.run()
+    shown = capsys.readouterr().err.splitlines()
+    assert shown == ["running mine on inline, ledger none", "5 trials, 5 evaluations, best 1"]

@@ -31,7 +31,7 @@ async def evaluate(candidate: Any, case: Case) -> Ok:
 async def conclude(run: Any, go: Any) -> Summary:
     assert run.best is not None
     held = await go("held-out", Study(Sweep([run.best.candidate]), evaluate, cases=[Case("h0", 0.1), Case("h1", 0.2)]))
-    score = None if held.best is None else held.best.score
+    score = None if held.best_or_none is None else held.best.score
     row = ("<b>held out</b>", score)
     return Summary({"held_out": score}, (Section("Held out", "once <only>", ("what", "score"), (row,)),))
 

@@ -247,7 +247,7 @@ def test_a_fold_that_gives_no_finite_number_gives_no_score() -> None:
     for fold in (lambda scores: math.nan, lambda scores: math.inf):
         run = Study(Sweep([1, 2]), plain, aggregate=fold).run()
         assert [result.score for result in of(run)] == [None, None]
-        assert run.best is None
+        assert run.best_or_none is None
 
 
 def test_scores_are_folded_in_the_order_of_the_cases_whoever_ended_first() -> None:

@@ -19,8 +19,8 @@ import pytest
 
 from fanfold import Case, MaxTrials, Study, Sweep
 from fanfold.calls import Call, CallBroker, Reply
-from fanfold.cli.progress import told
 from fanfold.context import enter, leave
+from fanfold.display import told
 from fanfold.events import BatchChanged, Event, Notice, WaveAnswered, WaveSent
 from fanfold.limits import Limits
 from fanfold.models.batch import executor

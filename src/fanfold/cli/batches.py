@@ -8,12 +8,12 @@ import click
 
 from fanfold.cli.output import (
     examples,
-    first_line,
     ledger_option,
     machine_readable,
     output_options,
     print_json,
     say,
+    shortened,
     table,
 )
 from fanfold.errors import ConfigError, LedgerError, nearest
@@ -67,7 +67,7 @@ def batches(ledger: str, watch: bool, cancel: str | None) -> None:
 
 def _row(batch: BatchRow) -> list[str]:
     cells = (batch.tag, batch.run, batch.model, batch.state, batch.requests, batch.remote)
-    return [*(str(cell or "-") for cell in cells), first_line(batch.note or "", 60)]
+    return [*(str(cell or "-") for cell in cells), shortened(batch.note or "", 60)]
 
 
 def _chosen(known: list[BatchRow], tag: str, ledger: str) -> BatchRow:
@@ -149,5 +149,5 @@ def _change(seen: BatchSeen) -> str:
     import time
 
     done = f", {seen.finished:,} of {seen.requests:,} requests done" if seen.finished is not None else ""
-    error = f" ({first_line(seen.error)})" if seen.error else ""
+    error = f" ({shortened(seen.error)})" if seen.error else ""
     return f"{time.strftime('%H:%M:%S')} {seen.tag}: {seen.status}{done}{error}"

@@ -11,13 +11,13 @@ import click
 from fanfold.cli.output import (
     complete_run,
     examples,
-    first_line,
     ledger_option,
     machine_readable,
     number,
     output_options,
     print_json,
     say,
+    shortened,
     table,
 )
 
@@ -86,7 +86,7 @@ def _say(comparison: Comparison) -> None:
 
 
 def _short(value: Any) -> str:
-    return "-" if value is None else first_line(str(value), 40)
+    return "-" if value is None else shortened(str(value), 40)
 
 
 def _as_json(comparison: Comparison) -> dict[str, Any]:

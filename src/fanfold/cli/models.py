@@ -13,15 +13,16 @@ from fanfold.cli.output import (
     complete_target,
     duration,
     examples,
-    first_line,
     machine_readable,
     output_options,
     print_json,
     quiet,
     say,
+    shortened,
     table,
 )
 from fanfold.cli.run import RunCommand, loaded_target
+from fanfold.texts import money
 
 if TYPE_CHECKING:
     from fanfold.executors import Executor
@@ -102,7 +103,7 @@ def _say_forecast(forecast: Forecast) -> None:
         f"stopped: {forecast.reason}"
     )
     if forecast.failure is not None:
-        say(f"the first failure, perhaps of the made-up reply only: {first_line(forecast.failure)}")
+        say(f"the first failure, perhaps of the made-up reply only: {shortened(forecast.failure)}")
     if not forecast.usage:
         say("No model was asked, so there is nothing to predict: computing takes no time on the virtual clock.")
         return
@@ -162,7 +163,7 @@ def estimate(ctx: click.Context, /, target_: str, flags: tuple[str, ...], sample
         cost = money(forecast.end.cost, forecast.simulated)
         say(f"\nThe end of the study (such as held-out cases) is included: {forecast.end.calls} calls, {cost}.")
     if forecast.end_failure is not None:
-        say(f"\nThe end of the study is not included: {first_line(forecast.end_failure)}")
+        say(f"\nThe end of the study is not included: {shortened(forecast.end_failure)}")
     if forecast.cost_limit is not None:
         say(f"\nIt stops before it has paid more than {money(forecast.cost_limit)}, whatever is done by then.")
     say(f"\nStopping rules: {study.stop!r}. Those that look at scores or time may end it earlier.\n{_CAVEAT}")
@@ -218,10 +219,3 @@ def say_calls(facts: CallFacts) -> None:
         say("\nProvider batches")
         rows = [[row.model, row.state, str(row.batches), str(row.requests)] for row in facts.batches]
         say(table(["model", "state", "batches", "requests"], rows, right=["batches", "requests"]))
-
-
-def money(cost: float | None, simulated: bool = False) -> str:
-    from fanfold.ledger import cost_text
-
-    text = "unknown" if cost is None else cost_text(cost)
-    return f"{text} (simulated)" if simulated else text

@@ -13,6 +13,7 @@ from fanfold.redaction import redact
 from fanfold.texts import duration as duration
 from fanfold.texts import number as number
 from fanfold.texts import printable, printable_json
+from fanfold.texts import shortened as shortened
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -132,11 +133,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[st
         cells = (text.rjust(w) if name in right else text.ljust(w) for text, w, name in zip(row, widths, head))
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
-
-
-def first_line(text: str, width: int = 100) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= width else f"{line[: width - 3]}..."
 
 
 def examples(*lines: str) -> str:

@@ -181,7 +181,7 @@ def do(
     also: Callable[[Any], None] | None = None,
 ) -> None:
     """Run the study, report, and leave with the right exit code; `also` watches the run, too."""
-    from fanfold.cli.progress import progress
+    from fanfold.display import display
     from fanfold.events import together
     from fanfold.plugins import presentation_of
 
@@ -189,8 +189,9 @@ def do(
     ledger = str(options.ledger or default_ledger())
     try:
         unit = presentation_of(meta).unit
-        with progress(study, silent=quiet(), colourless=colourless(), unit=unit) as watch:
-            done = study.run(**options.arguments(ledger=ledger, watch=together(watch, also), meta=meta))
+        with display(study.stop, study.shown, not quiet(), colourless=colourless(), unit=unit) as shown:
+            watch = together(shown, also)
+            done = study.run(**options.arguments(ledger=ledger, watch=watch, progress=False, meta=meta))
     except Interrupted as error:
         _interrupted(error, ledger, options.report)
         kept = _kept(error.run_id, ledger, "interrupted")
@@ -220,7 +221,7 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> bool:
     """Print what a run came to; whether it has a result at all."""
     from fanfold.encoding import decode, encode
 
-    progress, best, money = done.progress, done.best, done.money
+    progress, best, money = done.progress, done.best_or_none, done.money
     candidate = None if best is None else decode(encode(best.candidate))
     if machine_readable():
         result = None if best is None else {"score": best.score, "trial": best.number, "candidate": candidate}

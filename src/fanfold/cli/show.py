@@ -16,7 +16,6 @@ from fanfold.cli.output import (
     duration,
     echo,
     examples,
-    first_line,
     ledger_option,
     machine_readable,
     number,
@@ -24,8 +23,10 @@ from fanfold.cli.output import (
     print_json,
     run_argument,
     say,
+    shortened,
     table,
 )
+from fanfold.texts import pretty
 
 if TYPE_CHECKING:
     from fanfold.ledger import RunInfo, RunView, TrialRow
@@ -119,12 +120,12 @@ def _say(view: RunView, trials: int | None, where: str) -> None:
     if trials:
         best = list(view.trials(order="best", which="complete", count=trials, blobs=False))
         say(f"\nThe {len(best)} best trials")
-        rows = [[str(row.number), number(row.score), first_line(pretty(row.candidate), 90)] for row in best]
+        rows = [[str(row.number), number(row.score), shortened(pretty(row.candidate), 90)] for row in best]
         say(table(["trial", "score", "candidate"], rows, right=["trial", "score"]))
     if failures := view.failures():
         say("\nFailures")
         rows = [
-            [kind.kind, str(kind.count), f"trial {kind.trial}, {kind.case}", first_line(kind.message)]
+            [kind.kind, str(kind.count), f"trial {kind.trial}, {kind.case}", shortened(kind.message)]
             for kind in failures
         ]
         say(table(["kind", "count", "first", "message"], rows, ["count"]))
@@ -166,7 +167,7 @@ def _say_best(view: RunView) -> None:
             continue
         section = described(describe, outcome.data)
         words = "" if section is None else section.text or "; ".join(" ".join(map(str, row)) for row in section.rows)
-        rows.append([case, number(outcome.score), first_line(words, 80)])
+        rows.append([case, number(outcome.score), shortened(words, 80)])
     say(table(["case", "score", ""], rows, ["score"]))
 
 
@@ -184,7 +185,7 @@ def say_candidate(meta: Mapping[str, Any], candidate: Any) -> None:
 
     section = described(presentation_of(meta).candidate, candidate)
     if section is None:
-        say(pretty(candidate))
+        say(textwrap.indent(pretty(candidate), "  "))
     else:
         say(textwrap.indent(section.text, "  "))
         _say_rows(section)
@@ -225,19 +226,6 @@ def _say_rows(section: Section) -> None:
             if all(row[at] is None or isinstance(row[at], int | float) for row in section.rows)
         ]
         say(table(list(section.columns), rows, right=numeric))
-
-
-def pretty(candidate: Any) -> str:
-    """A candidate for people: one line for each key of a dict, anything else as JSON or as the text it is."""
-    import json
-
-    if isinstance(candidate, str):
-        return f"  {candidate}"
-    if isinstance(candidate, dict) and candidate:
-        width = max(len(key) for key in candidate)
-        values = {key: value if isinstance(value, str) else json.dumps(value) for key, value in candidate.items()}
-        return "\n".join(f"  {key.ljust(width)} = {value}" for key, value in values.items())
-    return f"  {json.dumps(candidate)}"
 
 
 def _as_json(view: RunView, trials: int) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fanfold.ledger.records import Metrics
 from fanfold.ledger.store import OWNER, Ledger
+from fanfold.texts import count, money
 
 #: The currency of all prices and costs.
 CURRENCY = "USD"
@@ -108,12 +108,10 @@ class Spending:
 
 def cost_text(cost: float, unpriced: int = 0, calls: int | None = None) -> str:
     """An amount of money; it leaves out the `unpriced` of the `calls`, whose price is unknown."""
-    # Three digits that count, and never fewer than cents.
-    digits = max(2, 2 - math.floor(math.log10(cost))) if cost > 0 else 0
-    amount = f"{cost:,.{digits}f} {CURRENCY}"
+    amount = money(cost)
     if not unpriced:
         return amount
-    unknown = f"{unpriced:,} call{'' if unpriced == 1 else 's'} of unknown price"
+    unknown = f"{count(unpriced, 'call')} of unknown price"
     return f"unknown ({unknown})" if unpriced == calls else f"at least {amount} ({unknown})"
 
 

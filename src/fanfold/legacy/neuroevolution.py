@@ -149,7 +149,7 @@ class HybridNeuroevolution:
         mode = "sequential, one model after another" if at_once == 1 else f"concurrent, {at_once} models at a time"
         self.say(f"Evaluation mode: {mode}")
         executor = "inline" if at_once == 1 else f"threads:{at_once}"
-        return study.run(executor, ledger=self._ledger, run=run, watch=self._teller())
+        return study.run(executor, ledger=self._ledger, run=run, watch=self._teller(), progress=False)
 
     def _teller(self) -> Callable[[Event], None]:
         """A watcher that reports each network, and each generation when it is complete."""
@@ -185,7 +185,7 @@ class HybridNeuroevolution:
             self.reason = f"{len(records)} generations"
             if (generations.reason or "").startswith("stagnation"):
                 self.reason = f"the best fitness varied by less than {GAIN} per cent over {GENERATIONS} generations"
-        if done.best is None:
+        if done.best_or_none is None:
             failures = [
                 failed.message for record in records for each in record.members for failed in each.failures.values()
             ]

@@ -79,6 +79,7 @@ class StudyRuns:
             reuse="ledger" if config.use_cache else "never",
             cache="on" if config.use_cache else "off",
             watch=watch,
+            progress=False,
             max_failures=None,  # the documents say what becomes of a population that only fails
         )
 

@@ -99,7 +99,8 @@ class BatchService:
         meta = {"target": "secrets", "fields": dataclasses.asdict(job.config), "options": options}
         job.status, job.error, job.started_at = "in_progress", None, time.time()
         try:
-            run = await heard.run_async(**options, ledger=self.ledger, run=job.id, watch=watcher, meta=meta)
+            how = {**options, "ledger": self.ledger, "run": job.id, "watch": watcher, "progress": False}
+            run = await heard.run_async(**how, meta=meta)
         except BaseException as error:
             job.fail(error)
             raise

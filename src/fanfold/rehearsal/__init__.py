@@ -146,7 +146,7 @@ def rehearse(
         with _seeded(study.seed), rehearsing(assumptions, length, answer) as stage:
             end = _End(study.conclude, stage)
             played = study if study.conclude is None else dataclasses.replace(study, conclude=end)
-            done = await played.run_async(place, **how)
+            done = await played.run_async(place, **{"progress": False, **how})
             try:
                 progress = done.progress
                 failed = next(done.view.evaluations(failed=True, count=1), None)

@@ -9,7 +9,7 @@ from typing import Any
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.ledger import RunView
-from fanfold.report.metrics import Metric, held_out, metrics
+from fanfold.metrics import Metric, held_out, metrics
 from fanfold.stats import Paired, paired
 from fanfold.types import Ok
 

@@ -12,10 +12,10 @@ from typing import Any
 from fanfold.errors import ConfigError
 from fanfold.files import replacing
 from fanfold.ledger import Ledger, MatrixSlice, RunView, TrialRow
+from fanfold.metrics import metrics
 from fanfold.plugins import Presentation, described, presentation_of
 from fanfold.redaction import redact
 from fanfold.report.chart import line_chart, score_chart
-from fanfold.report.metrics import metrics
 from fanfold.summary import Section, cell_text
 from fanfold.texts import number
 

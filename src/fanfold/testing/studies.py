@@ -64,7 +64,7 @@ class StudyConformance:
         with contextlib.chdir(tmp_path):
             run = self.plugin.build(self.config()).run(**self._options(), ledger="study.db", run="small")
             run.ledger.close()
-        assert run.best is not None
+        assert run.best_or_none is not None
         with Ledger(tmp_path / "study.db", readonly=True) as ledger:
             self._show(RunView.open(ledger, "small"))
 

@@ -359,7 +359,7 @@ def test_failed_games_do_not_count_as_points_and_a_run_of_nothing_else_has_no_re
     scores = [outcome.score for outcome in outcomes(run) if isinstance(outcome, Ok)]
     assert len(scores) == 7
     assert run.best is not None and run.best.score == pytest.approx(sum(scores) / 7)
-    assert World(config(num_interactions=2), Fault("malformed", on=("generate",))).run().best is None
+    assert World(config(num_interactions=2), Fault("malformed", on=("generate",))).run().best_or_none is None
 
 
 def words(data: Any) -> list[Any]:

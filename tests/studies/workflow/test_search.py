@@ -536,7 +536,7 @@ def test_regret_is_measured_by_a_run_of_all_workflows_in_the_same_ledger(tmp_pat
 def test_a_search_without_any_finished_training_says_so(tmp_path: Path) -> None:
     broken = dataclasses.replace(study(SMALL), evaluate=_broken)
     run = broken.run()
-    assert run.best is None and run.summary is not None and run.summary.figures == {"trainings": 0}
+    assert run.best_or_none is None and run.summary is not None and run.summary.figures == {"trainings": 0}
 
 
 def _broken(candidate: Any, case: Case) -> float:

@@ -104,7 +104,7 @@ def measured(candidate: TrainingEngine, individuals: list[Individual], config: N
     case = Case("calibration", {"epochs": 1}, derive_seed(config.seed, "networks"))
     began = time.perf_counter()
     study = Study(Sweep(individuals), trainer, [case], window=len(individuals), name="calibration")
-    study.run(candidate.executor, watch=watch)
+    study.run(candidate.executor, watch=watch, progress=False)
     return Row(candidate, *pace(began, ends))
 
 

@@ -42,7 +42,7 @@ class NeuroConclusion:
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         results = list(run.results())
-        winner = run.best
+        winner = run.best_or_none
         if winner is None:
             return Summary({"winner": None}, (Section("No winner", "no network was trained to the last rung"),))
         genome = individual_of(winner.candidate).genome

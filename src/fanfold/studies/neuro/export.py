@@ -258,7 +258,7 @@ def layers(genome: NetworkGenome, shape: Shape) -> list[Layer]:
 
 def best(run: Run[Any], data: Data, classes: Sequence[str] | None = None) -> Classifier:
     """The best network of a run of the study on `data`; `classes` are other names for its classes."""
-    if run.best is None:
+    if run.best_or_none is None:
         raise ConfigError(f"run {run.id} has no best network: nothing was trained to the end ({run.reason})")
     return classifier(run.best, data, classes)
 

@@ -10,6 +10,7 @@ import click
 from fanfold.errors import ConfigError
 from fanfold.plugins import Shell, StudyCommand
 from fanfold.summary import Section
+from fanfold.texts import money
 
 if TYPE_CHECKING:
     from fanfold.rehearsal import Bound, Estimate
@@ -136,13 +137,6 @@ def _estimate(shell: Shell, config: SecretsConfig) -> Estimate:
     return dataclasses.replace(estimate, low=low, expected=expected, high=high)
 
 
-def _money(cost: float | None, simulated: bool) -> str:
-    from fanfold.ledger import cost_text
-
-    text = "unknown" if cost is None else cost_text(cost)
-    return f"{text} (simulated)" if simulated else text
-
-
 def _say_plan(shell: Shell, config: SecretsConfig, estimate: Estimate, plan: bool) -> None:
     from fanfold.studies.secrets.figures import power_section
     from fanfold.studies.secrets.study import games
@@ -159,7 +153,7 @@ def _say_plan(shell: Shell, config: SecretsConfig, estimate: Estimate, plan: boo
     table = tuple(
         (
             name,
-            _money(bound.cost, estimate.simulated),
+            money(bound.cost, estimate.simulated),
             round(bound.seconds),
             bound.calls,
             bound.input_tokens,

@@ -1,16 +1,22 @@
-"""How a run is shown while it works: a live block on a terminal, single lines elsewhere, always on stderr."""
+"""How a run is shown while it works: a live block on a terminal or in a notebook, single lines elsewhere.
+
+On a terminal and elsewhere it is on stderr.
+"""
 
 from __future__ import annotations
 
+import importlib
 import math
+import os
 import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from contextvars import copy_context
+from typing import Any, TypeAlias
 
-from fanfold.cli.output import duration, first_line, number
+from fanfold.cards import card
 from fanfold.events import (
     EvaluationFinished,
     Event,
@@ -25,11 +31,8 @@ from fanfold.events import (
     WaveSent,
 )
 from fanfold.stop import Either, MaxTime, Never, Rule
-from fanfold.texts import printable
+from fanfold.texts import count, duration, number, printable, shortened
 from fanfold.types import Failed, Result
-
-if TYPE_CHECKING:
-    from fanfold.study import Study
 
 Shown: TypeAlias = Callable[[Result[Any]], str]
 
@@ -38,12 +41,23 @@ SPAN, LONGEST = 10.0, 300.0
 
 
 @contextmanager
-def progress(study: Study[Any], *, silent: bool, colourless: bool, unit: str | None = None) -> Iterator[Watcher | None]:
-    """A watcher for one run, whose trials are called `unit`.  What goes wrong in it ends the display, not the run."""
-    if silent:
+def display(
+    stop: Rule,
+    shown: Shown | None = None,
+    wanted: bool | None = True,
+    *,
+    colourless: bool = False,
+    unit: str | None = None,
+) -> Iterator[Watcher | None]:
+    """A watcher for a run that ends by the rule `stop`.  What goes wrong in it ends the display, not the run.
+
+    `shown` describes a told trial, and `unit` is what trials are called.  `wanted=None` shows a
+    run only to a person who waits for it: at a terminal or in a notebook.
+    """
+    if not (_someone_waits() if wanted is None else wanted):
         yield None
         return
-    view = Live(study.stop, colourless, study.shown) if _at_a_terminal() else Lines(study.stop, shown=study.shown)
+    view = _view(stop, shown, colourless)
     view.state.unit = unit
     broken = False
     noted: set[str] = set()
@@ -74,10 +88,25 @@ def _quietly(call: Callable[[], None]) -> None:
         pass  # a display that cannot be closed must not hide the result of the run
 
 
-def _at_a_terminal() -> bool:
-    import os
+def _view(stop: Rule, shown: Shown | None, colourless: bool) -> Lines | Live | Notebook:
+    if _in_a_notebook():
+        return Notebook(stop, shown)
+    return Live(stop, colourless, shown) if _at_a_terminal() else Lines(stop, shown=shown)
 
-    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+def _at_a_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _in_a_notebook() -> bool:
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+def _someone_waits() -> bool:
+    """Never under a test runner or continuous integration, whatever their terminals claim to be."""
+    alone = os.environ.get("CI") or "PYTEST_CURRENT_TEST" in os.environ
+    return not alone and (_in_a_notebook() or _at_a_terminal())
 
 
 class State:
@@ -110,11 +139,11 @@ class State:
             self.fresh = True
             self._finished.append(self.clock())
             if isinstance(event.outcome, Failed):
-                self.last_failure = f"{event.outcome.kind}: {first_line(event.outcome.message)}"
+                self.last_failure = f"{event.outcome.kind}: {shortened(event.outcome.message)}"
         elif isinstance(event, TrialTold | RunStopped):
             self.progress, self.over = event.progress, isinstance(event, RunStopped)
             if isinstance(event, TrialTold) and self._shown is not None:
-                self.last_trial = first_line(self._shown(event.result))
+                self.last_trial = shortened(self._shown(event.result))
         elif isinstance(event, Ticked):
             self.progress, self.running, self.waiting = event.progress, event.running, event.waiting
             self.fresh = self.fresh or event.running > 0
@@ -159,10 +188,10 @@ class State:
 
     def counts(self) -> str:
         now = self.progress
-        total = f"/{self.total}" if self.total else ""
-        parts = [f"{now.told}{total} {self.unit or 'trial'}s"]
+        total = f"{now.told:,}/" if self.total else ""
+        parts = [total + count(self.total or now.told, self.unit or "trial")]
         if self.unit is None or now.cases > 1:
-            parts.append(f"{now.evaluations} evaluations")
+            parts.append(count(now.evaluations, "evaluation"))
         if not self.over and not self.replaying:
             parts.append(f"{self.per_second:.1f}/s")
         if now.best is not None and self.unit is None:
@@ -176,7 +205,8 @@ class State:
         return ("replaying, " if self.replaying else "") + ", ".join(parts)
 
     def failures(self) -> str:
-        return f"{self.progress.failures} failures, last {self.last_failure or 'in an earlier part of the run'}"
+        last = self.last_failure or "in an earlier part of the run"
+        return f"{count(self.progress.failures, 'failure')}, last {last}"
 
 
 def _time_limit(rule: Rule) -> float | None:
@@ -189,7 +219,7 @@ def told(event: Event) -> str | None:
     if isinstance(event, Notice):
         return f"note: {event.message}"
     if isinstance(event, WaveSent):
-        return f"wave {event.number}{_turns(event)}: {event.requests} requests to {event.model}"
+        return f"wave {event.number}{_turns(event)}: {count(event.requests, 'request')} to {event.model}"
     if isinstance(event, WaveAnswered):
         each = duration(event.seconds / event.requests)
         return f"wave {event.number}: answered after {duration(event.seconds)}, {each} per request"
@@ -290,3 +320,43 @@ class Live:
         for line in lines:
             line.plain = printable(line.plain, lines=False)  # a stranger's text gives no orders to the terminal
         return Group(*lines)
+
+
+class Notebook:
+    """An output of the notebook's cell that is redrawn about twice a second."""
+
+    def __init__(self, stop: Rule, shown: Shown | None = None) -> None:
+        handle: Any = importlib.import_module("IPython.display").DisplayHandle()
+        self.state = State(stop, shown=shown)
+        self._notes: deque[str] = deque(maxlen=5)
+        self._handle = handle
+        handle.display(self)
+        self._context = copy_context()  # a kernel finds the cell by it, and events come from another thread
+
+    def see(self, event: Event) -> None:
+        self.state.take(event)
+        if (line := told(event)) is not None:
+            self._notes.append(line)
+        if isinstance(event, RunStarted | Ticked | RunStopped):
+            self.close()
+
+    def close(self) -> None:
+        self._context.run(self._handle.update, self)
+
+    def __repr__(self) -> str:
+        return self.state.counts()
+
+    def _repr_html_(self) -> str:
+        state, started = self.state, self.state.started
+        if started is None:
+            return ""
+        facts = {"progress": state.counts()}
+        if state.waiting and not state.over:
+            facts["waiting"] = state.waiting
+        if state.progress.failures:
+            facts["failures"] = state.failures()
+        if self._notes:
+            facts["notes"] = "\n".join(self._notes)
+        head = "" if state.over else f"{state.running} of {started.slots} slots of {started.executor} at work"
+        bar = "" if state.share is None else f'<progress value="{state.share:.3f}"></progress>'
+        return card(started.run_id, head, facts, bar)
