@@ -1,5 +1,270 @@
-import type { Route } from "../router";
+// Who was made from whom: generations from left to right, size by offspring, colour by score; two of them compared.
+import { useMemo, useState } from "preact/hooks";
+import { type Lineage, type LineageNode, runPath } from "../api";
+import { heatColour } from "../colours";
+import { useWidth } from "../drawings/axis";
+import { WordDiff } from "../drawings/diff";
+import { Ramp } from "../drawings/grid";
+import { count, number, plural } from "../format";
+import { edge, family, type Known, layout, type Place, type Plan, step } from "../kinship";
+import { Card, Notice, Wait } from "../parts";
+import { choose, href, type Route } from "../router";
+import { Sortable } from "../sections";
+import { useLoad } from "../store";
+import { partOf, scaleOf, unitName, useTexts } from "../trial_parts";
 
-export function LineagePage(_: { route: Route }) {
-  return <p class="quiet">Lineage</p>;
+export function LineagePage({ route }: { route: Route }) {
+  const loaded = useLoad<Lineage>(`${runPath(route.ledger, route.run)}/lineage`);
+  return <Wait of={loaded}>{(data) => <Tree data={data} route={route} />}</Wait>;
+}
+
+function Tree({ data, route }: { data: Lineage; route: Route }) {
+  const base = href(route.ledger, route.run);
+  const [at, setAt] = useState<number | null>(null);
+  const chosen = ["a", "b"].map((name) => route.query.get(name)).map((text) => (text === null ? null : Number(text)));
+  const known = useMemo(() => new Map(data.nodes.map((node) => [node.trial, node])), [data]);
+  const pick = (trial: number) => {
+    const [a, b] = chosen;
+    if (a === trial) choose({ a: b, b: null });
+    else if (b === trial) choose({ b: null });
+    else choose(a === null ? { a: trial } : { a: b === null ? a : b, b: trial });
+  };
+  if (!data.nodes.length)
+    return (
+      <Card title="Lineage">
+        <p>No {unitName(false)} was made yet.</p>
+      </Card>
+    );
+  return (
+    <>
+      <Card title="Lineage">
+        <p class="text quiet">
+          Generations from left to right. Larger: more offspring. The ringed ones led to the best. Choose two to compare their texts.
+        </p>
+        {data.thinned > 0 && <Notice>{count(data.thinned)} without offspring are left out to keep the drawing readable.</Notice>}
+        <Drawing nodes={data.nodes} known={known} at={at} chosen={chosen} show={setAt} pick={pick} />
+        <Legend nodes={data.nodes} />
+        <p class="lineage-readout" role="status">
+          {at !== null && known.has(at) ? (
+            <Words node={known.get(at)!} base={base} />
+          ) : (
+            <span class="quiet">Point at one, or move with the arrow keys; Enter chooses it.</span>
+          )}
+        </p>
+      </Card>
+      <Compared chosen={chosen} known={known} route={route} />
+      {data.ways.length > 0 && (
+        <Card title="Ways of making, and what they paid">
+          <Sortable
+            label="Ways of making"
+            columns={["Way", "Made", "Better than their parents", "Share", "Best score"]}
+            rows={data.ways.map((way) => [
+              { value: way.by || "start" },
+              { value: way.made },
+              { value: way.better },
+              { value: way.made ? way.better / way.made : null, shown: way.made ? `${Math.round((100 * way.better) / way.made)} %` : "–" },
+              { value: way.best },
+            ])}
+          />
+        </Card>
+      )}
+    </>
+  );
+}
+
+function Words({ node, base }: { node: LineageNode; base: string }) {
+  return (
+    <>
+      <a href={`${base}/trial/${node.trial}`}>
+        <b>
+          {unitName()} {node.trial}
+        </b>
+      </a>
+      , score {number(node.score)}, {node.by ? `made by ${node.by}` : "a start"}
+      {node.parents.length > 0 && <> of {node.parents.join(" and ")}</>},{" "}
+      {node.offspring ? plural(node.offspring, "child", "children") : "no children"}. <span class="quiet">{node.brief}</span>
+    </>
+  );
+}
+
+function Legend({ nodes }: { nodes: LineageNode[] }) {
+  const scale = scaleOf(nodes.map((node) => node.score));
+  if (!scale) return null;
+  return (
+    <p class="keys">
+      <span class="scale">
+        score {number(scale[0])} <Ramp /> {number(scale[1])}
+      </span>
+      <span class="key">
+        <i class="no-score" /> no score
+      </span>
+      <span class="key">
+        <i class="ring" /> led to the best
+      </span>
+    </p>
+  );
+}
+
+interface Drawn {
+  nodes: LineageNode[];
+  known: Known;
+  at: number | null;
+  chosen: (number | null)[];
+  show: (trial: number) => void;
+  pick: (trial: number) => void;
+}
+
+function Drawing({ nodes, known, at, chosen, show, pick }: Drawn) {
+  const [ref, width] = useWidth<HTMLDivElement>();
+  const plan = useMemo(() => (width ? layout(nodes, width) : null), [nodes, width]);
+  const scale = scaleOf(nodes.map((node) => node.score));
+  const still = useMemo(() => plan && <Whole plan={plan} scale={scale} />, [plan, scale?.join()]);
+  const near = useMemo(() => (at === null ? null : family(at, nodes, known)), [at, nodes, known]);
+  const onNode = (event: Event, act: (trial: number) => void) => {
+    const trial = (event.target as Element).closest("[data-trial]")?.getAttribute("data-trial");
+    if (trial) act(Number(trial));
+  };
+  const keys = (event: KeyboardEvent) => {
+    const next = plan && step(event.key, at, nodes, plan);
+    if (next !== null) show(next);
+    else if ((event.key === "Enter" || event.key === " ") && at !== null) pick(at);
+    else return;
+    event.preventDefault();
+    const place = next === null ? null : plan?.places.get(next);
+    if (place && ref.current) ref.current.scrollLeft = place.x - width / 2;
+  };
+  const label = `Lineage of ${plural(nodes.length, unitName(false))}. Arrow keys move, Enter chooses.`;
+  return (
+    <div ref={ref} class="scroll lineage" tabIndex={0} role="application" aria-label={label} onKeyDown={keys}>
+      {plan && (
+        <svg
+          width={plan.width}
+          height={plan.height}
+          aria-hidden="true"
+          class={near ? "focused" : ""}
+          onPointerOver={(event) => onNode(event, show)}
+          onClick={(event) => onNode(event, pick)}>
+          {still}
+          {near && <Kin plan={plan} scale={scale} near={near} />}
+          {[at, ...chosen].map(
+            (trial, index) =>
+              trial !== null &&
+              plan.places.has(trial) && <Ring key={index} place={plan.places.get(trial)!} letter={["", "A", "B"][index]} />,
+          )}
+        </svg>
+      )}
+    </div>
+  );
+}
+
+/** Everything that does not change while a person looks around. */
+function Whole({ plan, scale }: { plan: Plan; scale: [number, number] | null }) {
+  const every = Math.ceil(plan.titles.length / Math.max(1, plan.width / 46));
+  const places = [...plan.places.values()];
+  const edges = places.flatMap((to) =>
+    to.node.parents
+      .map((parent) => plan.places.get(parent))
+      .filter((from) => !!from)
+      .map((from) => ({ from, to, line: from.node.line && to.node.line })),
+  );
+  return (
+    <g class="still">
+      {plan.titles.map(
+        (title, index) =>
+          index % every === 0 && (
+            <text key={title.name} x={title.x} y="14" text-anchor="middle">
+              {title.name}
+            </text>
+          ),
+      )}
+      <text x={plan.width / 2} y={plan.height - 6} text-anchor="middle">
+        generation
+      </text>
+      {[false, true].map((line) =>
+        edges
+          .filter((one) => one.line === line)
+          .map(({ from, to }) => (
+            <path key={`${from.node.trial}-${to.node.trial}`} class={line ? "edge line" : "edge"} d={edge(from, to)} />
+          )),
+      )}
+      {places.map((place) => (
+        <Dot key={place.node.trial} place={place} scale={scale} />
+      ))}
+    </g>
+  );
+}
+
+/** The family of the candidate that is pointed at, above the others. */
+function Kin({ plan, scale, near }: { plan: Plan; scale: [number, number] | null; near: Set<number> }) {
+  const places = [...near].map((trial) => plan.places.get(trial)).filter((place) => !!place);
+  return (
+    <g>
+      {places.flatMap((to) =>
+        to.node.parents
+          .filter((parent) => near.has(parent) && plan.places.has(parent))
+          .map((parent) => <path key={`${parent}-${to.node.trial}`} class="edge near" d={edge(plan.places.get(parent)!, to)} />),
+      )}
+      {places.map((place) => (
+        <Dot key={place.node.trial} place={place} scale={scale} />
+      ))}
+    </g>
+  );
+}
+
+function Dot({ place: { node, x, y, radius }, scale }: { place: Place; scale: [number, number] | null }) {
+  const colour = node.score === null || !scale ? {} : { fill: heatColour(partOf(node.score, scale)) };
+  return (
+    <circle
+      data-trial={node.trial}
+      class={["node", node.line && "line", node.score === null && "no-score"].filter(Boolean).join(" ")}
+      cx={x}
+      cy={y}
+      r={radius}
+      {...colour}
+    />
+  );
+}
+
+function Ring({ place: { node, x, y, radius }, letter }: { place: Place; letter: string }) {
+  return (
+    <g class="chosen-node" data-trial={node.trial}>
+      <circle cx={x} cy={y} r={radius + 2} />
+      {letter && (
+        <text x={x} y={y - radius - 5} text-anchor="middle">
+          {letter}
+        </text>
+      )}
+    </g>
+  );
+}
+
+function Compared({ chosen: [a, b], known, route }: { chosen: (number | null)[]; known: Known; route: Route }) {
+  const both = a !== null && b !== null;
+  const { data, error } = useTexts(route, both ? [a, b] : null);
+  if (a === null) return null;
+  if (b === null)
+    return (
+      <Card title={`${unitName()} ${a} is A`}>
+        <p class="quiet">Choose another to compare it with.</p>
+      </Card>
+    );
+  const name = (trial: number) =>
+    `${unitName(false)} ${trial}${known.get(trial)?.score != null ? ` (${number(known.get(trial)!.score)})` : ""}`;
+  return (
+    <Card
+      title={`${name(a)} and ${name(b)}`}
+      tools={
+        <button type="button" onClick={() => choose({ a: null, b: null })}>
+          Clear
+        </button>
+      }>
+      {data ? (
+        <WordDiff before={data.texts[a] ?? ""} after={data.texts[b] ?? ""} beforeName={name(a)} afterName={name(b)} />
+      ) : (
+        <p class={error ? "bad" : "quiet"} role="status">
+          {error || "Loading …"}
+        </p>
+      )}
+    </Card>
+  );
 }
