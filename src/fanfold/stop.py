@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 from fanfold.errors import ConfigError, OnlyFailures, check_whole
 from fanfold.events import Progress
-from fanfold.texts import count
+from fanfold.texts import count, same_cause
 from fanfold.types import UNWRITTEN, Failed, Outcome
 
-#: What differs between two messages of one cause: counts, positions, addresses.
-_NUMBERS = re.compile(r"\[request id [^]]*\]|0x[0-9a-f]+|\d+")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -253,7 +251,7 @@ class MaxFailures:
             return None
         if outcome.kind == UNWRITTEN:  # the writer's doing: the search decides what to make of it
             return None
-        way = (outcome.kind, _NUMBERS.sub("#", outcome.message[:500]))
+        way = (outcome.kind, same_cause(outcome.message))
         if way != self._way:
             self._limit = self.n if self._alike else self._limit
             self._alike, self._way, self._trace = 0, way, outcome.detail

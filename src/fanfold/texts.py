@@ -21,6 +21,14 @@ _IN_A_LINE = re.compile(rf"[{_HIDDEN}\t\n]")
 #: What makes a spreadsheet take a cell for a formula; some also take the wide forms.
 _FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 
+#: What differs between two messages of one cause: counts, positions, addresses.
+_NUMBERS = re.compile(r"\[request id [^]]*\]|0x[0-9a-f]+|\d+")
+
+
+def same_cause(message: str) -> str:
+    """A message without what differs between two of one cause: equal for both."""
+    return _NUMBERS.sub("#", message[:500])
+
 
 def printable(text: str, *, lines: bool = True) -> str:
     """The text as a terminal may have it: what it would obey, or not show, is shown as an escape such as \\x1b.

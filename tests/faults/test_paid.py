@@ -340,10 +340,10 @@ def test_what_a_ledger_of_an_older_version_paid_still_counts(tmp_path: Path) -> 
     world, ledger = World(), tmp_path / "l.db"
     do(study(world), "async:2", ledger)
     with contextlib.closing(sqlite3.connect(ledger)) as db, db:
-        for later in ("TABLE payment", "TABLE owed", "TABLE superseded", "TABLE change", "TABLE note", "TABLE learnt"):
-            db.execute(f"DROP {later}")
-        for later in ("INDEX batch_run", "INDEX batch_state", "INDEX trial_told"):
-            db.execute(f"DROP {later}")
+        for later in ("payment", "owed", "superseded", "change", "note", "learnt", "cell_call", "request", "comment"):
+            db.execute(f"DROP TABLE {later}")
+        for later in ("batch_run", "batch_state", "trial_told", "evaluation_failed", "evaluation_reused"):
+            db.execute(f"DROP INDEX {later}")
         db.execute("PRAGMA user_version = 3")
     with Ledger(ledger, readonly=True) as opened:
         paid = RunView.open(opened, "a").costs()

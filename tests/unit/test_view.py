@@ -200,6 +200,23 @@ USES: dict[str, Callable[[RunView], object]] = {
     ],
     "trials": lambda view: list(view.trials(order="best")),
     "trial": lambda view: view.trial(0),
+    "trials_after": lambda view: [
+        view.trials_after(after, order=order, which=which, contains=contains)
+        for order in ("number", "told", "best")
+        for which in ("all", "failed")
+        for after, contains in ((None, ""), ((0.0, 1.0, 1), "n"))
+    ],
+    "origins": lambda view: view.origins(),
+    "children": lambda view: view.children(0),
+    "history": lambda view: view.history(5),
+    "spark": lambda view: view.spark(3),
+    "evaluation": lambda view: view.evaluation(1, 1),
+    "case": lambda view: view.case(1),
+    "values": lambda view: view.values("seconds").means(),
+    "failure_groups": lambda view: view.failure_groups(),
+    "slots": lambda view: view.slots(),
+    "throughput": lambda view: view.throughput(3),
+    "comments": lambda view: [view.comments(), view.comments(1)],
     "best": lambda view: view.best(),
     "lineage": lambda view: view.lineage(3),
     "results": lambda view: list(view.results()),
@@ -223,7 +240,25 @@ USES: dict[str, Callable[[RunView], object]] = {
 }
 SHARED = {
     *("run", "run_case", "trial", "evaluation", "superseded", "snapshot", "call", "batch", "batch_item", "desk"),
-    *("summary", "payment", "owed", "change", "note", "blob", "e", "t", "b", "p", "r", "i", "o", "c"),
+    *(
+        "summary",
+        "payment",
+        "owed",
+        "change",
+        "note",
+        "cell_call",
+        "request",
+        "comment",
+        "blob",
+        "e",
+        "t",
+        "b",
+        "p",
+        "r",
+        "i",
+        "o",
+        "c",
+    ),
 }
 
 

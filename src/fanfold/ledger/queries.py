@@ -1,6 +1,12 @@
 """The longer statements of `RunView`.  Each finds its rows by the run, so that it never meets those of others."""
 
-ORDERS = {"number": "number", "told": "told IS NULL, told", "best": "score DESC, told"}
+ORDERS = {"number": "number", "told": "told IS NULL, told", "best": "score DESC, told IS NULL, told, number"}
+#: The same as keys that no NULL is part of, by which pages are found.
+KEYS = {
+    "number": "(number, number, number)",
+    "told": "(coalesce(told, 9e18), number, number)",
+    "best": "(CASE typeof(score) WHEN 'real' THEN -score ELSE 1.7e308 END, coalesce(told, 9e18), number)",
+}
 FAILED = "SELECT 1 FROM evaluation e WHERE e.run = t.run AND e.trial = t.number AND e.failure IS NOT NULL"
 WHICH = {
     "all": "1",
@@ -16,25 +22,45 @@ TRIALS = f"""
         origin
     FROM trial t WHERE run = ? AND number IN (SELECT value FROM json_each(?))
 """
+#: When the evaluation of the last case of some trials ended.
+ENDS = """
+    SELECT value, (SELECT started + seconds FROM evaluation WHERE run = ?1 AND trial = value
+        ORDER BY position DESC LIMIT 1) FROM json_each(?2)
+"""
 EVALUATIONS = """
     SELECT trial, position, score, CAST(failure AS BLOB), CAST(message AS BLOB), CAST(detail AS BLOB), cost, started,
         seconds, tries, reused, CAST(data AS BLOB)
     FROM evaluation WHERE run = ?
 """
+#: The cells of a list of pairs (JSON).
+AMONG = "(trial, position) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
+#: Trials alone: a told trial knows how many evaluations it had and what they cost.  Cells are met only of open ones.
+COUNTS = """
+    SELECT coalesce(sum(evaluations), 0) * EXISTS (SELECT 1 FROM evaluation WHERE run = ?1) + open.cells,
+        (SELECT count(*) FROM evaluation WHERE run = ?1 AND failure IS NOT NULL),
+        total(CASE WHEN told IS NOT NULL THEN t.cost END) + open.paid,
+        count(told), max(CASE WHEN told IS NOT NULL AND dropped IS NULL AND typeof(score) = 'real' THEN score END),
+        (SELECT count(*) FROM payment WHERE run = ?1 AND cost IS NULL)
+    FROM (SELECT count(*) AS cells, total(cost) AS paid FROM evaluation WHERE run = ?1 AND trial IN (
+        SELECT number FROM trial WHERE run = ?1 AND told IS NULL)) AS open LEFT JOIN trial t ON run = ?1
+"""
 PROGRESS = """
     SELECT count(number), count(told), coalesce(sum(CASE WHEN told IS NOT NULL THEN evaluations END), 0),
-        coalesce(sum(told IS NOT NULL AND instr(origin, '"written":true') > 0), 0), cells.unwritten,
-        (SELECT count(*) FROM run_case WHERE run = ?1), cells.reused,
+        coalesce(sum(told IS NOT NULL AND instr(origin, '"written":true') > 0), 0),
+        (SELECT count(*) FROM evaluation INDEXED BY evaluation_failed
+            WHERE run = ?1 AND failure IS NOT NULL AND failure = 'unwritten' AND EXISTS (
+            SELECT 1 FROM trial WHERE run = ?1 AND number = evaluation.trial AND told IS NOT NULL)),
+        (SELECT count(*) FROM run_case WHERE run = ?1),
+        (SELECT count(*) FROM evaluation INDEXED BY evaluation_reused WHERE run = ?1 AND reused = 1),
         (SELECT told FROM trial WHERE run = ?1 AND told IS NOT NULL AND dropped IS NULL AND typeof(score) = 'real'
             ORDER BY score DESC, told LIMIT 1)
-    FROM (SELECT coalesce(sum(reused), 0) AS reused, coalesce(sum(failure = 'unwritten' AND EXISTS (
-            SELECT 1 FROM trial WHERE run = ?1 AND number = evaluation.trial AND told IS NOT NULL)), 0) AS unwritten
-        FROM evaluation WHERE run = ?1) AS cells LEFT JOIN trial ON run = ?1
+    FROM trial WHERE run = ?1
 """
 # SQLite takes the other columns from the row that has the smallest trial.
 FAILURES = """
-    SELECT CAST(failure AS BLOB), count(*), min(trial), position, CAST(message AS BLOB) FROM evaluation
-    WHERE run = ? AND failure IS NOT NULL GROUP BY failure ORDER BY count(*) DESC, failure
+    SELECT CAST(failure AS BLOB), count(*), min(trial), position, CAST(message AS BLOB)
+    FROM evaluation INDEXED BY evaluation_failed WHERE run = ? AND failure IS NOT NULL
+    GROUP BY failure ORDER BY count(*) DESC, failure
 """
 MODELS = """
     SELECT model, count(*), count(batch), coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), sum(cost),
@@ -45,4 +71,20 @@ WAVES = """
     SELECT b.tag, b.model, b.state, b.requests, b.created, count(p.id), max(p.at + p.seconds) - b.created
     FROM batch b LEFT JOIN (SELECT * FROM payment WHERE run = ?1 AND batch IS NOT NULL) p ON p.batch = b.tag
     WHERE b.run = ?1 GROUP BY b.tag ORDER BY b.created, b.tag
+"""
+FAILED_PAGE = """
+    SELECT trial, position, CAST(failure AS BLOB), CAST(substr(message, 1, 500) AS BLOB), started + seconds
+    FROM evaluation INDEXED BY evaluation_failed WHERE run = ? AND failure IS NOT NULL AND (trial, position) > (?, ?)
+    ORDER BY trial, position LIMIT ?
+"""
+TOOK = """
+    SELECT started, seconds, trial, position, failure IS NOT NULL, tries FROM evaluation WHERE run = ? AND reused = 0
+"""
+SIZE = """
+    SELECT coalesce(sum(evaluations), 0) + (SELECT count(*) FROM evaluation WHERE run = ?1 AND trial IN (
+        SELECT number FROM trial WHERE run = ?1 AND told IS NULL)), count(*)
+    FROM trial WHERE run = ?1
+"""
+PAID_BY_TIME = """
+    SELECT CAST((at + seconds - ?) / ? AS INTEGER), count(*), total(cost) FROM payment WHERE run = ? GROUP BY 1
 """

@@ -20,6 +20,7 @@ import msgspec
 
 from fanfold.encoding import MARK, Encoded, blobs_in, decode, encode, words
 from fanfold.errors import LedgerError, nearest
+from fanfold.ledger import queries
 from fanfold.ledger.records import RunInfo
 from fanfold.ledger.schema import UNREADABLE, connect, disconnect, explain
 from fanfold.ledger.verify import LATEST, RUN_NAME, STATUSES, STEPS, Patience, odd
@@ -31,14 +32,6 @@ UNREADABLE_ROW = Failed("bad-data", "the row of this evaluation cannot be read: 
 #: The name of the run that a run belongs to.
 OWNER = "CASE WHEN json_valid(meta) THEN json_extract(meta, '$.belongs_to') END"
 _RUN = "SELECT id, name, created, updated, elapsed, status, reason, identity, meta FROM run"
-_COUNTS = """
-    SELECT count(*), count(failure), coalesce(sum(cost), 0.0),
-        (SELECT count(*) FROM trial WHERE run = ?1 AND told IS NOT NULL),
-        (SELECT max(score) FROM trial
-            WHERE run = ?1 AND told IS NOT NULL AND dropped IS NULL AND typeof(score) = 'real'),
-        (SELECT count(*) FROM payment WHERE run = ?1 AND cost IS NULL)
-    FROM evaluation WHERE run = ?1
-"""
 
 
 #: The files of temporary ledgers in this process.
@@ -46,9 +39,12 @@ _TEMPORARY: set[Path] = set()
 
 
 class Ledger:
-    """One SQLite file that many runs share.  Without a path it is a private file that goes away with this object."""
+    """One SQLite file that many runs share.  Without a path it is a private file that goes away with this object.
 
-    def __init__(self, path: str | Path | None = None, *, readonly: bool = False) -> None:
+    With `patience`, a statement that reads for more seconds is ended, and a LedgerError says so.
+    """
+
+    def __init__(self, path: str | Path | None = None, *, readonly: bool = False, patience: float = math.inf) -> None:
         self._temporary: weakref.finalize[Any, Any] | None = None
         if path is None:
             folder = tempfile.mkdtemp(prefix="fanfold-")
@@ -66,7 +62,7 @@ class Ledger:
         self._writer = None if readonly else connect(self.path, durable=self.path not in _TEMPORARY)
         self._reader = connect(self.path, readonly=True)
         self._remarked = False
-        self._patience = Patience(self.path)
+        self._patience = Patience(self.path, patience)
         self._reader.set_progress_handler(self._patience, STEPS)
 
     def __enter__(self) -> Ledger:
@@ -120,6 +116,8 @@ class Ledger:
             for row in self._reader.execute(sql, parameters):  # noqa: UP028
                 yield row
         except UNREADABLE as error:
+            if self._patience.late:
+                raise LedgerError(f"{self.path} took longer than {self._patience.seconds:g} s to answer") from error
             raise explain(error, self.path) from error
 
     def one(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
@@ -137,6 +135,18 @@ class Ledger:
             return value if kind is Any else msgspec.convert(value, kind)
         except (msgspec.DecodeError, TypeError, AttributeError, UnicodeError, RecursionError) as error:
             raise odd(self.path, what, str(error)) from error
+
+    @property
+    def data_version(self) -> int:
+        """Another number whenever another connection has written to the file since; costs next to nothing."""
+        return int(self.one("PRAGMA data_version")[0])
+
+    def run_rows(self, before: int | None = None, count: int = 200) -> list[tuple[RunInfo, list[RunInfo]]]:
+        """A page of runs, newest first: those with a smaller id than `before`, each with the runs that belong to it."""
+        whole = f"{_RUN} WHERE id < ? AND {OWNER} IS NULL ORDER BY id DESC LIMIT ?"
+        rows = list(self.read(whole, (2**63 - 1 if before is None else before, count)))
+        part = f"{_RUN} WHERE name > ?1 || '.' AND name < ?1 || '/' AND {OWNER} = ?1 ORDER BY id"
+        return [(self._info(row), [self._info(helper) for helper in list(self.read(part, (row[1],)))]) for row in rows]
 
     def runs(self) -> list[RunInfo]:
         """Every run, newest first."""
@@ -179,7 +189,7 @@ class Ledger:
 
     def _info(self, row: tuple[Any, ...]) -> RunInfo:
         id, name, created, updated, elapsed, status, reason, identity, meta = row
-        evaluations, failures, cost, trials, best, unpriced = self.one(_COUNTS, (id,))
+        evaluations, failures, cost, trials, best, unpriced = self.one(queries.COUNTS, (id,))
         what = f"run {id}"
         if not isinstance(name, str) or RUN_NAME.fullmatch(name) is None:
             raise odd(self.path, what, "its name is not one a run can have")
@@ -208,7 +218,10 @@ class Ledger:
             (run,),
         )
         for number, candidate, score, dropped, origin in list(told):
-            outcomes = {cases[position].id: outcome for position, outcome in self.outcomes(run, number).items()}
+            recorded = self.outcomes(run, number)
+            if not recorded.keys() <= set(range(len(cases))):
+                raise odd(self.path, f"trial {number} of run {run}", "it has evaluations of cases that the run has not")
+            outcomes = {cases[position].id: outcome for position, outcome in recorded.items()}
             proposed = self.value(candidate, what=f"trial {number} of run {run}")
             trial = Trial(number, proposed, self.origin(origin))
             yield Result(trial, score if isinstance(score, float) else None, outcomes, dropped and words(dropped))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +29,7 @@ _TYPES = {"INTEGER": "'integer'", "REAL": "'real', 'integer'", "TEXT": "'text'",
 #: The tables whose rows belong to one run, each with an index by which they are found.
 _OF_A_RUN = (
     *("run_case", "trial", "evaluation", "superseded", "snapshot", "batch"),
-    *("desk", "summary", "payment", "change", "note"),
+    *("desk", "summary", "payment", "change", "note", "cell_call", "request", "comment"),
 )
 
 
@@ -90,19 +92,26 @@ STEPS, FEWEST, BYTES = 1_000_000, 5, 10_000
 
 class Patience:
     """Ends a statement that takes more steps than any sound file of its size can need: pages that share their
-    children make a small file look endless.
+    children make a small file look endless.  With `seconds`, also one that takes longer.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, seconds: float = math.inf) -> None:
+        self.seconds = seconds
+        self.late = False
         self._paths = (path, path.with_name(f"{path.name}-wal"))
         self._steps = self._most = 0
+        self._began = 0.0
 
     def renew(self) -> None:
         """A new statement begins."""
         self._steps = self._most = 0
+        self._began, self.late = time.monotonic(), False
 
     def __call__(self) -> int:
         self._steps += 1
+        self.late = time.monotonic() - self._began > self.seconds
+        if self.late:
+            return 1
         if not self._most:  # once a statement: an endless one that writes makes the file larger all the while
             size = sum(path.stat().st_size for path in self._paths if path.exists())
             self._most = FEWEST + size // BYTES
