@@ -209,6 +209,14 @@ def presentation_of(meta: Mapping[str, Any]) -> Presentation:
         return Presentation()
 
 
+def presentation_in(view: RunView) -> Presentation:
+    """How a run is shown; one that belongs to another, such as its held-out run, as that other is."""
+    meta, whole = view.info.meta, None
+    if isinstance(name := meta.get("belongs_to"), str):
+        whole = view.ledger.find(name)
+    return presentation_of(meta if whole is None else view.ledger.info(whole).meta)
+
+
 def described(describe: Callable[..., R] | None, *values: Any) -> R | None:
     """What a study makes of recorded values; None where it has no words for them, or another version wrote them.
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from fanfold.errors import ConfigError
 from fanfold.ledger import RunView
-from fanfold.plugins import Presentation, described, find_study
+from fanfold.plugins import Presentation, described, find_study, presentation_in
 from fanfold.summary import Section
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -27,9 +28,9 @@ def ran(name: str, folder: Path, **fields: Any) -> RunView:
     """A small run of a study, as its pages read it."""
     plugin = find_study(name)
     config = plugin.config(**fields)
-    plugin.build(config).run(
-        ledger=str(folder / "a.db"), run="first", executor="async:2" if name in ("secrets", "prompts") else "inline"
-    ).ledger.close()
+    executor = "inline" if name in ("workflow", "neuro") else "async:2"
+    meta = {"target": name}
+    plugin.build(config).run(ledger=str(folder / "a.db"), run="first", executor=executor, meta=meta).ledger.close()
     return RunView.open(folder / "a.db", "first")
 
 
@@ -103,3 +104,50 @@ def test_a_study_that_raises_breaks_no_page() -> None:
     assert shown.candidate_of(view, row) == row.candidate
     assert shown.brief_of(row.candidate) == "x 1.5, kind a"
     assert shown.text_of(row.candidate) == '{\n  "kind": "a",\n  "x": 1.5\n}'
+
+
+def test_answers_of_an_application_are_judged_from_the_page(tmp_path: Path) -> None:
+    from fanfold.studies.critic import Critic
+
+    shown, path = find_study("critic").shown, tmp_path / "a.db"
+    assert shown.feedback is not None and shown.tell is not None and shown.overview is not None
+    with Critic.open(path, model="simulated/critic", prompts=["Be brief.", "Be warm."], name="app") as critic:
+        one, two = critic.ask_sync("How do I keep basil?"), critic.ask_sync("Tea or coffee?", show=2)
+    with RunView.open(path, "app") as view:
+        waiting, *_ = shown.overview(view)
+        assert [row[0] for row in waiting.rows] == [0, 1]
+        forms = [shown.feedback(view, 0), shown.feedback(view, 1)]
+    assert [form and (form.query, form.answers, form.ask) for form in forms] == [
+        (one.query, one.texts, "rating"),
+        (two.query, two.texts, "preference"),
+    ]
+    shown.tell(path, "app", 0, 5)
+    shown.tell(path, "app", 1, "B")
+    with pytest.raises(ConfigError, match="'A', 'B' or 'tie'"):
+        shown.tell(path, "app", 1, "C")
+    with RunView.open(path, "app") as view:
+        assert (view.trial(0).score, view.trial(1).score) == (1.0, 0.0)
+        answer, judged = shown.trial_sections(view, view.trial(0))
+        assert answer.drawings[0].data["messages"][1]["text"] == one.text and "feedback was 1.00" in judged.text
+        [satisfaction] = shown.overview(view)
+        assert satisfaction.rows[0][:2] == (2, 0.5) and len(satisfaction.curves[0].low) == 1
+    with Critic.open(path, name="app") as critic:
+        assert critic.status() == {"shows": 2, "answered": 2, "open": 0}
+
+
+def test_what_a_writer_wrote_is_shown_and_not_what_it_was_asked(tmp_path: Path) -> None:
+    shown, examples = find_study("evolve").shown, Path(__file__).parents[2] / "examples"
+    files = {"file": (str(examples / "evolve_solver.py"),), "evaluator": str(examples / "evolve_score.py")}
+    with ran("evolve", tmp_path, **files, writer="simulated/writer", calls=6) as view:
+        row = next(row for row in view.trials() if "how" in row.candidate)
+        wrote = shown.text_of(shown.candidate_of(view, row))
+        assert "SPARE" in wrote and wrote != shown.text_of(shown.candidate_of(view, view.trial(0)))
+        assert shown.brief_of(row.candidate).startswith("reflect: SPARE = 30 / OPEN = 2")
+        text, how, measured = shown.trial_sections(view, row)
+        assert text.text == wrote and "learn from" in how.text and measured.columns == ("case", "worst")
+
+
+def test_a_helper_run_is_shown_as_the_run_that_it_belongs_to(tmp_path: Path) -> None:
+    with ran("prompts", tmp_path, model=("simulated/small",), trials=4, train=6, held_out=4, validation=4) as view:
+        helpers = {helper.name for helper in view.siblings()}
+        assert helpers and all(presentation_in(helper) == presentation_in(view) for helper in view.siblings())

@@ -33,6 +33,15 @@ _ORDERS: dict[How, str] = {
     "propose": "Find out from the examples what is to be done and what the answers look like. Then write a {noun} for "
     "it. It will be used on other inputs: do not quote the ones above.",
 }
+#: The same in a few words, for people.
+_VERBS: dict[How, str] = {
+    "paraphrase": "say the same in other words",
+    "shorten": "say the same in fewer words",
+    "reflect": "learn from what went wrong and write a better version",
+    "combine": "join two parents",
+    "expand": "say more exactly what is to be done",
+    "propose": "write a version of its own from examples",
+}
 #: What is asked of texts that are no prompts.
 _TEXT_ORDERS: dict[How, str] = {
     **_ORDERS,
@@ -259,3 +268,19 @@ def record_of(writer: str | None, results: Sequence[Result[Any]]) -> list[Sectio
     if not better:
         text += ". It never wrote a better one: try a larger model, or do without (no --writer)"
     return [Section("The writer", text)]
+
+
+def request_section(asked: Written[Any]) -> Section:
+    """What a writer was asked for, and what it was shown."""
+    was = "example" if asked.how == "propose" else "wrong"
+    cases = [*((was, case) for case in asked.failures), *(("right", case) for case in asked.kept or ())]
+    rows = tuple((was, case.input, case.expected, case.said, case.feedback or "") for was, case in cases)
+    columns = ("", "input", "expected", "answered", "feedback")
+    used = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+    told = f"A model was asked to {_VERBS[asked.how]}{', shown these cases' if rows else ''}."
+    return Section(
+        "How it was written",
+        told,
+        tuple(columns[at] for at in used),
+        tuple(tuple(row[at] for at in used) for row in rows),
+    )

@@ -10,22 +10,27 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fanfold import drawings
 from fanfold.config import Settings, option
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
-from fanfold.plugins import StudyPlugin
+from fanfold.ledger import RunView
+from fanfold.plugins import Presentation, StudyPlugin
 from fanfold.space import Float, Space
 from fanfold.stop import MaxTrials
 from fanfold.strategies import Genetic
 from fanfold.study import Study
+from fanfold.summary import Section
 from fanfold.types import Case
 
 #: How far a copy may be moved in each dimension, as a share of the width of the space.
 SHIFT = 0.002
+#: Candidates that are drawn.
+DRAWN = 500
 
 
 def sphere(x: Sequence[float]) -> float:
@@ -115,4 +120,19 @@ def study(config: FunctionsConfig) -> Study[Any]:
     )
 
 
-plugin = StudyPlugin(FunctionsConfig, study)
+def overview(view: RunView) -> Iterator[Section]:
+    """Where the candidates lie, in the first two dimensions."""
+    best = view.best()
+    rows = [row for row in view.trials(order="best", count=DRAWN) if isinstance(row.candidate, dict)]
+    if best is None or "x1" not in best.candidate:
+        return
+    points = [
+        {"x": row.candidate["x0"], "y": row.candidate["x1"], "name": f"trial {row.number}", "trial": row.number}
+        | {"front": row.number == best.number}
+        for row in rows
+    ]
+    text = f"The best {len(points):,} candidates by their first two numbers; the best of all is marked."
+    yield Section("Candidates", text, drawings=(drawings.scatter(points, x="x0", y="x1"),))
+
+
+plugin = StudyPlugin(FunctionsConfig, study, shown=Presentation(overview=overview))

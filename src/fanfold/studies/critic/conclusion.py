@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fanfold.encoding import derive_seed, encode
@@ -18,6 +18,7 @@ from fanfold.studies.critic.config import CriticConfig
 from fanfold.studies.critic.evaluator import Step, step_of
 from fanfold.studies.critic.evolution import Member
 from fanfold.studies.critic.memory import QueryRecord
+from fanfold.studies.critic.shown import Answered, satisfaction
 from fanfold.studies.critic.strategy import CriticStrategy
 from fanfold.summary import Section, Summary
 from fanfold.types import Result, Trial
@@ -105,11 +106,10 @@ class CriticConclusion:
         members = sorted(population.members, key=lambda member: -member.fitness)
         return [
             Section("Best prompt", self._text(best)),
-            Section(
-                "Satisfaction",
-                told,
-                ("queries", "feedback", "low", "high", "reward", "best fitness", "critic's rank correlation"),
-                tuple(_window_row(window) for window in _windows(records)),
+            replace(
+                next(satisfaction([Answered(record.feedback, record.expected) for record in records], told)),
+                columns=("queries", "feedback", "low", "high", "reward", "best fitness", "critic's rank correlation"),
+                rows=tuple(_window_row(window) for window in _windows(records)),
             ),
             Section(
                 "Population",

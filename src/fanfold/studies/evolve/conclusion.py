@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fanfold import drawings
 from fanfold.errors import ConfigError
 from fanfold.files import replacing, write_files
 from fanfold.running import Go, Run
@@ -61,12 +62,13 @@ class EvolveConclusion:
         if self.output is not None:
             write_texts(self.output, texts)
         changed = differences(before, texts)
+        drawn = drawings.diff(joined(before), joined(texts), before_name="start", after_name=f"trial {winner.number}")
         rows = [("start", figures["start_score"], *([held["start"]] if held else []))]
         rows.append((f"best (trial {winner.number})", winner.score, *([held["winner"]] if held else [])))
         columns = ("text", "score", *(["held-out"] if held else []))
         sections = [
             Section("Score", "" if changed else _nothing(results), columns, tuple(rows)),
-            *([Section("Changes", changed)] if changed else []),
+            *([Section("Changes", changed, drawings=(drawn,))] if changed else []),
             *([Section("Best text", joined(texts))] if changed and self.output is None else []),
             Section("Lineage", "", ("trial", "by", "score", "parents"), tuple(_lineage(winner, results))),
             Section("Ways of making texts", "", ("way", "texts", "complete", "unusable"), tuple(_rows(results))),

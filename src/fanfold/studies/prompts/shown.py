@@ -12,6 +12,7 @@ from fanfold.models.pricing import list_price
 from fanfold.plugins import Presentation, recorded
 from fanfold.prompting.breeding import candidate_of
 from fanfold.prompting.genome import SLOT, Genome, render
+from fanfold.prompting.writing import request_section
 from fanfold.studies.prompts.objectives import interval_of
 from fanfold.summary import Section
 from fanfold.tasks import Problem
@@ -53,7 +54,7 @@ def brief(value: Any) -> str:
     """How many examples a prompt shows, and its words, or what a model was to do with them."""
     prompt = candidate_of(value)
     if not isinstance(prompt, Genome):
-        return f"{prompt.how}: {prompt.parents[0].head()}"
+        return f"{prompt.how}: {prompt.parents[0].head() or '(no words)'}"
     count = len(prompt.examples) + len(prompt.worked or ())
     shots = f"{count} example{'' if count == 1 else 's'}" if count else ""
     return f"{shots}: {prompt.head()}" if shots and prompt.head() else shots or prompt.head() or "(no words)"
@@ -67,7 +68,7 @@ def written(view: RunView, row: TrialRow) -> Any:
 def overview(view: RunView) -> Iterator[Section]:
     """The best prompt so far, beside the first; once the run has ended, its conclusion says more."""
     best = view.best()
-    if view.summary() is not None or best is None:
+    if view.summary() is not None or best is None or "belongs_to" in view.info.meta:
         return
     yield _prompt(shown.candidate_of(view, best), _shots(view))
     named = {"best so far": best, **({"first prompt": view.trial(0)} if best.number else {})}
@@ -86,9 +87,7 @@ def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
     yield _prompt(shown.candidate_of(view, row), _shots(view))
     asked = candidate_of(row.candidate)
     if not isinstance(asked, Genome):
-        rows = tuple((case.input, case.expected, case.said, case.feedback or "") for case in asked.failures)
-        text = f"A model was asked to {asked.how} the prompt of its parent" + (", shown these mistakes:" * bool(rows))
-        yield Section("How it was written", text, ("input", "expected", "answered", "why it was wrong"), rows)
+        yield request_section(asked)
 
 
 def cell(data: Any) -> Section:
