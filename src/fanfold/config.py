@@ -1,11 +1,13 @@
-"""Settings as frozen dataclasses, built from mappings, TOML files and texts; errors name the key and the remedy."""
+"""Settings as frozen dataclasses, built from mappings, files and texts; errors name the key and the remedy."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import importlib
+import json
 import math
+import re
 import tomllib
 import types
 import typing
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args, get_origin
 
-from fanfold.errors import ConfigError, nearest
+from fanfold.errors import ConfigError, MissingExtra, nearest
 
 T = TypeVar("T")
 
@@ -155,7 +157,8 @@ def convert(kind: Any, value: Any, key: str, where: str) -> Any:
         return value
     if isinstance(kind, type) and kind not in (int, float) and isinstance(value, kind):
         return value
-    raise ConfigError(f"{where}: {key} must be {type_name(kind)}, not {value!r} ({type(value).__name__})")
+    hint = f"; write [{json.dumps(value)}]" if isinstance(value, str) and args[:1] == (str,) else ""
+    raise ConfigError(f"{where}: {key} must be {type_name(kind)}, not {value!r} ({type(value).__name__}){hint}")
 
 
 def _check_choice(kind: Any, value: Any, key: str) -> Any:
@@ -247,17 +250,67 @@ def content(text: str, what: str) -> str:
 
 def load_toml(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file; what is wrong with it is a ConfigError with the line."""
+    table: dict[str, Any] = _parsed(Path(path), "TOML", tomllib.loads, tomllib.TOMLDecodeError)
+    return table
+
+
+def load_file(path: str | Path) -> dict[str, Any]:
+    """The settings in a TOML, YAML or JSON file, by its ending.  `$schema`, which editors read, is left out."""
     path = Path(path)
+    if path.suffix in (".yaml", ".yml"):
+        try:
+            import yaml
+        except ModuleNotFoundError as error:
+            raise MissingExtra("pyyaml", "yaml", f"reading {path}") from error
+        table = _parsed(path, "YAML", _plain_yaml, yaml.YAMLError)
+    elif path.suffix == ".json":
+        table = _parsed(path, "JSON", json.loads, ValueError)
+    else:
+        table = load_toml(path)
+    if not isinstance(table, dict) or not all(isinstance(key, str) for key in table):
+        raise ConfigError(f"{path} must hold names and their values at the top, not {type(table).__name__}")
+    table.pop("$schema", None)
+    return table
+
+
+def _parsed(path: Path, language: str, parse: Callable[[str], Any], broken: type[Exception]) -> Any:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}: check the path") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not a text in UTF-8: {error.reason} at byte {error.start}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply") from None
+    except broken as error:
+        raise ConfigError(f"{path} is not valid {language}: {error}") from error
+
+
+def _plain_yaml(text: str) -> Any:
+    """YAML without what TOML refuses, too: a name given twice, and aliases, by which a small file becomes huge."""
+    import yaml
+
+    loader: Any = type("PlainYaml", (yaml.SafeLoader,), {})
+    # The library takes 1e-4 for a text unless it is told otherwise.
+    loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), "-+0123456789"
+    )
+    for event in yaml.parse(text, loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError(f"aliases are not read: write the value out\n{event.start_mark}")
+    nodes = [yaml.compose(text, loader)]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, yaml.MappingNode):
+            names = [name.value for name, _ in node.value]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise yaml.YAMLError(f"{twice} is there twice\n{node.start_mark}")
+            nodes += [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+    return yaml.load(text, loader)
 
 
 def describe(cls: type[Any]) -> tuple[FieldHelp, ...]:

@@ -47,8 +47,10 @@ class UnknownShow(FanfoldError, LookupError):
 class MissingExtra(FanfoldError, ImportError):
     """An optional package is needed for what was asked."""
 
-    def __init__(self, package: str, extra: str, purpose: str, distribution: str = "fanfold") -> None:
-        super().__init__(f"{purpose} needs the package {package!r}: pip install '{distribution}[{extra}]'")
+    def __init__(self, package: str, extra: str, purpose: str, distribution: str = "fanfold", then: str = "") -> None:
+        """`then` is a second command, for what no extra can install."""
+        command = f"pip install '{distribution}[{extra}]'" + (f" && {then}" if then else "")
+        super().__init__(f"{purpose} needs the package {package!r}: {command}")
 
 
 class WorkerDied(FanfoldError):

@@ -143,6 +143,26 @@ class StudyCommand:
 
 
 @dataclass(frozen=True)
+class Starter:
+    """What the file says that `fanfold init STUDY` writes; everything in it runs unchanged.
+
+    `about` says in a sentence what the study does.  `settings` are fields that it sets.  `data` and `model` name the
+    fields for the user's file and model, and `infer(file)` gives the settings that follow from that file.  `offer` are
+    further fields, shown as comments, with an example of each.  `files` are written beside it where there are none of
+    that name.
+    """
+
+    about: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    data: str | None = None
+    model: str | None = None
+    needs_data: bool = False
+    infer: Callable[[str], Mapping[str, Any]] | None = None
+    offer: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class StudyPlugin(Generic[Settings]):
     """What an entry point of the group `fanfold.studies` gives.
 
@@ -151,7 +171,7 @@ class StudyPlugin(Generic[Settings]):
     own commands, and `calibrate` measures what this machine is good for.  `packages` are modules that the study needs
     and that the extra of its name installs.  `world` is what
     simulated models reply in a rehearsal (a function, or its name as module:function); without it, made-up words.
-    `checks` are what `fanfold doctor` should look at, beside the packages.
+    `checks` are what `fanfold doctor` should look at, beside the packages.  `starter` is for `fanfold init`.
     """
 
     config: type[Settings]
@@ -163,6 +183,7 @@ class StudyPlugin(Generic[Settings]):
     world: AnswerFunction | str | None = None
     shown: Presentation = Presentation()
     checks: Callable[[], Iterable[Check]] = tuple
+    starter: Starter = Starter()
 
 
 def studies() -> dict[str, EntryPoint]:

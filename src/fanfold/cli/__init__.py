@@ -19,12 +19,15 @@ from fanfold.cli.ask import ask
 from fanfold.cli.batches import batches
 from fanfold.cli.compare import compare
 from fanfold.cli.doctor import completion, doctor
+from fanfold.cli.examples import examples
 from fanfold.cli.export import export
+from fanfold.cli.init import init
 from fanfold.cli.known_models import known_models
 from fanfold.cli.models import estimate, simulate
 from fanfold.cli.output import echo, machine_readable, print_error, print_json
 from fanfold.cli.prompt import prompt
 from fanfold.cli.run import resume, run
+from fanfold.cli.schema import schema
 from fanfold.cli.show import report, runs, show
 from fanfold.cli.studies import renamed, study_group, study_names
 from fanfold.errors import ConfigError, FanfoldError, Interrupted, LedgerError, ReplayDivergence
@@ -42,6 +45,7 @@ Exit codes:
 
 \b
 Examples:
+  fanfold init prompts --data tickets.csv
   fanfold ask data.jsonl --prompt 'Translate: {text}' --model PROVIDER/MODEL -o out.jsonl
   fanfold run functions --dimensions 10 --executor processes
   fanfold run my_study.py --max-time 15m
@@ -113,6 +117,8 @@ def cli() -> None:
 
 
 for _command in (
+    init,
+    examples,
     ask,
     run,
     resume,
@@ -125,6 +131,7 @@ for _command in (
     prompt,
     batches,
     known_models,
+    schema,
     simulate,
     doctor,
     completion,

@@ -21,7 +21,7 @@ from fanfold.cli.output import (
     shortened,
     table,
 )
-from fanfold.cli.run import RunCommand, loaded_target
+from fanfold.cli.run import RunCommand, loaded_target, target_of
 from fanfold.texts import money
 
 if TYPE_CHECKING:
@@ -130,14 +130,16 @@ def _usage_row(usage: Usage) -> list[str]:
         "fanfold estimate my_study.py --executor batch:auto --sample 20 --json",
     ),
 )
-@click.argument("target_", metavar="TARGET", shell_complete=complete_target)
+@click.argument("target_", metavar="[TARGET]", required=False, shell_complete=complete_target)
 @click.argument("flags", metavar="[FIELDS]...", nargs=-1, type=click.UNPROCESSED)
 @run_flags(planned=True)
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="Trials to rehearse.  [by the study's window]")
 @rehearsal_options
 @output_options
 @click.pass_context
-def estimate(ctx: click.Context, /, target_: str, flags: tuple[str, ...], sample: int | None, **values: Any) -> None:
+def estimate(
+    ctx: click.Context, /, target_: str | None, flags: tuple[str, ...], sample: int | None, **values: Any
+) -> None:
     """Say what a run of TARGET would cost and how long it would take, low, expected and high; nothing is sent.
 
     A few trials are rehearsed with simulated models and extrapolated to all that the study's rules allow. Low: replies
@@ -146,7 +148,8 @@ def estimate(ctx: click.Context, /, target_: str, flags: tuple[str, ...], sample
     """
     from fanfold.rehearsal import estimate as estimated
 
-    study, executor, _ = _unkeyed(ctx, target_, flags, values)
+    target, flags = target_of(target_, flags)
+    study, executor, _ = _unkeyed(ctx, target, flags, values)
     forecast = estimated(study, executor, _assumptions(assumptions(values)), sample)
     if machine_readable():
         print_json({"study": study.name, "stop": repr(study.stop), **dataclasses.asdict(forecast)})

@@ -53,10 +53,11 @@ def run_flags(*without: str, planned: bool = False) -> Callable[[F], F]:
 
 def field_flags(fields: Sequence[FieldHelp]) -> Callable[[F], F]:
     """A flag for every field of a study's config; one with `short` has that name, too."""
-    return lambda command: _with(command, [_flag(replace(field, help=_sentence(field.help))) for field in fields])
+    return lambda command: _with(command, [_flag(replace(field, help=sentence(field.help))) for field in fields])
 
 
-def _sentence(words: str) -> str:
+def sentence(words: str) -> str:
+    """The help of a field, which begins small and has no full stop, as a sentence."""
     return f"{words[:1].upper()}{words[1:]}."
 
 

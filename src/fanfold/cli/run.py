@@ -68,27 +68,30 @@ def _field_help(field: Any) -> str:
         "fanfold run functions --dimensions 10 --function ackley",
         "fanfold run my_study.py --executor processes:8 --max-time 15m",
         "fanfold run search.toml --run first-try --report first-try.html",
+        "fanfold run                             (the settings file in this folder)",
         "fanfold run prompts --model PROVIDER/MODEL --rehearse --rpm 500",
         "fanfold run functions --help            (with the study's own fields)",
     ),
 )
-@click.argument("target_", metavar="TARGET", shell_complete=complete_target)
+@click.argument("target_", metavar="[TARGET]", required=False, shell_complete=complete_target)
 @click.argument("flags", metavar="[FIELDS]...", nargs=-1, type=click.UNPROCESSED)
 @run_flags()
 @click.option("--rehearse", is_flag=True, help="Predict time and cost with simulated models: nothing is sent or kept.")
 @rehearsal_options
 @output_options
 @click.pass_context
-def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], **values: Any) -> None:
+def run(ctx: click.Context, /, target_: str | None, flags: tuple[str, ...], **values: Any) -> None:
     """Run a search: TARGET is a file.py, a file.py:name, a file.toml, or the name of an installed study.
 
-    A Python file holds a Study called `study` (or a function of that name that returns one). A TOML file says
-    study = "NAME", the study's fields, and options in a table [run]; flags beat the file. A stopping
-    rule given here replaces the study's own of the same kind, and joins the others.
+    A Python file holds a Study called `study` (or a function of that name that returns one). A TOML, YAML or JSON
+    file says study = "NAME", the study's fields, and options in a table [run]; flags override the file. Without a
+    TARGET, the only such file in the folder is run; `fanfold init` writes one. A stopping rule given here
+    replaces the study's own of the same kind, and joins the others.
     """
     from fanfold import __version__
     from fanfold.cli.trust import file_digest
 
+    target_, flags = target_of(target_, flags)
     assumed = assumptions(values)
     if values["rehearse"]:
         from fanfold.cli.models import rehearsed
@@ -103,6 +106,17 @@ def run(ctx: click.Context, /, target_: str, flags: tuple[str, ...], **values: A
     if (digest := file_digest(loaded.target)) is not None:
         meta["digest"] = digest
     do(ctx, loaded.study, options, meta)
+
+
+def target_of(target: str | None, flags: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """What to run; where only fields were given, the settings file of the current folder."""
+    if target is not None and not target.startswith("--"):
+        return target, flags
+    from fanfold.cli.target import only_settings_file
+
+    file = only_settings_file()
+    say(f"settings: {file}")
+    return file, flags if target is None else (target, *flags)
 
 
 def loaded_target(

@@ -1,21 +1,26 @@
-"""What `fanfold run TARGET` means: a Python file, a TOML file or the name of an installed study."""
+"""What `fanfold run TARGET` means: a Python file, a settings file or the name of an installed study."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fanfold.addresses import addresses_in, check_settings
-from fanfold.config import FieldHelp, describe, from_mapping, from_text, load_toml
-from fanfold.errors import ConfigError, nearest
+from fanfold.config import FieldHelp, describe, from_mapping, from_text, load_file
+from fanfold.errors import ConfigError, FanfoldError, nearest
 from fanfold.files import guarded, import_file
 
 if TYPE_CHECKING:
     from fanfold.study import Study
+
+
+#: The endings of files with settings; one in JSON must be named, as there are many others of that ending.
+SETTINGS = (".toml", ".yaml", ".yml", ".json")
 
 
 @dataclass(frozen=True)
@@ -40,8 +45,8 @@ def load(target: str, flags: Sequence[str], seed: int | None, known: Sequence[st
         study = _from_python(Path(path).resolve(), attribute or "study")
         study = study if seed is None else dataclasses.replace(study, seed=seed)
         return Loaded(study, f"{Path(path).resolve()}:{attribute or 'study'}", {}, {})
-    if target.endswith(".toml"):
-        given = load_toml(target)
+    if target.endswith(SETTINGS):
+        given = load_file(target)
         options, name = given.pop("run", {}), given.pop("study", None)
         if not isinstance(name, str):
             raise ConfigError(f'{target}: say which study it is for, as in study = "functions"')
@@ -54,6 +59,28 @@ def load(target: str, flags: Sequence[str], seed: int | None, known: Sequence[st
             raise ConfigError(f"{target} is neither a .py nor a .toml file: give one of these, or the name of a study")
         given, options, name = {}, {}, target
     return _from_name(name, given, flags, seed, known, target, options)
+
+
+def only_settings_file() -> str:
+    """The file with settings of a study in the current folder, where there is just one."""
+    paths = [path for path in sorted(Path().iterdir()) if path.suffix in SETTINGS[:-1] and path.is_file()]
+    files = [path.name for path in paths if path.stat().st_size < 2**20 and _names_a_study(path)]
+    if len(files) == 1:
+        return files[0]
+    if not files:
+        raise ConfigError(
+            "say what to run: a file, or the name of a study. There is no settings file in this folder: "
+            "`fanfold init` writes one"
+        )
+    raise ConfigError(f"say which to run, there are {len(files)} settings files in this folder: {', '.join(files)}")
+
+
+def _names_a_study(path: Path) -> bool:
+    try:
+        return isinstance(load_file(path).get("study"), str)
+    except FanfoldError:
+        # A broken file that seems to be meant is tried, so that its error is told.
+        return re.search(r"^study\b", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE) is not None
 
 
 def reload(target: str, fields: Mapping[str, Any], seed: int | None) -> Study[Any]:
@@ -81,12 +108,17 @@ def fields_of(name: str) -> tuple[FieldHelp, ...]:
     return describe(find_study(name).config) if name in studies() else ()
 
 
-def configured(name: str, flags: Sequence[str]) -> Any:
-    """The config of a study with the fields that the flags say."""
+def configured(name: str, flags: Sequence[str], beneath: Mapping[str, Any] | None = None) -> Any:
+    """The config of a study with the fields that the flags say, laid over those `beneath`."""
     from fanfold.plugins import find_study
 
     kind = find_study(name).config
-    return from_mapping(kind, _merged({}, _read_flags(describe(kind), flags, ())), name)
+    return from_mapping(kind, settings_of(kind, flags, beneath or {}), name)
+
+
+def settings_of(kind: type[Any], flags: Sequence[str], beneath: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a config that the flags say, laid over those `beneath`, as a file would have them."""
+    return _merged(dict(beneath), _read_flags(describe(kind), flags, ()))
 
 
 def _from_name(

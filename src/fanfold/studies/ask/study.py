@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from fanfold.encoding import digest, encode
 from fanfold.errors import ConfigError
 from fanfold.models import Model
 from fanfold.models.requests import shape_of
-from fanfold.plugins import StudyPlugin
+from fanfold.plugins import Starter, StudyPlugin
 from fanfold.schemas import check_schema
 from fanfold.stop import MaxTrials
 from fanfold.strategies import Sweep
@@ -25,7 +26,7 @@ from fanfold.studies.ask.rows import Question, Rows, Survey, rows_of, survey
 from fanfold.studies.ask.shown import shown
 from fanfold.studies.ask.template import Template
 from fanfold.study import Study
-from fanfold.tables import Table
+from fanfold.tables import Table, open_table
 from fanfold.types import Case
 
 
@@ -131,4 +132,30 @@ def _checked(schema: Any, where: str = "schema") -> Mapping[str, Any] | None:
     return schema
 
 
-plugin = StudyPlugin(AskConfig, study, run_options, shown=shown)
+def _prompt_for(source: str) -> dict[str, Any]:
+    """A first prompt about the column with the longest texts, and a file for the answers."""
+    head = [row for row, _ in itertools.islice(open_table(source), 50)]
+    lengths = {name: sum(len(str(row.get(name))) for row in head) for name in (head or [{}])[0] if "}" not in name}
+    if not lengths:
+        raise ConfigError(f"{source} is empty: give at least one row")
+    path = Path(source)
+    ending = path.suffix if path.suffix in (".csv", ".tsv", ".parquet") else ".jsonl"
+    prompt = f"Summarise in one sentence: {{{max(lengths, key=lambda name: lengths[name])}}}"
+    return {"prompt": prompt, "output": f"{path.stem}-answers{ending}"}
+
+
+plugin = StudyPlugin(
+    AskConfig,
+    study,
+    run_options,
+    shown=shown,
+    starter=Starter(
+        "Ask a model about every row of a table.",
+        {"max_tokens": 100},
+        data="source",
+        model="model",
+        needs_data=True,
+        infer=_prompt_for,
+        offer={"system": "Answer in French.", "schema": "answer.schema.json", "limit": 10, "batch": True},
+    ),
+)

@@ -3,7 +3,7 @@ teaches a critic what is liked, an actor what to show, and the population what t
 
 from typing import TYPE_CHECKING, Any
 
-from fanfold.plugins import StudyPlugin
+from fanfold.plugins import Starter, StudyPlugin
 from fanfold.studies.critic.commands import commands
 from fanfold.studies.critic.config import (
     ActorCriticParams,
@@ -59,4 +59,16 @@ plugin = StudyPlugin(
     packages=("numpy",),
     world="fanfold.studies.critic.simulated:respond",
     shown=shown,
+    starter=Starter(
+        "Learn from feedback which system prompt and which answer people like.",
+        {"total": 30},
+        data="queries",
+        model="model",
+        offer={
+            "prompts": ["Your own system prompt.", "Another to choose from."],
+            "pinned": "What every system prompt must contain.",
+            "feedback": "judge:PROVIDER/MODEL",
+            "writer": "PROVIDER/MODEL",
+        },
+    ),
 )

@@ -4,7 +4,7 @@ A candidate is a genome (and a parent's weights where it inherits them), cases a
 cell is the network trained up to a rung.
 """
 
-from fanfold.plugins import StudyPlugin
+from fanfold.plugins import Starter, StudyPlugin
 from fanfold.studies.neuro.config import NeuroConfig
 from fanfold.studies.neuro.genome import Conv, Dense, Individual, NetworkGenome, NetworkSpace, Shape
 from fanfold.studies.neuro.shown import presentation
@@ -22,4 +22,13 @@ plugin = StudyPlugin(
     calibrate=calibrate,
     packages=("numpy", "torch"),
     shown=presentation,
+    starter=Starter(
+        "Find a neural network for your images.",
+        {"trials": 12, "epochs": 9},
+        data="dataset",
+        infer=lambda path: {
+            "dataset": path if ":" in path else f"{'arrays' if path.endswith('.npz') else 'folder'}:{path}"
+        },
+        offer={"objectives": ["accuracy", "parameters"], "engine": "measured", "device": "cuda", "target": 0.97},
+    ),
 )

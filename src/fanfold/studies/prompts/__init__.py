@@ -5,7 +5,7 @@ one model call and a graded answer.  Racing gives hopeless prompts few problems;
 chosen on validation problems and scored once on held-out ones.
 """
 
-from fanfold.plugins import StudyPlugin
+from fanfold.plugins import Starter, StudyPlugin
 from fanfold.prompting.genome import Genome
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.shown import shown
@@ -16,6 +16,28 @@ from fanfold.tasks.sandbox import checks
 __all__ = ["Genome", "Problem", "PromptsConfig", "Task", "plugin", "run_options", "study"]
 
 
+#: With the local model, 200 calls take about two minutes.
+starter = Starter(
+    "Find the prompt that answers your problems best.",
+    {"calls": 200},
+    data="task",
+    model="model",
+    offer={
+        "seeds": ["Your own prompt, to start from."],
+        "grader": "exact",
+        "writer": "PROVIDER/MODEL",
+        "pinned": "What every prompt must contain.",
+        "against": ["random"],
+        "price_as": "PROVIDER/MODEL",
+    },
+)
+
 plugin = StudyPlugin(
-    PromptsConfig, study, run_options, world="fanfold.studies.prompts.simulated:solver", shown=shown, checks=checks
+    PromptsConfig,
+    study,
+    run_options,
+    world="fanfold.studies.prompts.simulated:solver",
+    shown=shown,
+    checks=checks,
+    starter=starter,
 )

@@ -4,7 +4,7 @@ A candidate is a pairing of agents and a game, a case is a scenario (secrets, na
 game.  With no key set it runs on the embedded local model.
 """
 
-from fanfold.plugins import StudyPlugin
+from fanfold.plugins import Starter, StudyPlugin
 from fanfold.studies.secrets.commands import commands
 from fanfold.studies.secrets.config import SecretsConfig
 from fanfold.studies.secrets.game import AgentSpec, Game, Scoring
@@ -22,4 +22,16 @@ plugin = StudyPlugin(
     commands=commands,
     world="fanfold.studies.secrets.simulated:player",
     shown=presentation,
+    starter=Starter(
+        "Let models talk, and count who gives secrets away and who obtains them.",
+        {"num_interactions": 10},
+        model="models",
+        offer={
+            "pairings": "all",
+            "messages_per_interaction": 5,
+            "style": ["regular", "deceptive"],
+            "judge": "PROVIDER/MODEL",
+            "batch_service": "auto",
+        },
+    ),
 )

@@ -10,7 +10,7 @@ import os
 # have the same order on every machine.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from fanfold.plugins import StudyPlugin
+from fanfold.plugins import Starter, StudyPlugin
 from fanfold.studies.workflow.commands import commands
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.ppo import Ppo
@@ -28,4 +28,9 @@ plugin = StudyPlugin(
     commands=commands,
     packages=("numpy", "numba", "gymnasium"),
     shown=presentation,
+    starter=Starter(
+        "Find the order in which to defend a network, and train a defender for it.",
+        {"total_episodes": 20_000, "max_episodes_per_workflow": 2_000},
+        offer={"red_agent": "MeanderAgent", "n_workers": 2, "mode": "ppo", "compliance_threshold": 0.9},
+    ),
 )
