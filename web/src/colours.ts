@@ -4,15 +4,26 @@ import { theme } from "./store";
 
 /** Changes whenever the colours do, so that canvases are drawn again. */
 export const palette = signal(0);
+const known = new Map<string, string>();
+const changed = () => {
+  known.clear();
+  palette.value++;
+};
 effect(() => {
   theme.value;
-  queueMicrotask(() => palette.value++);
+  queueMicrotask(changed);
 });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => palette.value++);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
 
 let probe: HTMLElement | null = null;
 /** A token of app.css, e.g. `token("--ink")`, as a colour that a canvas takes. */
 export function token(name: string): string {
+  const colour = known.get(name) ?? resolved(name);
+  known.set(name, colour);
+  return colour;
+}
+
+function resolved(name: string): string {
   if (!probe) {
     probe = document.createElement("i");
     probe.hidden = true;

@@ -5,7 +5,7 @@ import { count, number } from "./format";
 import { Tiles, visible } from "./tiles";
 
 export interface At { row: number; column: number }
-export interface Words { unit: string; units: string; down: string; across: string }
+export interface Words { unit: string; units: string; down: string; across: string; scale: [number, number] | null }
 export interface Listeners {
   hover: (at: At | null, x: number, y: number) => void;
   open: (at: At) => void;
@@ -29,6 +29,7 @@ export class Matrix {
   private due = 0;
   private watch: ResizeObserver;
   private tiles: Tiles;
+  private scores: [number, number]; // the least score of a row, and how far the greatest is above it
   private rowOf = new Map<number, number>();
   private columnOf = new Map<number, number>();
   selected: At | null = null;
@@ -38,6 +39,9 @@ export class Matrix {
     private words: Words, private listeners: Listeners, view: string) {
     this.pen = canvas.getContext("2d", { alpha: false })!;
     this.tiles = new Tiles(head, path, () => this.redraw());
+    const known = head.scores.filter((score) => score !== null);
+    const [least, greatest] = words.scale ?? [known.reduce((a, b) => Math.min(a, b), Infinity), known.reduce((a, b) => Math.max(a, b), -Infinity)];
+    this.scores = [least, greatest - least || 1];
     head.trials.forEach((trial, row) => this.rowOf.set(trial, row));
     head.positions.forEach((position, column) => this.columnOf.set(position, column));
     this.watch = new ResizeObserver(() => this.resize());
@@ -188,8 +192,7 @@ export class Matrix {
     const last = this.head.levels.length - 1;
     let level = 0;
     while (level < last && this.area(level).tiles > visible) level++;
-    pen.imageSmoothingEnabled = this.high < 1 || this.wide < 1;
-    pen.imageSmoothingQuality = "high";
+    pen.imageSmoothingEnabled = false;
     if (last > level) this.level(last);
     this.level(level);
     if (this.high >= 7 && this.wide >= 7) this.lines();
@@ -216,13 +219,16 @@ export class Matrix {
     const { factor } = this.head.levels[level];
     const [tall, wide] = this.head.tile;
     const { rows, columns } = this.area(level);
+    // Cells smaller than a pixel are averaged first: fewer pixels to draw, and nothing flickers.
+    const [down, across] = [blocks(this.high * factor, tall), blocks(this.wide * factor, wide)];
     for (let row = rows[0]; row <= rows[1]; row++)
       for (let column = columns[0]; column <= columns[1]; column++) {
         const tile = this.tiles.get(level, row, column);
         if (!tile) continue;
         const x = this.left + (column * wide * factor - this.x) * this.wide;
         const y = top + (row * tall * factor - this.y) * this.high;
-        this.pen.drawImage(tile.picture, x, y, tile.columns * factor * this.wide, tile.rows * factor * this.high);
+        const picture = this.tiles.picture(tile, down, across);
+        this.pen.drawImage(picture, x, y, picture.width * across * factor * this.wide, picture.height * down * factor * this.high);
       }
   }
 
@@ -259,8 +265,7 @@ export class Matrix {
     const narrow = this.left < 120;
     pen.font = font;
     pen.textBaseline = "middle";
-    const least = Math.min(...head.scores.map((score) => score ?? Infinity), head.low);
-    const size = Math.max(...head.scores.map((score) => score ?? -Infinity), head.high) - least || 1;
+    const [least, size] = this.scores;
     const end = Math.min(head.rows, Math.ceil(this.y + this.room()[1] / this.high));
     const step = names ? 1 : nice(16 / this.high);
     const stride = Math.max(1, Math.floor(1 / this.high));
@@ -360,6 +365,9 @@ export class Matrix {
     canvas.addEventListener("pointerleave", () => this.listeners.hover(null, 0, 0));
   }
 }
+
+/** How many cells, a power of two, share a pixel. */
+const blocks = (size: number, most: number) => Math.min(most, 2 ** Math.max(0, Math.floor(Math.log2(1 / size))));
 
 /** Places to label between two rows or columns: those whose number, from 1, is round. */
 function ticks(start: number, end: number, step: number): number[] {

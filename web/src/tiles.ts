@@ -2,7 +2,7 @@
 import { loadBytes, type MatrixHead } from "./api";
 import { heat, token } from "./colours";
 
-interface Tile { bytes: Uint8Array; picture: HTMLCanvasElement; rows: number; columns: number }
+export interface Tile { bytes: Uint8Array; rows: number; columns: number; pictures: Map<string, HTMLCanvasElement> }
 
 const most = 400; // tiles kept
 const inFlight = 6;
@@ -29,7 +29,7 @@ export class Tiles {
   /** Paints all tiles again, in the colours of the present theme. */
   repaint(): void {
     this.colours = colours();
-    for (const tile of this.known.values()) this.paint(tile);
+    for (const tile of this.known.values()) tile.pictures.clear();
   }
 
   /** The tile, or null while it is on its way. */
@@ -62,9 +62,24 @@ export class Tiles {
     const tile = this.known.get(`0/${Math.floor(row / height)}/${Math.floor(column / width)}`);
     if (!tile) return;
     tile.bytes[(row % height) * tile.columns + (column % width)] = byte;
-    const pixel = new ImageData(1, 1);
-    new Uint32Array(pixel.data.buffer)[0] = this.colours[byte];
-    tile.picture.getContext("2d")!.putImageData(pixel, column % width, row % height);
+    tile.pictures.clear();
+  }
+
+  /** A tile as a picture, a pixel for each block of `down` by `across` cells. */
+  picture(tile: Tile, down: number, across: number): HTMLCanvasElement {
+    const key = `${down}/${across}`;
+    const known = tile.pictures.get(key);
+    if (known) return known;
+    if (tile.pictures.size > 3) tile.pictures.clear();
+    const picture = document.createElement("canvas");
+    [picture.width, picture.height] = [Math.ceil(tile.columns / across), Math.ceil(tile.rows / down)];
+    const image = new ImageData(picture.width, picture.height);
+    const pixels = new Uint32Array(image.data.buffer);
+    const bytes = down * across > 1 ? averaged(tile, down, across) : tile.bytes;
+    for (let at = 0; at < pixels.length; at++) pixels[at] = this.colours[bytes[at]];
+    picture.getContext("2d")!.putImageData(image, 0, 0);
+    tile.pictures.set(key, picture);
+    return picture;
   }
 
   private next(): void {
@@ -86,12 +101,11 @@ export class Tiles {
       const [height, width] = this.head.tile;
       const size = this.head.levels[level];
       const tile = {
-        bytes, picture: document.createElement("canvas"),
+        bytes, pictures: new Map<string, HTMLCanvasElement>(),
         rows: Math.min(height, size.rows - row * height), columns: Math.min(width, size.columns - column * width),
       };
       // A server may fill its tiles up to their full width.
       if (bytes.length === height * width) [tile.rows, tile.columns] = [height, width];
-      this.paint(tile);
       this.known.set(key, tile);
       for (const old of this.known.keys()) {
         if (this.known.size <= most) break;
@@ -103,14 +117,22 @@ export class Tiles {
       setTimeout(() => this.asked.delete(key), 3000);
     }
   }
+}
 
-  private paint({ bytes, picture, rows, columns }: Tile): void {
-    [picture.width, picture.height] = [columns, rows];
-    const image = new ImageData(columns, rows);
-    const pixels = new Uint32Array(image.data.buffer);
-    for (let at = 0; at < pixels.length; at++) pixels[at] = this.colours[bytes[at]];
-    picture.getContext("2d")!.putImageData(image, 0, 0);
-  }
+/** The mean of each block of cells; a block without values is failed if any of its cells is. */
+function averaged({ bytes, rows, columns }: Tile, down: number, across: number): Uint8Array {
+  const [height, width] = [Math.ceil(rows / down), Math.ceil(columns / across)];
+  const sums = new Uint32Array(height * width);
+  const counts = new Uint16Array(height * width);
+  const means = new Uint8Array(height * width);
+  for (let row = 0, at = 0; row < rows; row++)
+    for (let column = 0; column < columns; column++, at++) {
+      const block = Math.floor(row / down) * width + Math.floor(column / across);
+      if (bytes[at] === 1) means[block] = 1;
+      else if (bytes[at]) (sums[block] += bytes[at]), counts[block]++;
+    }
+  for (let block = 0; block < means.length; block++) if (counts[block]) means[block] = Math.round(sums[block] / counts[block]);
+  return means;
 }
 
 /** The colour of each byte: 0 nothing, 1 failed, then the scale. */

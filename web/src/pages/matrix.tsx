@@ -93,7 +93,7 @@ function Sheet({ head, path, query, colour, order, view }: {
       return `${runPath(run.ledger, run.name)}/tile?${asked}`;
     };
     const down = `${sentence(run.units)}, ${orders.find(([key]) => key === order)?.[1] ?? order}`;
-    matrix.current = new Matrix(canvas.current!, head, tile, { unit: run.unit, units: run.units, down, across: "Cases" },
+    matrix.current = new Matrix(canvas.current!, head, tile, { unit: run.unit, units: run.units, down, across: "Cases", scale: run.scale },
       { hover, open, openRow: (row) => go(href(run.ledger, run.name, `trial/${head.trials[row]}`)), moved }, place.current);
     (canvas.current as any).matrix = matrix.current; // for benchmarks
     return () => (clearTimeout(wait), matrix.current!.end());
