@@ -15,6 +15,7 @@ help:
 	@echo "make check   linters, types, layers and the fast tests (under two minutes)"
 	@echo "make mutants small faults put into the engine one by one: does a fast test notice? (under thirty minutes)"
 	@echo "make web     build the page of fanfold view from web/ (needs Node 20 or newer)"
+	@echo "make screenshots   pictures of every page into docs/images"
 	@echo "make bench   the benchmarks (peers: make bench-peers first)"
 
 $(VENV)/bin/python:
@@ -49,7 +50,7 @@ check: lint
 	$(BIN)/python -m pytest -m "not slow" -x -n 2 --durations=10 --durations-min=1
 
 # Three at a time on two cores: many tests wait for processes and clocks.
-test: $(VENV)/.dev $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock)
+test: $(VENV)/.dev browser $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock)
 	$(BIN)/python -m pytest -n 3
 
 # Copies of the package are changed, never the working tree; what survives is in .mutants/results.json.
@@ -57,10 +58,24 @@ mutants: $(VENV)/.dev
 	$(BIN)/python tools/mutants.py --seed 12 --sample 150 --jobs 2
 
 # The same sources and lock file give the same bytes: the built page is committed, and nobody who installs needs Node.
-web:
-	cd web && npm ci --no-audit --no-fund
+web: web/node_modules
 	node web/build.mjs
 	node web/check.mjs
+
+web/node_modules: web/package-lock.json
+	cd web && npm ci --no-audit --no-fund
+	@touch $@
+
+# The browser that tests and screenshots look with; without it, or without Node, the tests that need it say so.
+.PHONY: browser
+browser:
+	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -qq chromium > /dev/null; } \
+	  || echo "Chromium is not installed: tests of pages are left out (apt-get install chromium)"
+	@[ -d web/node_modules ] || ! command -v npm > /dev/null || $(MAKE) --no-print-directory web/node_modules \
+	  || echo "web/node_modules cannot be installed here: tests with axe-core are left out"
+
+screenshots: $(VENV)/.dev browser
+	$(BIN)/python tools/screenshots.py docs/images
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/engine.py --quick

@@ -1,5 +1,7 @@
 // The server's payloads, and how they are read: from the server, or from the data inside a saved page.
 
+import { signal } from "@preact/signals";
+
 export type Num = number | null;
 export type State = "running" | "finished" | "stopped" | "failed" | "interrupted";
 
@@ -126,11 +128,14 @@ function kept(path: string): any {
 
 async function reply(path: string, options?: RequestInit): Promise<Response> {
   let response: Response;
+  pending.value++;
   try {
     response = await fetch(path, { credentials: "same-origin", ...options });
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Refused("The server does not answer. Is fanfold view still running?", 0);
+  } finally {
+    setTimeout(() => pending.value--); // after what waits for it has been drawn
   }
   if (!response.ok) {
     const body = await response.json().catch(() => null);
@@ -138,6 +143,9 @@ async function reply(path: string, options?: RequestInit): Promise<Response> {
   }
   return response;
 }
+
+/** How many payloads are on their way. */
+export const pending = signal(0);
 
 /** The payload of a path such as `/api/runs`. */
 export async function load<T>(path: string, signal?: AbortSignal): Promise<T> {

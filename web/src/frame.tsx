@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { RunActions } from "./actions";
-import { type Found, load, type Overview, saved } from "./api";
+import { type Found, load, type Overview, pending, saved } from "./api";
 import { count, plural, range } from "./format";
 import { useKeys } from "./keys";
 import { StateMark } from "./parts";
@@ -40,7 +40,7 @@ export function Frame({ route, children }: { route: Route; children: ComponentCh
       </header>
       {connection.value === "lost" && <div class="lost" role="alert">Connection lost. Trying again; what is shown may be old.</div>}
       {route.run && <Side route={route} run={run} />}
-      <main id="main" tabIndex={-1}>{children}</main>
+      <main id="main" tabIndex={-1} aria-busy={pending.value > 0}>{children}</main>
       {help.value && <Help />}
     </div>
   );

@@ -1,0 +1,78 @@
+"""Pictures of every page of `fanfold view`, for the documentation and to be looked at: `make screenshots`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests/web"))
+
+import worlds
+from browsing import Visitor, chromium, serving
+from PIL import Image
+
+#: Names of pictures, and the page, width and colours of each.
+PICTURES: dict[str, tuple[str, int, str]] = {
+    "runs": ("#/", 1400, "light"),
+    "overview": ("#/run/0/prompts", 1400, "light"),
+    "matrix": ("#/run/0/prompts/matrix", 1400, "light"),
+    "candidates": ("#/run/0/prompts/trials", 1400, "light"),
+    "lineage": ("#/run/0/prompts/lineage", 1400, "light"),
+    "work": ("#/run/0/prompts/work", 1400, "light"),
+    "failures": ("#/run/0/shaky/failures", 1400, "light"),
+    "settings": ("#/run/0/prompts/settings", 1400, "light"),
+    "compare": ("#/compare?run=0/functions&run=0/functions-narrow", 1400, "light"),
+    "candidate": ("#/run/0/prompts/trial/BEST", 1400, "light"),
+    "cell": ("#/run/0/prompts/cell/BEST/0", 1400, "light"),
+    "conversation": ("#/run/0/secrets/cell/BEST/0", 1400, "light"),
+    "overview-dark": ("#/run/0/prompts", 1400, "dark"),
+    "matrix-dark": ("#/run/0/functions/matrix", 1400, "dark"),
+    "overview-phone": ("#/run/0/prompts", 400, "light"),
+    "runs-phone": ("#/", 400, "dark"),
+    **{
+        f"overview-{study}": (f"#/run/0/{study}", 1400, "light")
+        for study in ("critic", "secrets", "workflow", "neuro", "ask", "evolve", "functions", "application", "broken")
+    },
+    **{
+        f"{page}-{study}": (f"#/run/0/{study}/{place}", 1400, "light")
+        for study in ("critic", "workflow", "neuro", "ask", "evolve")
+        for page, place in (("candidate", "trial/BEST"), ("cell", "cell/BEST/0"))
+    },
+}
+
+
+def main(folder: Path, names: list[str], ledger: Path | None) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as made:
+        path = ledger or worlds.made(Path(made) / "worlds")
+        with serving(path) as address, chromium() as browser:
+            for width, scheme in sorted({(width, scheme) for _, width, scheme in PICTURES.values()}):
+                visitor = Visitor(browser, address, width, scheme)
+                for name, (place, *window) in PICTURES.items():
+                    if window == [width, scheme] and (not names or name in names):
+                        picture(visitor, place, folder / f"{name}.png")
+                for error in visitor.errors:
+                    print(f"{width} {scheme}: {error}")
+                visitor.close()
+
+
+def picture(visitor: Visitor, place: str, file: Path) -> None:
+    """One page as it is when everything is drawn; BEST stands for the best candidate of the run."""
+    if "BEST" in place:
+        visitor.go(place.split("/trial")[0].split("/cell")[0])
+        best = visitor.page.evaluate(
+            "async () => (await (await fetch('/api' + location.hash.slice(1))).json()).best?.trial ?? 0"
+        )
+        place = place.replace("BEST", str(best))
+    visitor.go(place)
+    visitor.page.wait_for_timeout(400)
+    visitor.page.screenshot(path=file, full_page=True)
+    with Image.open(file) as image:
+        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
+    print(f"{file}: {file.stat().st_size // 1000} kB")
+
+
+if __name__ == "__main__":
+    known = [Path(word) for word in sys.argv[2:] if word.endswith(".db")]
+    main(Path(sys.argv[1]), [word for word in sys.argv[2:] if not word.endswith(".db")], known[0] if known else None)
