@@ -43,8 +43,8 @@ export function duration(seconds: Num | undefined): string {
   if (seconds < 1) return `${number(seconds * 1000, 2)} ms`;
   if (seconds < 10) return `${number(seconds, 2)} s`;
   if (seconds < 59.5) return `${Math.round(seconds)} s`;
-  if (seconds < 3600) return pair(seconds, 60, "min", "s");
-  if (seconds < 86400) return pair(seconds / 60, 60, "h", "min");
+  if (seconds < 3599.5) return pair(seconds, 60, "min", "s");
+  if (seconds < 86370) return pair(seconds / 60, 60, "h", "min");
   return pair(seconds / 3600, 24, "d", "h");
 }
 
