@@ -293,8 +293,3 @@ function Choices({ ask, busy, tell }: { ask: Feedback["ask"]; busy: boolean; tel
     </>
   );
 }
-
-/** A field that adds a note to the run, or to one candidate of it. */
-export function NoteForm(_: { overview: Overview; trial?: number }) {
-  return null;
-}

@@ -173,5 +173,6 @@ export async function enter(): Promise<void> {
   const token = /^#token=(.+)$/.exec(location.hash)?.[1];
   if (saved || !token) return;
   history.replaceState(null, "", location.pathname + location.search + "#/");
+  dispatchEvent(new Event("hashchange"));
   await act("/api/enter", { token });
 }

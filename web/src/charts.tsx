@@ -143,7 +143,7 @@ class Plot {
   }
 
   private options(): uPlot.Options {
-    const { lines, scale, acrossUnit = "", upUnit = "" } = this.props;
+    const { lines, scale, acrossUnit = unitOf(lines), upUnit = "" } = this.props;
     const series: uPlot.Series[] = [{}];
     const bands: uPlot.Band[] = [];
     for (const line of lines) {
@@ -195,7 +195,7 @@ class Plot {
     const { left = 0 } = this.plot.cursor;
     this.tip.hidden = !rows.length || left < 0;
     if (this.tip.hidden) return;
-    const { lines, across, acrossUnit = "", upUnit = "" } = this.props;
+    const { lines, across, acrossUnit = unitOf(this.props.lines), upUnit = "" } = this.props;
     const first = document.createElement("b");
     first.textContent = `${across}: ${write[acrossUnit](lines[rows[0].line].x[rows[0].index])}`;
     const texts = rows.map(({ line, index }) => {
@@ -241,11 +241,14 @@ class Plot {
   }
 }
 
+/** Steps that are counted have no ticks between them. */
+const unitOf = (lines: Line[]): Unit => (lines.every((line) => line.x.every(Number.isInteger)) ? "count" : "");
+
 const pathsOf = ({ kind }: Line) => (kind === "step" ? uPlot.paths.stepped!({ align: 1 }) : uPlot.paths.linear!());
 
 function drawn(line: Line, colour: string): uPlot.Series {
   if (line.kind === "dots")
-    return { stroke: faint(colour, 0.65), paths: () => null, points: { show: true, size: 5, width: 0, fill: faint(colour, line.quiet ? 0.4 : 0.65) } };
+    return { stroke: faint(colour, 0.65), paths: () => null, points: { show: true, size: line.x.length > 500 ? 5 : 6, width: 0, fill: faint(colour, line.quiet ? 0.5 : 0.7) } };
   const few = line.x.length < 40;
   return {
     stroke: colour, width: line.quiet ? 1 : 2, spanGaps: true, paths: pathsOf(line), fill: line.fill ? faint(colour, 0.12) : undefined,

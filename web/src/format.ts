@@ -27,6 +27,9 @@ export function short(value: number): string {
 /** "3 candidates", "1 candidate". */
 export const plural = (value: number, one: string, many = `${one}s`): string => `${count(value)} ${value === 1 ? one : many}`;
 
+/** A text without what it adds in parentheses: "$0.04 (simulated)" as "$0.04". */
+export const brief = (text: string): string => text.split(" (")[0];
+
 export function money(value: Num | undefined): string {
   if (value === null || value === undefined) return none;
   if (value === 0) return "$0";

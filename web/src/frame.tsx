@@ -4,9 +4,9 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { RunActions } from "./actions";
 import { type Found, load, type Overview, pending, saved } from "./api";
-import { count, plural, range } from "./format";
+import { brief, count, duration, money, plural, range } from "./format";
 import { useKeys } from "./keys";
-import { StateMark } from "./parts";
+import { StateMark, Study } from "./parts";
 import { go, href, type Route } from "./router";
 import { connection, overview, theme } from "./store";
 
@@ -57,20 +57,26 @@ function Mark() {
 /** "Running 34 of 64 candidates, 2 to 3 min left, $0.12, 1 failure". */
 function Status({ run }: { run: Overview }) {
   const { progress, eta, state } = run;
-  const done = progress.goal_of.startsWith("eval") ? progress.evaluations : progress.told;
   return (
     <div class="status">
-      <span class="study">{run.study}</span>
+      <Study name={run.study} />
       <StateMark state={state} />
-      <span>
-        {progress.goal ? `${count(done)} of ${plural(progress.goal, progress.goal_of.replace(/s$/, ""), progress.goal_of)}` : plural(progress.told, run.unit, run.units)}
-      </span>
+      <span>{howFar(run)}</span>
       {state === "running" && eta && <span>{range(eta[0], eta[1])} left</span>}
-      <span>{run.cost_text}</span>
+      {run.cost_text && <span title={run.cost_text}>{brief(run.cost_text)}</span>}
       <span>{run.elapsed_text}</span>
       {progress.failures > 0 && <a class="bad" href={href(run.ledger, run.name, "failures")}>{plural(progress.failures, "failure")}</a>}
     </div>
   );
+}
+
+/** "34 of 64 prompts", "34 prompts, at most $5". */
+function howFar({ progress, unit, units }: Overview): string {
+  const { told, goal, goal_of } = progress;
+  if (goal && goal_of === "trials") return `${count(told)} of ${plural(goal, unit, units)}`;
+  if (goal && goal_of === "evaluations") return `${count(progress.evaluations)} of ${plural(goal, "evaluation")}`;
+  const most = { calls: () => plural(goal!, "call"), cost: () => money(goal), time: () => duration(goal) }[goal_of];
+  return plural(told, unit, units) + (goal && most ? `, at most ${most()}` : "");
 }
 
 function Side({ route, run }: { route: Route; run: Overview | null }) {

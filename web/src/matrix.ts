@@ -61,7 +61,7 @@ export class Matrix {
   /** All columns, and as many rows as can be told apart. */
   fit(whole = false): void {
     const [width, height] = this.room();
-    this.wide = Math.max(whole ? 0 : 0.25, Math.min(26, width / this.head.columns));
+    this.wide = Math.max(whole ? 0 : 0.25, Math.min(40, width / this.head.columns));
     this.high = Math.max(whole ? 0 : 1, Math.min(20, height / this.head.rows));
     this.x = this.y = 0;
     this.settle();
@@ -371,7 +371,7 @@ const blocks = (size: number, most: number) => Math.min(most, 2 ** Math.max(0, M
 
 /** Places to label between two rows or columns: those whose number, from 1, is round. */
 function ticks(start: number, end: number, step: number): number[] {
-  const places = start < 1 && step > 1 ? [0] : [];
+  const places = start < 1 && step > 2 ? [0] : [];
   for (let at = Math.max(step, Math.ceil((start + 1) / step) * step); at <= end; at += step) places.push(at - 1);
   return step === 1 && start > 0 ? [Math.floor(start), ...places] : places;
 }

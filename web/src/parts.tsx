@@ -1,6 +1,6 @@
 // Small parts that many pages share.
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { Num, State, Table } from "./api";
 import { number } from "./format";
 import type { Loaded } from "./store";
@@ -12,6 +12,11 @@ const words: Record<State, string> = {
 /** The state of a run: a mark and a word, so that colour is never the only sign. */
 export function StateMark({ state }: { state: State }) {
   return <span class={`state ${state}`}>{words[state] ?? state}</span>;
+}
+
+/** The study of a run; an evaluator in a file by the file's name. */
+export function Study({ name }: { name: string }) {
+  return <span class="study" title={name}>{name.split("/").pop()}</span>;
 }
 
 /** Shows a payload, or that it is on its way, or why it is not here. */
@@ -43,6 +48,32 @@ export function Card({ title, children, tools, wide }: { title?: string; childre
       {children}
     </section>
   );
+}
+
+/** Cards side by side, each under the shorter column; one below the other where there is no room. */
+export function Masonry({ items }: { items: { weight: number; card: ComponentChildren }[] }) {
+  const room = useMedia("(min-width: 1100px)");
+  if (!room) return <>{items.map(({ card }) => card)}</>;
+  const columns: [ComponentChildren[], ComponentChildren[]] = [[], []];
+  const heights = [0, 0];
+  for (const { weight, card } of items) {
+    const shorter = heights[0] <= heights[1] ? 0 : 1;
+    columns[shorter].push(card);
+    heights[shorter] += weight;
+  }
+  if (!columns[1].length) return <>{columns[0]}</>;
+  return <div class="masonry">{columns.map((cards, at) => <div key={at}>{cards}</div>)}</div>;
+}
+
+function useMedia(query: string): boolean {
+  const [matches, setMatches] = useState(() => matchMedia(query).matches);
+  useEffect(() => {
+    const media = matchMedia(query);
+    const changed = () => setMatches(media.matches);
+    media.addEventListener("change", changed);
+    return () => media.removeEventListener("change", changed);
+  }, [query]);
+  return matches;
 }
 
 /** A choice among a few: buttons in a row, one of them pressed. */

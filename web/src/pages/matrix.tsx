@@ -69,6 +69,8 @@ function Sheet({ head, path, query, colour, order, view }: {
   };
   useEffect(() => {
     let wait = 0;
+    // As tall as its rows need to be named, within reason.
+    canvas.current!.parentElement!.style.height = `${Math.max(190, Math.min(Math.max(innerHeight - 260, 900), head.rows * 17 + 100))}px`;
     const hover = (at: At | null, x: number, y: number) => {
       const box = tip.current!;
       box.hidden = !at;

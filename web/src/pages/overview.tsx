@@ -1,10 +1,10 @@
 // The run at a glance: what came out, how the best grew, what to do next.
-import type { History, Overview } from "../api";
+import type { History, Overview, Section } from "../api";
 import { Chart, type Line, type Unit } from "../charts";
-import { ago, moment, plural } from "../format";
-import { Card, Choice, Command } from "../parts";
+import { ago, brief, moment, plural } from "../format";
+import { Card, Choice, Command, Masonry } from "../parts";
 import { choose, go, href, type Route } from "../router";
-import { NoteForm } from "../actions";
+import { Notes } from "../actions";
 import { Sections } from "../sections";
 import { overview } from "../store";
 import { saved } from "../api";
@@ -20,8 +20,8 @@ export function OverviewPage({ route }: { route: Route }) {
         <p class="big">{run.headline || run.reason || "Nothing has finished yet."}</p>
         {run.headline && run.reason && <p class="quiet">{run.reason}</p>}
         <dl class="metrics">
-          {run.metrics.map((metric) => (
-            <div key={metric.key}><dt>{metric.label}</dt><dd>{metric.text}</dd></div>
+          {run.metrics.filter(({ text }) => text && text !== "-" && text !== "0").map((metric) => (
+            <div key={metric.key} title={metric.text}><dt>{metric.label}</dt><dd>{brief(metric.text)}</dd></div>
           ))}
         </dl>
       </div>
@@ -32,44 +32,40 @@ export function OverviewPage({ route }: { route: Route }) {
           {run.best.brief && <span class="quiet"> {run.best.brief}</span>}
         </p>
       )}
-      <div class="columns"><Sections sections={run.sections} /></div>
-      <div class="columns">
-        {run.next.length > 0 && (
-          <Card title="What to do next">
-            <div class="steps">
-              {run.next.map((step) => <div key={step.command}><p>{step.text}</p><Command text={step.command} /></div>)}
-            </div>
-          </Card>
-        )}
-        {(run.comments.length > 0 || (!saved && run.can.note)) && (
-          <Card title="Notes">
-            <ul class="log">
-              {run.comments.map((comment) => (
-                <li key={comment.id}>
-                  <time title={moment(comment.at)}>{ago(comment.at)}</time>
-                  <span class="text">
-                    {comment.trial !== null && <a href={href(run.ledger, run.name, `trial/${comment.trial}`)}>{run.unit} {comment.trial}: </a>}
-                    {comment.text}
-                  </span>
-                </li>
-              ))}
-            </ul>
-            {!saved && run.can.note && <NoteForm overview={run} />}
-          </Card>
-        )}
-        {run.notes.length > 0 && (
-          <Card title="What the run said">
-            <ul class="log">
-              {run.notes.map((note, at) => (
-                <li key={at}><time title={moment(note.at)}>{ago(note.at)}</time><span class="text">{note.text}</span></li>
-              ))}
-            </ul>
-          </Card>
-        )}
-      </div>
+      <Masonry items={[
+        ...run.sections.map((section, at) => ({ weight: weight(section), card: <Sections key={at} sections={[section]} /> })),
+        ...(run.next.length ? [{ weight: 70 + run.next.length * 70, card: <Next key="next" steps={run.next} /> }] : []),
+        ...(run.comments.length || (!saved && run.can.note) ? [{ weight: 150, card: <Notes key="notes" comments={run.comments} /> }] : []),
+        ...(run.notes.length ? [{ weight: 60 + run.notes.length * 30, card: <Said key="said" notes={run.notes} /> }] : []),
+      ]} />
     </>
   );
 }
+
+/** Commands that work when they are pasted. */
+export function Next({ steps }: { steps: Overview["next"] }) {
+  return (
+    <Card title="What to do next">
+      <div class="steps">
+        {steps.map((step) => <div key={step.command}><p>{step.text}</p><Command text={step.command} /></div>)}
+      </div>
+    </Card>
+  );
+}
+
+function Said({ notes }: { notes: Overview["notes"] }) {
+  return (
+    <Card title="What the run said">
+      <ul class="log">
+        {notes.map((note, at) => <li key={at}><time title={moment(note.at)}>{ago(note.at)}</time><span class="text">{note.text}</span></li>)}
+      </ul>
+    </Card>
+  );
+}
+
+/** About how tall a section is. */
+const weight = ({ text, rows, curves, drawings }: Section) =>
+  70 + Math.min(300, (text.length / 70 + text.split("\n").length) * 20) + Math.min(rows.length, 12) * 34 + (curves.length ? 320 : 0) + drawings.length * 240;
 
 /** How the best score grew, over what it took. */
 function Growth({ run, axis }: { run: Overview; axis: Axis }) {
@@ -95,13 +91,14 @@ const capital = (text: string) => text.charAt(0).toUpperCase() + text.slice(1);
 const scored = (history: History) => history.score.flatMap((score, at) => (score === null ? [] : [at]));
 
 function linesOf(history: History, axis: Axis, run: Overview): Line[] {
-  const x = history[axis];
+  const x = axis === "order" ? history.order.map((place) => place + 1) : history[axis];
   const dots = scored(history);
   const lines: Line[] = [
     { name: `each ${run.unit}`, kind: "dots", quiet: true, colour: "--line-7", x: dots.map((at) => x[at]), y: dots.map((at) => history.score[at]) },
   ];
   const { order, low, mid, high } = history.quantiles;
-  if (order.length > 2) {
+  // Quantiles of a handful say nothing that the dots do not.
+  if (order.length > 2 && history.order.length >= 4 * order.length) {
     const place = order.map((asked) => Math.max(0, history.order.findLastIndex((one) => one <= asked)));
     lines.push({ name: "median and middle half", colour: "--line-1", quiet: true, x: place.map((at) => x[at]), y: mid, low, high });
   }

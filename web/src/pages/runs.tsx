@@ -2,9 +2,9 @@
 import { useState } from "preact/hooks";
 import { load, type RunRow, type Runs, saved } from "../api";
 import { filter } from "../filter";
-import { ago, count, moment, money, number } from "../format";
+import { ago, brief, count, moment, money, number } from "../format";
 import { useKeys } from "../keys";
-import { Card, Notice, Spark, StateMark, Wait } from "../parts";
+import { Card, Notice, Spark, StateMark, Study, Wait } from "../parts";
 import { choose, go, href, type Route } from "../router";
 import { changedRuns, useLoad } from "../store";
 
@@ -121,17 +121,17 @@ function Row({ row, at, marked, helper, ledgers, ticked, onTick, unfolded, onUnf
       <td class="name">
         <a href={href(row.ledger, row.name)}>{row.name}</a>
         <div class="under">
-          <span class="study">{row.study}</span>
+          <Study name={row.study} />
           <StateMark state={row.state} />
           {ledgers.length > 1 && <span class="quiet">{ledgers.find((ledger) => ledger.id === row.ledger)?.name}</span>}
           {row.helpers.length > 0 && (
-            <button type="button" class="fold" aria-expanded={unfolded} onClick={onUnfold}>
+            <button type="button" class="unfold" aria-expanded={unfolded} onClick={onUnfold}>
               {unfolded ? "Hide" : "Show"} {row.helpers.length === 1 ? "its helper run" : `its ${row.helpers.length} helper runs`}
             </button>
           )}
         </div>
       </td>
-      <td class="headline">{row.headline || row.reason}</td>
+      <td class="headline"><p title={row.headline || row.reason}>{row.headline || row.reason}</p></td>
       <td class="number" data-label="Best">
         {row.best_text || number(row.best)}
         {interval && <div class="quiet small">{interval}</div>}
@@ -141,7 +141,7 @@ function Row({ row, at, marked, helper, ledgers, ticked, onTick, unfolded, onUnf
         {count(row.evaluations)}
         {row.failures > 0 && <div class="bad small">{count(row.failures)} failed</div>}
       </td>
-      <td class="number" data-label="Cost">{row.cost_text || money(row.cost)}</td>
+      <td class="number" data-label="Cost" title={row.cost_text}>{brief(row.cost_text || money(row.cost))}</td>
       <td class="number" data-label="Time">{row.elapsed_text}</td>
       <td class="number" data-label="Started" title={moment(row.created)}>{ago(row.created)}</td>
     </tr>

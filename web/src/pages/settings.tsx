@@ -1,6 +1,7 @@
 // What the run was asked to do.
-import { Card, Command } from "../parts";
+import { Card } from "../parts";
 import { number } from "../format";
+import { Next } from "./overview";
 import type { Route } from "../router";
 import { overview } from "../store";
 
@@ -14,7 +15,7 @@ export function SettingsPage(_: { route: Route }) {
         {limits.length ? <Pairs of={Object.fromEntries(limits.map(([name, value]) => [name, number(value, 6)]))} /> : <p class="quiet">None: it ends when the search does.</p>}
         {run.reason && <p class="text">{run.reason}</p>}
       </Card>
-      {run.next.length > 0 && <Card title="What to do next"><div class="steps">{run.next.map((step) => <div key={step.command}><p>{step.text}</p><Command text={step.command} /></div>)}</div></Card>}
+      {run.next.length > 0 && <Next steps={run.next} />}
     </div>
   );
 }

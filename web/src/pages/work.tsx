@@ -113,7 +113,7 @@ function Latency({ rows }: { rows: Work["latency"] }) {
   const high = Math.log10(Math.max(...known.map((row) => row.p99)) || 1) + 0.1;
   const at = (value: number) => Math.max(0, Math.min(100, ((Math.log10(value || 1e-9) - low) / (high - low)) * 100));
   return (
-    <Card title="Latency">
+    <Card title="Latency" wide>
       <div class="scroll" tabIndex={0} role="region" aria-label="Latency">
         <table>
           <thead>
