@@ -69,22 +69,27 @@ class CallBroker:
         return self.answer(call, model.send)
 
     async def answer(self, call: Call, send: Send) -> Reply:
-        key, replies = call.key, self.replies
+        key, replies, meter = call.key, self.replies, here().meter
         flight = self._flights.get(key) if replies.cache != "off" else None
         if flight is not None:
             self.metrics.shared += 1
-            return msgspec.structs.replace(await flight.join(), cost=0.0, cached=True)
+            reply = msgspec.structs.replace(await flight.join(), cost=0.0, cached=True)
+            if meter is not None:
+                meter.count(key, True)
+            return reply
         if replies.answers and (held := replies.find(key)) is not None:
             self.metrics.cached += 1
+            if meter is not None:
+                meter.count(key, True)
             return held
         if replies.cache == "offline":
             raise CallFailed(
                 "offline", f"the ledger holds no reply of {call.model} to this request, and cache='offline'"
             )
         reply = await self._launch(key, call, send).join()
-        meter = here().meter
         if meter is not None:
             meter.cost += reply.cost or 0.0
+            meter.count(key, reply.cached)
         return reply
 
     def waits(self) -> Waiting | None:

@@ -15,11 +15,19 @@ import msgspec
 
 
 class Meter(msgspec.Struct):
-    """What the model calls of one evaluation cost; of a block, `case` is its first."""
+    """The model calls of one evaluation, and what they cost; of a block, `case` is its first."""
 
     cost: float = 0.0
     trial: int = 0
     case: str = ""
+    #: The keys of its calls in the order of the replies, and a byte for each: 1 where it paid nothing.
+    keys: bytes = b""
+    cached: bytes = b""
+
+    def count(self, key: bytes, cached: bool) -> None:
+        """Take note of a call that was answered."""
+        self.keys += key
+        self.cached += b"\1" if cached else b"\0"
 
 
 class Context(msgspec.Struct, frozen=True):

@@ -209,6 +209,8 @@ class Dispatcher:
         times = (started, time.perf_counter() - clock, tries)
         share = meter.cost / len(cells)
         for (key, cell), outcome in zip(cells, outcomes, strict=True):
+            if meter.keys:
+                self.journal.called(cell.trial.number, cell.position, meter.keys, meter.cached)
             self._outbox.finish(key, cell, replace(outcome, cost=outcome.cost + share) if share else outcome, times)
 
     def _displaced(self, cells: list[Keyed], error: PlaceLost) -> None:

@@ -230,6 +230,7 @@ USES: dict[str, Callable[[RunView], object]] = {
     "timings": lambda view: view.timings(),
     "times": lambda view: list(view.times()),
     "calls": lambda view: view.calls(),
+    "calls_of": lambda view: view.calls_of(0, 0),
     "counts": lambda view: view.counts(),
     "costs": lambda view: [view.costs(), view.costs(siblings=False)],
     "batches": lambda view: [view.batches(), view.batches(open=True)],

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from fanfold.ledger import queries
 from fanfold.ledger.batches import batches
 from fanfold.ledger.reading import RunRows
-from fanfold.ledger.records import BatchCounts, BatchRow, CallFacts, Metrics, ModelCalls, WaveRow
+from fanfold.ledger.records import BatchCounts, BatchRow, CallFacts, CallRow, Metrics, ModelCalls, WaveRow
 from fanfold.ledger.spending import Spending, belonging
 from fanfold.ledger.timeline import QUANTILES
+
+#: Bytes of a call's key.
+KEY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a page shows of a reply."""
+
+    text: str = ""
+    finish: str = "stop"
+    refusal: str | None = None
+    cached_tokens: int = 0
 
 
 class CallReads(RunRows):
@@ -26,6 +41,46 @@ class CallReads(RunRows):
         )
         states = tuple(BatchCounts(*row) for row in self.ledger.read(sql, (self.id,)))
         return CallFacts(models, states, self.counts())
+
+    def calls_of(self, trial: int, position: int) -> list[CallRow] | None:
+        """The model calls of a cell in the order of their replies; None in a run that did not record them.
+
+        Those of a reused cell are the calls of the one it was taken from.
+        """
+        for keys, cached in self.ledger.read(queries.CALLED, (self.id, trial, position)):
+            return self._call_rows(keys, cached)
+        for keys, _ in self.ledger.read(queries.CALLED_FOR_ANOTHER, (self.id, trial, position)):
+            return self._call_rows(keys, b"\1" * (len(keys) // KEY))
+        recorded = list(self.ledger.read("SELECT 1 FROM cell_call WHERE run = ? LIMIT 1", (self.id,)))
+        counts = self.counts()
+        return None if not recorded and (counts.calls or counts.cached or counts.shared) else []
+
+    def _call_rows(self, keys: bytes, cached: bytes) -> list[CallRow]:
+        rows = [
+            (bool(held), row)
+            for number, held in enumerate(cached)
+            for row in list(self.ledger.read(queries.CALL, (keys[number * KEY : (number + 1) * KEY],)))
+        ]
+        return [self._call_row(held, *row) for held, row in rows]
+
+    def _call_row(self, cached: bool, model: str, request: Any, reply: Any, *rest: Any) -> CallRow:
+        answer = self.ledger.value(reply, _Answer, what="a reply")
+        input_tokens, output_tokens, cost, started, seconds, tries, batch = rest
+        return CallRow(
+            model=model,
+            request=self.ledger.value(request, what="a request"),
+            text=answer.text or answer.refusal or "",
+            finish=answer.finish,
+            input_tokens=input_tokens or 0,
+            output_tokens=output_tokens or 0,
+            cached_tokens=answer.cached_tokens,
+            cost=0.0 if cached else cost,
+            started=started,
+            seconds=seconds,
+            tries=tries,
+            cached=cached,
+            batch=batch,
+        )
 
     def counts(self) -> Metrics:
         """Counts of the run's calls, such as cache hits and refusals."""

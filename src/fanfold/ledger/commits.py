@@ -45,6 +45,7 @@ class Insert(Enum):
         WHERE e.run = ? AND e.trial = ? AND e.position = ? AND e.failure IS NOT NULL
     """
     EVALUATION = "INSERT OR REPLACE INTO evaluation VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    CALLED = "INSERT OR REPLACE INTO cell_call VALUES (?, ?, ?, ?, ?)"
     TOLD = "UPDATE trial SET told = ?, score = ?, dropped = ?, evaluations = ?, cost = ? WHERE run = ? AND number = ?"
     #: Feedback on a show; given again, it replaces the score and keeps its place.
     FEEDBACK = """

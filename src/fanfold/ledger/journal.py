@@ -29,7 +29,9 @@ class RunJournal:
         verify(ledger, run)
         self.recorded = self._count("SELECT count(*) FROM trial WHERE run = ?")
         self.recorded_told = self._count("SELECT count(*) FROM trial WHERE run = ? AND told IS NOT NULL")
-        self.reused = self._count("SELECT count(*) FROM evaluation WHERE run = ? AND reused = 1")
+        self.reused = self._count(
+            "SELECT count(*) FROM evaluation INDEXED BY evaluation_reused WHERE run = ? AND reused = 1"
+        )
         #: Trials with failures that were evaluated again after the search had them: replay needs what it was told.
         self.superseded = {trial for (trial,) in ledger.read("SELECT trial FROM superseded WHERE run = ?", (run,))}
         self.elapsed = float(ledger.one("SELECT elapsed FROM run WHERE id = ?", (run,))[0])
@@ -77,6 +79,10 @@ class RunJournal:
                 self._keep(outcome.data.blobs)
         head = (self.run, trial, position, key, failure, score, data, message, detail)
         self.commits.put(Insert.EVALUATION, (*head, outcome.cost, *times, int(reused)), then)
+
+    def called(self, trial: int, position: int, keys: bytes, cached: bytes) -> None:
+        """Write which model calls an evaluation made, in one commit with its outcome."""
+        self.commits.put(Insert.CALLED, (self.run, trial, position, keys, cached))
 
     def current(self, trial: int) -> Mapping[int, Outcome]:
         """The present outcomes of a trial, if some differ from what the search was told; otherwise nothing."""

@@ -200,6 +200,28 @@ class ModelCalls:
 
 
 @dataclass(frozen=True, slots=True)
+class CallRow:
+    """A model call of a cell.  `request` is the body as it was sent; `cost` is None where the price is not known.
+
+    A `cached` one was paid for by another evaluation, or by an earlier try of this one; its times are those of then.
+    """
+
+    model: str
+    request: Any
+    text: str
+    finish: str
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost: float | None
+    started: float
+    seconds: float
+    tries: int
+    cached: bool
+    batch: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class BatchCounts:
     """A run's provider batches to one model in one state."""
 

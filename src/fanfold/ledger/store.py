@@ -357,7 +357,7 @@ def forget_run(ledger: Ledger, run: int) -> None:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         kept = {"evaluation", "batch", "payment"} & tables
         if not any(db.execute(f"SELECT 1 FROM {table} WHERE run = ? LIMIT 1", (run,)).fetchone() for table in kept):
-            for table in ("trial", "run_case", "snapshot", "desk", "summary", "change", "note"):
+            for table in ("trial", "run_case", "snapshot", "desk", "summary", "change", "note", "request", "comment"):
                 db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
             db.execute("DELETE FROM run WHERE id = ?", (run,))
         db.execute("COMMIT")
