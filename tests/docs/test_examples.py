@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -20,12 +23,22 @@ def blocks(page: Path, language: str) -> list[str]:
     return [text for found, text in BLOCK.findall(page.read_text()) if found == language]
 
 
+def with_blocks(language: str) -> pytest.MarkDecorator:
+    pages = [page for page in PAGES if blocks(page, language)]
+    return pytest.mark.parametrize("page", pages, ids=lambda page: page.relative_to(ROOT).as_posix())
+
+
 def environment() -> dict[str, str]:
     return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "NO_COLOR": "1"}
 
 
+def commands(code: str) -> list[str]:
+    """The lines of a block, without prompts, comments and line ends that are continued."""
+    return [line.removeprefix("$ ").split("  #")[0].strip() for line in code.replace("\\\n", " ").splitlines()]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@with_blocks("python")
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     for number, code in enumerate(blocks(page, "python")):
         script = tmp_path / f"block_{number}.py"
@@ -35,18 +48,59 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=lambda page: page.name)
+@with_blocks("console")
 def test_the_commands_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     """Commands that start with `fanfold` or `python examples/` are executed; set-up (`pip`, `make`) is not."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     for code in blocks(page, "console"):
-        for line in code.replace("\\\n", " ").splitlines():
-            command = line.removeprefix("$ ").split("  #")[0].strip()
-            if line.startswith(("$ fanfold", "$ python examples/")):
+        for command in commands(code):
+            if re.match(r"fanfold view(?!.*--(save|png))", command):
+                serve(command, tmp_path)
+            elif command.startswith(("fanfold", "python examples/")):
                 done = subprocess.run(
                     shlex.split(command), cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=120
                 )
                 assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def serve(command: str, folder: Path) -> None:
+    """Start a server, wait until it prints its address, and press Ctrl-C."""
+    words = [*shlex.split(command), "--no-open"]
+    with subprocess.Popen(words, cwd=folder, env=environment(), stdout=-1, stderr=-2, text=True) as server:
+        assert server.stdout is not None
+        try:
+            lines = [next(line for line in server.stdout if "http://" in line or "rror" in line)]
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert "http://127.0.0.1" in lines[-1], f"{command}\n{lines}"
+
+
+@functools.cache
+def help_of(words: tuple[str, ...]) -> str:
+    from fanfold.cli import cli
+
+    shown = CliRunner().invoke(cli, [*words, "--help"], prog_name="fanfold")
+    assert shown.exit_code == 0, f"fanfold {' '.join(words)} --help: {shown.output}"
+    return shown.output
+
+
+@with_blocks("sh")
+def test_commands_that_need_a_key_or_a_day_have_flags_that_exist(page: Path) -> None:
+    """Blocks of `sh` are not run: they need a model, a cluster or a server.  What they say must still be right."""
+    from fanfold.cli import cli
+    from fanfold.plugins import studies
+
+    for command in (command for code in blocks(page, "sh") for command in commands(code)):
+        words = shlex.split(command, comments=True)
+        places = [place for place, word in enumerate(words[:-1]) if word == "fanfold" and words[place + 1].isalpha()]
+        for arguments in (words[place + 1 :] for place in places):
+            assert arguments[0] in {*cli.commands, *studies()}, command
+            taken = arguments[:2] if arguments[1:] and set(arguments[:2]) & set(studies()) else arguments[:1]
+            if arguments[0] == "ask":
+                taken = ["ask"]
+            flags = [argument.partition("=")[0] for argument in arguments if argument.startswith("--")]
+            missing = [flag for flag in flags if not re.search(rf"{re.escape(flag)}(?![\w.-])", help_of(tuple(taken)))]
+            assert missing == [], f"fanfold {' '.join(taken)} has no {missing}"
 
 
 @pytest.mark.slow
