@@ -46,7 +46,7 @@ export function RunActions({ overview: run }: { overview: Overview }) {
   return (
     <div class="actions">
       {stop && <Stop />}
-      {resume && <Resume />}
+      {resume && run.state !== "finished" && <Resume />}
       {budget && <Budget running={run.state === "running"} />}
     </div>
   );

@@ -28,7 +28,7 @@ export function layout(nodes: LineageNode[], width: number): Plan {
   const room = Math.max(15, Math.min(44, 300 / tall)); // pixels for each of them
   const lanesOf = (name: number) => Math.ceil(generations.get(name)!.length / tall);
   const lanes = order.reduce((sum, name) => sum + lanesOf(name), 0);
-  const gap = Math.min(120, Math.max(16, (width - 2 * MARGIN) / Math.max(1, lanes - 1)));
+  const gap = Math.min(200, Math.max(16, (width - 2 * MARGIN) / Math.max(1, lanes - 1)));
   const places = new Map<number, Place>();
   const titles: Plan["titles"] = [];
   let lane = 0;

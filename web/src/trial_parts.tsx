@@ -62,7 +62,7 @@ export function Steps({ previous, following, address }: { previous: Num; followi
   if (following !== null) keys.j = () => go(address(following));
   useKeys(keys);
   return (
-    <nav class="steps" aria-label="Previous and next">
+    <nav class="previous-next" aria-label="Previous and next">
       {previous === null ? (
         <span class="quiet">Previous</span>
       ) : (

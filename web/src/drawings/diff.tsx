@@ -1,5 +1,5 @@
 // A word diff of two texts, inline or side by side; long unchanged stretches are folded.
-import { diffWordsWithSpace } from "diff";
+import { diffArrays } from "diff";
 import { useMemo, useState } from "preact/hooks";
 
 interface Part {
@@ -7,19 +7,50 @@ interface Part {
   added?: boolean;
   removed?: boolean;
 }
+interface Raw {
+  value: string[];
+  added?: boolean;
+  removed?: boolean;
+}
 
 const KEPT = 3; // unchanged lines shown around a change
 const FOLDED = 12; // a stretch of more unchanged lines is folded
 
+/** Words, numbers with their sign and digits, signs, and the white space between them. */
+const TOKENS = /[+-]?\d+(?:[.,]\d+)*(?:e[+-]?\d+)?|[\p{L}\p{N}\p{M}_'’-]+|\s+|./gisu;
+
 /** The parts of a diff by words; texts too different to compare in a second are one removal and one addition. */
 export function wordDiff(before: string, after: string): Part[] {
-  const parts = diffWordsWithSpace(before, after, { timeout: 1000 } as object) as Part[] | undefined;
-  return (
-    parts ?? [
+  const parts = diffArrays(before.match(TOKENS) ?? [], after.match(TOKENS) ?? [], { timeout: 1000 } as object) as Raw[] | undefined;
+  if (!parts)
+    return [
       { value: before, removed: true },
       { value: after, added: true },
-    ]
-  );
+    ];
+  return tidied(parts.map(({ value, added, removed }) => ({ value: value.join(""), added, removed })));
+}
+
+/** One removal and one addition where several are only a space apart, so that a phrase reads as one change. */
+function tidied(parts: Part[]): Part[] {
+  const tidy: Part[] = [];
+  let [removed, added] = ["", ""];
+  const flush = () => {
+    if (removed) tidy.push({ value: removed, removed: true });
+    if (added) tidy.push({ value: added, added: true });
+    [removed, added] = ["", ""];
+  };
+  parts.forEach((part, at) => {
+    if (part.removed) removed += part.value;
+    else if (part.added) added += part.value;
+    else if (removed && added && parts[at + 1] && /^[^\S\n]+$/.test(part.value))
+      [removed, added] = [removed + part.value, added + part.value];
+    else {
+      flush();
+      tidy.push(part);
+    }
+  });
+  flush();
+  return tidy;
 }
 
 const words = (parts: Part[], kind: "added" | "removed") =>

@@ -21,27 +21,25 @@ const figures = ({ value, low, high, n }: Row) =>
     .filter(Boolean)
     .join(" ");
 
-export function Intervals({
-  unit,
-  low = null,
-  high = null,
-  rows,
-}: {
+interface Scaled {
   unit: string;
+  rows: Row[];
   low?: number | null;
   high?: number | null;
-  rows: Row[];
-}) {
-  return <Rows unit={unit} rows={rows} low={low} high={high} bars={false} />;
+  zero?: boolean;
+}
+
+/** `zero`: the axis shows 0, as differences need it. */
+export function Intervals({ unit, rows, low, high, zero }: Scaled) {
+  return <Rows unit={unit} rows={rows} low={low} high={high} zero={zero} bars={false} />;
 }
 
 export function Bars({ unit, bars }: { unit: string; bars: Row[] }) {
-  const lowest = Math.min(0, ...bars.flatMap((bar) => [bar.value ?? 0, bar.low ?? 0]));
-  return <Rows unit={unit} rows={bars} low={lowest === 0 ? 0 : null} high={null} bars />;
+  return <Rows unit={unit} rows={bars} zero bars />;
 }
 
-function Rows({ unit, rows, low, high, bars }: { unit: string; rows: Row[]; low: number | null; high: number | null; bars: boolean }) {
-  const scale = axis([...rows.flatMap((row) => [row.value, row.low, row.high]), ...(bars ? [0] : [])], low, high);
+function Rows({ unit, rows, low = null, high = null, zero = false, bars }: Scaled & { bars: boolean }) {
+  const scale = axis([...rows.flatMap((row) => [row.value, row.low, row.high]), ...(zero ? [0] : [])], low, high);
   const x = (value: number) => percent(scale.at(value));
   return (
     <div class="rows">
@@ -51,7 +49,7 @@ function Rows({ unit, rows, low, high, bars }: { unit: string; rows: Row[]; low:
             <span class="row-name">{row.name}</span>
             <svg height="22" aria-hidden="true">
               {scale.ticks.map((tick) => (
-                <line key={tick} class="rule" x1={x(tick)} x2={x(tick)} y1="0" y2="22" />
+                <line key={tick} class={zero && tick === 0 ? "rule zero" : "rule"} x1={x(tick)} x2={x(tick)} y1="0" y2="22" />
               ))}
               {bars && row.value !== null && (
                 <rect

@@ -1,12 +1,13 @@
 // One candidate: what it is in the study's terms, how it differs from others, and what it scored on each case.
+import type { ComponentChildren } from "preact";
 import { useCallback, useState } from "preact/hooks";
 import { FeedbackForm, Notes } from "../actions";
-import { type Candidate, type CellBrief, load, runPath, type TrialBrief } from "../api";
+import { type Candidate, type CellBrief, load, type Num, runPath, type TrialBrief } from "../api";
 import { WordDiff } from "../drawings/diff";
 import { bytes, duration, money, plural } from "../format";
 import { Card, Wait } from "../parts";
 import { choose, href, type Route } from "../router";
-import { Sections, Sortable } from "../sections";
+import { type Field, Sections, Sortable } from "../sections";
 import { overview, reload, useChanges, useLoad } from "../store";
 import { Block, Long } from "../texts";
 import { scaleOf, ScoreBar, scoreText, Steps, TrialLink, unitName, useTexts } from "../trial_parts";
@@ -96,68 +97,64 @@ function Head({ data, base }: { data: Candidate; base: string }) {
   );
 }
 
+/** What the text card shows: "text", the number of another candidate to compare with, or nothing until asked. */
+function shownText(data: Candidate, chosen: string | null): "text" | number | null {
+  if (chosen !== null) return chosen === "text" ? "text" : Number(chosen);
+  const drawn = data.sections.some((section) => section.drawings.some((drawing) => drawing.kind === "diff"));
+  if (data.parents.length && !drawn) return data.parents[0].trial;
+  return data.sections.length ? null : "text";
+}
+
 /** The candidate as text, or its word diff against its parent, the first, the best, or any other. */
 function Text({ data, route }: { data: Candidate; route: Route }) {
   const trial = data.trial.trial;
-  const against = route.query.get("against") ?? "";
-  const other = against === "" ? null : Number(against);
+  const shown = shownText(data, route.query.get("against"));
+  const other = typeof shown === "number" ? shown : null;
   const { data: texts, error } = useTexts(route, other === null ? null : [other, trial]);
-  const best = overview.value?.best?.trial;
-  const options = [
-    ...new Set([
-      ...data.parents.map((parent) => parent.trial),
-      ...(trial !== 0 ? [0] : []),
-      ...(best !== undefined && best !== trial ? [best] : []),
-      ...(other !== null ? [other] : []),
-    ]),
-  ];
-  const name = (place: number) =>
-    data.parents.some((parent) => parent.trial === place)
-      ? `parent ${place}`
-      : place === best
-        ? `best ${place}`
-        : place === 0
-          ? "first 0"
-          : `${unitName(false)} ${place}`;
   if (!data.candidate_text) return null;
-  const theirs = other === null ? undefined : texts?.texts[other];
+  const parents = data.parents.map((parent) => parent.trial);
+  const best = overview.value?.best?.trial;
+  const name = (place: number) =>
+    `${parents.includes(place) ? "parent" : place === best ? "best" : place === 0 ? "first" : unitName(false)} ${place}`;
+  const options = [...new Set([...parents, 0, best ?? 0, other ?? 0])].filter((place) => place !== trial);
+  const missing = error || (texts && texts.texts[other!] === undefined && `${unitName()} ${other} is not here.`);
   return (
-    <Card title={other === null ? "As text" : `Against ${name(other)}`}>
+    <Card title={other === null ? "As text" : `Changes since ${name(other)}`}>
       <form class="filters" onSubmit={(event) => event.preventDefault()}>
-        <span class="choice" role="group" aria-label="Compare with">
-          <button type="button" aria-pressed={other === null} onClick={() => choose({ against: null })}>
+        <span class="choice" role="group" aria-label="Show">
+          <button type="button" aria-pressed={shown === "text"} onClick={() => choose({ against: "text" })}>
             Text
           </button>
           {options.map((place) => (
             <button key={place} type="button" aria-pressed={place === other} onClick={() => choose({ against: place })}>
-              Diff to {name(place)}
+              Since {name(place)}
             </button>
           ))}
         </span>
         <label>
-          Diff to number{" "}
+          Since number{" "}
           <input
             type="number"
             min="0"
             class="slim"
-            onChange={(event) => event.currentTarget.value !== "" && choose({ against: event.currentTarget.value })}
+            onChange={(event) => event.currentTarget.value && choose({ against: event.currentTarget.value })}
           />
         </label>
       </form>
-      {other === null ? (
-        <Block text={data.candidate_text} label={`${unitName()} ${trial} as text`} />
-      ) : theirs !== undefined ? (
-        <WordDiff
-          before={theirs}
-          after={texts!.texts[trial] ?? data.candidate_text}
-          beforeName={name(other)}
-          afterName={`${unitName(false)} ${trial}`}
-        />
-      ) : (
-        <p class={error || texts ? "bad" : "quiet"} role="status">
-          {error || (texts ? `There is no ${unitName(false)} ${other}.` : "Loading …")}
-        </p>
-      )}
+      {shown === "text" && <Block text={data.candidate_text} label={`${unitName()} ${trial} as text`} />}
+      {other !== null &&
+        (missing || !texts ? (
+          <p class={missing ? "bad" : "quiet"} role="status">
+            {missing || "Loading …"}
+          </p>
+        ) : (
+          <WordDiff
+            before={texts.texts[other]}
+            after={texts.texts[trial] ?? data.candidate_text}
+            beforeName={name(other)}
+            afterName={`${unitName(false)} ${trial}`}
+          />
+        ))}
     </Card>
   );
 }
@@ -174,36 +171,50 @@ function Cells({ data, base, path }: { data: Candidate; base: string; path: stri
       (problem) => setError(problem.message),
     );
   const scale = scaleOf(cells.map((cell) => cell.score));
-  const rows = cells.map((cell) => [
-    {
-      value: cell.position,
-      left: true,
-      shown: <a href={`${base}/cell/${data.trial.trial}/${cell.position}`}>{cell.case || cell.position}</a>,
-    },
-    {
-      value: cell.failure ? -Infinity : cell.score,
-      left: true,
-      shown: cell.failure ? (
-        <span class="bad">
-          <Long text={cell.failure} most={80} />
-        </span>
-      ) : (
-        <>
-          <ScoreBar score={cell.score} scale={scale} /> {cell.score_text}
-        </>
-      ),
-    },
-    { value: cell.seconds, shown: duration(cell.seconds) },
-    { value: cell.cost, shown: money(cell.cost) },
-    {
-      value: cell.tries,
-      left: true,
-      shown: cell.reused ? "reused" : cell.tries && cell.tries > 1 ? plural(cell.tries, "try", "tries") : "",
-    },
-  ]);
+  const [paid, noted] = [cells.some((cell) => cell.cost), cells.some((cell) => cell.reused || (cell.tries ?? 0) > 1)];
+  const field = (value: Num, shown: ComponentChildren, left = false): Field => ({ value, shown, left });
+  const columns: [string, boolean, (cell: CellBrief) => Field][] = [
+    [
+      "Case",
+      true,
+      (cell) => field(cell.position, <a href={`${base}/cell/${data.trial.trial}/${cell.position}`}>{cell.case || cell.position}</a>, true),
+    ],
+    [
+      "Score",
+      true,
+      (cell) =>
+        cell.failure
+          ? field(
+              -Infinity,
+              <span class="bad">
+                <Long text={cell.failure} most={80} />
+              </span>,
+              true,
+            )
+          : field(
+              cell.score,
+              <>
+                <ScoreBar score={cell.score} scale={scale} /> {cell.score_text}
+              </>,
+              true,
+            ),
+    ],
+    ["Time", true, (cell) => field(cell.seconds, duration(cell.seconds))],
+    ["Cost", paid, (cell) => field(cell.cost, money(cell.cost))],
+    [
+      "Note",
+      noted,
+      (cell) => field(cell.tries, cell.reused ? "reused" : (cell.tries ?? 0) > 1 ? plural(cell.tries!, "try", "tries") : "", true),
+    ],
+  ];
+  const kept = columns.filter(([, needed]) => needed);
   return (
     <Card title="Scores by case">
-      <Sortable label="Scores by case" columns={["Case", "Score", "Time", "Cost", "Note"]} rows={rows} />
+      <Sortable
+        label="Scores by case"
+        columns={kept.map(([name]) => name)}
+        rows={cells.map((cell) => kept.map(([, , make]) => make(cell)))}
+      />
       {next !== null && (
         <p>
           <button type="button" class="link" onClick={load200}>

@@ -81,12 +81,18 @@ function Evaluation({
         </Card>
       )}
       {data.feedback && <FeedbackForm feedback={data.feedback} trial={trial} position={position} after={again} />}
-      {data.case.text && (
+      {data.case.text && !data.sections.length && (
         <Card title="Case">
           <Block text={data.case.text} label="Case" />
         </Card>
       )}
       <Sections sections={data.sections} base={base} />
+      {data.case.text && data.sections.length > 0 && (
+        <details class="card">
+          <summary>The case as it is recorded</summary>
+          <Block text={data.case.text} label="Case" />
+        </details>
+      )}
       <Calls calls={data.calls} />
     </>
   );

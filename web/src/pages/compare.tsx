@@ -4,7 +4,7 @@ import { type Comparing, type Difference, type History, type Num } from "../api"
 import { Chart, type Line, type Unit } from "../charts";
 import { WordDiff } from "../drawings/diff";
 import { Intervals } from "../drawings/rows";
-import { count, money, number } from "../format";
+import { money, number, plural } from "../format";
 import { Card, Choice, Select, Wait } from "../parts";
 import { choose, href, type Route } from "../router";
 import { Sections, Sortable } from "../sections";
@@ -35,7 +35,7 @@ function Comparison({ data, route }: { data: Comparing; route: Route }) {
   );
   return (
     <>
-      <Winners runs={data.runs} names={names} />
+      <Figures runs={data.runs} names={names} />
       <Curves runs={data.runs} names={names} route={route} />
       <Differences differences={data.differences} />
       {data.costs.length > 0 && (
@@ -68,23 +68,56 @@ function Comparison({ data, route }: { data: Comparing; route: Route }) {
   );
 }
 
-function Winners({ runs, names }: { runs: Run[]; names: string[] }) {
-  const keys = [...new Map(runs.flatMap((run) => run.metrics.map((metric) => [metric.key, metric.label])))];
-  const rows = runs.map((run, at) => [
-    { value: names[at], shown: <a href={href(run.ledger, run.name)}>{names[at]}</a> },
-    { value: run.study },
-    {
-      value: run.best?.score ?? null,
-      shown: run.best ? <a href={`${href(run.ledger, run.name)}/trial/${run.best.trial}`}>{scoreText(run.best)}</a> : "–",
-    },
-    ...keys.map(([key]) => {
-      const metric = run.metrics.find((one) => one.key === key);
-      return { value: typeof metric?.value === "number" ? metric.value : (metric?.text ?? null), shown: metric?.text ?? "–" };
-    }),
-  ]);
+/** Figures of all runs, one row for each figure, so that six runs fit beside each other. */
+function Figures({ runs, names }: { runs: Run[]; names: string[] }) {
+  const labels = [...new Map(runs.flatMap((run) => run.metrics.map((metric) => [metric.key, metric.label] as const)))];
+  const text = (run: Run, key: string) => run.metrics.find((metric) => metric.key === key)?.text ?? "–";
   return (
     <Card title={`${runs.length} runs`}>
-      <Sortable label="Runs" columns={["Run", "Study", "Best score", ...keys.map(([, label]) => label)]} rows={rows} />
+      <div class="scroll" tabIndex={0} role="region" aria-label="Runs">
+        <table class="figures">
+          <thead>
+            <tr>
+              <td />
+              {runs.map((run, at) => (
+                <th key={at} scope="col">
+                  <a href={href(run.ledger, run.name)}>{names[at]}</a>
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            <tr>
+              <th scope="row">study</th>
+              {runs.map((run, at) => (
+                <td key={at}>{run.study}</td>
+              ))}
+            </tr>
+            <tr>
+              <th scope="row">winner</th>
+              {runs.map((run, at) => (
+                <td key={at}>
+                  {run.best ? (
+                    <a href={`${href(run.ledger, run.name)}/trial/${run.best.trial}`}>
+                      {run.best.trial}, score {scoreText(run.best)}
+                    </a>
+                  ) : (
+                    "–"
+                  )}
+                </td>
+              ))}
+            </tr>
+            {labels.map(([key, label]) => (
+              <tr key={key}>
+                <th scope="row">{label}</th>
+                {runs.map((run, at) => (
+                  <td key={at}>{text(run, key)}</td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
     </Card>
   );
 }
@@ -115,14 +148,15 @@ function Curves({ runs, names, route }: { runs: Run[]; names: string[]; route: R
   );
 }
 
-/** What a difference means, in a sentence. */
+/** What a difference means, in a sentence. The interval and the test must agree before it is called more than chance. */
 export function verdict({ run, against, n, difference, low, high, p, test }: Difference): string {
-  const clear = low !== null && high !== null && (low > 0 || high < 0);
-  const side = !difference
-    ? `${run} and ${against} score the same`
-    : `${run} scores ${number(Math.abs(difference))} ${difference > 0 ? "higher" : "lower"} than ${against}`;
-  const chance = p === null ? "" : ` ${test} p ${p < 0.001 ? "< 0.001" : `= ${number(p, 2)}`}.`;
-  return `${side} on ${count(n)} equal cases (95 % interval ${number(low)} to ${number(high)}): ${clear ? "unlikely to be chance" : "may be chance"}.${chance}`;
+  const clear = low !== null && high !== null && (low > 0 || high < 0) && (p === null || p < 0.05);
+  const side = difference
+    ? `${run} scores ${number(Math.abs(difference))} ${difference > 0 ? "higher" : "lower"} than ${against}`
+    : `${run} and ${against} score the same`;
+  const tested = p === null ? "" : ` (${test}, p ${p < 0.001 ? "< 0.001" : `= ${number(p, 2)}`})`;
+  const word = clear ? "more than chance" : n < 10 ? "too few cases to tell it from chance" : "may be chance";
+  return `${side} on ${plural(n, "equal case")}, 95 % interval ${number(low)} to ${number(high)}: ${word}${tested}.`;
 }
 
 function Differences({ differences }: { differences: Difference[] }) {
@@ -133,7 +167,6 @@ function Differences({ differences }: { differences: Difference[] }) {
       </Card>
     );
   const name = (row: Difference) => `${row.run} minus ${row.against}${row.cases ? `, ${row.cases}` : ""}`;
-  const edge = Math.max(...differences.flatMap((row) => [Math.abs(row.low), Math.abs(row.high)]));
   return (
     <Card title="Differences on equal cases">
       <ul class="plain-list">
@@ -146,8 +179,7 @@ function Differences({ differences }: { differences: Difference[] }) {
       </ul>
       <Intervals
         unit="difference of scores"
-        low={edge > 1 ? null : -Math.ceil(edge * 10) / 10}
-        high={edge > 1 ? null : Math.ceil(edge * 10) / 10}
+        zero
         rows={differences.map((row) => ({ name: name(row), value: row.difference, low: row.low, high: row.high, n: row.n }))}
       />
       <Sortable

@@ -53,22 +53,35 @@ function Tree({ data, route }: { data: Lineage; route: Route }) {
         </p>
       </Card>
       <Compared chosen={chosen} known={known} route={route} />
-      {data.ways.length > 0 && (
-        <Card title="Ways of making, and what they paid">
-          <Sortable
-            label="Ways of making"
-            columns={["Way", "Made", "Better than their parents", "Share", "Best score"]}
-            rows={data.ways.map((way) => [
-              { value: way.by || "start" },
-              { value: way.made },
-              { value: way.better },
-              { value: way.made ? way.better / way.made : null, shown: way.made ? `${Math.round((100 * way.better) / way.made)} %` : "–" },
-              { value: way.best },
-            ])}
-          />
-        </Card>
-      )}
+      <Ways ways={data.ways} />
     </>
+  );
+}
+
+/** What each way of making paid. A candidate made in several steps, such as `crossover+swap`, counts for each of them. */
+function Ways({ ways }: { ways: Lineage["ways"] }) {
+  if (!ways.length) return null;
+  const single = new Map<string, Lineage["ways"][number]>();
+  for (const { by, made, better, best } of ways)
+    for (const step of new Set(by.split("+").map((part) => part.trim() || "start"))) {
+      const sum = single.get(step) ?? { by: step, made: 0, better: 0, best: null };
+      const highest = best === null || (sum.best !== null && sum.best > best) ? sum.best : best;
+      single.set(step, { by: step, made: sum.made + made, better: sum.better + better, best: highest });
+    }
+  const rows = [...single.values()]
+    .sort((a, b) => b.made - a.made)
+    .map(({ by, made, better, best }) => [
+      { value: by },
+      { value: made },
+      { value: better },
+      { value: made ? better / made : null, shown: made ? `${Math.round((100 * better) / made)} %` : "–" },
+      { value: best },
+    ]);
+  return (
+    <Card title="Ways of making, and what they paid">
+      {ways.some((way) => way.by.includes("+")) && <p class="quiet">What was made in several steps counts for each of them.</p>}
+      <Sortable label="Ways of making" columns={["Way", "Made", "Better than their parents", "Share", "Best score"]} rows={rows} />
+    </Card>
   );
 }
 
