@@ -30,7 +30,12 @@ function SectionView({ section, base }: { section: Section; base: string }) {
         <Drawing key={index} kind={drawing.kind} data={drawing.data} base={base} />
       ))}
       {section.columns.length > 0 && section.rows.length > 0 && (
-        <Sortable most={12} label={section.title} columns={section.columns} rows={section.rows.map((row) => row.map((value) => ({ value })))} />
+        <Sortable
+          most={12}
+          label={section.title}
+          columns={section.columns}
+          rows={section.rows.map((row) => row.map((value) => ({ value })))}
+        />
       )}
     </Card>
   );

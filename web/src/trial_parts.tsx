@@ -14,6 +14,9 @@ export function unitName(upper = true): string {
 
 export const scoreText = (trial: TrialBrief): string => trial.score_text || number(trial.score);
 
+/** A way of making as words: `crossover+swap` as "crossover, swap". */
+export const wayText = (by: string): string => by.split("+").join(", ");
+
 /** The scale of scores: the study's own, else that of the values at hand. */
 export function scaleOf(scores: Num[]): [number, number] | null {
   if (overview.value?.scale) return overview.value.scale;

@@ -10,7 +10,7 @@ import { choose, href, type Route } from "../router";
 import { type Field, Sections, Sortable } from "../sections";
 import { overview, reload, useChanges, useLoad } from "../store";
 import { Block, Long } from "../texts";
-import { scaleOf, ScoreBar, scoreText, Steps, TrialLink, unitName, useTexts } from "../trial_parts";
+import { scaleOf, ScoreBar, scoreText, Steps, TrialLink, unitName, useTexts, wayText } from "../trial_parts";
 
 export function CandidatePage({ route }: { route: Route }) {
   const { ledger, run, args } = route;
@@ -81,7 +81,7 @@ function Head({ data, base }: { data: Candidate; base: string }) {
         {trial.by && (
           <div>
             <dt>Made by</dt>
-            <dd>{trial.by}</dd>
+            <dd>{wayText(trial.by)}</dd>
           </div>
         )}
       </dl>

@@ -1,6 +1,6 @@
 // Two to six runs beside each other: their curves, differences on equal cases, settings, winners and costs.
 import { useState } from "preact/hooks";
-import { type Comparing, type Difference, type History, type Num } from "../api";
+import { type Comparing, type Difference, type History } from "../api";
 import { Chart, type Line, type Unit } from "../charts";
 import { WordDiff } from "../drawings/diff";
 import { Intervals } from "../drawings/rows";
@@ -220,31 +220,41 @@ function Texts({ runs, names }: { runs: Run[]; names: string[] }) {
   );
 }
 
+/** Settings as a person gave them; what they were made into inside is a choice away. */
 function Settings({ settings, names }: { settings: Comparing["settings"]; names: string[] }) {
-  const [all, setAll] = useState(false);
-  const text = (value: unknown): string =>
-    value === null || value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value);
-  const differs = settings.filter((row) => new Set(row.values.map((value) => JSON.stringify(value ?? null))).size > 1);
-  const shown = all ? settings : differs;
-  const tools = differs.length < settings.length && (
+  const [which, setWhich] = useState<"different" | "all" | "internal">("different");
+  const inner = (row: { name: string }) => row.name.startsWith("parts.");
+  const given = settings.filter((row) => !inner(row));
+  const lists = {
+    different: given.filter((row) => new Set(row.values.map((value) => JSON.stringify(value ?? null))).size > 1),
+    all: given,
+    internal: settings.filter(inner),
+  };
+  const offered = (
+    [
+      ["different", "different"],
+      ["all", "all"],
+      ["internal", "internal differences"],
+    ] as const
+  ).filter(([name]) => name === "different" || lists[name].length > (name === "all" ? lists.different.length : 0));
+  const tools = offered.length > 1 && (
     <Choice
       label="Settings"
-      value={all ? "all" : "different"}
-      options={[
-        ["different", `different (${differs.length})`],
-        ["all", `all (${settings.length})`],
-      ]}
-      onChoose={(value) => setAll(value === "all")}
+      value={which}
+      options={offered.map(([name, words]) => [name, `${words} (${lists[name].length})`] as const)}
+      onChoose={setWhich}
     />
   );
+  const text = (value: unknown): string =>
+    value === null || value === undefined ? "–" : typeof value === "string" ? value : JSON.stringify(value);
+  const rows = lists[which].map((row) => [
+    { value: row.name.replace(/^(fields|parts)\./, "") },
+    ...row.values.map((value: unknown) => ({ value: text(value) })),
+  ]);
   return (
     <Card title="Settings" tools={tools}>
-      {shown.length ? (
-        <Sortable
-          label="Settings"
-          columns={["Setting", ...names]}
-          rows={shown.map((row) => [{ value: row.name }, ...row.values.map((value: Num | string) => ({ value: text(value) }))])}
-        />
+      {rows.length ? (
+        <Sortable label="Settings" columns={["Setting", ...names]} rows={rows} />
       ) : (
         <p class="quiet">All settings are equal.</p>
       )}

@@ -11,7 +11,7 @@ import { Card, Notice, Wait } from "../parts";
 import { choose, href, type Route } from "../router";
 import { Sortable } from "../sections";
 import { useLoad } from "../store";
-import { partOf, scaleOf, unitName, useTexts } from "../trial_parts";
+import { partOf, scaleOf, unitName, useTexts, wayText } from "../trial_parts";
 
 export function LineagePage({ route }: { route: Route }) {
   const loaded = useLoad<Lineage>(`${runPath(route.ledger, route.run)}/lineage`);
@@ -93,7 +93,7 @@ function Words({ node, base }: { node: LineageNode; base: string }) {
           {unitName()} {node.trial}
         </b>
       </a>
-      , score {number(node.score)}, {node.by ? `made by ${node.by}` : "a start"}
+      , score {number(node.score)}, {node.by ? `made by ${wayText(node.by)}` : "a start"}
       {node.parents.length > 0 && <> of {node.parents.join(" and ")}</>},{" "}
       {node.offspring ? plural(node.offspring, "child", "children") : "no children"}. <span class="quiet">{node.brief}</span>
     </>

@@ -6,7 +6,7 @@ import { useKeys } from "../keys";
 import { Card, Notice, Select } from "../parts";
 import { choose, href, type Route } from "../router";
 import { overview, useChanges } from "../store";
-import { scaleOf, ScoreBar, scoreText, unitName } from "../trial_parts";
+import { scaleOf, ScoreBar, scoreText, unitName, wayText } from "../trial_parts";
 
 const DEFAULTS: Record<string, string> = { order: "best", which: "all" };
 const TALL = 34; // pixels of a row
@@ -146,7 +146,7 @@ function Row({ row, base, scale, chosen }: { row: TrialBrief; base: string; scal
         {row.brief}
       </td>
       <td class="by">
-        {row.by}
+        {wayText(row.by)}
         {row.parents.length > 0 && <small> of {row.parents.join(", ")}</small>}
       </td>
       <td class="number">{count(row.evaluations)}</td>
