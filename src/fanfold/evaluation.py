@@ -18,31 +18,35 @@ from typing import Any
 from fanfold.errors import CallFailed, NoWayHome
 from fanfold.executors.base import is_coroutine_function
 from fanfold.redaction import redact
-from fanfold.types import Case, Failed, Ok, Outcome
+from fanfold.types import Case, Failed, Objective, Ok, Outcome
+
+PLAIN = Objective()
 
 
-def for_one(evaluate: Any) -> One | OneAsync:
+def for_one(evaluate: Any, objective: Objective = PLAIN) -> One | OneAsync:
     """The function that evaluates one cell."""
-    return OneAsync(evaluate) if is_coroutine_function(evaluate) else One(evaluate)
+    return OneAsync(evaluate, objective) if is_coroutine_function(evaluate) else One(evaluate, objective)
 
 
-def for_blocks(evaluate: Any) -> Block | BlockAsync | None:
+def for_blocks(evaluate: Any, objective: Objective = PLAIN) -> Block | BlockAsync | None:
     """The function that evaluates many cells at once, where the evaluator offers it."""
     block = getattr(evaluate, "evaluate_block", None)
     if not callable(block) or block_size(evaluate) < 2:
         return None
-    return BlockAsync(block) if is_coroutine_function(block) else Block(block)
+    return BlockAsync(block, objective) if is_coroutine_function(block) else Block(block, objective)
 
 
 def block_size(evaluate: Any) -> int:
     return int(getattr(evaluate, "block_size", 64))
 
 
-def arguments(evaluate: Any, candidate: Any, case: Case, previous: Outcome | None) -> tuple[Any, ...]:
+def arguments(
+    evaluate: Any, candidate: Any, case: Case, previous: Outcome | None, objective: Objective = PLAIN
+) -> tuple[Any, ...]:
     """The arguments of an evaluator: one that continues also gets the outcome of the case before, if it was Ok."""
     if not getattr(evaluate, "continues", False):
         return candidate, case
-    return candidate, case, previous if isinstance(previous, Ok) else None
+    return candidate, case, objective.natural_outcome(previous) if isinstance(previous, Ok) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +54,11 @@ class One:
     """Evaluates one cell where it is called, and turns whatever happens into an outcome that can travel."""
 
     evaluate: Any
+    objective: Objective = PLAIN
 
     def __call__(self, *arguments: Any) -> Outcome:
         try:
-            return outcome_of(self.evaluate(*arguments))
+            return outcome_of(self.evaluate(*arguments), self.objective)
         except (KeyboardInterrupt, NoWayHome):  # the latter: nobody's evaluation can make its calls here
             raise
         except BaseException as error:  # a plain function cannot be cancelled: whatever it raises is its own doing
@@ -65,10 +70,11 @@ class OneAsync:
     """`One` for evaluators that are coroutine functions."""
 
     evaluate: Any
+    objective: Objective = PLAIN
 
     async def __call__(self, *arguments: Any) -> Outcome:
         try:
-            return outcome_of(await self.evaluate(*arguments))
+            return outcome_of(await self.evaluate(*arguments), self.objective)
         except BaseException as error:
             if _from_outside(error):
                 raise
@@ -80,10 +86,11 @@ class Block:
     """Evaluates many cells in one call.  Raises an ordinary error where that failed as a whole."""
 
     evaluate_block: Any
+    objective: Objective = PLAIN
 
     def __call__(self, cells: Sequence[tuple[Any, ...]]) -> list[Outcome]:
         try:
-            return outcomes_of(self.evaluate_block(cells), len(cells))
+            return outcomes_of(self.evaluate_block(cells), len(cells), self.objective)
         except (KeyboardInterrupt, NoWayHome):
             raise
         except BaseException as error:
@@ -95,10 +102,11 @@ class BlockAsync:
     """`Block` for evaluators that are coroutine functions."""
 
     evaluate_block: Any
+    objective: Objective = PLAIN
 
     async def __call__(self, cells: Sequence[tuple[Any, ...]]) -> list[Outcome]:
         try:
-            return outcomes_of(await self.evaluate_block(cells), len(cells))
+            return outcomes_of(await self.evaluate_block(cells), len(cells), self.objective)
         except BaseException as error:
             if _from_outside(error):
                 raise
@@ -114,7 +122,7 @@ def _from_outside(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt | asyncio.CancelledError)
 
 
-def outcomes_of(values: Any, count: int) -> list[Outcome]:
+def outcomes_of(values: Any, count: int, objective: Objective = PLAIN) -> list[Outcome]:
     """Read what `evaluate_block` returned for so many cells: one bad value among them fails alone."""
     if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping | Set):
         raise TypeError(f"evaluate_block returned {_brief(values)}: return a list with one outcome for each cell")
@@ -122,22 +130,53 @@ def outcomes_of(values: Any, count: int) -> list[Outcome]:
     if len(listed) != count:
         gave = len(listed) if len(listed) < count else "more"
         raise ValueError(f"evaluate_block was given {count} cells and gave {gave} outcomes")
-    return [outcome_of(value) for value in listed]
+    return [outcome_of(value, objective) for value in listed]
 
 
-def outcome_of(value: Any) -> Outcome:
-    """Read what an evaluator returned: a number or an outcome; anything else is a failure that says so."""
+def outcome_of(value: Any, objective: Objective = PLAIN) -> Outcome:
+    """Read what an evaluator returned: a number, several by name, or an outcome; anything else is a failure."""
+    if objective.minimize:
+        return objective.natural_outcome(outcome_of(value, Objective(objective.name)))  # its negative, and back
     if type(value) is float and math.isfinite(value):
         return Ok(value)
     if type(value) is Ok and value.data is None and type(value.score) is type(value.cost) is float:  # noqa: SIM102
         if math.isfinite(value.score) and 0.0 <= value.cost < math.inf:
             return value
     try:
-        return _failed(value) if isinstance(value, Failed) else _ok(value if isinstance(value, Ok) else Ok(value))
+        if isinstance(value, Failed):
+            return _failed(value)
+        value = value if isinstance(value, Ok) else Ok(value)
+        return _ok(_named(value, objective.name) if value.score and isinstance(value.score, Mapping) else value)
+    except UnnamedScore as error:
+        return Failed("bad-score", str(error))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # of a class of the user's own
         return failure_of(error)
+
+
+class UnnamedScore(ValueError):
+    """An evaluator returned several scores, and which of them counts cannot be told."""
+
+
+def _named(value: Ok, name: str | None) -> Ok:
+    """The outcome with the score that counts, and all of them in its data."""
+    from fanfold.errors import nearest
+
+    scores: Mapping[Any, Any] = value.score  # type: ignore[assignment]
+    for key, score in scores.items():
+        if not isinstance(key, str) or _number(score) is None:
+            raise UnnamedScore(f"the evaluator returned the score {_brief(key)} = {_brief(score)}: return numbers")
+    if name is None:
+        raise UnnamedScore(
+            f"the evaluator returned the scores {', '.join(scores)}, and not one number: say which one counts, "
+            f"as in Study(..., objective={next(iter(scores))!r})"
+        )
+    if name not in scores:
+        raise UnnamedScore(f"the evaluator returned no score {name!r}, the objective{nearest(name, scores)}")
+    numbers = {key: _number(score) for key, score in scores.items()}
+    data = value.data if isinstance(value.data, dict) else {} if value.data is None else {"data": value.data}
+    return Ok(scores[name], {**data, "scores": numbers}, value.cost)
 
 
 def _ok(value: Ok) -> Outcome:

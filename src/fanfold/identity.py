@@ -73,6 +73,8 @@ class Identity:
             "window": study.effective_window,
             "in_order": study.in_order,
             "failed_score": study.failed_score,
+            "minimize": study.minimize or None,  # None, as in the records of versions that did not know it
+            "objective": study.objective,
             "parts": {role: each.parts for role, each in prints.items()},
             "version": __version__,
         }

@@ -8,6 +8,7 @@ from typing import Any
 
 from fanfold.ledger import RunView
 from fanfold.texts import duration, number
+from fanfold.types import Ok, mean_scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +24,16 @@ class Metric:
 def metrics(view: RunView) -> list[Metric]:
     """The figures of a run in the order of reading."""
     info, progress, timings, money = view.info, view.progress(), view.timings(), view.costs()
-    beside = held_out(view)
-    kept = None if beside is None else beside.trial(0).score
+    beside, natural = held_out(view), info.objective.natural
+    kept = None if beside is None else beside.info.objective.natural(beside.trial(0).score)
+    best = natural(info.best)
     dropped = len(view.numbers(which="dropped"))
     per_second = timings.evaluations / info.elapsed if info.elapsed > 0 else 0.0
     milliseconds = 1000 * timings.busy / timings.evaluations if timings.evaluations else None
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.created))
     return [
-        Metric("best", "best score", info.best, number(info.best)),
+        Metric("best", "best score", best, number(best)),
+        *(Metric(f"scores.{name}", name, score, number(score)) for name, score in other_scores(view).items()),
         Metric("held_out", "held-out score", kept, number(kept)),
         Metric("trials", "trials", info.trials, f"{info.trials:,}"),
         Metric("dropped", "dropped early", dropped, f"{dropped:,}"),
@@ -45,6 +48,17 @@ def metrics(view: RunView) -> list[Metric]:
         ),
         Metric("created", "started", info.created, started),
     ]
+
+
+def other_scores(view: RunView) -> dict[str, float]:
+    """The named scores of the best trial beside the one that was searched for, where the evaluator returns several."""
+    objective = view.info.objective.name
+    best = next(iter(view.numbers(order="best", which="complete", count=1)), None) if objective else None
+    if best is None:
+        return {}
+    outcomes = view.outcomes(best).values()
+    means = mean_scores(outcome.scores for outcome in outcomes if isinstance(outcome, Ok))
+    return {name: score for name, score in means.items() if name != objective}
 
 
 def held_out(view: RunView) -> RunView | None:

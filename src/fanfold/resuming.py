@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fanfold.encoding import derive_seed
 from fanfold.events import Watcher
 from fanfold.ledger import RunJournal
+from fanfold.natural import Negated
 from fanfold.search_loop import Rules, SearchLoop, makes_snapshots
 from fanfold.stop import Rule
 from fanfold.strategy import Strategy, revived
@@ -23,7 +24,9 @@ def search_of(
     study: Study[Any], rule: Rule, journal: RunJournal, clock: Callable[[], float], watch: Watcher | None
 ) -> tuple[SearchLoop[Any], list[Trial[Any]]]:
     """The search, and the trials that were open when its snapshot was made."""
-    strategy, schedule = copy.deepcopy(study.strategy), copy.deepcopy(study.schedule)
+    strategy, schedule, goal = copy.deepcopy(study.strategy), copy.deepcopy(study.schedule), study.goal
+    if goal.minimize:
+        schedule = schedule.mirrored()
     strategy.begin(derive_seed(study.seed, "strategy"))
     schedule.begin(derive_seed(study.seed, "schedule"))
     rules = Rules(
@@ -31,8 +34,8 @@ def search_of(
         study.effective_window,
         study.in_order,
         copy.deepcopy(rule),
-        study.aggregate,
-        study.failed_score,
+        Negated(study.aggregate) if goal.minimize else study.aggregate,
+        goal.natural(study.failed_score),
         clock,
     )
     tally, told, reopened = Tally(reused=journal.reused), 0, list[Trial[Any]]()

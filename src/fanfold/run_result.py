@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal
 
 from fanfold.cards import card, picture
@@ -12,6 +12,7 @@ from fanfold.errors import LedgerError, NoResult
 from fanfold.events import Progress
 from fanfold.ledger import EvaluationRow, Ledger, RunView, Spending
 from fanfold.metrics import metrics
+from fanfold.natural import natural_result
 from fanfold.stop import explained
 from fanfold.summary import Summary
 from fanfold.texts import count, number, pretty
@@ -62,11 +63,14 @@ class Run(Generic[C]):
 
     def results(self) -> Iterator[Result[Any]]:
         """Every told trial in the order of telling, read from the ledger (candidates as plain values)."""
-        return self.view.results()
+        view = self.view
+        return (natural_result(view.info.objective, result) for result in view.results())
 
     def cells(self, *, failed: bool | None = None) -> Iterator[EvaluationRow]:
         """Every evaluation in the order of trials and cases, or only those that failed, or only those that did not."""
-        return self.view.evaluations(failed=failed)
+        view = self.view
+        natural = view.info.objective.natural
+        return (replace(row, score=natural(row.score)) for row in view.evaluations(failed=failed))
 
     def frame(self, rows: Literal["trials", "evaluations"] = "trials") -> Any:
         """A data frame of pandas or polars, whichever is installed; see `RunView.frame`."""
@@ -88,8 +92,9 @@ class Run(Generic[C]):
         for order, score, complete in view.scores():
             if complete and (not curve or score > curve[-1][1]):
                 curve.append((order + 1, score))
-        last = (float(self.progress.told), curve[-1][1]) if curve else None
-        chart = picture([*curve, *([last] if last else [])], "best score", "trials")
+        curve += [(float(self.progress.told), curve[-1][1])] if curve else []
+        sign = -1.0 if view.info.objective.minimize else 1.0
+        chart = picture([(x, sign * y) for x, y in curve], "best score", "trials")
         return card(self.id, explained(self.reason), facts, chart)
 
     def _why_nothing(self) -> str:

@@ -33,6 +33,7 @@ from fanfold.ledger import (
     forget_run,
 )
 from fanfold.money import Budget
+from fanfold.natural import natural_progress, natural_result, natural_watcher
 from fanfold.refill import Refill, RefillJournal, kinds_of
 from fanfold.resuming import search_of
 from fanfold.run_options import RunOptions
@@ -61,9 +62,10 @@ class Start:
     def __init__(self, study: Study[Any], options: RunOptions, hand_over: Callable[[Stop], None] | None = None) -> None:
         self.study = study
         self.options = options
-        self.rule = options.limit(study.stop)
+        rule = options.limit(study.stop)
+        self.rule = rule.mirrored() if study.minimize else rule
         self.name = options.run or f"{study.name}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-        self.watch = shielded(options.watch)
+        self.watch = natural_watcher(study.goal, shielded(options.watch))
         self.stop: Stop | None = None
         self._wakeup = Wakeup()
         self._journal: RunJournal | None = None
@@ -134,8 +136,10 @@ class Start:
             if new and status == "failed":
                 forget_run(ledger, journal.run)
         self._emit(RunStopped(reason, search.progress))
-        best = None if search.tally.best is None else CompleteResult.of(search.tally.best)
-        return Run(self.name, best, search.progress, reason, search.tally.trace.hexdigest(), ledger)
+        goal, told = self.study.goal, search.tally.best
+        best = None if told is None else CompleteResult.of(natural_result(goal, told))
+        progress = natural_progress(goal, search.progress)
+        return Run(self.name, best, progress, reason, search.tally.trace.hexdigest(), ledger)
 
     async def _searched(self, journal: RunJournal, clock: Callable[[], float]) -> tuple[SearchLoop[Any], str]:
         """Failed evaluations again where that is wanted, then the search; gives what was done last and why it ended."""
@@ -158,7 +162,7 @@ class Start:
     async def _driven(self, search: SearchLoop[Any], journal: RunJournal, reopened: Sequence[Trial[Any]] = ()) -> str:
         study, options = self.study, self.options
         limits = WorkLimits(study.timeout, study.retries, options.grace, options.reuse, options.max_failures or None)
-        work = Work(study.evaluate, self._evaluator, study.seeded_cases, limits)
+        work = Work(study.evaluate, self._evaluator, study.seeded_cases, limits, study.goal)
         dispatcher = Dispatcher(search, journal, self.executor, work, self._wakeup, self._emit, self.watch)
         self._hand_over(_stopper(self._wakeup))
         return await dispatcher.drive(reopened)

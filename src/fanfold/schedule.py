@@ -29,6 +29,10 @@ class Schedule(ABC):
     def begin(self, seed: int) -> None:  # noqa: B027 - most schedules need no randomness
         """Called once, before the first plan, with a seed of this run."""
 
+    def mirrored(self) -> Schedule:
+        """The schedule for a study that minimises, whose scores the engine counts as negatives."""
+        return self
+
     @abstractmethod
     def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
         """The path of one trial through the cases."""

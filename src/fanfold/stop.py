@@ -33,6 +33,10 @@ class Rule(ABC):
         """How many more trials may be asked for before results are known: what keeps a budget from being overrun."""
         return math.inf
 
+    def mirrored(self) -> Rule:
+        """The rule for a study that minimises, whose scores the engine counts as negatives."""
+        return self
+
     def __repr__(self) -> str:
         limit = next(iter(vars(self).values()), None)
         return f"{type(self).__name__}({'' if limit is None else repr(limit)})"
@@ -60,6 +64,9 @@ class Either(Rule):
     def allowance(self, progress: Progress) -> float:
         return min(rule.allowance(progress) for rule in self.rules)
 
+    def mirrored(self) -> Rule:
+        return Either(*(rule.mirrored() for rule in self.rules))
+
     def __repr__(self) -> str:
         return " | ".join(map(repr, self.rules))
 
@@ -85,6 +92,9 @@ class Both(Rule):
 
     def allowance(self, progress: Progress) -> float:
         return max(rule.allowance(progress) for rule in self.rules)
+
+    def mirrored(self) -> Rule:
+        return Both(*(rule.mirrored() for rule in self.rules))
 
     def __repr__(self) -> str:
         return " & ".join(f"({rule!r})" if isinstance(rule, Either) else repr(rule) for rule in self.rules)
@@ -185,7 +195,7 @@ class MaxCost(Rule):
 
 @dataclass(frozen=True, repr=False)
 class Target(Rule):
-    """Stops once a complete trial scores at least `score`."""
+    """Stops once a complete trial scores at least `score`, or at most that in a study that minimises."""
 
     score: float
 
@@ -194,9 +204,20 @@ class Target(Rule):
             raise ConfigError(f"Target({self.score!r}): give a finite score")
 
     def check(self, progress: Progress) -> str | None:
-        return (
-            f"target of {self.score:g} reached" if progress.best is not None and progress.best >= self.score else None
-        )
+        return f"target of {self.score:g} reached" if self._reached(progress.best) else None
+
+    def mirrored(self) -> Rule:
+        return LowTarget(self.score)
+
+    def _reached(self, best: float | None) -> bool:
+        return best is not None and best >= self.score
+
+
+class LowTarget(Target):
+    """Stops once a complete trial of a study that minimises scores at most `score`."""
+
+    def _reached(self, best: float | None) -> bool:
+        return best is not None and -best <= self.score
 
 
 class Plateau(Rule):

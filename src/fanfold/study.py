@@ -25,16 +25,18 @@ from fanfold.signals import run_guarded
 from fanfold.stop import Never, Rule
 from fanfold.strategy import Strategy
 from fanfold.texts import shortened
-from fanfold.types import C, Case, Result
+from fanfold.types import C, Case, Objective, Result
 
 
 @dataclass(frozen=True)
 class Study(Generic[C]):
     """What is searched, how it is scored, on which cases, and when to stop.
 
-    `evaluate(candidate, case)` returns a number (higher is better) or `Ok(score, data, cost)`. It may be a coroutine
-    function. If it raises, that candidate's evaluation is `Failed` and the search continues. `cases` are `Case`s or
-    plain values, each of which becomes the `data` of a case. Without cases a candidate is evaluated once.
+    `evaluate(candidate, case)` returns a number or `Ok(score, data, cost)`. Higher is better, or lower with
+    `minimize=True`. Instead of one number it may return a dict of several: `objective` names the one that counts, and
+    all of them are kept and shown. `evaluate` may be a coroutine function. If it raises, that candidate's evaluation is
+    `Failed` and the search continues. `cases` are `Case`s or plain values, each of which becomes the `data` of a case.
+    Without cases a candidate is evaluated once.
 
     An evaluator may have further attributes. `evaluate_block(cells)` receives up to `block_size` (candidate, case)
     pairs at once. With a true `continues`, the evaluator also receives the `Ok` of the candidate on the case before (or
@@ -71,12 +73,16 @@ class Study(Generic[C]):
     conclude: Conclude | None = None
     shown: Callable[[Result[C]], str] | None = None
     remarks: tuple[str, ...] = ()
+    minimize: bool = False
+    objective: str | None = None
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.strategy, "ask", None)) or not callable(getattr(self.strategy, "tell", None)):
             raise ConfigError(f"strategy must have ask() and tell(), and {self.strategy!r} has not")
         if not callable(self.evaluate):
             raise ConfigError(f"evaluate must be a function of (candidate, case), not {self.evaluate!r}")
+        if self.objective is not None and not (isinstance(self.objective, str) and self.objective):
+            raise ConfigError(f"objective must be the name of a score that evaluate returns, not {self.objective!r}")
         check_whole(self.retries, "retries", 0)
         if self.window is not None:
             check_whole(self.window, "window")
@@ -140,6 +146,11 @@ class Study(Generic[C]):
     def identity(self) -> dict[str, Any]:
         """What must stay the same for a run to be resumed."""
         return Identity.of(self).record
+
+    @property
+    def goal(self) -> Objective:
+        """What is searched for among the scores."""
+        return Objective(self.objective, self.minimize)
 
     @property
     def effective_window(self) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 C = TypeVar("C")
@@ -48,9 +48,29 @@ class Trial(Generic[C]):
 
 
 @dataclass(frozen=True, slots=True)
-class Ok:
-    """A finished evaluation: its score (higher is better), JSON-like data worth keeping, and its cost.
+class Objective:
+    """What is searched for among the scores that an evaluator returns: `name`, if they have names; high or low.
 
+    The engine always looks for high scores.  Where low ones are wanted, it works with the score times -1, and `natural`
+    turns that back for people and programs.
+    """
+
+    name: str | None = None
+    minimize: bool = False
+
+    def natural(self, score: float | None) -> float | None:
+        return score if score is None or not self.minimize else -score
+
+    def natural_outcome(self, outcome: Outcome) -> Outcome:
+        return replace(outcome, score=-outcome.score) if self.minimize and isinstance(outcome, Ok) else outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Ok:
+    """A finished evaluation: its score, JSON-like data worth keeping, and its cost.
+
+    Higher scores are better, unless the study says `minimize=True`. Several scores are a dict of names and numbers; the
+    study's `objective` says which one is searched for, and all are kept in the data, under the key `scores`.
     Score and cost are finite numbers, and the cost is at least 0. Data is stored as JSON, without NaN or infinity and
     up to 64 MiB; put large things into `Blob`s. Otherwise the evaluation is `Failed`.
     """
@@ -58,6 +78,12 @@ class Ok:
     score: float
     data: Any = None
     cost: float = 0.0
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """All scores by name, of an evaluator that returns several."""
+        scores = self.data.get("scores") if isinstance(self.data, dict) else None
+        return dict(scores) if isinstance(scores, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +143,22 @@ class Result(Generic[C]):
         return sum(outcome.cost for outcome in self.outcomes.values())
 
     @property
+    def scores(self) -> dict[str, float]:
+        """The mean of each named score over the cases, of an evaluator that returns several."""
+        return mean_scores(outcome.scores for outcome in self.outcomes.values() if isinstance(outcome, Ok))
+
+    @property
     def failures(self) -> dict[str, Failed]:
         return {case: outcome for case, outcome in self.outcomes.items() if isinstance(outcome, Failed)}
+
+
+def mean_scores(cells: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each named score over the cells that have it."""
+    values: dict[str, list[float]] = {}
+    for cell in cells:
+        for name, score in cell.items():
+            values.setdefault(name, []).append(score)
+    return {name: sum(scores) / len(scores) for name, scores in values.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 from fanfold.attempt import Abandoned, Backoff, attempt
 from fanfold.encoding import digest, encode
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
-from fanfold.evaluation import arguments, block_size, failure_of, for_blocks, for_one
+from fanfold.evaluation import PLAIN, arguments, block_size, failure_of, for_blocks, for_one
 from fanfold.executors import Executor
 from fanfold.search_loop import Cell
-from fanfold.types import Case, Failed, Outcome
+from fanfold.types import Case, Failed, Objective, Outcome
 
 #: A cell and the key under which its outcome is kept.
 Keyed: TypeAlias = "tuple[bytes, Cell[Any]]"
@@ -51,12 +51,20 @@ class EvaluationFailed(Exception):
 class Work:
     """An evaluator and the limits of its evaluations."""
 
-    def __init__(self, evaluate: Any, fingerprint: str, cases: Sequence[Case], limits: WorkLimits) -> None:
+    def __init__(
+        self,
+        evaluate: Any,
+        fingerprint: str,
+        cases: Sequence[Case],
+        limits: WorkLimits,
+        objective: Objective = PLAIN,
+    ) -> None:
         self.limits = limits
         self._evaluate = evaluate
-        self._fingerprint = fingerprint
+        self._objective = objective
+        self._fingerprint = fingerprint if objective == PLAIN else f"{fingerprint} {objective}"
         self._cases: Mapping[str, bytes] = {case.id: digest(encode(case, f"case {case.id!r}")) for case in cases}
-        self._one, self._block = for_one(evaluate), for_blocks(evaluate)
+        self._one, self._block = for_one(evaluate, objective), for_blocks(evaluate, objective)
         #: How many cells an evaluator takes at once.
         self.most_cells = 1 if self._block is None else block_size(evaluate)
 
@@ -111,4 +119,4 @@ class Work:
         return failure_of(error)
 
     def _arguments(self, cell: Cell[Any]) -> tuple[Any, ...]:
-        return arguments(self._evaluate, cell.trial.candidate, cell.case, cell.previous)
+        return arguments(self._evaluate, cell.trial.candidate, cell.case, cell.previous, self._objective)

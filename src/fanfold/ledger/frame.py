@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fanfold.errors import ConfigError, MissingExtra
 from fanfold.tables.writing import as_json, fitted, kinds_of
+from fanfold.types import Objective, Ok, mean_scores
 
 if TYPE_CHECKING:
     from fanfold.ledger.records import EvaluationRow, TrialRow
@@ -30,28 +32,46 @@ KINDS: dict[Rows, dict[str, type[Any]]] = {
 
 def rows_of(view: RunView, rows: Rows) -> Iterator[Row]:
     """The told trials in the order of telling, or all evaluations, as plain dicts with nested values."""
+    if rows not in KINDS:
+        raise ConfigError(f"a table has a row for each of 'trials' or 'evaluations', not {rows!r}")
+    objective = view.info.objective
     if rows == "trials":
-        names = (*KINDS[rows], "candidate")
-        return (_named(row, names) for row in view.trials(order="told", which="told", blobs=False))
-    if rows == "evaluations":
-        return (_named(row, KINDS[rows]) for row in view.evaluations(blobs=False))
-    raise ConfigError(f"a table has a row for each of 'trials' or 'evaluations', not {rows!r}")
+        trials = view.trials(order="told", which="told", blobs=False)
+        scores = _trial_scores(view) if objective.name else {}
+        return (_named(row, (*KINDS[rows], "candidate"), objective, scores.get(row.number)) for row in trials)
+    cells = view.evaluations(blobs=False)
+    return (_named(row, KINDS[rows], objective, _cell_scores(row) if objective.name else None) for row in cells)
 
 
-def _named(row: TrialRow | EvaluationRow, names: Iterable[str]) -> Row:
-    return {name: getattr(row, name) for name in names}
+def _named(
+    row: TrialRow | EvaluationRow, names: Iterable[str], objective: Objective, scores: Mapping[str, float] | None
+) -> Row:
+    """The row by names of columns, its score in the evaluator's units, and its other scores where there are several."""
+    named = {name: getattr(row, name) for name in names} | {"score": objective.natural(row.score)}
+    return named if scores is None else {**named, "scores": dict(scores)}
+
+
+def _cell_scores(row: EvaluationRow) -> dict[str, float]:
+    return Ok(0.0, row.data).scores
+
+
+def _trial_scores(view: RunView) -> dict[int, dict[str, float]]:
+    by_trial = groupby(view.evaluations(failed=False, blobs=False), key=lambda row: row.trial)
+    return {trial: mean_scores(map(_cell_scores, cells)) for trial, cells in by_trial}
 
 
 def columns_of(view: RunView, rows: Rows) -> dict[str, type[Any]]:
     """The columns of a table and the type that fits all values of each, found in one pass."""
-    return _trial_kinds(rows_of(view, rows)) if rows == "trials" else KINDS[rows]
+    if rows == "trials" or view.info.objective.name:
+        return _more_kinds(rows_of(view, rows), KINDS[rows])
+    return KINDS[rows]
 
 
 def flat(row: Row) -> Row:
     """A row of single values: the candidate's dicts spread over columns, everything else nested as JSON."""
     columns: Row = {}
     for name, value in row.items():
-        _spread(name, value, columns, deep=name == "candidate")
+        _spread(name, value, columns, deep=name in ("candidate", "scores"))
     return columns
 
 
@@ -81,6 +101,6 @@ def _spread(name: str, value: Any, into: Row, deep: bool) -> None:
         into[name] = value
 
 
-def _trial_kinds(rows: Iterable[Row]) -> dict[str, type[Any]]:
-    kinds = {name: kind for name, kind in kinds_of(map(flat, rows)).items() if kind and name not in KINDS["trials"]}
-    return {**KINDS["trials"], **{name: kinds[name] for name in sorted(kinds)}}
+def _more_kinds(rows: Iterable[Row], own: Mapping[str, type[Any]]) -> dict[str, type[Any]]:
+    kinds = {name: kind for name, kind in kinds_of(map(flat, rows)).items() if kind and name not in own}
+    return {**own, **{name: kinds[name] for name in sorted(kinds)}}

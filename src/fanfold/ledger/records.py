@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.events import Progress
+from fanfold.types import Objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class RunInfo:
     best: float | None
     #: Paid model calls of unknown price, which `cost` leaves out.
     unpriced: int = 0
+
+    @property
+    def objective(self) -> Objective:
+        """What was searched for.  Scores of rows are the engine's: `objective.natural(score)` is the evaluator's."""
+        return Objective(self.identity.get("objective"), bool(self.identity.get("minimize")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,10 @@ class Racing(Schedule):
     def begin(self, seed: int) -> None:
         self._seed = seed
 
+    def mirrored(self) -> Racing:
+        low, high = self.bounds
+        return Racing(self.error, (-high, -low), self.step)
+
     def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
         # Not a generator itself: the incumbent is the one of now, not the one of the moment the plan is first resumed.
         incumbent = self._incumbent
