@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from fanfold import Case, Study, Sweep
-from fanfold.errors import CallFailed, MissingExtra
+from fanfold.errors import CallFailed
 from fanfold.ledger import BatchCounts, CallFacts, ModelCalls, RunView
 from fanfold.limits import Limits
 from fanfold.models import Model, Price, model
@@ -191,10 +191,14 @@ def test_an_unknown_cost_is_never_zero() -> None:
     assert "cost" not in text and 'fanfold_calls_unpriced_total{model="openai/some-model",run="it"} 20.0' in text
 
 
-def test_prometheus_text_needs_its_package_and_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'fanfold\[prometheus\]'"):
-        prometheus("it", CallFacts((), ()))
+def test_prometheus_text_needs_no_package_and_its_own_parser_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "prometheus_client", None)
+        text = prometheus("it", facts_of(simulated()))
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
+    assert families["fanfold_calls"].type == "counter" and families["fanfold_calls"].samples[0].value == 20.0
+    assert {sample.name for sample in families["fanfold_call_seconds"].samples} >= {"fanfold_call_seconds_count"}
 
 
 def test_a_run_without_calls_has_no_facts() -> None:

@@ -89,8 +89,8 @@ def test_the_summary_is_shown_by_the_shell_and_escaped_in_the_report(tmp_path: P
     as_json = CliRunner().invoke(cli, ["show", "r", "--ledger", str(tmp_path / "l.db"), "--json"])
     assert json.loads(as_json.output)["summary"]["held_out"] is not None
     page = write_report(tmp_path / "l.db", "r", tmp_path / "r.html").read_text()
-    assert "&lt;b&gt;held out&lt;/b&gt;" in page and "<b>held out</b>" not in page
-    assert "once &lt;only&gt;" in page
+    assert r"\u003cb>held out\u003c/b>" in page and "<b>held out</b>" not in page
+    assert r"once \u003conly>" in page
 
 
 def test_the_last_run_is_never_one_that_belongs_to_another(tmp_path: Path) -> None:

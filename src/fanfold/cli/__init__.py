@@ -30,6 +30,7 @@ from fanfold.cli.run import resume, run
 from fanfold.cli.schema import schema
 from fanfold.cli.show import report, runs, show
 from fanfold.cli.studies import renamed, study_group, study_names
+from fanfold.cli.view import view
 from fanfold.errors import ConfigError, FanfoldError, Interrupted, LedgerError, ReplayDivergence
 from fanfold.texts import printable
 
@@ -125,6 +126,7 @@ for _command in (
     estimate,
     runs,
     show,
+    view,
     compare,
     export,
     report,

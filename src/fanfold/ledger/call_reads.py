@@ -55,6 +55,11 @@ class CallReads(RunRows):
         counts = self.counts()
         return None if not recorded and (counts.calls or counts.cached or counts.shared) else []
 
+    def count_calls(self, trial: int) -> int:
+        """How many model calls the evaluations of a trial made."""
+        sql = f"SELECT coalesce(sum(length(keys)), 0) / {KEY} FROM cell_call WHERE run = ? AND trial = ?"
+        return int(self.ledger.one(sql, (self.id, trial))[0])
+
     def _call_rows(self, keys: bytes, cached: bytes) -> list[CallRow]:
         rows = [
             (bool(held), row)

@@ -18,6 +18,8 @@ Quantity: TypeAlias = Literal["score", "seconds", "cost", "failure"]
 NOTHING, FAILED, LOWEST, HIGHEST = 0, 1, 2, 255
 #: Evaluations that one statement reads: each is short, so that a run on the same file is never held up.
 ROWS = 20_000
+#: Greater values are kept as this one.
+LARGEST = 3e38
 
 
 class CellValues:
@@ -71,9 +73,10 @@ class CellValues:
                 states.extend(bytes(more))
                 values.frombytes(bytes(4 * more))
             self._bytes.pop(trial, None)
-            if failed or type(value) is not float or not -3e38 < value < 3e38:
+            if failed or type(value) is not float or not math.isfinite(value):
                 states[place] = FAILED
                 continue
+            value = min(max(value, -LARGEST), LARGEST)
             states[place], values[place] = LOWEST, value
             if value < low:
                 low = value
@@ -100,7 +103,7 @@ class CellValues:
         states = self._states[first:last]
         if len(states) < self.columns:
             return bytes(self.columns)
-        scale = (HIGHEST - LOWEST) / (high - low) if high > low else 0.0
+        scale = (HIGHEST - LOWEST) / (high - low) if high - low > 1e-300 else 0.0
         row = bytes(
             state if state != LOWEST else LOWEST + round(min(max((value - low) * scale, 0.0), HIGHEST - LOWEST))
             for state, value in zip(states, self._values[first:last])

@@ -268,6 +268,11 @@ class Ledger:
             raise odd(self.path, f"blob {digest}", "a value of the wrong type or size")
         raise LedgerError(f"{self.path} has no blob {digest}")
 
+    def blob_size(self, digest: str) -> int | None:
+        """The bytes of a blob; None where there is none."""
+        rows = self.read("SELECT length(data) FROM blob WHERE digest = ?", (digest,))
+        return next((int(size) for (size,) in rows), None)
+
     def _outcome(self, failure: Any, score: Any, data: Any, cost: Any, message: Any, detail: Any) -> Outcome:
         paid = cost if type(cost) is float else _cost(cost)
         if paid is None or (failure is None and not (isinstance(score, float) and math.isfinite(score))):

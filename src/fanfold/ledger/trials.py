@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 from fanfold.errors import LedgerError
@@ -69,6 +69,10 @@ class TrialReads(RunRows):
             return row
         (name,) = self.ledger.one("SELECT name FROM run WHERE id = ?", (self.id,))
         raise LedgerError(f"run {name!r} of {self.ledger.path} has no trial {number}")
+
+    def some_trials(self, numbers: Iterable[int]) -> list[TrialRow]:
+        """The trials of these numbers, in their order; candidates keep their references to large parts."""
+        return list(self._trials(list(numbers), blobs=False))
 
     def best(self) -> TrialRow | None:
         """The best complete trial; the first of equals."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
-from fanfold.errors import MissingExtra
 from fanfold.ledger import CallFacts
 
 _COUNTERS = {
@@ -24,28 +22,48 @@ _COUNTERS = {
 }
 
 
+KINDS = {
+    "fanfold_limit_utilisation": ("gauge", "Share of the known rate limit that was used."),
+    "fanfold_call_seconds": ("summary", "Seconds from sending a call to its reply, the last try only."),
+    "fanfold_batches": ("gauge", "Provider batches by state."),
+    "fanfold_batch_requests": ("gauge", "Calls in provider batches by the batch's state."),
+    **{name: ("counter", text) for name, text in _COUNTERS.values()},
+}
+
+#: Name, suffix, labels and value.
+Sample: TypeAlias = tuple[str, str, dict[str, Any], float]
+
+
 def prometheus(run: str, facts: CallFacts) -> str:
     """The facts of a run in the text format that Prometheus scrapes."""
-    try:
-        from prometheus_client import Metric, generate_latest
-    except ImportError as error:
-        raise MissingExtra("prometheus-client", "prometheus", "--prometheus") from error
-    metrics = {name: Metric(name, text, "counter") for name, text in _COUNTERS.values()}
-    for name, kind, text in (
-        ("fanfold_limit_utilisation", "gauge", "Share of the known rate limit that was used."),
-        ("fanfold_call_seconds", "summary", "Seconds from sending a call to its reply, the last try only."),
-        ("fanfold_batches", "gauge", "Provider batches by state."),
-        ("fanfold_batch_requests", "gauge", "Calls in provider batches by the batch's state."),
-    ):
-        metrics[name] = Metric(name, text, kind)
+    return exposition(KINDS, samples(run, facts))
+
+
+def exposition(kinds: Mapping[str, tuple[str, str]], values: Iterable[Sample]) -> str:
+    """Samples by their metric, each with its kind and what it means."""
+    lines: dict[str, list[str]] = {}
+    for name, suffix, labels, value in values:
+        shown = ",".join(f'{key}="{_escaped(str(label))}"' for key, label in sorted(labels.items()))
+        lines.setdefault(name, []).append(f"{name}{suffix}{{{shown}}} {float(value)!r}\n")
+    metrics = ((name, *kinds[name], rows) for name, rows in lines.items())
+    return "".join(
+        f"# HELP {name}{'_total' * (kind == 'counter')} {text}\n# TYPE {name}{'_total' * (kind == 'counter')} {kind}\n"
+        + "".join(rows)
+        for name, kind, text, rows in metrics
+    )
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def samples(run: str, facts: CallFacts) -> Iterator[Sample]:
+    """What is known of the calls of a run."""
     for name, suffix, labels, value in _samples(facts):
-        metrics[name].add_sample(name + suffix, {"run": run, **labels}, value)
-    registry: Any = SimpleNamespace(collect=lambda: [metric for metric in metrics.values() if metric.samples])
-    return generate_latest(registry).decode()
+        yield name, suffix, {"run": run, **labels}, value
 
 
-def _samples(facts: CallFacts) -> Iterator[tuple[str, str, dict[str, Any], float]]:
-    """Name, suffix, labels and value of every sample."""
+def _samples(facts: CallFacts) -> Iterator[Sample]:
     for calls in facts.models:
         model = {"model": calls.model}
         for attribute, (name, _) in _COUNTERS.items():

@@ -2,6 +2,7 @@
 
 from fanfold.metrics import Metric, metrics
 from fanfold.report.comparison import Comparison, Difference, compare
-from fanfold.report.page import write_report
+from fanfold.report.picture import write_chart
+from fanfold.report.saved import write_report
 
-__all__ = ["Comparison", "Difference", "Metric", "compare", "metrics", "write_report"]
+__all__ = ["Comparison", "Difference", "Metric", "compare", "metrics", "write_chart", "write_report"]

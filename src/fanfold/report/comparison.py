@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.ledger import RunView
 from fanfold.metrics import Metric, held_out, metrics
-from fanfold.stats import Paired, paired
+from fanfold.stats import Paired, mcnemar, paired
 from fanfold.types import Ok
 
 
@@ -18,13 +18,27 @@ from fanfold.types import Ok
 class Difference:
     """How much better the best candidate of `run` is than that of `against`, on the cases that both were scored on.
 
-    `cases` says which ones: those of the search, or the held-out ones.
+    `cases` says which ones: those of the search, or the held-out ones.  `better` and `worse` count those on which the
+    scores differ.  Where cases are only right or wrong, the p-value is that of McNemar's test.
     """
 
     run: str
     against: str
     cases: str
     paired: Paired
+    better: int
+    worse: int
+    test: str
+
+    @classmethod
+    def of(cls, run: str, against: str, cases: str, shared: Mapping[str, tuple[float, float]]) -> Difference:
+        better = sum(theirs > ours for theirs, ours in shared.values())
+        worse = sum(theirs < ours for theirs, ours in shared.values())
+        difference = paired({case: [pair] for case, pair in shared.items()})
+        if all(score in (0, 1) for pair in shared.values() for score in pair):
+            exact = replace(difference, p=mcnemar(better, worse))
+            return cls(run, against, cases, exact, better, worse, "McNemar")
+        return cls(run, against, cases, difference, better, worse, "sign flip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +62,9 @@ def compare(views: Mapping[str, RunView]) -> Comparison:
             ("search", _scores(view, _best(view)), _scores(base, _best(base))),
             ("held-out", _held_out_scores(view), _held_out_scores(base)),
         ):
-            shared = {case: [(theirs[case], ours[case])] for case in theirs if case in ours}
+            shared = {case: (theirs[case], ours[case]) for case in theirs if case in ours}
             if shared:
-                differences.append(Difference(name, first, cases, paired(shared)))
+                differences.append(Difference.of(name, first, cases, shared))
     figures = tuple(tuple(metrics(view)) for view in views.values())
     return Comparison(tuple(views), figures, tuple(differences), _differing([*views.values()]))
 

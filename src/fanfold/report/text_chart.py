@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
-from fanfold.report.chart import MOST_CURVES, drawable
 from fanfold.summary import Curve
 
 #: One mark for each curve, and the left edge.
@@ -13,6 +13,8 @@ PLAIN = ("#o.+x*", "|")
 FANCY = ("●○·▲□◆", "┤")
 #: Columns and rows of the plot itself; with its scale a line has less than 80 characters.
 WIDTH, HEIGHT = 64, 6
+#: Curves of one chart, at most: more cannot be told apart; and greater values are drawn as this one.
+MOST_CURVES, LARGEST = 6, 1e300
 
 
 def text_chart(curves: Sequence[Curve], across: str, encoding: str | None = "utf-8") -> str:
@@ -20,7 +22,7 @@ def text_chart(curves: Sequence[Curve], across: str, encoding: str | None = "utf
 
     Where curves meet, the first one is seen.  Only ASCII is used where `encoding` has no other marks.
     """
-    lines = [(curve.name, drawable(curve.points)) for curve in curves[:MOST_CURVES]]
+    lines = [(curve.name, _drawable(curve.points)) for curve in curves[:MOST_CURVES]]
     points = [point for _, line in lines for point in line]
     if not points:
         return ""
@@ -57,6 +59,11 @@ def _strokes(places: Sequence[tuple[float, float]]) -> list[tuple[int, int]]:
         steps = max(1, round(abs(column - x)), round(abs(row - y)))
         cells += [(round(x + (column - x) * n / steps), round(y + (row - y) * n / steps)) for n in range(1, steps + 1)]
     return cells
+
+
+def _drawable(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that can be drawn."""
+    return [(float(x), min(max(float(y), -LARGEST), LARGEST)) for x, y in points if math.isfinite(x + y)]
 
 
 def _can_show(text: str, encoding: str | None) -> bool:

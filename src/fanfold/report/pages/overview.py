@@ -1,0 +1,205 @@
+"""The Overview of a run, which is also the frame of its other pages."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from fanfold.events import Progress
+from fanfold.ledger import RunView
+from fanfold.metrics import metrics
+from fanfold.plugins import described
+from fanfold.report.pages.parts import MOST_POINTS, Payload, Shown, clipped, comments, finite, parents, plain, sections
+from fanfold.report.pages.runs import cost
+from fanfold.texts import duration
+
+#: Bins of the population's quantiles.
+BINS = 60
+LIMITS = ("max_trials", "max_evaluations", "max_calls", "max_cost", "max_time")
+
+
+def overview(shown: Shown) -> Payload:
+    """Everything the Overview shows."""
+    view, info = shown.view, shown.info
+    state, best = view.status, view.best()
+    return {
+        "ledger": shown.ledger,
+        "name": info.name,
+        "study": shown.study_name,
+        "unit": shown.unit,
+        "units": f"{shown.unit}s",
+        "state": state,
+        "reason": info.reason or "",
+        "headline": shown.headline(),
+        "created": info.created,
+        "mark": view.mark,
+        **standing(shown, view.progress()),
+        "metrics": [
+            {"key": metric.key, "label": metric.label, "text": metric.text, "value": finite(metric.value)}
+            for metric in metrics(view)
+        ],
+        "can": can(shown, state),
+        "limits": limits(info.meta),
+        "next": next_steps(shown, state),
+        "pages": pages(shown),
+        "scale": shown.study.scale,
+        "history": history(view),
+        "best": None if best is None else shown.trial(best),
+        "sections": sections(_sections(shown)),
+        "notes": [{"at": note.at, "text": clipped(note.text, 2000)} for note in view.notes()[-200:]],
+        "comments": comments(view),
+        "settings": plain({"started as": dict(info.meta), "identity": dict(info.identity)}),
+    }
+
+
+def _sections(shown: Shown) -> list[Any]:
+    live = list(described(shown.study.overview, shown.view) or ())
+    summary = shown.view.summary()
+    return [*live, *(summary.sections if summary is not None else ())]
+
+
+def standing(shown: Shown, progress: Progress) -> Payload:
+    """How far a run has come: the part of the frame that changes while it is running."""
+    goal, of = _goal(limits(shown.info.meta), progress)
+    counts = ("asked", "told", "cases", "evaluations", "failures", "reused")
+    running = shown.view.status == "running"
+    return {
+        "progress": {**{name: getattr(progress, name) for name in counts}, "goal": goal, "goal_of": of},
+        "eta": eta(shown, progress) if running else None,
+        "cost_text": cost(shown.view.costs(), shown.info),
+        "elapsed_text": duration(progress.elapsed),
+    }
+
+
+def limits(meta: Mapping[str, Any]) -> Payload:
+    """The limits a run was started with, as far as they are recorded."""
+    options, fields = _table(meta, "options"), _table(meta, "fields")
+    known = {name: _amount(options.get(name)) for name in LIMITS}
+    kinds = {"MaxTrials": "max_trials", "MaxEvaluations": "max_evaluations", "MaxCalls": "max_calls"}
+    kinds |= {"MaxCost": "max_cost", "MaxTime": "max_time"}
+    for kind, amount in re.findall(r"(Max\w+)\('?([\d.]+[smh]?)'?\)", str(meta.get("stop", ""))[:500]):
+        if kind in kinds and known[kinds[kind]] is None:
+            known[kinds[kind]] = _amount(amount)
+    if not any(known.values()):
+        known["max_trials"] = _amount(fields.get("trials"))
+    return known
+
+
+def _table(meta: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = meta.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _amount(value: Any) -> float | None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value))
+    if match is None:
+        return None
+    amount = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    return int(amount) if amount == int(amount) else amount
+
+
+def _done(name: str, progress: Progress) -> float:
+    done = {"max_trials": progress.told, "max_evaluations": progress.told_evaluations, "max_calls": progress.told_calls}
+    return done.get(name, progress.cost if name == "max_cost" else progress.elapsed)
+
+
+def _goal(known: Mapping[str, float | None], progress: Progress) -> tuple[float | None, str]:
+    """The limit that is nearest to being reached."""
+    shares = {name: _done(name, progress) / limit for name, limit in known.items() if limit}
+    nearest = max(shares, key=lambda name: shares[name], default=None)
+    return (None, "") if nearest is None else (known[nearest], nearest.removeprefix("max_"))
+
+
+def eta(shown: Shown, progress: Progress) -> tuple[float, float] | None:
+    """The seconds until the nearest limit, as a range: at the pace of the whole run, and at the pace of late."""
+    now, ranges = progress.elapsed, []
+    late = _late(shown.view, progress)
+    for name, limit in limits(shown.info.meta).items():
+        done = _done(name, progress)
+        if limit is None or now <= 0 or done <= 0:
+            continue
+        left = max(0.0, limit - done)
+        if name == "max_time":
+            ranges.append((left, left))
+            continue
+        pace = [done / now, done / now * late]
+        spread = 1 + 1 / math.sqrt(max(1, progress.told))
+        ranges.append((left / max(pace) / spread, left / min(pace) * spread))
+    return min(ranges) if ranges else None
+
+
+def _late(view: RunView, progress: Progress) -> float:
+    """How much faster the last quarter of the trials came than all of them, within a factor of four."""
+    seconds, told = history(view)["seconds"], progress.told
+    if len(seconds) < 8 or told < 8 or progress.elapsed <= 0:
+        return 1.0
+    at = seconds[-len(seconds) // 4]
+    took = max(seconds[-1] - at, 1e-9)
+    return float(min(4.0, max(0.25, (len(seconds) // 4 / took) / (len(seconds) / max(seconds[-1], 1e-9)))))
+
+
+def can(shown: Shown, state: str) -> dict[str, bool]:
+    """What can be done about a run from its page."""
+    meta, running = shown.info.meta, state == "running"
+    resumable = isinstance(meta.get("target"), str) and not isinstance(meta.get("continue"), str)
+    resume = resumable and not running and not isinstance(meta.get("belongs_to"), str)
+    return {
+        "stop": running,
+        "resume": resume,
+        "retry": resume and shown.info.failures > 0,
+        "budget": running or resume,
+        "note": True,
+        "feedback": shown.study.feedback is not None,
+    }
+
+
+def next_steps(shown: Shown, state: str) -> list[Payload]:
+    """What to do next, as commands that work when they are pasted."""
+    name, ledger = shlex.quote(shown.info.name), f"--ledger {shlex.quote(str(shown.view.ledger.path))}"
+    steps = []
+    if can(shown, state)["resume"]:
+        if state in ("interrupted", "stopped"):
+            steps.append({"text": "Continue where it stopped", "command": f"fanfold resume {name} {ledger}"})
+        if shown.info.failures:
+            retry = f"fanfold resume {name} --retry-failed {ledger}"
+            steps.append({"text": "Evaluate what failed again", "command": retry})
+        if state == "finished" and (trials := shown.info.trials) and shown.study.unit is None:
+            more = f"fanfold resume {name} --max-trials {2 * trials} {ledger}"
+            steps.append({"text": "Search twice as long", "command": more})
+    if shown.study_name == "prompts" and state == "finished":
+        steps.append({"text": "Print the winning prompt", "command": f"fanfold prompt {name} {ledger}"})
+    file = shlex.quote(f"{shown.info.name}.html")
+    steps.append({"text": "Save this page as a file to send", "command": f"fanfold report {name} {ledger} -o {file}"})
+    table = shlex.quote(f"{shown.info.name}.csv")
+    return [*steps, {"text": "Export all rows", "command": f"fanfold export {name} {ledger} -o {table}"}]
+
+
+def pages(shown: Shown) -> list[str]:
+    """The pages that a run has."""
+    best = shown.view.trials(order="best", which="complete", count=20, blobs=False)
+    lineage = ["lineage"] if any(parents(row) for row in best) else []
+    failures = ["failures"] if shown.info.failures else []
+    return ["overview", "trials", "matrix", *lineage, "work", *failures, "settings"]
+
+
+def history(view: RunView) -> Payload:
+    """Scores in the order of telling, the best so far and the quantiles of the population, thinned."""
+    columns = asdict(view.history(MOST_POINTS))
+    return {**{name: [finite(value) for value in column] for name, column in columns.items()}, **_quantiles(view)}
+
+
+def _quantiles(view: RunView) -> Payload:
+    scores = [(order, score) for order, score, _ in view.scores()]
+    size = max(1, -(-len(scores) // BINS))
+    columns: Payload = {"order": [], "low": [], "mid": [], "high": []}
+    for first in range(0, len(scores), size):
+        part = scores[first : first + size]
+        ordered = sorted(score for _, score in part)
+        columns["order"].append(part[-1][0])
+        for name, share in (("low", 0.1), ("mid", 0.5), ("high", 0.9)):
+            columns[name].append(finite(ordered[round(share * (len(ordered) - 1))]))
+    return {"quantiles": columns}
