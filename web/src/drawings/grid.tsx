@@ -1,6 +1,7 @@
 // A heat map with a fixed scale: as a table with figures where it is small, as a canvas where it is large.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { number } from "../format";
+import { styled } from "../styled";
 import { heatColour, inkOn } from "../colours";
 
 interface Heat {
@@ -86,7 +87,7 @@ function Table({ rows, columns, values, trials, base, down, across, part }: Draw
                 return (
                   <td
                     key={at}
-                    style={{ background: heatColour(part(value)), color: inkOn(part(value)) }}
+                    ref={styled({ background: heatColour(part(value)), color: inkOn(part(value)) })}
                     title={`${row}, ${column}: ${number(value)}`}>
                     {number(value)}
                   </td>
@@ -107,6 +108,7 @@ function Picture({ rows, columns, values, trials, base, down, across, part }: Dr
   useEffect(() => {
     const context = ref.current?.getContext("2d");
     if (!context) return;
+    styled({ width: `${columns.length * scale}px` })(ref.current);
     context.clearRect(0, 0, columns.length, rows.length);
     values.forEach((line, y) =>
       line.forEach((value, x) => {
@@ -130,7 +132,6 @@ function Picture({ rows, columns, values, trials, base, down, across, part }: Dr
         class="heat-picture"
         width={columns.length}
         height={rows.length}
-        style={{ width: `${columns.length * scale}px` }}
         role="img"
         aria-label={`${down} by ${across}: ${rows.length} by ${columns.length} values`}
         onPointerMove={(event) => setAt(place(event))}

@@ -6,10 +6,11 @@ import { useKeys } from "../keys";
 import { Card, Notice, Select } from "../parts";
 import { choose, href, type Route } from "../router";
 import { overview, useChanges } from "../store";
+import { styled } from "../styled";
 import { scaleOf, ScoreBar, scoreText, unitName, wayText } from "../trial_parts";
 
 const DEFAULTS: Record<string, string> = { order: "best", which: "all" };
-const TALL = 34; // pixels of a row
+const TALL = 34; // pixels of a row, as drawings.css has it
 const ORDERS = [
   ["best", "best first"],
   ["number", "as asked"],
@@ -100,7 +101,7 @@ export function TrialsPage({ route: { ledger, run, query } }: { route: Route }) 
           <tbody>
             {from > 0 && (
               <tr aria-hidden="true">
-                <td colSpan={7} style={{ height: `${from * TALL}px`, padding: 0, border: 0 }} />
+                <td colSpan={7} class="gap" ref={styled({ height: `${from * TALL}px` })} />
               </tr>
             )}
             {rows.slice(from, to).map((row, index) => (
@@ -108,7 +109,7 @@ export function TrialsPage({ route: { ledger, run, query } }: { route: Route }) 
             ))}
             {to < rows.length && (
               <tr aria-hidden="true">
-                <td colSpan={7} style={{ height: `${(rows.length - to) * TALL}px`, padding: 0, border: 0 }} />
+                <td colSpan={7} class="gap" ref={styled({ height: `${(rows.length - to) * TALL}px` })} />
               </tr>
             )}
           </tbody>
@@ -134,7 +135,7 @@ function listPath(base: string, choices: Record<string, string>): string {
 
 function Row({ row, base, scale, chosen }: { row: TrialBrief; base: string; scale: [number, number] | null; chosen: boolean }) {
   return (
-    <tr class={chosen ? "chosen" : ""} aria-selected={chosen} style={{ height: `${TALL}px` }}>
+    <tr class={chosen ? "chosen" : ""} aria-selected={chosen}>
       <td class="number">
         <a href={`${base}/trial/${row.trial}`}>{row.trial}</a>
       </td>
