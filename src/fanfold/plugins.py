@@ -193,6 +193,17 @@ def studies() -> dict[str, EntryPoint]:
 
 def find_study(name: str) -> StudyPlugin[Any]:
     """The study of that name.  A module with `Config` and `study(config)`, as version 0.1 had it, works too."""
+    plugin = _loaded(name)
+    for module in plugin.packages:
+        if importlib.util.find_spec(module) is None:
+            entry = studies()[name]
+            package = entry.dist.name if entry.dist is not None else entry.value
+            raise MissingExtra(module, name, f"the study {name!r}", package)
+    return plugin
+
+
+def _loaded(name: str) -> StudyPlugin[Any]:
+    """The study of that name; the packages that running it takes may be missing."""
     known = studies()
     if name not in known:
         raise ConfigError(f"there is no study {name!r}{nearest(name, known)}")
@@ -215,9 +226,6 @@ def find_study(name: str) -> StudyPlugin[Any]:
             "fanfold.plugins.StudyPlugin, or a module with a dataclass `Config` and a function `study(config)`; "
             "report it to its author"
         )
-    for module in plugin.packages:
-        if importlib.util.find_spec(module) is None:
-            raise MissingExtra(module, name, f"the study {name!r}", package)
     return plugin
 
 
@@ -225,7 +233,7 @@ def presentation_of(meta: Mapping[str, Any]) -> Presentation:
     """How the study of a recorded run shows its results; an empty one where that study is not installed."""
     target = meta.get("target")
     try:
-        return find_study(target).shown if isinstance(target, str) and target in studies() else Presentation()
+        return _loaded(target).shown if isinstance(target, str) and target in studies() else Presentation()
     except FanfoldError:
         return Presentation()
 

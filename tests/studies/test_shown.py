@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,74 @@ def test_a_game_is_shown_as_a_conversation_with_its_leaks_marked(tmp_path: Path)
             )
         summary = view.summary()
         assert summary is not None
-        kinds = {section.title: [drawing.kind for drawing in section.drawings] for section in summary.sections}
-        assert kinds["Models"] == ["intervals"] and kinds["Pair matrix"] == ["grid"]
+        assert kinds(summary.sections) == {"Models": ["intervals"], "Pair matrix": ["grid"]}
         assert shown.brief_of(view.trial(0).candidate) == "simulated/talker vs simulated/talker"
+
+
+def kinds(sections: Iterable[Section]) -> dict[str, list[str]]:
+    """What is drawn under each title."""
+    drawn = {section.title: [drawing.kind for drawing in section.drawings] for section in sections}
+    return {title: own for title, own in drawn.items() if own}
+
+
+def test_a_training_of_a_workflow_is_shown_with_its_curves_and_an_episode(tmp_path: Path) -> None:
+    shown = find_study("workflow").shown
+    with ran("workflow", tmp_path, **RUNS["workflow"]) as view:
+        sections = shown.trial_sections(view, view.trial(0))
+        assert [curve.name for section in sections for curve in section.curves] == 2 * [
+            "episodes learnt from",
+            "held-out episodes",
+        ]
+        [episode] = [section for section in sections if section.drawings]
+        [drawing] = episode.drawings
+        steps = drawing.data["steps"]
+        assert len(drawing.data["nodes"]) == 13 and len(steps) == 100 and len(steps[0]["states"]) == 13
+        assert {move["who"] for step in steps for move in step["moves"]} == {"red", "blue"}
+        rewards = [float(step["title"].rpartition(" ")[2]) for step in steps]
+        assert sum(rewards) == pytest.approx(steps[-1]["value"])
+        summary = view.summary()
+        assert summary is not None
+        assert kinds(summary.sections) == {
+            "The same fresh episodes, with the same workflow": ["intervals"],
+            "Trainings": ["scatter"],
+            "Beliefs": ["intervals", "grid"],
+            "An episode": ["replay"],
+        }
+
+
+def test_a_watched_episode_is_the_one_that_is_scored(tmp_path: Path) -> None:
+    from fanfold.studies.workflow.cage2.rules import Cage2Game
+    from fanfold.studies.workflow.episodes import collect_single_episode, initial_policy
+    from fanfold.studies.workflow.watching import watched
+    from fanfold.tensors import unpack
+
+    policy = initial_policy(seed=3)
+    episode = collect_single_episode(policy, 7, seed=11)
+    steps = watched(unpack(policy), Cage2Game(), None, False, 11, 7).data["steps"]
+    assert steps[-1]["value"] == pytest.approx(episode.total_reward)
+
+
+def test_a_network_is_shown_layer_by_layer_and_with_what_it_takes_for_what(tmp_path: Path) -> None:
+    shown = find_study("neuro").shown
+    with ran("neuro", tmp_path, **RUNS["neuro"]) as view:
+        network, figures, accuracy, loss = shown.trial_sections(view, view.trial(0))
+        layers = network.drawings[0].data["layers"]
+        assert tuple(layers[0]["shape"]) == (1, 8, 8) and tuple(layers[-1]["shape"]) == (10,)
+        counted = dict(figures.rows)["parameters"]
+        norms = sum(2 * layer["shape"][0] for layer in layers if "batch norm" in layer["note"])  # kept, not trained
+        assert sum(layer["parameters"] for layer in layers) == counted + norms
+        assert accuracy.up == "validation accuracy" and len(loss.curves[0].points) == 1
+        summary = view.summary()
+        assert summary is not None
+        assert kinds(summary.sections) == {
+            "Best network": ["layers"],
+            "Mistakes on the test part": ["grid", "images"],
+            "Accuracy and size": ["scatter"],
+        }
+        [mistakes] = [section for section in summary.sections if section.title == "Mistakes on the test part"]
+        grid, images = mistakes.drawings
+        assert all(sum(line) == pytest.approx(1.0) for line in grid.data["values"])
+        assert len(images.data["images"]) == 24 and all(image["wrong"] for image in images.data["images"])
 
 
 def test_a_study_that_raises_breaks_no_page() -> None:

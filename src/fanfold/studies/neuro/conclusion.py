@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
@@ -11,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
+from fanfold import drawings
 from fanfold.running import Go, Run
-from fanfold.stats import Interval, rate, spearman
+from fanfold.stats import rate, spearman
 from fanfold.strategies import Sweep
 from fanfold.strategies.pareto import fronts
 from fanfold.studies.neuro import genome as genomes
@@ -23,6 +24,7 @@ from fanfold.studies.neuro.evaluator import Examiner, Trainer
 from fanfold.studies.neuro.export import classifier
 from fanfold.studies.neuro.genome import Individual, NetworkGenome, individual_of
 from fanfold.studies.neuro.objectives import points_of
+from fanfold.studies.neuro.shown import confusion, network_section, sizes
 from fanfold.studies.neuro.strategy import weights_of
 from fanfold.study import Study
 from fanfold.summary import Curve, Section, Summary
@@ -30,6 +32,8 @@ from fanfold.types import Ok, Result
 
 #: Rows of the lists that could be long.
 MOST_ROWS = 40
+#: Wrong images that are kept for the page, and pixels of their longer side.
+IMAGES, SIDE = 24, 64
 
 
 @dataclass(frozen=True)
@@ -47,19 +51,24 @@ class NeuroConclusion:
             return Summary({"winner": None}, (Section("No winner", "no network was trained to the last rung"),))
         genome = individual_of(winner.candidate).genome
         tested = await self._tested(Individual(genome, weights_of(winner)), go)
+        test = (
+            None if tested is None else rate(round(tested.score * len(tested.data["said"])), len(tested.data["said"]))
+        )
         last = _last(winner)
         figures: dict[str, Any] = {
             "winner": {"genome": msgspec.to_builtins(genome), "text": genomes.describe(genome)},
             "validation": last.data["accuracy"],
-            "test": None if tested is None else tested.estimate,
-            "test_interval": None if tested is None else [tested.low, tested.high],
-            "test_images": None if tested is None else tested.n,
+            "test": None if test is None else test.estimate,
+            "test_interval": None if test is None else [test.low, test.high],
+            "test_images": None if test is None else test.n,
             "parameters": last.data["parameters"],
             "epochs": _epochs(results),
         }
         sections = [
-            Section("Best network", self._text(genome, figures), ("layer", "size", "numbers"), self._layers(genome)),
+            network_section("Best network", self._text(genome, figures), genome, self.data.shape),
+            None if tested is None else self._mistakes(tested),
             self._spent(figures, results),
+            sizes([_point(result) for result in results if result.complete]),
             self._front(results),
             self._generations(results),
             Section("Lineage of the winner", "", ("trial", "by", "accuracy", "network"), _lineage(winner, results)),
@@ -72,7 +81,8 @@ class NeuroConclusion:
             sections.append(Section("Files", "\n".join([f"{saved.folder}: {', '.join(saved.files)}", *saved.notes])))
         return Summary(figures, tuple(section for section in sections if section is not None))
 
-    async def _tested(self, winner: Individual, go: Go) -> Interval | None:
+    async def _tested(self, winner: Individual, go: Go) -> Ok | None:
+        """What the winner said of the test images, and how often it was right."""
         if not len(self.data.test):
             return None
         examiner = Examiner(self.trainer.source, self.trainer.training, self.trainer.seed)
@@ -80,9 +90,26 @@ class NeuroConclusion:
         for result in run.results():
             for outcome in result.outcomes.values():
                 if isinstance(outcome, Ok):
-                    pairs = list(zip(outcome.data["said"], outcome.data["labels"]))
-                    return rate(sum(answer == label for answer, label in pairs), len(pairs))
+                    return outcome
         return None
+
+    def _mistakes(self, tested: Ok) -> Section:
+        """What the winner took for what, and the first images that it got wrong."""
+        said, labels, classes = tested.data["said"], tested.data["labels"], self.data.classes
+        wrong = [at for at, (answer, label) in enumerate(zip(said, labels)) if answer != label][:IMAGES]
+        every = -(-max(self.data.shape.height, self.data.shape.width) // SIDE)  # large images lose pixels
+        drawn = []
+        if wrong:
+            grey = self.data.test.pixels[wrong].mean(axis=1, dtype=np.float32)[:, ::every, ::every]
+            low, high = float(grey.min()), float(grey.max())
+            scaled = ((grey - low) * (255.0 / ((high - low) or 1.0))).round().astype(np.uint8)
+            images = [
+                {"pixels": pixels.tobytes(), "caption": f"{classes[labels[at]]} taken for {classes[said[at]]}"}
+                | {"wrong": True}
+                for at, pixels in zip(wrong, scaled)
+            ]
+            drawn.append(drawings.images(scaled.shape[2], scaled.shape[1], images))
+        return confusion(said, labels, classes, drawn)
 
     def _text(self, genome: NetworkGenome, figures: dict[str, Any]) -> str:
         text = f"{genomes.describe(genome)}\nValidation accuracy {figures['validation']:.4f}, by which it was chosen"
@@ -93,21 +120,6 @@ class NeuroConclusion:
             f"{text}; test accuracy {figures['test']:.4f} (95 % interval {low:.4f} to {high:.4f}, "
             f"{figures['test_images']} images, looked at once)."
         )
-
-    def _layers(self, genome: NetworkGenome) -> tuple[tuple[Any, ...], ...]:
-        sizes = genomes.layout(genome, self.data.shape)
-        rows = []
-        for i, conv in enumerate(genome.conv):
-            own = (f"conv.{i}.", f"norm.{i}.")
-            numbers = sum(math.prod(size) for name, size in sizes.tensors.items() if name.startswith(own))
-            layer = f"conv {conv.filters} of {conv.kernel}x{conv.kernel}, {conv.activation}"
-            layer += ", pool" if sizes.pooled[i] else ""
-            rows.append((layer, "x".join(map(str, sizes.maps[i + 1])), numbers))
-        for j, dense in enumerate(genome.dense):
-            numbers = sum(math.prod(sizes.tensors[f"dense.{j}.{part}"]) for part in ("weight", "bias"))
-            rows.append((f"dense, {dense.activation}", str(dense.nodes), numbers))
-        numbers = sum(math.prod(sizes.tensors[f"out.{part}"]) for part in ("weight", "bias"))
-        return (*rows, ("out", str(self.data.shape.classes), numbers))
 
     def _spent(self, figures: dict[str, Any], results: Sequence[Result[Any]]) -> Section:
         """What the rungs saved, and how the networks ended."""
@@ -150,7 +162,7 @@ class NeuroConclusion:
             Curve(head[at], tuple((float(g), float(row[at])) for g, row in enumerate(rows, 1) if row[at] is not None))
             for at in (1, 2, 3)
         )
-        return Section("Search", "", head, tuple(rows[:MOST_ROWS]), drawn, "generations")
+        return Section("Search", "", head, tuple(rows[:MOST_ROWS]), drawn, "generations", up="accuracy")
 
     def _curves(self, results: Sequence[Result[Any]]) -> Section:
         """The validation accuracy of the longest trained networks, epoch by epoch."""
@@ -170,7 +182,8 @@ class NeuroConclusion:
             for name, curve in zip(names, curves)
         )
         text = _foresight(results)
-        return Section("Validation accuracy of the best", text, ("epoch", *names), tuple(rows), drawn, "epochs")
+        columns, title = ("epoch", *names), "Validation accuracy of the best"
+        return Section(title, text, columns, tuple(rows), drawn, "epochs", up="validation accuracy")
 
     def _ways(self, results: Sequence[Result[Any]]) -> Section:
         scores = {result.number: result.score for result in results}
@@ -208,6 +221,12 @@ def _end(result: Result[Any]) -> str:
     if _last(result).data.get("broken"):
         return "diverged"
     return "stopped by patience" if _last(result).data.get("stopped") else "trained to the end"
+
+
+def _point(result: Result[Any]) -> tuple[int, float, float, str]:
+    """A network as it is drawn by accuracy and size."""
+    data = _last(result).data
+    return result.number, data["accuracy"], data["parameters"], f"trial {result.number}: {_brief(result)}"
 
 
 def _brief(result: Result[Any]) -> str:

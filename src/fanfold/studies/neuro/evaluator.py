@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -155,6 +155,7 @@ class Trainer:
             "parameters": genomes.parameters(individual.genome, images.shape),
             "operations": genomes.operations(individual.genome, images.shape),
             "stopped": found.stopped,
+            "shape": astuple(images.shape),
             "weights": Blob.of(morph.packed(individual.genome, found.weights)),
             "state": Blob.of(pack(state)),
         }

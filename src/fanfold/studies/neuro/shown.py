@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fanfold import drawings
+from fanfold.drawings import Drawing
+from fanfold.ledger import EvaluationRow, RunView, TrialRow
 from fanfold.plugins import Presentation
-from fanfold.studies.neuro.genome import describe, genome_of
-from fanfold.summary import Section
+from fanfold.strategies.pareto import fronts
+from fanfold.studies.neuro.genome import NetworkGenome, Shape, describe, genome_of, layout
+from fanfold.summary import Curve, Section
 from fanfold.types import Result
+
+#: Networks that are drawn as points, and classes of a confusion matrix, at most.
+POINTS, CLASSES = 1000, 40
 
 
 def headline(figures: Mapping[str, Any]) -> str | None:
@@ -27,10 +36,123 @@ def candidate(value: Mapping[str, Any]) -> Section:
     return Section("Network", describe(genome_of(value["genome"])) + ("; inherits weights" if inherits else ""))
 
 
+def text(value: Mapping[str, Any]) -> str:
+    """The network, one layer in a line."""
+    return "\n".join(describe(genome_of(value["genome"])).split(", "))
+
+
+def brief(value: Mapping[str, Any]) -> str:
+    return describe(genome_of(value["genome"]))
+
+
 def cell(data: Mapping[str, Any]) -> Section:
     """A training up to a rung, or the guess before the first."""
     names = ("accuracy", "loss", "epochs", "parameters", "operations", "latency", "stopped", "proxy")
     return Section("Training", "", ("", "value"), tuple((name, data[name]) for name in names if name in data))
+
+
+def overview(view: RunView) -> Iterator[Section]:
+    """The networks so far by size and accuracy; the conclusion says more."""
+    if view.summary() is not None or "belongs_to" in view.info.meta:
+        return
+    last: dict[int, tuple[float, float]] = {}
+    for row in view.evaluations(failed=False, blobs=False, count=POINTS):
+        if "accuracy" in row.data:
+            last[row.trial] = row.data["accuracy"], row.data["parameters"]
+    if last:
+        yield sizes([(trial, *point, f"trial {trial}") for trial, point in last.items()])
+
+
+def sizes(networks: Sequence[tuple[int, float, float, str]]) -> Section:
+    """Networks (trial, accuracy, parameters, name) as points, with the front of the accurate and small."""
+    networks = sorted(networks, key=lambda network: -network[1])[:POINTS]
+    best = set(fronts([(accuracy, -parameters) for _, accuracy, parameters, _ in networks])[0]) if networks else set()
+    points = [
+        {"x": parameters, "y": accuracy, "name": name, "front": at in best, "trial": trial}
+        for at, (trial, accuracy, parameters, name) in enumerate(networks)
+    ]
+    text = f"{len(best)} networks are on the front: none is at least as accurate and smaller."
+    drawn = drawings.scatter(points, x="parameters", y="validation accuracy")
+    return Section("Accuracy and size", text, drawings=(drawn,))
+
+
+def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
+    """The network layer by layer, and how it was trained."""
+    trained = list(view.evaluations(trials=[row.number], failed=False, blobs=False))
+    shape = next((Shape(*each.data["shape"]) for each in trained if "shape" in each.data), None)
+    genome = genome_of(row.candidate["genome"])
+    if shape is None:  # an earlier version did not record it
+        yield candidate(row.candidate)
+    else:
+        yield network_section("Network", candidate(row.candidate).text, genome, shape)
+    if trained:
+        yield from evaluation(view, trained[-1])
+
+
+def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
+    """The figures of a training and its curves; of a test, what was taken for what."""
+    if "said" in row.data:
+        yield confusion(row.data["said"], row.data["labels"])
+        return
+    yield cell(row.data)
+    if "curve" in row.data:
+        accuracy, loss = (
+            tuple(
+                (float(epoch), point[at]) for epoch, point in enumerate(row.data["curve"], 1) if point[at] is not None
+            )
+            for at in (0, 1)
+        )
+        for title, points in (("Validation accuracy", accuracy), ("Training loss", loss)):
+            yield Section(title, "", curves=(Curve(title.lower(), points),), across="epochs", up=title.lower())
+
+
+def network_section(title: str, text: str, genome: NetworkGenome, shape: Shape) -> Section:
+    """A network layer by layer, as a table and a drawing."""
+    plan = layout(genome, shape)
+    layers: list[dict[str, Any]] = [{"name": "image", "kind": "input", "shape": plan.maps[0]}]
+    for i, conv in enumerate(genome.conv):
+        own = (f"conv.{i}.", f"norm.{i}.")
+        count = sum(math.prod(size) for name, size in plan.tensors.items() if name.startswith(own))
+        steps = [conv.activation, "batch norm" * (genome.norm == "batch"), "pool" * plan.pooled[i]]
+        size = {"shape": plan.maps[i + 1], "parameters": count, "note": ", ".join(filter(None, steps))}
+        layers.append({"name": f"conv {conv.filters} of {conv.kernel}x{conv.kernel}", "kind": "conv", **size})
+    ends = [(f"dense.{j}", "dense", dense.nodes, dense.activation) for j, dense in enumerate(genome.dense)]
+    for key, kind, nodes, note in (*ends, ("out", "out", shape.classes, "")):
+        count = sum(math.prod(plan.tensors[f"{key}.{part}"]) for part in ("weight", "bias"))
+        layers.append({"name": kind, "kind": kind, "shape": (nodes,), "parameters": count, "note": note})
+    rows = tuple(
+        (
+            ", ".join(filter(None, (layer["name"], layer["note"]))),
+            "x".join(map(str, layer["shape"])),
+            layer["parameters"],
+        )
+        for layer in layers[1:]
+    )
+    return Section(title, text, ("layer", "size", "numbers"), rows, drawings=(drawings.layers(layers),))
+
+
+def confusion(
+    said: Sequence[int], labels: Sequence[int], classes: Sequence[str] = (), wrong: Sequence[Drawing] = ()
+) -> Section:
+    """What was taken for what: a matrix in shares of each class, the most frequent mistakes, and some of the images."""
+    pairs = Counter(zip(labels, said))
+    sizes = Counter(labels)
+    names = [classes[at] if at < len(classes) else str(at) for at in range(max((*labels, *said), default=-1) + 1)]
+    mistakes = [(pair, count) for pair, count in pairs.most_common() if pair[0] != pair[1]]
+    rows = tuple((names[label], names[answer], count, sizes[label]) for (label, answer), count in mistakes[:20])
+    total = sum(count for _, count in mistakes)
+    text = f"{total} of {len(labels)} test images were taken for another class."
+    drawn = []
+    if len(names) <= CLASSES:
+        shares = [
+            [pairs[label, answer] / sizes[label] if sizes[label] else None for answer in range(len(names))]
+            for label in range(len(names))
+        ]
+        drawn.append(
+            drawings.grid(names, names, shares, low=0.0, high=1.0, across="taken for", down="is, share of images")
+        )
+    columns = ("is", "taken for", "images", "of")
+    return Section("Mistakes on the test part", text, columns, rows, drawings=(*drawn, *wrong))
 
 
 def trained(result: Result[Any]) -> str:
@@ -39,4 +161,14 @@ def trained(result: Result[Any]) -> str:
     return f"{score} by {describe(result.candidate.genome)}"
 
 
-presentation = Presentation(headline, candidate, cell)
+presentation = Presentation(
+    headline,
+    candidate,
+    cell,
+    text=text,
+    brief=brief,
+    scale=(0.0, 1.0),
+    overview=overview,
+    trial=trial,
+    evaluation=evaluation,
+)

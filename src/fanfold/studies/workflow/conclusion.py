@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import time
@@ -13,6 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
+from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.files import write_files
 from fanfold.running import Go, Run
@@ -20,7 +22,7 @@ from fanfold.strategies import Sweep
 from fanfold.strategies.gp_ucb import Belief
 from fanfold.studies.workflow import logs, shown, tensorboard
 from fanfold.studies.workflow.baselines import Play, Watch, cases, judged, rated, returned
-from fanfold.studies.workflow.collect import Collect
+from fanfold.studies.workflow.collect import CAGE2, Collect
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.evaluator import MOMENTS
 from fanfold.studies.workflow.orders import orders, show
@@ -121,6 +123,7 @@ class SearchConclusion(_Conclusion):
             shown.regret_table(course, reference, whose),
             shown.endings(told),
             shown.family(told),
+            *shown.episode(best.data),
         ]
         if self.config.results is not None:
             what = "logs, experiment_config.json, {}, and an agent of every training"
@@ -223,6 +226,8 @@ class PolicyConclusion(_Conclusion):
                 pairs = (pair for block in blocks for pair in zip(block["kept"], block["fixes"]))
                 figures |= rated("compliance", pairs)
             sections.insert(0, shown.final_policy(figures, policies))
+            if self.config.env == CAGE2:
+                sections.append(await asyncio.to_thread(self._watched, best))
             if self.config.results is not None:
                 what = "agent, training_log.csv, experiment_config.json, {}"
                 files = self._files(best.candidate, updates, figures)
@@ -245,6 +250,13 @@ class PolicyConclusion(_Conclusion):
             retries=2,
             name="fresh",
         )
+
+    def _watched(self, policy: EndPolicy) -> Section:
+        from fanfold.studies.workflow.watching import watched  # compiled code
+
+        chosen, seed = msgspec.convert(policy.candidate, Collect), derive_seed(self.config.seed, "watch")
+        weights = unpack(chosen.weights.read())
+        return shown.replayed(watched(weights, self.config.game, chosen.workflow, chosen.greedy, seed))
 
     def _files(self, chosen: Mapping[str, Any], updates: list[Update], figures: Mapping[str, Any]) -> dict[str, bytes]:
         about = {"greedy": str(chosen["greedy"]).lower(), "env": self.config.env, "return": f"{figures['return']}"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fanfold import stats
-from fanfold.encoding import derive_seed
+from fanfold.encoding import derive_seed, encode
 from fanfold.identity import formerly
 from fanfold.stats import Interval
 from fanfold.studies.workflow.collect import Collect, Collector, context_of, sizes
@@ -162,6 +162,8 @@ class WorkflowTrainer:
         return next((n for n, look in enumerate(looks) if look.compliance.rate.low >= self.stopping.threshold), None)
 
     def _outcome(self, candidate: Train, learner: Learner, seed: int, lesson: Lesson) -> Ok:
+        from fanfold.studies.workflow.watching import watched  # compiled code
+
         workflow, looks = candidate.workflow, lesson.looks
         weights = {"last": learner.weights, "averaged": learner.slow, "best": lesson.best}
         kinds = [(kind, greedy) for kind in weights for greedy in (False, True)]
@@ -171,6 +173,7 @@ class WorkflowTrainer:
         ]
         kind, greedy = kinds[max(range(len(kinds)), key=lambda number: self._merit(tried[number]))]
         scored = self._played(weights[kind], workflow, greedy, range(self.held_out), derive_seed(seed, "score"))
+        episode = watched(weights[kind], self.collector.game, workflow, greedy, derive_seed(seed, "score"))
         arrays = dict(weights[kind])
         if self.keep_optimiser:
             arrays |= {f"{MOMENTS}{name}": array for name, array in learner.adam.state.items()}
@@ -192,6 +195,7 @@ class WorkflowTrainer:
                 for each in looks
             ],
             "agent": Blob.of(pack(arrays)),
+            "episode": Blob.of(encode(episode.data).encode()),
         }
         return Ok(scored.returns.estimate or 0.0, data)
 

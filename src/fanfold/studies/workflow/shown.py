@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from fanfold import drawings
+from fanfold.drawings import Drawing
+from fanfold.ledger import EvaluationRow, RunView, TrialRow
 from fanfold.plugins import Presentation
 from fanfold.strategies.gp_ucb import Belief
-from fanfold.studies.workflow.orders import NAMED, Workflow, show
+from fanfold.studies.workflow.orders import NAMED, UNITS, Workflow, show
 from fanfold.studies.workflow.strategy import report
 from fanfold.studies.workflow.trainings import EndPolicy, FinishedTraining, Update
 from fanfold.summary import Curve, Section
-from fanfold.types import Ok, Result
+from fanfold.types import Blob, Ok, Result
 
 #: How many rows of a long table are shown.
 ROWS = 30
+#: Trainings or blocks that a page looks at while a run is running.
+MOST_LIVE = 2000
 
 
 def headline(figures: Mapping[str, Any]) -> str | None:
@@ -29,8 +37,10 @@ def headline(figures: Mapping[str, Any]) -> str | None:
 
 
 def candidate(value: Mapping[str, Any]) -> Section:
-    """A workflow and its training, or a block of episodes, as the ledger has it."""
+    """A workflow and its training, a block of episodes, or a policy that is watched, as the ledger has it."""
     order = "any order" if value["workflow"] is None else show(value["workflow"])
+    if "who" in value:
+        return Section("Policy", f"{'the trained agent' if value['who'] == 'agent' else value['who']}: {order}")
     if "visit" in value:
         begins = "" if value["parent"] is None else f", begins with the policy of {show(value['parent'])}"
         return Section("Workflow", f"{order}: visit {value['visit']}, at most {value['episodes']} episodes{begins}")
@@ -48,7 +58,95 @@ def cell(data: Mapping[str, Any]) -> Section:
     return Section("Training", "", ("", "value"), tuple((name, data[name]) for name in names))
 
 
-presentation = Presentation(headline, candidate, cell)
+def text(value: Mapping[str, Any]) -> str:
+    """The workflow, one type of machines in a line, and how its training began."""
+    return "\n".join([*(value["workflow"] or ["any order"]), candidate(value).text.partition(": ")[2]]).strip()
+
+
+def brief(value: Mapping[str, Any]) -> str:
+    """The order and the visit, or the episodes of a block."""
+    return candidate(value).text
+
+
+def overview(view: RunView) -> Iterator[Section]:
+    """The trainings so far by return and compliance, or the learning curve so far; the conclusion says more."""
+    if view.summary() is not None or "belongs_to" in view.info.meta:
+        return
+    blocks, points = [], []
+    rows = view.evaluations(failed=False, blobs=False, count=MOST_LIVE)
+    for row in rows:
+        if "returns" in row.data:
+            blocks.append((row.trial, row.score))
+        else:
+            points.append((row.trial, row.data["compliance"], row.score))
+    if points:
+        names = {row.number: brief(row.candidate) for row in view.trials(which="told", blobs=False, count=MOST_LIVE)}
+        named = [(names.get(trial, f"trial {trial}"), trial, compliance, score) for trial, compliance, score in points]
+        yield _spread("Trainings so far", "On held-out episodes.", named)
+    if blocks:
+        curve = Curve("mean return of a block", tuple((float(trial), score or 0.0) for trial, score in blocks))
+        yield Section("Learning so far", "", curves=(curve,), across="blocks of episodes", up="return")
+
+
+def _spread(title: str, text: str, rows: Sequence[tuple[str, int, float | None, float | None]]) -> Section:
+    points = [{"name": name, "trial": trial, "x": rate, "y": score} for name, trial, rate, score in rows]
+    drawn = drawings.scatter(points, x="compliance", y="mean return")
+    return Section(title, text, ("workflow", "trial", "compliance", "return"), tuple(rows[:ROWS]), drawings=(drawn,))
+
+
+def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
+    """The workflow with its training, or the block of episodes with its returns."""
+    yield candidate(row.candidate)
+    for each in view.evaluations(trials=[row.number], failed=False):
+        yield from evaluation(view, each)
+
+
+def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
+    """The figures of a training, how it learnt, and an episode of its policy; of a block, its returns."""
+    yield cell(row.data)
+    if "returns" in row.data:
+        returns = sorted(row.data["returns"])
+        points = tuple((100.0 * at / max(1, len(returns) - 1), value) for at, value in enumerate(returns))
+        spread = Curve("return", points)
+        yield Section(
+            "Returns, from the worst episode to the best", "", curves=(spread,), across="% of episodes", up="return"
+        )
+        return
+    if "curve" not in row.data:
+        return
+    learnt = list(itertools.accumulate(step[0] for step in row.data["curve"]))
+    own = Curve("episodes learnt from", tuple((float(n), step[1]) for n, step in zip(learnt, row.data["curve"])))
+    held = Curve("held-out episodes", tuple((float(look[0]), look[1]) for look in row.data["looks"]))
+    yield Section("Return", "", curves=(own, held), across="episodes learnt from", up="mean return")
+    rates = [(float(n), step[4] / step[3]) for n, step in zip(learnt, row.data["curve"]) if step[3]]
+    looks = [(float(look[0]), look[2]) for look in row.data["looks"] if look[2] is not None]
+    curves = (Curve("episodes learnt from", tuple(rates)), Curve("held-out episodes", tuple(looks)))
+    yield Section("Compliance", "", curves=curves, across="episodes learnt from", up="share of fixes in order")
+    yield from episode(row.data)
+
+
+def episode(data: Mapping[str, Any]) -> Iterator[Section]:
+    """The episode that a training recorded; runs of earlier versions have none."""
+    if isinstance(recorded := data.get("episode"), Blob):
+        yield replayed(Drawing("replay", msgspec.json.decode(recorded.read())))
+
+
+def replayed(drawing: Drawing) -> Section:
+    """An episode step by step, and what blue did in it."""
+    steps = drawing.data["steps"]
+    done = Counter(
+        " ".join(filter(None, (move["action"], move["node"])))
+        for step in steps
+        for move in step["moves"]
+        if move["who"] == "blue"
+    )
+    text = f"One held-out episode: return {steps[-1]['value']:g} in {len(steps)} steps. What blue did:"
+    return Section("An episode", text, ("action", "times"), tuple(done.most_common(10)), drawings=(drawing,))
+
+
+presentation = Presentation(
+    headline, candidate, cell, text=text, brief=brief, overview=overview, trial=trial, evaluation=evaluation
+)
 
 
 def trained(result: Result[Any]) -> str:
@@ -98,7 +196,9 @@ def side_by_side(scores: Sequence[Mapping[str, Any]]) -> Section:
         (name, each["return"], *each["return_interval"], each["compliance"], each["contested"], each["original"])
         for name, each in zip(names, scores)
     )
-    return Section("The same fresh episodes, with the same workflow", "", columns, rows)
+    dots = [{"name": row[0], "value": row[1], "low": row[2], "high": row[3]} for row in rows]
+    drawn = (drawings.intervals(dots, unit="mean return"),)
+    return Section("The same fresh episodes, with the same workflow", "", columns, rows, drawings=drawn)
 
 
 def ranked_trainings(told: Sequence[FinishedTraining], threshold: float) -> Section:
@@ -113,7 +213,13 @@ def ranked_trainings(told: Sequence[FinishedTraining], threshold: float) -> Sect
     )
     more = f" The best {ROWS} of {len(told)}." if len(told) > ROWS else ""
     text = f"On held-out episodes. `then` is the return when compliance was first shown.{more}"
-    return Section("Trainings", text, columns, rows)
+    points = [
+        {"name": show(each.workflow), "x": each.data["compliance"], "y": each.score, "trial": each.number}
+        | {"front": each is ranked[0]}
+        for each in ranked
+    ]
+    drawn = (drawings.scatter(points, x="compliance", y="mean return"),)
+    return Section("Trainings", text, columns, rows, drawings=drawn)
 
 
 def belief_table(beliefs: Sequence[Belief[Any]], told: Sequence[FinishedTraining], ignore: Sequence[str]) -> Section:
@@ -130,7 +236,26 @@ def belief_table(beliefs: Sequence[Belief[Any]], told: Sequence[FinishedTraining
         (name, alike[name], each.mean, each.deviation, each.feasible, visits[name]) for name, each in one_each.items()
     )
     text = f"Red can hold no machine of {' or '.join(ignore)}: their places do not matter." if ignore else ""
-    return Section("Beliefs", text, columns, rows[:ROWS])
+    dots = [
+        {"name": row[0], "value": row[2], "low": row[2] - 1.96 * row[3], "high": row[2] + 1.96 * row[3], "n": row[5]}
+        for row in rows[:ROWS]
+    ]
+    drawn = (drawings.intervals(dots, unit="believed return"), _by_place(beliefs))
+    return Section("Beliefs", text, columns, rows[:ROWS], drawings=drawn)
+
+
+def _by_place(beliefs: Sequence[Belief[Any]]) -> Drawing:
+    """The mean believed return of all orders in which a type of machines has a place."""
+    sums: dict[tuple[str, int], list[float]] = {}
+    for each in beliefs:
+        for place, unit in enumerate(each.arm[0]):
+            sums.setdefault((unit, place), []).append(each.mean)
+    values = [[statistics.fmean(sums[unit, place]) for place in range(len(UNITS))] for unit in UNITS]
+    every = [value for line in values for value in line]
+    places = [f"{place}." for place in range(1, len(UNITS) + 1)]
+    ends = min(every), max(every)
+    titles = "place in the order", "mean believed return"
+    return drawings.grid(list(UNITS), places, values, low=ends[0], high=ends[1], across=titles[0], down=titles[1])
 
 
 def regret_table(course: Sequence[Sequence[Any]], reference: float | None, whose: str) -> Section:
@@ -143,7 +268,8 @@ def regret_table(course: Sequence[Sequence[Any]], reference: float | None, whose
     columns = ("trainings", "episodes", "best compliant return", "behind the best known")
     behind = tuple((float(row[0]), float(row[2])) for row in course if row[2] is not None)
     text = f"The best known is {reference:.2f}, of run {whose}."
-    return Section("Regret", text, columns, rows, (Curve("behind the best known", behind),), "episodes learnt from")
+    drawn = (Curve("behind the best known", behind),)
+    return Section("Regret", text, columns, rows, drawn, "episodes learnt from", up="return behind the best known")
 
 
 def endings(told: Sequence[FinishedTraining]) -> Section:
@@ -202,4 +328,4 @@ def learning(updates: Sequence[Update]) -> Section:
     columns = ("update", "episodes", "mean return", "compliance", "versions behind")
     curve = Curve("mean return", tuple((float(episodes), each.mean_return) for each, episodes in learnt))
     text = f"Episodes by versions behind: {shares}." if total else ""
-    return Section("Learning curve", text, columns, rows, (curve,), "episodes learnt from")
+    return Section("Learning curve", text, columns, rows, (curve,), "episodes learnt from", up="mean return")
