@@ -42,7 +42,8 @@ def test_text_never_becomes_markup() -> None:
     for source in sources:
         text = source.read_text()
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text), source.name
-        assert not re.search(r"\sstyle=", text), f"{source.name}: the page's policy forbids style attributes"
+        # An object is set property by property, which the page's policy allows; an attribute's text is not.
+        assert not re.search(r"\sstyle=(?!\{\{)", text), f"{source.name}: the page's policy forbids style attributes"
     script = (STATIC / "app.js").read_text()
     assert not re.search(r"\beval\(|new Function\(|https?://(?!www\.w3\.org/)", script)
 
