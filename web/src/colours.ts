@@ -48,4 +48,7 @@ export function heat(value: number): [number, number, number] {
 }
 export const heatColour = (value: number): string => `rgb(${heat(value).join(" ")})`;
 /** Black or white: which of them is readable on a colour of the scale. */
-export const inkOn = (value: number): string => (value > 0.55 ? "#111" : "#fff");
+export function inkOn(value: number): string {
+  const [red, green, blue] = heat(value).map((part) => (part / 255) ** 2.2);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.18 ? "#000" : "#fff";
+}

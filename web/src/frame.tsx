@@ -63,7 +63,7 @@ function Status({ run }: { run: Overview }) {
       <StateMark state={state} />
       <span>{howFar(run)}</span>
       {state === "running" && eta && <span>{range(eta[0], eta[1])} left</span>}
-      {run.cost_text && <span title={run.cost_text}>{brief(run.cost_text)}</span>}
+      {run.cost_text && <span title={run.cost_text}>{brief(run.cost_text).replace(/^unknown/, "cost unknown")}</span>}
       <span>{run.elapsed_text}</span>
       {progress.failures > 0 && <a class="bad" href={href(run.ledger, run.name, "failures")}>{plural(progress.failures, "failure")}</a>}
     </div>

@@ -165,7 +165,7 @@ export class Matrix {
   private resize(): void {
     const ratio = devicePixelRatio || 1;
     [this.width, this.height] = [this.canvas.clientWidth, this.canvas.clientHeight];
-    this.left = this.width < 640 ? 78 : this.head.briefs.length ? 220 : 120;
+    this.left = this.width < 640 ? 92 : this.head.briefs.length ? 220 : 120;
     [this.canvas.width, this.canvas.height] = [Math.round(this.width * ratio), Math.round(this.height * ratio)];
     this.pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     this.draw();

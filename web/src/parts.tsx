@@ -50,10 +50,14 @@ export function Card({ title, children, tools, wide }: { title?: string; childre
   );
 }
 
+interface Item { weight: number; card: ComponentChildren; wide?: boolean }
+
 /** Cards side by side, each under the shorter column; one below the other where there is no room. */
-export function Masonry({ items }: { items: { weight: number; card: ComponentChildren }[] }) {
+export function Masonry({ items }: { items: Item[] }) {
   const room = useMedia("(min-width: 1100px)");
-  if (!room) return <>{items.map(({ card }) => card)}</>;
+  const wide = items.findIndex((item) => item.wide);
+  if (!room || !items.length) return <>{items.map(({ card }) => card)}</>;
+  if (wide >= 0) return <><Masonry items={items.slice(0, wide)} />{items[wide].card}<Masonry items={items.slice(wide + 1)} /></>;
   const columns: [ComponentChildren[], ComponentChildren[]] = [[], []];
   const heights = [0, 0];
   for (const { weight, card } of items) {

@@ -33,7 +33,7 @@ export function OverviewPage({ route }: { route: Route }) {
         </p>
       )}
       <Masonry items={[
-        ...run.sections.map((section, at) => ({ weight: weight(section), card: <Sections key={at} sections={[section]} /> })),
+        ...run.sections.map((section, at) => ({ weight: weight(section), wide: isWide(section), card: <Sections key={at} sections={[section]} /> })),
         ...(run.next.length ? [{ weight: 70 + run.next.length * 70, card: <Next key="next" steps={run.next} /> }] : []),
         ...(run.comments.length || (!saved && run.can.note) ? [{ weight: 150, card: <Notes key="notes" comments={run.comments} /> }] : []),
         ...(run.notes.length ? [{ weight: 60 + run.notes.length * 30, card: <Said key="said" notes={run.notes} /> }] : []),
@@ -63,9 +63,11 @@ function Said({ notes }: { notes: Overview["notes"] }) {
   );
 }
 
+const isWide = ({ columns, drawings }: Section) => columns.length > 6 || drawings.some(({ kind }) => kind === "replay");
+
 /** About how tall a section is. */
 const weight = ({ text, rows, curves, drawings }: Section) =>
-  70 + Math.min(300, (text.length / 70 + text.split("\n").length) * 20) + Math.min(rows.length, 12) * 34 + (curves.length ? 320 : 0) + drawings.length * 240;
+  70 + Math.min(300, (text.length / 70 + text.split("\n").length) * 20) + rows.slice(0, 12).reduce((sum, row) => sum + 34 + 20 * Math.floor(Math.max(...row.map((value) => String(value).length)) / 45), 0) + (curves.length ? 320 : 0) + drawings.length * 240;
 
 /** How the best score grew, over what it took. */
 function Growth({ run, axis }: { run: Overview; axis: Axis }) {
