@@ -1,0 +1,76 @@
+"""Every page of every study, light and dark, on a desk and on a phone: no error, no sideways scroll, readable."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browsing import AXE, Visitor
+from playwright.sync_api import Browser
+
+pytestmark = pytest.mark.slow
+
+RUNS = ("functions", "prompts", "prompts-written", "critic", "critic-pairs", "secrets", "workflow", "workflow-ppo")
+RUNS += ("neuro", "ask", "evolve", "application", "shaky", "broken", "interrupted")
+WINDOWS = {f"{width}-{scheme}": (width, scheme) for width in (1400, 400) for scheme in ("light", "dark")}
+#: Windows in which axe-core looks as well: every colour scheme and every width once.
+EXAMINED = ("1400-light", "400-dark")
+
+
+def places(ledger: Path, run: str) -> list[str]:
+    """The pages of a run, with a candidate and a cell that it has: the last one evaluated, and a failed one."""
+    with sqlite3.connect(f"file:{ledger}?mode=ro", uri=True) as database:
+        sql = "SELECT trial, position FROM evaluation WHERE run = (SELECT id FROM run WHERE name = ?)"
+        cells = database.execute(f"{sql} ORDER BY trial DESC, position LIMIT 1", (run,)).fetchall()
+        cells += database.execute(f"{sql} AND failure IS NOT NULL LIMIT 1", (run,)).fetchall()
+    pages = ["", "/matrix", "/trials", "/lineage", "/work", "/failures", "/settings"]
+    for trial, position in cells:
+        pages += [f"/trial/{trial}", f"/cell/{trial}/{position}"]
+    return [f"#/run/0/{run}{page}" for page in pages]
+
+
+@pytest.fixture(scope="module", params=WINDOWS)
+def visitor(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[tuple[str, Visitor]]:
+    width, scheme = WINDOWS[request.param]
+    visiting = Visitor(browser, address, width, scheme)
+    yield request.param, visiting
+    visiting.close()
+
+
+def examine(window: str, visitor: Visitor, place: str) -> list[str]:
+    """What is wrong with a page."""
+    visitor.errors.clear()
+    page = visitor.go(place)
+    wrong = [f"{place}: {error}" for error in visitor.errors]
+    if (over := visitor.overflow()) > 0:
+        wrong.append(f"{place}: {over} pixels too wide")
+    if notice := page.query_selector("main > .notice.bad"):
+        wrong.append(f"{place}: {notice.inner_text()}")
+    if window in EXAMINED and AXE.exists():
+        wrong += [f"{place}: {finding}" for finding in visitor.findings()]
+    return wrong
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_page_of_a_run_is_sound(visitor: tuple[str, Visitor], world: Path, run: str) -> None:
+    wrong = [finding for place in places(world, run) for finding in examine(*visitor, place)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "#/",
+        "#/?q=score>0.2 study:prompts",
+        "#/compare?run=0/functions&run=0/functions-narrow",
+        "#/compare?run=0/prompts&run=0/prompts-written",
+        "#/run/0/prompts/matrix?order=similar&cases=difficulty&colour=seconds",
+        "#/run/0/prompts/matrix?only=wrong&colour=failure",
+        "#/run/0/prompts?x=seconds",
+    ],
+)
+def test_every_view_in_an_address_is_sound(visitor: tuple[str, Visitor], place: str) -> None:
+    wrong = examine(*visitor, place)
+    assert not wrong, "\n".join(wrong)
