@@ -81,7 +81,7 @@ export function Sortable({ label, columns, rows, most = PAGE }: { label: string;
     [columns, rows],
   );
   const sorted = useMemo(
-    () => (order ? [...rows].sort((a, b) => compare(a[order.column], b[order.column]) * (order.down ? -1 : 1)) : rows),
+    () => (order ? [...rows].sort((a, b) => compare(a[order.column], b[order.column], order.down ? -1 : 1)) : rows),
     [rows, order],
   );
   const pick = (column: number) =>
@@ -139,10 +139,12 @@ function widthOf(field: Field | undefined): string {
   return size > 60 ? "long" : size <= 24 ? "short" : "";
 }
 
-function compare(a: Field | undefined, b: Field | undefined): number {
+/** What is not known comes last, whichever way the column is sorted. */
+function compare(a: Field | undefined, b: Field | undefined, way: 1 | -1): number {
   const [x, y] = [a?.value ?? null, b?.value ?? null];
   if (x === null || y === null) return x === y ? 0 : x === null ? 1 : -1;
-  return typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
+  const order = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), "en", { numeric: true });
+  return order * way;
 }
 
 function Value({ value }: { value: unknown }) {
