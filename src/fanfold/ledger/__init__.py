@@ -22,15 +22,22 @@ from fanfold.ledger.records import (
     ChangedRows,
     Comment,
     EvaluationRow,
+    FailureGroup,
     FailureKind,
+    History,
     MatrixSlice,
     Metrics,
     ModelCalls,
     Note,
     RunInfo,
+    Span,
+    Throughput,
     Timings,
+    TrialOrigin,
+    TrialPage,
     TrialRow,
     WaveRow,
+    WorkSlots,
 )
 from fanfold.ledger.shows import ShowRow, describe_run, find_show, judged_since, last_checkpoint, shows_since
 from fanfold.ledger.spending import CURRENCY, Spending, belonging, cost_text
