@@ -20,6 +20,7 @@ class Meter(msgspec.Struct):
     cost: float = 0.0
     trial: int = 0
     case: str = ""
+    position: int = 0
     #: The keys of its calls in the order of the replies, and a byte for each: 1 where it paid nothing.
     keys: bytes = b""
     cached: bytes = b""
@@ -38,6 +39,8 @@ class Context(msgspec.Struct, frozen=True):
     broker: Any = None
     route: Any = None
     rehearsal: Callable[[Any], Any] | None = None
+    #: Where people reach it from elsewhere.
+    remote: Any = None
     #: Answers what an evaluation asks from a worker; called in that evaluation's context, on the run's event loop.
     answer: Callable[[Any], Awaitable[Any]] | None = None
     #: Of the evaluation: its meter, and its clock where it has a time limit.

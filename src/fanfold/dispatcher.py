@@ -185,7 +185,7 @@ class Dispatcher:
     async def _evaluate(self, cells: list[Keyed]) -> None:
         started, clock = time.time(), time.perf_counter()
         first = cells[0][1]
-        meter = Meter(0.0, first.trial.number, first.case.id)
+        meter = Meter(0.0, first.trial.number, first.case.id, first.position)
         enter(meter=meter)  # this task's own: what its model calls cost is added to what the evaluator says
         try:
             outcomes, tries, abandoned = await self.work.evaluate(cells, self.executor, self._time)

@@ -71,6 +71,11 @@ class Budget:
         self._open += worst > 0
         return worst
 
+    def extend(self, limit: float) -> None:
+        """Allow more; calls that wait for money look again."""
+        self.limit = max(self.limit, limit)
+        self._changed.set()
+
     def lost(self, call: Call) -> None:
         """A call was sent and got no reply: the most it may have cost counts as spent."""
         self.spent += call.worst or 0.0

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 
 
 def search_of(
-    study: Study[Any], rule: Rule, journal: RunJournal, clock: Callable[[], float], watch: Watcher | None
+    study: Study[Any],
+    rule: Rule,
+    journal: RunJournal,
+    clock: Callable[[], float],
+    watch: Watcher | None,
+    raised: bool = False,
 ) -> tuple[SearchLoop[Any], list[Trial[Any]]]:
-    """The search, and the trials that were open when its snapshot was made."""
+    """The search, and the trials that were open when its snapshot was made; `raised`: its limits were, on the way."""
     strategy, schedule, goal = copy.deepcopy(study.strategy), copy.deepcopy(study.schedule), study.goal
     if goal.minimize:
         schedule = schedule.mirrored()
@@ -48,7 +53,7 @@ def search_of(
         ]
         tally = _tally(strategy, journal, rules, told, asked)
     return SearchLoop(
-        strategy, schedule, rules, journal, journal.script(told), journal.recorded, tally, watch
+        strategy, schedule, rules, journal, journal.script(told), journal.asked_after(raised), tally, watch
     ), reopened
 
 

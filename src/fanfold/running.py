@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fanfold import executors
 from fanfold.calls import CallBroker, Metrics, at_work
+from fanfold.context import within
 from fanfold.dispatcher import Dispatcher
 from fanfold.encoding import encode, words
 from fanfold.errors import ConfigError, OnlyFailures, ReplayDivergence
@@ -35,6 +36,7 @@ from fanfold.ledger import (
 from fanfold.money import Budget
 from fanfold.natural import natural_progress, natural_result, natural_watcher
 from fanfold.refill import Refill, RefillJournal, kinds_of
+from fanfold.remote import Remote
 from fanfold.resuming import search_of
 from fanfold.run_options import RunOptions
 from fanfold.run_result import Run as Run
@@ -68,6 +70,7 @@ class Start:
         self.watch = natural_watcher(study.goal, shielded(options.watch))
         self.stop: Stop | None = None
         self._wakeup = Wakeup()
+        self._remote: Remote | None = None
         self._journal: RunJournal | None = None
         #: The fingerprint that finished evaluations are kept under, and what there is to say about the study.
         self._evaluator = ""
@@ -98,6 +101,8 @@ class Start:
                     return done
                 return await self._concluded(done, self.study.conclude)
             finally:
+                if self._remote is not None:
+                    self._remote.close()
                 lock.release()
         except BaseException:
             ledger.close()
@@ -107,6 +112,7 @@ class Start:
         commits = Commits(ledger)
         run, new = self._find_or_create(ledger)
         journal = self._journal = RunJournal(ledger, run, commits)
+        remote = self._remote = Remote(journal, self._asked_to_stop, self._emit)
         started = asyncio.get_running_loop().time()
 
         def clock() -> float:
@@ -115,8 +121,9 @@ class Start:
         status, reason = "failed", "it ended in an error"
         try:
             # The executor ends before the broker: what it left to providers may need their lines once more.
-            async with self._broker(journal), self.executor:
-                search, reason = await self._searched(journal, clock)
+            async with self._broker(journal, remote), self.executor:
+                with within(remote=remote):
+                    search, reason = await self._searched(journal, clock, remote)
             done = "failed" if search.progress.only_failures else "finished"
             status = "stopped" if reason in (INTERRUPTED, DETACHED) else done
         except asyncio.CancelledError:
@@ -141,9 +148,16 @@ class Start:
         progress = natural_progress(goal, search.progress)
         return Run(self.name, best, progress, reason, search.tally.trace.hexdigest(), ledger)
 
-    async def _searched(self, journal: RunJournal, clock: Callable[[], float]) -> tuple[SearchLoop[Any], str]:
+    async def _searched(
+        self, journal: RunJournal, clock: Callable[[], float], remote: Remote
+    ) -> tuple[SearchLoop[Any], str]:
         """Failed evaluations again where that is wanted, then the search; gives what was done last and why it ended."""
-        search, reopened = search_of(self.study, self.rule, journal, clock, self.watch)
+
+        def fresh(journal: RunJournal) -> tuple[SearchLoop[Any], list[Trial[Any]]]:
+            rule, higher = remote.raised(self.rule), bool(remote.limits)
+            return search_of(self.study, rule, journal, clock, self.watch, higher)
+
+        search, reopened = fresh(journal)
         self._announce(journal)
         journal.status("running", None, journal.elapsed)
         if self.options.retry_failed:
@@ -156,7 +170,8 @@ class Start:
                 if refill.stopped is not None:
                     return refill, reason
                 journal = RunJournal(journal.ledger, journal.run, journal.commits)
-                search, reopened = search_of(self.study, self.rule, journal, clock, self.watch)
+                search, reopened = fresh(journal)
+        remote.search = search
         return search, await self._driven(search, journal, reopened)
 
     async def _driven(self, search: SearchLoop[Any], journal: RunJournal, reopened: Sequence[Trial[Any]] = ()) -> str:
@@ -198,7 +213,7 @@ class Start:
         """Another study on the same executor, ledger and money, whose run belongs to this one."""
         # A run that continued since may conclude something else, and then it is another run beside.
         name = f"{done.id}.{word}-{done.progress.told}"
-        limit = self.rule.cost_limit()
+        limit = (self.rule if self._remote is None else self._remote.raised(self.rule)).cost_limit()
         if limit < math.inf:
             left = limit - _paid_before(done.ledger, done.id, name)
             study = replace(study, stop=limited(study.stop, MaxCost(max(1e-12, left))))
@@ -210,11 +225,18 @@ class Start:
     def _take_over(self, stop: Stop) -> None:
         self.stop = stop
 
+    def _asked_to_stop(self) -> bool:
+        """Stop as the first Ctrl-C does; False while there is nothing to stop yet."""
+        if self.stop is not None:
+            self.stop(False)
+        return self.stop is not None
+
     @contextlib.asynccontextmanager
-    async def _broker(self, journal: RunJournal) -> AsyncIterator[None]:
+    async def _broker(self, journal: RunJournal, remote: Remote) -> AsyncIterator[None]:
         """A broker for the model calls of the run's evaluations."""
         ledger, run = journal.ledger, journal.run
-        budget = Budget.of(ledger, run, self.rule.cost_limit(), collects=self.executor.collects)
+        limit = remote.raised(self.rule).cost_limit()
+        budget = remote.budget = Budget.of(ledger, run, limit, collects=self.executor.collects)
         broker = CallBroker(
             ledger,
             journal.commits,

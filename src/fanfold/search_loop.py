@@ -109,7 +109,8 @@ class SearchLoop(Generic[C]):
     """Asks up to the window, plans each row, and tells settled rows: from the head, or as they settle.
 
     `script` is the order in which an earlier, interrupted part of the same run told its trials; while it lasts it
-    decides what is told next, so a barrier-free run is rebuilt exactly.  `recorded` is how many trials it had asked.
+    decides what is told next, so a barrier-free run is rebuilt exactly.  `recorded` has, for each trial it had asked,
+    how many must have been told before it is asked again: 0 unless a limit was raised meanwhile.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class SearchLoop(Generic[C]):
         rules: Rules,
         journal: Journal,
         script: Iterable[int] = (),
-        recorded: int = 0,
+        recorded: Sequence[int] = (),
         tally: Tally | None = None,
         watch: Watcher | None = None,
     ) -> None:
@@ -210,14 +211,18 @@ class SearchLoop(Generic[C]):
         if self.stopped is not None:
             return
         # What the run already holds may be asked again even if the rules have become tighter since.
-        allowance = max(self.rules.stop.allowance(progress or self.progress), self._recorded - self.tally.asked)
-        room = min(self.rules.window - len(self._open), allowance)
+        asked, told = self.tally.asked, self.tally.told
+        allowance = max(self.rules.stop.allowance(progress or self.progress), len(self._recorded) - asked)
+        room = int(min(self.rules.window - len(self._open), allowance))
+        if room > 0:
+            ahead = enumerate(self._recorded[asked : asked + room])
+            room = next((place for place, after in ahead if after > told), room)
         if room < 1:
             return
         name = type(self.strategy).__name__
-        for candidate in self._ask(int(room)):
+        for candidate in self._ask(room):
             text = encode(candidate, f"{name}'s candidate of trial {self.tally.asked}")
-            if self.tally.asked < self._recorded:
+            if self.tally.asked < len(self._recorded):
                 candidate, text = self._as_recorded(candidate, text)
             trial = Trial(self.tally.asked, candidate, self._origin(candidate))
             self._journal.asked(trial, text, self.tally.told)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fanfold.errors import ConfigError, OnlyFailures, check_whole
 from fanfold.events import Progress
@@ -301,6 +303,27 @@ def limited(rule: Rule, limit: Rule) -> Rule:
     parts = rule.rules if isinstance(rule, Either) else (rule,)
     kept = [part for part in parts if type(part) is not type(limit) and not isinstance(part, Never)]
     return Either(*kept, limit) if kept else limit
+
+
+#: The limits that can be raised while a run works: the rule of each, and what of it is the limit.
+LIMITS: dict[str, tuple[type[Any], str]] = {
+    "max_trials": (MaxTrials, "n"),
+    "max_evaluations": (MaxEvaluations, "n"),
+    "max_time": (MaxTime, "seconds"),
+    "max_cost": (MaxCost, "amount"),
+}
+
+
+def raised(rule: Rule, limits: Mapping[str, Any]) -> Rule:
+    """The rule with these of its limits raised; a limit that it lacks, or that is higher already, stays."""
+    for name, value in limits.items():
+        kind, amount = LIMITS[name]
+        limit = kind(value)
+        parts = rule.rules if isinstance(rule, Either) else (rule,)
+        own = [getattr(part, amount) for part in parts if type(part) is kind]
+        if own and getattr(limit, amount) > max(own):
+            rule = limited(rule, limit)
+    return rule
 
 
 def _is_number(value: object) -> bool:

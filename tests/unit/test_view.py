@@ -216,6 +216,7 @@ USES: dict[str, Callable[[RunView], object]] = {
     "failure_groups": lambda view: view.failure_groups(),
     "slots": lambda view: view.slots(),
     "throughput": lambda view: view.throughput(3),
+    "questions": lambda view: view.questions(),
     "comments": lambda view: [view.comments(), view.comments(1)],
     "best": lambda view: view.best(),
     "lineage": lambda view: view.lineage(3),

@@ -30,6 +30,7 @@ from fanfold.ledger.records import (
     ModelCalls,
     Note,
     RunInfo,
+    RunRequest,
     Span,
     Throughput,
     Timings,
@@ -39,6 +40,7 @@ from fanfold.ledger.records import (
     WaveRow,
     WorkSlots,
 )
+from fanfold.ledger.requests import add_comment, add_request, close_requests, requests_of
 from fanfold.ledger.shows import ShowRow, describe_run, find_show, judged_since, last_checkpoint, shows_since
 from fanfold.ledger.spending import CURRENCY, Spending, belonging, cost_text
 from fanfold.ledger.store import Ledger, create_run, forget_run
@@ -71,6 +73,7 @@ __all__ = [
     "RunInfo",
     "RunJournal",
     "RunLock",
+    "RunRequest",
     "RunView",
     "ShowRow",
     "Span",
@@ -82,10 +85,13 @@ __all__ = [
     "TrialRow",
     "WaveRow",
     "WorkSlots",
+    "add_comment",
+    "add_request",
     "all_answered",
     "batch_items",
     "batches",
     "belonging",
+    "close_requests",
     "cost_text",
     "create_run",
     "describe_run",
@@ -97,6 +103,7 @@ __all__ = [
     "owed",
     "remote_batches",
     "replies_kept",
+    "requests_of",
     "shows_since",
     "verify_batches",
 ]

@@ -375,3 +375,17 @@ class Comment:
     trial: int | None
     at: float
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What somebody asks of a run from elsewhere, or (`question`) what the run asks of people.
+
+    `taken` is when it was obeyed or answered; None: not yet.
+    """
+
+    id: int
+    at: float
+    what: str
+    value: Any
+    taken: float | None = None

@@ -12,7 +12,8 @@ from fanfold.ledger.call_reads import CallReads
 from fanfold.ledger.cells import CellReads
 from fanfold.ledger.lock import locked
 from fanfold.ledger.reading import PAGE
-from fanfold.ledger.records import ChangedRows, Comment, Note, RunInfo
+from fanfold.ledger.records import ChangedRows, Comment, Note, RunInfo, RunRequest
+from fanfold.ledger.requests import requests_of
 from fanfold.ledger.spending import belonging
 from fanfold.ledger.store import Ledger
 from fanfold.ledger.timeline import TimelineReads
@@ -115,6 +116,14 @@ class RunView(TrialReads, CellReads, CallReads, TimelineReads):
         clause, parameters = ("", (self.id,)) if trial is None else (" AND trial = ?", (self.id, trial))
         sql = f"SELECT id, trial, at, text FROM comment WHERE run = ?{clause} ORDER BY id"
         return [Comment(*row) for row in self.ledger.read(sql, parameters)]
+
+    def questions(self) -> list[RunRequest]:
+        """What the run asks people and nobody has answered yet; oldest first.
+
+        The value of each has the `trial` and the `position` of the cell that waits, and what is asked.
+        """
+        requests = requests_of(self.ledger, self.id)
+        return [request for request in requests if request.what == "question" and request.taken is None]
 
     def notes(self) -> list[Note]:
         """What the run told its user, in order."""
