@@ -11,6 +11,19 @@ from fanfold.types import Objective
 
 
 @dataclass(frozen=True, slots=True)
+class RunHead:
+    """A run in a list: its name, that of the run it belongs to, and what changes whenever something is written."""
+
+    id: int
+    name: str
+    owner: str | None
+    created: float
+    updated: float
+    status: str
+    mark: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunInfo:
     """One run of a ledger, as `fanfold runs` lists it."""
 

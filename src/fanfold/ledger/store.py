@@ -21,7 +21,7 @@ import msgspec
 from fanfold.encoding import MARK, Encoded, blobs_in, decode, encode, words
 from fanfold.errors import LedgerError, nearest
 from fanfold.ledger import queries
-from fanfold.ledger.records import RunInfo
+from fanfold.ledger.records import RunHead, RunInfo
 from fanfold.ledger.schema import UNREADABLE, connect, disconnect, explain
 from fanfold.ledger.verify import LATEST, RUN_NAME, STATUSES, STEPS, Patience, odd
 from fanfold.types import Case, Failed, Ok, Outcome, Result, Trial
@@ -140,6 +140,16 @@ class Ledger:
     def data_version(self) -> int:
         """Another number whenever another connection has written to the file since; costs next to nothing."""
         return int(self.one("PRAGMA data_version")[0])
+
+    def run_heads(self) -> list[RunHead]:
+        """Every run with what tells whether it has changed, newest first; quick, however much they hold."""
+        sql = (
+            f"SELECT id, name, {OWNER}, created, updated, status, (SELECT max(seq) FROM change WHERE run = run.id) "
+            "FROM run ORDER BY id DESC"
+        )
+        rows = list(self.read(sql))
+        sound = (isinstance(row[1], str) and RUN_NAME.fullmatch(row[1]) and isinstance(row[3], float) for row in rows)
+        return [RunHead(*row) for row, fine in zip(rows, sound) if fine]
 
     def run_rows(self, before: int | None = None, count: int = 200) -> list[tuple[RunInfo, list[RunInfo]]]:
         """A page of runs, newest first: those with a smaller id than `before`, each with the runs that belong to it."""

@@ -99,7 +99,7 @@ def _change(shelf: Shelf, ledger: int, name: str, mark: int | None) -> Payload |
         **overview.standing(shown, changes.progress),
         "trials": [shown.trial(row) for row in changes.trials[-TRIALS:]],
         "cells": cells,
-        "scale": [low, high],
+        "scale": [shown.score(low), shown.score(high)],
         "more": changes.more,
         "notes": [{"at": note.at, "text": note.text} for note in changes.notes],
         "headline": shown.headline(),
@@ -108,7 +108,7 @@ def _change(shelf: Shelf, ledger: int, name: str, mark: int | None) -> Payload |
 
 def _rows(shelf: Shelf) -> dict[tuple[int, str], Payload]:
     try:
-        rows = runs.runs(shelf.ledgers())["runs"]
+        rows = runs.runs(shelf.ledgers(), row=shelf.row)["runs"]
     except FanfoldError:
         return {}
     return {(row["ledger"], row["name"]): row for row in rows}

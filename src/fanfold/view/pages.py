@@ -21,7 +21,7 @@ def answer(shelf: Shelf, request: Request) -> bytes:
     query = request.query
     match request.path.split("/"):
         case ["", "api", "runs"]:
-            return _encode(runs.runs(shelf.ledgers(), query.get("before")))
+            return _encode(runs.runs(shelf.ledgers(), query.get("before"), shelf.row))
         case ["", "api", "search"]:
             return _encode(search.search(shelf.ledgers(), query.get("q", "")[:200]))
         case ["", "api", "compare"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 import traceback
@@ -13,6 +14,7 @@ from pathlib import Path
 from fanfold.errors import FanfoldError, LedgerError
 from fanfold.redaction import redact, redact_body
 from fanfold.report.assets import FILES
+from fanfold.sync import noticed
 from fanfold.view.actions import Actions
 from fanfold.view.live import follow_run, follow_runs
 from fanfold.view.metrics import scrape
@@ -139,6 +141,10 @@ async def viewing(
     paths: Sequence[Path], token: str, *, host: str = "127.0.0.1", port: int = 0, names: Sequence[str] = ()
 ) -> AsyncIterator[str]:
     """Serve ledgers as long as the context lasts; gives the URL without the token."""
-    server = ViewServer(Shelf(paths), Gate(token, host, names))
+    shelf = Shelf(paths)
+    server = ViewServer(shelf, Gate(token, host, names))
     async with serve(server, host=host, port=port, name="fanfold", max_body=MAX_BODY) as url:
+        # The studies of all runs are imported while the browser starts.
+        first = asyncio.create_task(shelf.read(lambda: answer(shelf, Request("GET", "/api/runs"))))
+        first.add_done_callback(noticed)
         yield url

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from fanfold.errors import LedgerError
-from fanfold.ledger import CellValues, Ledger, Quantity, RunView
+from fanfold.ledger import CellValues, Ledger, Quantity, RunHead, RunView
 from fanfold.report.pages.matrix import Arrangement, arrange
-from fanfold.report.pages.parts import Shown
+from fanfold.report.pages.parts import Payload, Shown
+from fanfold.report.pages.runs import row_of
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 #: Threads that read, the seconds that a statement may take, and the most matrices that are kept in memory.
 THREADS, SECONDS, MATRICES = 4, 2.0, 6
-#: The most answers that are kept, and the most bytes of one.
-ANSWERS, LARGEST = 64, 2**20
+#: The most lines about runs and answers that are kept, and the most bytes of an answer.
+ROWS, ANSWERS, LARGEST = 2000, 64, 2**20
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Shelf:
         self._opened: list[Ledger] = []
         self._lock = threading.Lock()
         self._matrices: OrderedDict[tuple[int, int, str], _Matrix] = OrderedDict()
+        self._rows: OrderedDict[tuple[int, int], tuple[Hashable, Payload]] = OrderedDict()
         self._arranged: OrderedDict[Hashable, list[Arrangement]] = OrderedDict()
         self._answers: OrderedDict[Hashable, tuple[Hashable, bytes]] = OrderedDict()
 
@@ -80,6 +82,16 @@ class Shelf:
     def shown(self, number: int, name: str) -> Shown:
         """The same with its study's words for it."""
         return Shown(self.view(number, name), number)
+
+    def row(self, number: int, ledger: Ledger, head: RunHead) -> Payload:
+        """The line about a run, made again only when the run has changed."""
+        version = (head, RunView(ledger, head.id).status)
+        kept = self._rows.get((number, head.id))
+        if kept is None or kept[0] != version:
+            kept = version, row_of(number, ledger, head)
+            with self._lock:
+                _remember(self._rows, (number, head.id), kept, ROWS)
+        return kept[1]
 
     def values(self, shown: Shown, colour: Quantity) -> CellValues:
         """The matrix of a run in memory, up to date."""

@@ -37,7 +37,7 @@ def candidate(shown: Shown, number: int, after: int = -1) -> Payload:
         "trial": shown.trial(row),
         "candidate_text": shown.text(row),
         "sections": sections(shown.study.trial_sections(view, row)),
-        "cells": [cell(evaluation) for evaluation in cells],
+        "cells": [cell(shown, evaluation) for evaluation in cells],
         "next": cells[-1].position if len(cells) == PAGE else None,
         "parents": _briefs(shown, parents(row)),
         "children": _briefs(shown, view.children(number)[:PAGE]),
@@ -67,7 +67,7 @@ def evaluation(shown: Shown, number: int, position: int) -> Payload:
     at = places.index(position)
     return {
         "trial": shown.trial(view.trial(number)),
-        "cell": cell(row),
+        "cell": cell(shown, row),
         "case": {"id": case.id, "text": clipped(_plain_text(case.data))},
         "sections": sections(_cell_sections(shown, row)),
         "message": None if row.message is None else clipped(row.message),

@@ -22,17 +22,19 @@ def comparing(runs: Sequence[Shown]) -> Payload:
         raise ConfigError(f"{len(runs)} runs cannot be compared: choose {FEWEST} to {MOST}")
     names = _names(runs)
     compared = compare({name: shown.view for name, shown in names.items()})
-    histories = [history(shown.view) for shown in runs]
+    histories = [history(shown) for shown in runs]
     same = all(shown.study_name == runs[0].study_name for shown in runs)
     together = described(runs[0].study.compare, [shown.view for shown in runs]) if same else ()
     return {
         "runs": [
             _run(shown, figures, past) for shown, figures, past in zip(runs, compared.metrics, histories, strict=True)
         ],
-        "differences": [_difference(difference) for difference in compared.differences],
+        "differences": [
+            _difference(difference, -1 if runs[0].info.objective.minimize else 1) for difference in compared.differences
+        ],
         "settings": [{"name": name, "values": list(values)} for name, values in plain(dict(compared.settings)).items()],
         "sections": sections(together or ()),
-        "costs": _costs(histories),
+        "costs": _costs(histories, -1 if runs[0].info.objective.minimize else 1),
     }
 
 
@@ -61,16 +63,17 @@ def _run(shown: Shown, figures: Sequence[Metric], past: Mapping[str, Any]) -> Pa
     }
 
 
-def _difference(difference: Difference) -> Payload:
+def _difference(difference: Difference, sign: int) -> Payload:
     interval = difference.paired.difference
+    low, high = sorted((sign * interval.low, sign * interval.high))
     return {
         "run": difference.run,
         "against": difference.against,
         "cases": difference.cases,
         "n": interval.n,
-        "difference": finite(interval.estimate),
-        "low": finite(interval.low),
-        "high": finite(interval.high),
+        "difference": None if interval.estimate is None else finite(sign * interval.estimate),
+        "low": finite(low),
+        "high": finite(high),
         "better": difference.better,
         "worse": difference.worse,
         "equal": interval.n - difference.better - difference.worse,
@@ -79,7 +82,7 @@ def _difference(difference: Difference) -> Payload:
     }
 
 
-def _costs(histories: Sequence[Mapping[str, Any]]) -> list[Payload]:
+def _costs(histories: Sequence[Mapping[str, Any]], sign: int) -> list[Payload]:
     """What each run had paid when its best first reached a score, at scores that one of them reached."""
     ends = [next((best for best in reversed(past["best"]) if best is not None), None) for past in histories]
     starts = [next((best for best in past["best"] if best is not None), None) for past in histories]
@@ -87,11 +90,14 @@ def _costs(histories: Sequence[Mapping[str, Any]]) -> list[Payload]:
     known_starts = [start for start in starts if start is not None]
     if not known_ends or not any(past["cost"] and past["cost"][-1] for past in histories):
         return []
-    low, high = max(known_starts), max(known_ends)
+    low, high = max(known_starts, key=lambda score: sign * score), max(known_ends, key=lambda score: sign * score)
     scores = sorted({low + (high - low) * step / (SCORES - 1) for step in range(SCORES)})
-    return [{"score": score, "costs": [_paid(past, score) for past in histories]} for score in scores]
+    return [{"score": score, "costs": [_paid(past, score, sign) for past in histories]} for score in scores]
 
 
-def _paid(past: Mapping[str, Any], score: float) -> float | None:
-    reached = (cost for best, cost in zip(past["best"], past["cost"]) if best is not None and best >= score)
-    return next(reached, None)
+def _paid(past: Mapping[str, Any], score: float, sign: int) -> float | None:
+    """What a run had paid when its best was first that good."""
+    for best, cost in zip(past["best"], past["cost"]):
+        if best is not None and sign * best >= sign * score:
+            return float(cost)
+    return None

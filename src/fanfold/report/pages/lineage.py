@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fanfold.ledger.records import TrialOrigin
-from fanfold.report.pages.parts import Payload, Shown, finite
+from fanfold.report.pages.parts import Payload, Shown
 
 #: The most nodes of a drawing.
 MOST = 2000
@@ -29,7 +29,7 @@ def lineage(shown: Shown) -> Payload:
             "trial": number,
             "parents": [parent for parent in origins[number].parents if parent in briefs],
             "by": origins[number].by[:80],
-            "score": finite(origins[number].score),
+            "score": shown.score(origins[number].score),
             "brief": briefs[number],
             "generation": generations[number],
             "offspring": offspring[number],
@@ -38,7 +38,7 @@ def lineage(shown: Shown) -> Payload:
         for number in kept
         if number in briefs
     ]
-    return {"nodes": nodes, "ways": _ways(origins), "thinned": len(origins) - len(nodes)}
+    return {"nodes": nodes, "ways": _ways(shown, origins), "thinned": len(origins) - len(nodes)}
 
 
 def _ancestors(origins: Mapping[int, TrialOrigin], of: list[int]) -> set[int]:
@@ -74,7 +74,7 @@ def _generations(origins: Mapping[int, TrialOrigin]) -> dict[int, int]:
     return generations
 
 
-def _ways(origins: Mapping[int, TrialOrigin]) -> list[Payload]:
+def _ways(shown: Shown, origins: Mapping[int, TrialOrigin]) -> list[Payload]:
     """What each way of making candidates paid: how often a child was better than its best parent."""
     ways: dict[str, list[TrialOrigin]] = {}
     for origin in origins.values():
@@ -85,7 +85,7 @@ def _ways(origins: Mapping[int, TrialOrigin]) -> list[Payload]:
             "by": by[:80],
             "made": len(made),
             "better": sum(_better(origin, origins) for origin in made),
-            "best": finite(_most(origin.score for origin in made if origin.dropped is None)),
+            "best": shown.score(_most(origin.score for origin in made if origin.dropped is None)),
         }
         for by, made in ways.items()
     ]

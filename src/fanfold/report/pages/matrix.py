@@ -9,7 +9,7 @@ from typing import get_args
 
 from fanfold.errors import ConfigError
 from fanfold.ledger import CellValues, Quantity
-from fanfold.report.pages.parts import Payload, Shown, finite, parents
+from fanfold.report.pages.parts import Payload, Shown, parents
 
 #: Rows and columns of a tile, how much coarser each further level is, and the most trials that are named at once.
 TILE, COARSER, MOST_BRIEFS = (64, 256), 4, 1000
@@ -96,11 +96,11 @@ def head(shown: Shown, arranged: Arrangement, colour: str) -> Payload:
         "columns": len(arranged.positions),
         "trials": trials,
         "briefs": [briefs.get(trial, "") for trial in trials] if few else [],
-        "scores": [finite(scores.get(trial)) for trial in trials],
+        "scores": [shown.score(scores.get(trial)) for trial in trials],
         "cases": [ids[at] for at in arranged.positions],
         "positions": list(arranged.positions),
-        "low": arranged.low,
-        "high": arranged.high,
+        "low": shown.score(arranged.low) if colour == "score" else arranged.low,
+        "high": shown.score(arranged.high) if colour == "score" else arranged.high,
         "legend": _LEGENDS[colour],
         "tile": list(TILE),
         "levels": arranged.levels(),

@@ -17,8 +17,8 @@ from fanfold.report.pages.parts import MOST_POINTS, Payload, Shown, clipped, com
 from fanfold.report.pages.runs import cost
 from fanfold.texts import duration
 
-#: Bins of the population's quantiles.
-BINS = 60
+#: Bins of the population's quantiles, and trials that tell the pace of late.
+BINS, MOST_LATE = 60, 200
 LIMITS = ("max_trials", "max_evaluations", "max_calls", "max_cost", "max_time")
 
 
@@ -47,7 +47,7 @@ def overview(shown: Shown) -> Payload:
         "next": next_steps(shown, state),
         "pages": pages(shown),
         "scale": shown.study.scale,
-        "history": history(view),
+        "history": history(shown),
         "best": None if best is None else shown.trial(best),
         "sections": sections(_sections(shown)),
         "notes": [{"at": note.at, "text": clipped(note.text, 2000)} for note in view.notes()[-200:]],
@@ -134,7 +134,7 @@ def eta(shown: Shown, progress: Progress) -> tuple[float, float] | None:
 
 def _late(view: RunView, progress: Progress) -> float:
     """How much faster the last quarter of the trials came than all of them, within a factor of four."""
-    seconds, told = history(view)["seconds"], progress.told
+    seconds, told = view.history(MOST_LATE).seconds, progress.told
     if len(seconds) < 8 or told < 8 or progress.elapsed <= 0:
         return 1.0
     at = seconds[-len(seconds) // 4]
@@ -186,14 +186,16 @@ def pages(shown: Shown) -> list[str]:
     return ["overview", "trials", "matrix", *lineage, "work", *failures, "settings"]
 
 
-def history(view: RunView) -> Payload:
+def history(shown: Shown) -> Payload:
     """Scores in the order of telling, the best so far and the quantiles of the population, thinned."""
-    columns = asdict(view.history(MOST_POINTS))
-    return {**{name: [finite(value) for value in column] for name, column in columns.items()}, **_quantiles(view)}
+    columns = asdict(shown.view.history(MOST_POINTS))
+    told = {name: [finite(value) for value in column] for name, column in columns.items()}
+    scores = {name: [shown.score(score) for score in columns[name]] for name in ("score", "best")}
+    return {**told, **scores, "quantiles": _quantiles(shown)}
 
 
-def _quantiles(view: RunView) -> Payload:
-    scores = [(order, score) for order, score, _ in view.scores()]
+def _quantiles(shown: Shown) -> Payload:
+    scores = [(order, shown.score(score)) for order, score, _ in shown.view.scores()]
     size = max(1, -(-len(scores) // BINS))
     columns: Payload = {"order": [], "low": [], "mid": [], "high": []}
     for first in range(0, len(scores), size):
@@ -202,4 +204,4 @@ def _quantiles(view: RunView) -> Payload:
         columns["order"].append(part[-1][0])
         for name, share in (("low", 0.1), ("mid", 0.5), ("high", 0.9)):
             columns[name].append(finite(ordered[round(share * (len(ordered) - 1))]))
-    return {"quantiles": columns}
+    return columns

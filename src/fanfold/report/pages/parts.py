@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -23,7 +24,8 @@ class Shown:
     def __init__(self, view: RunView, ledger: int = 0) -> None:
         self.view, self.ledger = view, ledger
         self.info = view.info
-        self.study: Presentation = presentation_of(self.info.meta)
+        target = self.info.meta.get("target")
+        self.study = _presentation(target) if isinstance(target, str) else Presentation()
 
     @property
     def unit(self) -> str:
@@ -34,6 +36,10 @@ class Shown:
         """The installed study that was run, or the file it came from, or what its code calls it."""
         target = self.info.meta.get("target")
         return target if isinstance(target, str) else str(self.info.identity.get("study") or "python")
+
+    def score(self, score: float | None) -> Any:
+        """A score as the evaluator gave it."""
+        return finite(self.info.objective.natural(score))
 
     def headline(self) -> str:
         summary = self.view.summary()
@@ -51,8 +57,8 @@ class Shown:
         return {
             "trial": row.number,
             "order": row.order,
-            "score": finite(row.score),
-            "score_text": number(row.score),
+            "score": self.score(row.score),
+            "score_text": number(self.score(row.score)),
             "dropped": row.dropped,
             "cost": finite(row.cost),
             "evaluations": row.evaluations,
@@ -63,19 +69,25 @@ class Shown:
         }
 
 
+@functools.cache
+def _presentation(target: str) -> Presentation:
+    """Looked up once: what is installed does not change while a server runs."""
+    return presentation_of({"target": target})
+
+
 def parents(row: TrialRow) -> list[int]:
     """The trials that a candidate was made from."""
     named = row.origin.get("parents") if isinstance(row.origin, dict) else None
     return [parent for parent in named if type(parent) is int] if isinstance(named, list) else []
 
 
-def cell(row: EvaluationRow) -> Payload:
+def cell(shown: Shown, row: EvaluationRow) -> Payload:
     """An evaluation in one line."""
     return {
         "position": row.position,
         "case": row.case,
-        "score": finite(row.score),
-        "score_text": number(row.score),
+        "score": shown.score(row.score),
+        "score_text": number(shown.score(row.score)),
         "failure": row.failure,
         "seconds": finite(row.seconds),
         "cost": finite(row.cost),

@@ -2,43 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from fanfold.ledger import Ledger, RunInfo, RunView
+from fanfold.ledger import Ledger, RunHead, RunInfo, RunView
 from fanfold.ledger.spending import Spending, cost_text
 from fanfold.report.pages.parts import Payload, Shown, finite
 from fanfold.texts import duration, number
 
-#: Runs of one answer, the newest of a ledger that are listed at all, and points of a spark line.
-PAGE, MOST, SPARK = 200, 2000, 40
+#: Runs of one answer, and points of a spark line.
+PAGE, SPARK = 200, 40
 
 
-def runs(ledgers: Mapping[int, Ledger], before: str | None = None) -> Payload:
+def row_of(id: int, ledger: Ledger, head: RunHead) -> Payload:
+    """One line about the run of that head."""
+    return run_row(Shown(RunView(ledger, head.id), id))
+
+
+def runs(
+    ledgers: Mapping[int, Ledger],
+    before: str | None = None,
+    row: Callable[[int, Ledger, RunHead], Payload] = row_of,
+) -> Payload:
     """A page of runs, newest first; `before` is the `next` of the page before."""
-    rows = sorted(
-        (row for id, ledger in ledgers.items() for row in run_rows(id, ledger)),
-        key=lambda row: (row["created"], row["ledger"], row["name"]),
+    heads = sorted(
+        ((id, head) for id, ledger in ledgers.items() for head in ledger.run_heads()),
+        key=lambda place: (place[1].created, *place[:1], place[1].id),
         reverse=True,
     )
-    keys = [f"{row['created']!r}/{row['ledger']}/{row['name']}" for row in rows]
+    names = {(id, head.name) for id, head in heads}
+    helpers: dict[tuple[int, str | None], list[RunHead]] = {}
+    for id, head in reversed(heads):
+        helpers.setdefault((id, head.owner), []).append(head)
+    top = [(id, head) for id, head in heads if (id, head.owner) not in names]
+    keys = [f"{id}/{head.id}" for id, head in top]
     first = keys.index(before) + 1 if before in keys else 0
-    page = rows[first : first + PAGE]
+    page = []
+    for id, head in top[first : first + PAGE]:
+        belonging = [row(id, ledgers[id], helper) for helper in helpers.get((id, head.name), [])]
+        page.append({**row(id, ledgers[id], head), "helpers": belonging})
     return {
         "ledgers": [{"id": id, "name": each.path.name, "path": str(each.path)} for id, each in ledgers.items()],
         "runs": page,
-        "next": keys[first + PAGE - 1] if len(rows) > first + PAGE else None,
+        "next": keys[first + PAGE - 1] if len(keys) > first + PAGE else None,
         "saved": False,
     }
-
-
-def run_rows(id: int, ledger: Ledger) -> list[Payload]:
-    """The runs of one ledger, with those that belong to one under it."""
-    return [
-        run_row(Shown(RunView(ledger, info.id), id))
-        | {"helpers": [run_row(Shown(RunView(ledger, helper.id), id)) for helper in helpers]}
-        for info, helpers in ledger.run_rows(count=MOST)
-    ]
 
 
 def run_row(shown: Shown) -> Payload:
@@ -51,8 +59,8 @@ def run_row(shown: Shown) -> Payload:
         "state": view.status,
         "reason": info.reason or "",
         "headline": shown.headline(),
-        "best": finite(info.best),
-        "best_text": number(info.best),
+        "best": shown.score(info.best),
+        "best_text": number(shown.score(info.best)),
         **_interval(view),
         "cost": finite(info.cost),
         "cost_text": cost(view.costs(), info),
@@ -63,7 +71,7 @@ def run_row(shown: Shown) -> Payload:
         "updated": info.updated,
         "elapsed": info.elapsed,
         "elapsed_text": duration(info.elapsed),
-        "spark": view.spark(SPARK),
+        "spark": [shown.score(score) for score in view.spark(SPARK)],
         "helpers": [],
     }
 
