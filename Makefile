@@ -51,7 +51,7 @@ check: lint
 	$(BIN)/python -m pytest -m "not slow" -x -n 2 --durations=10 --durations-min=1
 
 # Three at a time on two cores: many tests wait for processes and clocks.
-test: $(VENV)/.dev browser $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock)
+test: $(VENV)/.dev browser $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock trackers)
 	$(BIN)/python -m pytest -n 3
 
 docs: $(VENV)/.dev
@@ -107,6 +107,7 @@ PEER_inspect := inspect-ai openai
 PEER_gepa := gepa
 PEER_promptolution := promptolution
 PEER_sb3 := stable-baselines3
+PEER_trackers := -e '.[mlflow,wandb]'
 LEFT_OUT = { echo "$(notdir $(@D)) cannot be installed here and is left out"; rm -rf $(@D); }
 
 $(PEERS)/%/.ready: constraints.txt

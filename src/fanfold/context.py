@@ -48,6 +48,8 @@ class Context(msgspec.Struct, frozen=True):
     clock: Any = None
     #: Where its calls and their replies are added in the order of the replies, for an evaluator that wants to see them.
     trace: list[Any] | None = None
+    #: Of a traced run: gives each evaluation a span.
+    spans: Any = None
     #: Of a call: the flight that this code carries to a provider.
     flight: Any = None
     #: True while something is pickled for a worker that can ask home: what must stay at home need not travel.

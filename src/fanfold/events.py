@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from fanfold.types import Outcome, Result
@@ -50,6 +50,11 @@ class RunStarted:
     slots: int
     #: True while recorded trials are being replayed rather than evaluated.
     resumed: bool
+    study: str = ""
+    #: The settings that the run was started with, where it came from a file or the shell.
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    #: Trials that were told before: they are told again in a replay.
+    told: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +132,25 @@ class RunStopped:
     progress: Progress
 
 
+@dataclass(frozen=True, slots=True)
+class RunConcluded:
+    """The study has made its summary of a run that ended by itself."""
+
+    run_id: str
+    figures: Mapping[str, Any]
+
+
 Event: TypeAlias = (
-    RunStarted | EvaluationFinished | TrialTold | Ticked | Notice | WaveSent | WaveAnswered | BatchChanged | RunStopped
+    RunStarted
+    | EvaluationFinished
+    | TrialTold
+    | Ticked
+    | Notice
+    | WaveSent
+    | WaveAnswered
+    | BatchChanged
+    | RunStopped
+    | RunConcluded
 )
 Watcher: TypeAlias = Callable[[Event], None]
 

@@ -82,6 +82,12 @@ class RunOptions(Settings):
         metavar="[=KIND,...]",
         once=True,
     )
+    track: str | Sequence[str] = option(
+        (),
+        "Also send the figures to mlflow, wandb, tensorboard or otel, or to another's by its name.",
+        metavar="NAME[:ADDRESS],...",
+        once=True,
+    )
     progress: bool | None = option(
         None,
         "Show the progress: True, False, or (None) at a terminal and in a notebook only.",
@@ -115,7 +121,7 @@ class RunOptions(Settings):
         limits: dict[str, Any] = {field.name: None for field in fields(self) if "rule" in field.metadata}
         batches: dict[str, Any] = {"batch_deadline": None, "batch_fallback": "batch"}  # the executor has them already
         batches |= {"cancel_batches": False, "detach": False}
-        place = replace(self, executor=executor, ledger=ledger, run=run, meta=meta, **batches)
+        place = replace(self, executor=executor, ledger=ledger, run=run, meta=meta, track=(), **batches)
         return replace(place, retry_failed=False, **limits)
 
 

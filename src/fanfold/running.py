@@ -7,7 +7,7 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,7 +17,7 @@ from fanfold.context import within
 from fanfold.dispatcher import Dispatcher
 from fanfold.encoding import encode, words
 from fanfold.errors import ConfigError, OnlyFailures, ReplayDivergence
-from fanfold.events import Event, Notice, RunStarted, RunStopped, shielded
+from fanfold.events import Event, Notice, RunConcluded, RunStarted, RunStopped, shielded
 from fanfold.garbage import rare_collections
 from fanfold.identity import REMEDY, Identity
 from fanfold.ledger import (
@@ -207,6 +207,7 @@ class Start:
             commits.close()
             for each in beside:
                 each.ledger.close()
+        self._emit(RunConcluded(done.id, summary.figures))
         return replace(done, summary=summary)
 
     async def _beside(self, done: Run[Any], word: str, study: Study[Any]) -> Run[Any]:
@@ -297,7 +298,19 @@ class Start:
     def _announce(self, journal: RunJournal) -> None:
         study, slots = self.study, self.executor.slots
         path = None if journal.ledger.temporary else str(journal.ledger.path)
-        self._emit(RunStarted(self.name, path, self.executor.name, slots, journal.recorded > 0))
+        fields = (self.options.meta or {}).get("fields", {})
+        self._emit(
+            RunStarted(
+                self.name,
+                path,
+                self.executor.name,
+                slots,
+                journal.recorded > 0,
+                study.name,
+                fields if isinstance(fields, Mapping) else {},
+                journal.recorded_told,
+            )
+        )
         for remark in (*study.remarks, *self._remarks):
             self._emit(Notice(remark))
         batches = RunView(journal.ledger, journal.run).batches(open=True)

@@ -25,6 +25,7 @@ from fanfold.signals import run_guarded
 from fanfold.stop import Never, Rule
 from fanfold.strategy import Strategy
 from fanfold.texts import shortened
+from fanfold.trackers import tracking
 from fanfold.types import C, Case, Objective, Result
 
 
@@ -122,9 +123,9 @@ class Study(Generic[C]):
 
     @contextmanager
     def _displayed(self, options: RunOptions) -> Iterator[RunOptions]:
-        """The options with a display among the watchers, where one is wanted."""
-        with display(options.limit(self.stop), self.shown, options.progress) as shown:
-            yield replace(options, watch=together(shielded(options.watch), shown))
+        """The options with a display and trackers among the watchers, where they are wanted."""
+        with tracking(options.track) as track, display(options.limit(self.stop), self.shown, options.progress) as shown:
+            yield replace(options, watch=together(shielded(options.watch), track, shown))
 
     def _repr_html_(self) -> str:
         """The study as a notebook shows it."""

@@ -1,28 +1,70 @@
-"""OpenTelemetry spans of model calls, where the package `opentelemetry-api` is installed."""
+"""OpenTelemetry spans of model calls and evaluations, where the package `opentelemetry-api` is installed."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from fanfold.context import here
 from fanfold.errors import CallFailed
 from fanfold.flights import Call, Send, Sent
+from fanfold.types import Outcome
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 #: Sends a call and tells a tracer about it.
 Observe: TypeAlias = "Callable[[Call, Send], Awaitable[Sent]]"
+#: Tells the span of an evaluation its outcomes, and after how many tries.
+Ended: TypeAlias = "Callable[[Sequence[Outcome], int], None]"
+
+
+class Spans(Protocol):
+    """What gives the evaluations of a run their spans."""
+
+    def evaluation(self, trial: int, case: str) -> AbstractContextManager[Ended]: ...
+
+
+class Tries(Protocol):
+    """The outcomes of some cells, and how often they were tried."""
+
+    @property
+    def outcomes(self) -> list[Outcome]: ...
+
+    @property
+    def tries(self) -> int: ...
+
+
+Evaluated = TypeVar("Evaluated", bound=Tries)
 
 
 @functools.cache
 def observer() -> Observe | None:
     """What traces calls; None without the package, so that tracing costs nothing."""
     return None if importlib.util.find_spec("opentelemetry") is None else traced
+
+
+async def spanned(spans: Spans, trial: int, case: str, work: Awaitable[Evaluated]) -> Evaluated:
+    """Do the work of an evaluation inside a span.  What goes wrong with the span is not the evaluation's business."""
+    ended: Ended | None = None
+    with suppress(Exception):
+        span = spans.evaluation(trial, case)
+        ended = span.__enter__()
+    tried = None
+    try:
+        tried = await work
+        return tried
+    finally:
+        if ended is not None:
+            with suppress(Exception):
+                if tried is not None:
+                    ended(tried.outcomes, tried.tries)
+            with suppress(Exception):
+                span.__exit__(None, None, None)
 
 
 def traced(call: Call, send: Send) -> Awaitable[Sent]:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from fanfold.attempt import Abandoned, Backoff, attempt
+from fanfold.context import here
 from fanfold.encoding import digest, encode
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.evaluation import PLAIN, arguments, block_size, failure_of, for_blocks, for_one
 from fanfold.executors import Executor
 from fanfold.search_loop import Cell
+from fanfold.tracing import spanned
 from fanfold.types import Case, Failed, Objective, Outcome
 
 #: A cell and the key under which its outcome is kept.
@@ -72,7 +74,15 @@ class Work:
         return digest(self._fingerprint, cell.text, self._cases[cell.case.id])
 
     async def evaluate(self, cells: Sequence[Keyed], executor: Executor, time: Callable[[], float] | None) -> Tried:
-        """Evaluate a cell, or a block of them, as often as its limits allow; `time` is what its clock goes by.
+        """Evaluate a cell, or a block of them, as often as its limits allow; `time` is what its clock goes by."""
+        tried = self._tried(cells, executor, time)
+        if (spans := here().spans) is None:
+            return await tried
+        first = cells[0][1]
+        return await spanned(spans, first.trial.number, first.case.id, tried)
+
+    async def _tried(self, cells: Sequence[Keyed], executor: Executor, time: Callable[[], float] | None) -> Tried:
+        """Tries of a cell or a block.
 
         A single cell that fails is a `Failed` outcome.  What is raised is the place's doing, or a block's that failed
         as a whole.

@@ -8,13 +8,15 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from click.testing import CliRunner, Result
 
-from cli.conftest import Fanfold
+from fanfold.cli import cli
 from fanfold.cli.init import literal
 from fanfold.cli.schema import file_schema
 from fanfold.config import load_file
@@ -23,6 +25,7 @@ from fanfold.ledger import RunView
 from fanfold.models import llama, local
 from fanfold.plugins import find_study, studies
 
+Fanfold = Callable[..., Result]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TICKETS = EXAMPLES / "tickets.csv"
 SIMULATED = "simulated/echo"
@@ -108,10 +111,6 @@ def test_what_cannot_work_is_refused_before_a_file_is_written(fanfold: Fanfold, 
 def test_a_terminal_is_asked_three_questions(
     fanfold: Fanfold, data: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from click.testing import CliRunner
-
-    from fanfold.cli import cli
-
     class Terminal:
         """The standard input of a test, as a terminal."""
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,10 +10,10 @@ from typing import Any, BinaryIO
 from fanfold.errors import ConfigError, MissingExtra
 from fanfold.events import Event, RunStarted, RunStopped, TrialTold, Watcher
 from fanfold.files import make_folder, private, write_files
+from fanfold.trackers.tensorboard import append
 
 #: TensorBoard looks for files with "tfevents" in their names; the one of a finished run, and that of one under way.
 FINISHED, UNDER_WAY = "events.out.tfevents.1.fanfold", "events.out.tfevents.0.fanfold-live"
-_LARGEST = 3.4028234663852886e38
 
 
 def write(path: Path, series: Mapping[str, Sequence[tuple[int, float]]]) -> None:
@@ -28,9 +26,9 @@ def write(path: Path, series: Mapping[str, Sequence[tuple[int, float]]]) -> None
         for step, value in points:
             steps.setdefault(step, {})[name] = value
     file = io.BytesIO()
-    _append(file, file_version="brain.Event:2")
+    append(file, file_version="brain.Event:2")
     for step, values in sorted(steps.items()):
-        _append(file, step, values)
+        append(file, step, values)
     try:
         write_files(path, {FINISHED: file.getvalue()})
     except OSError as error:
@@ -58,31 +56,14 @@ def live(path: Path) -> Watcher:
         if isinstance(event, RunStarted):
             make_folder(path)
             file = open(path / UNDER_WAY, "ab" if event.resumed else "wb", opener=private)  # noqa: SIM115 (closed at the end of the run)
-            _append(file, file_version="brain.Event:2")
+            append(file, file_version="brain.Event:2")
         elif isinstance(event, RunStopped) and file is not None:
             file.close()
             file = None
         elif isinstance(event, TrialTold) and file is not None:
             block: Any = event.result.candidate
             if event.result.score is not None and getattr(block, "learn", False):
-                _append(file, block.first_episode + block.episodes, {"blocks/return": event.result.score})
+                append(file, block.first_episode + block.episodes, {"blocks/return": event.result.score})
                 file.flush()
 
     return watch
-
-
-def _append(file: BinaryIO, step: int = 0, values: Mapping[str, float] | None = None, **more: str) -> None:
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event as Record
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.record_writer import RecordWriter
-    except ModuleNotFoundError as error:
-        raise MissingExtra("tensorboard", "tensorboard", "curves for TensorBoard") from error
-    listed = [Summary.Value(tag=name, simple_value=_single(value)) for name, value in (values or {}).items()]
-    record = Record(wall_time=time.time(), step=step, summary=Summary(value=listed) if listed else None, **more)
-    RecordWriter(file).write(record.SerializeToString())
-
-
-def _single(value: float) -> float:
-    """A number that 32 bits hold; beyond them it is infinite."""
-    return math.copysign(math.inf, value) if math.isfinite(value) and abs(value) > _LARGEST else value
