@@ -53,8 +53,8 @@ def test_numbers_read_like_a_person_writes_them(function: str, texts: dict[float
 
 
 def test_a_range_names_its_unit_once() -> None:
-    ranges = calls("format.ts", "range", [[60, 120], [20, 45], [45, 90], [5, 5]])
-    assert ranges == ["1 to 2 min", "20 to 45 s", "45 s to 1 min 30 s", "5 s"]
+    ranges = calls("format.ts", "range", [[60, 120], [20, 45], [163, 250], [5, 5], [5000, 9000]])
+    assert ranges == ["1 to 2 min", "20 to 45 s", "2 to 5 min", "5 s", "1 to 3 h"]
 
 
 ROWS = [

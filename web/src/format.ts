@@ -57,12 +57,11 @@ function pair(value: number, size: number, large: string, small: string): string
   return rest ? `${text} ${rest} ${small}` : text;
 }
 
-/** [60, 120] as "1 to 2 min". */
+/** [163, 250] as "2 to 5 min": a range is not known to the second. */
 export function range(low: number, high: number): string {
-  const [first, second] = [duration(low), duration(high)];
-  if (first === second) return first;
-  const unit = second.split(" ").slice(1).join(" ");
-  return first.endsWith(` ${unit}`) && first.split(" ").length === 2 ? `${first.split(" ")[0]} to ${second}` : `${first} to ${second}`;
+  const [size, unit] = high < 90 ? [1, "s"] : high < 5400 ? [60, "min"] : high < 129600 ? [3600, "h"] : [86400, "d"];
+  const [first, second] = [Math.floor(low / size), Math.ceil(high / size)];
+  return first === second ? `${second} ${unit}` : `${first} to ${second} ${unit}`;
 }
 
 export function bytes(size: number): string {

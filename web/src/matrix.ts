@@ -13,8 +13,8 @@ export interface Listeners {
   moved: (view: string) => void;
 }
 
-const top = 84;
 const right = 34; // room for the name of the last column
+const slope = 0.83; // of the names of columns
 const font = "12px system-ui, sans-serif";
 
 export class Matrix {
@@ -25,7 +25,8 @@ export class Matrix {
   private high = 1;
   private width = 0;
   private height = 0;
-  private left = 200;
+  private left = 200; // room for the names of rows, and above, of columns
+  private top = 84;
   private due = 0;
   private watch: ResizeObserver;
   private tiles: Tiles;
@@ -44,6 +45,9 @@ export class Matrix {
     this.scores = [least, greatest - least || 1];
     head.trials.forEach((trial, row) => this.rowOf.set(trial, row));
     head.positions.forEach((position, column) => this.columnOf.set(position, column));
+    this.pen.font = font;
+    const longest = head.cases.slice(0, 2000).reduce((most, name) => (name.length > most.length ? name : most), "");
+    this.top = Math.max(64, Math.min(150, 34 + this.pen.measureText(longest).width * slope));
     this.watch = new ResizeObserver(() => this.resize());
     this.watch.observe(canvas);
     this.resize();
@@ -67,16 +71,16 @@ export class Matrix {
     this.settle();
   }
 
-  zoom(factor: number, x = this.left + this.room()[0] / 2, y = top + this.room()[1] / 2): void {
-    const rows = x >= this.left ? y >= top || x < this.left : true;
-    const columns = y >= top ? x >= this.left : true;
-    const at = this.place(Math.max(x, this.left), Math.max(y, top));
+  zoom(factor: number, x = this.left + this.room()[0] / 2, y = this.top + this.room()[1] / 2): void {
+    const rows = x >= this.left ? y >= this.top || x < this.left : true;
+    const columns = y >= this.top ? x >= this.left : true;
+    const at = this.place(Math.max(x, this.left), Math.max(y, this.top));
     const [width, height] = this.room();
     const clamp = (size: number, least: number) => Math.max(Math.min(least, 26), Math.min(60, size * factor));
     if (columns) this.wide = clamp(this.wide, width / this.head.columns);
     if (rows) this.high = clamp(this.high, height / this.head.rows);
     if (columns) this.x = at.column - (Math.max(x, this.left) - this.left) / this.wide;
-    if (rows) this.y = at.row - (Math.max(y, top) - top) / this.high;
+    if (rows) this.y = at.row - (Math.max(y, this.top) - this.top) / this.high;
     this.settle();
   }
 
@@ -132,17 +136,17 @@ export class Matrix {
   }
 
   private room(): [number, number] {
-    return [Math.max(1, this.width - this.left - right), Math.max(1, this.height - top)];
+    return [Math.max(1, this.width - this.left - right), Math.max(1, this.height - this.top)];
   }
 
   private place(x: number, y: number): At {
-    return { row: this.y + (y - top) / this.high, column: this.x + (x - this.left) / this.wide };
+    return { row: this.y + (y - this.top) / this.high, column: this.x + (x - this.left) / this.wide };
   }
 
   private cell(x: number, y: number): At | null {
     const at = this.place(x, y);
     const [row, column] = [Math.floor(at.row), Math.floor(at.column)];
-    const inside = x >= this.left && y >= top && row >= 0 && column >= 0 && row < this.head.rows && column < this.head.columns;
+    const inside = x >= this.left && y >= this.top && row >= 0 && column >= 0 && row < this.head.rows && column < this.head.columns;
     return inside ? { row, column } : null;
   }
 
@@ -179,7 +183,9 @@ export class Matrix {
     if (!width) return;
     pen.save();
     pen.beginPath();
-    pen.rect(this.left, top, this.room()[0], height - top);
+    // Coarse tiles reach beyond the last row and column.
+    const [right, bottom] = [(this.head.columns - this.x) * this.wide, (this.head.rows - this.y) * this.high];
+    pen.rect(this.left, this.top, Math.min(this.room()[0], right), Math.min(height - this.top, bottom));
     pen.clip();
     this.cells();
     pen.restore();
@@ -199,7 +205,7 @@ export class Matrix {
     if (!this.selected) return;
     pen.strokeStyle = token("--ink");
     pen.lineWidth = 2;
-    pen.strokeRect(this.left + (this.selected.column - this.x) * this.wide, top + (this.selected.row - this.y) * this.high, this.wide, this.high);
+    pen.strokeRect(this.left + (this.selected.column - this.x) * this.wide, this.top + (this.selected.row - this.y) * this.high, this.wide, this.high);
   }
 
   /** The tiles of a level that are in sight. */
@@ -226,7 +232,7 @@ export class Matrix {
         const tile = this.tiles.get(level, row, column);
         if (!tile) continue;
         const x = this.left + (column * wide * factor - this.x) * this.wide;
-        const y = top + (row * tall * factor - this.y) * this.high;
+        const y = this.top + (row * tall * factor - this.y) * this.high;
         const picture = this.tiles.picture(tile, down, across);
         this.pen.drawImage(picture, x, y, picture.width * across * factor * this.wide, picture.height * down * factor * this.high);
       }
@@ -239,10 +245,10 @@ export class Matrix {
     for (let column = Math.ceil(this.x); column <= this.head.columns; column++) {
       const x = this.left + (column - this.x) * this.wide;
       if (x > this.width) break;
-      pen.fillRect(Math.round(x) - 1, top, 1, this.height);
+      pen.fillRect(Math.round(x) - 1, this.top, 1, this.height);
     }
     for (let row = Math.ceil(this.y); row <= this.head.rows; row++) {
-      const y = top + (row - this.y) * this.high;
+      const y = this.top + (row - this.y) * this.high;
       if (y > this.height) break;
       pen.fillRect(this.left, Math.round(y) - 1, this.room()[0], 1);
     }
@@ -272,19 +278,19 @@ export class Matrix {
     const bar = narrow ? 24 : 48;
     for (let row = Math.floor(this.y / stride) * stride; row < end; row += stride) {
       const score = head.scores[row];
-      const y = top + (row - this.y) * this.high;
-      if (score === null || score === undefined || y < top - this.high) continue;
+      const y = this.top + (row - this.y) * this.high;
+      if (score === null || score === undefined || y < this.top - this.high) continue;
       pen.fillStyle = heatColour((score - least) / size);
-      const cut = Math.max(top, y);
+      const cut = Math.max(this.top, y);
       pen.fillRect(this.left - 6 - bar, cut, Math.max(1, ((score - least) / size) * bar), Math.max(1, y + this.high * stride - cut - (names ? 2 : 0)));
     }
     pen.save();
     pen.beginPath();
-    pen.rect(0, top, this.left, this.height);
+    pen.rect(0, this.top, this.left, this.height);
     pen.clip();
     // Without names, round numbers: the first, then every tenth, ...
     for (const row of ticks(this.y, end, step)) {
-      const y = top + (row - this.y + (names ? 0.5 : 0)) * this.high + (names ? 0 : 6);
+      const y = this.top + (row - this.y + (names ? 0.5 : 0)) * this.high + (names ? 0 : 6);
       const width = this.left - bar - 16;
       pen.fillStyle = token(this.selected?.row === row ? "--accent" : "--ink");
       if (!names || narrow) this.label(names ? `${head.trials[row]}` : count(row + 1), 4, y, width);
@@ -293,7 +299,7 @@ export class Matrix {
     pen.restore();
     pen.fillStyle = token("--soft");
     pen.textBaseline = "alphabetic";
-    this.label(`${narrow ? this.words.units : this.words.down} ↓`, 4, top - 8, this.left - 8);
+    this.label(`${narrow ? this.words.units : this.words.down} ↓`, 4, this.top - 8, this.left - 8);
   }
 
   /** Names of columns, at the top. */
@@ -302,7 +308,7 @@ export class Matrix {
     const names = this.wide >= 14;
     pen.save();
     pen.beginPath();
-    pen.rect(this.left, 0, this.width, top);
+    pen.rect(this.left, 0, this.width, this.top);
     pen.clip();
     const step = names ? 1 : nice(48 / this.wide);
     const end = Math.min(head.columns, Math.ceil(this.x + this.room()[0] / this.wide));
@@ -311,13 +317,13 @@ export class Matrix {
       pen.fillStyle = token(this.selected?.column === column ? "--accent" : "--ink");
       if (names) {
         pen.save();
-        pen.translate(x + 4, top - 6);
+        pen.translate(x + 4, this.top - 6);
         pen.rotate(-Math.PI / 3.2);
-        this.label(head.cases[column] ?? "", 0, 0, 74);
+        this.label(head.cases[column] ?? "", 0, 0, (this.top - 26) / slope);
         pen.restore();
       } else {
-        pen.fillText(count(column + 1), x + 2, top - 8);
-        pen.fillRect(x, top - 6, 1, 6);
+        pen.fillText(count(column + 1), x + 2, this.top - 8);
+        pen.fillRect(x, this.top - 6, 1, 6);
       }
     }
     pen.restore();
@@ -359,7 +365,7 @@ export class Matrix {
       const cell = this.cell(x, y);
       const row = Math.floor(this.place(x, y).row);
       if (cell) this.listeners.open(cell);
-      else if (x < this.left && y >= top && row < this.head.rows) this.listeners.openRow(row);
+      else if (x < this.left && y >= this.top && row < this.head.rows) this.listeners.openRow(row);
     };
     for (const name of ["pointerup", "pointercancel"] as const) canvas.addEventListener(name, up);
     canvas.addEventListener("pointerleave", () => this.listeners.hover(null, 0, 0));

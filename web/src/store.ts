@@ -58,12 +58,13 @@ export function useChanges(listener: Listener): void {
 }
 
 const beat = 250; // ms between redraws
-const refresh = 10_000; // ms between whole Overviews of a running run
+const share = 20; // a whole Overview of a running run is loaded when it would take at most 1/20 of the time
 let stream: EventSource | null = null;
 let open = "";
 let waiting: Change[] = [];
 let timer = 0;
 let refreshed = 0;
+let took = 100; // ms to load the last Overview
 
 /** Opens a run: loads its Overview and follows it until another page is opened. */
 export async function openRun(ledger: number, run: string): Promise<void> {
@@ -83,6 +84,7 @@ export async function refreshRun(): Promise<void> {
   refreshed = Date.now();
   try {
     const fresh = await load<Overview>(runPath(key.slice(0, slash), key.slice(slash + 1)));
+    took = Date.now() - refreshed;
     if (open === key) batch(() => ((overview.value = fresh), (overviewError.value = "")));
   } catch (error) {
     if (open === key) overviewError.value = (error as Error).message;
@@ -150,7 +152,7 @@ function apply(): void {
     const merged = { ...last, trials, cells: changes.flatMap((change) => change.cells), more: changes.some((one) => one.more) };
     for (const listener of listeners) listener(merged);
   });
-  const due = refreshed + refresh - Date.now();
+  const due = refreshed + Math.max(2000, share * took) - Date.now();
   if (state !== shown.state || (due <= 0 && trials.length)) void refreshRun();
 }
 

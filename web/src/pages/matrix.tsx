@@ -2,7 +2,7 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { available, type Change, type MatrixHead, runPath } from "../api";
 import { heatColour, palette } from "../colours";
-import { duration, money, number } from "../format";
+import { duration, money, number, plural } from "../format";
 import { useKeys } from "../keys";
 import { type At, Matrix } from "../matrix";
 import { Notice, Select, Wait } from "../parts";
@@ -70,7 +70,7 @@ function Sheet({ head, path, query, colour, order, view }: {
   useEffect(() => {
     let wait = 0;
     // As tall as its rows need to be named, within reason.
-    canvas.current!.parentElement!.style.height = `${Math.max(190, Math.min(Math.max(innerHeight - 260, 900), head.rows * 17 + 100))}px`;
+    canvas.current!.parentElement!.style.height = `${Math.max(190, Math.min(head.rows > 60 ? Math.max(innerHeight - 240, 560) : 1200, head.rows * 17 + 100))}px`;
     const hover = (at: At | null, x: number, y: number) => {
       const box = tip.current!;
       box.hidden = !at;
@@ -132,7 +132,7 @@ function Sheet({ head, path, query, colour, order, view }: {
       </div>
       <p class="hidden" role="status">{selected && matrix.current ? words(selected).join(". ") : ""}</p>
       <p class="quiet small">
-        {number(head.rows)} {run.units} × {number(head.columns)} cases. Wheel to zoom, drag to move, click a cell to open it.
+        {plural(head.rows, run.unit, run.units)} × {plural(head.columns, "case")}. Wheel to zoom, drag to move, click a cell to open it.
       </p>
     </div>
   );

@@ -14,10 +14,11 @@ const units: Record<Axis, Unit> = { order: "count", evaluations: "count", second
 
 export function OverviewPage({ route }: { route: Route }) {
   const run = overview.value!;
+  const headline = run.headline || run.reason || soFar(run);
   return (
     <>
       <div class="headline-box">
-        <p class="big">{run.headline || run.reason || "Nothing has finished yet."}</p>
+        <p class={headline.length > 140 ? "big long" : "big"}>{headline}</p>
         {run.headline && run.reason && <p class="quiet">{run.reason}</p>}
         <dl class="metrics">
           {run.metrics.filter(({ text }) => text && text !== "-" && text !== "0").map((metric) => (
@@ -40,6 +41,12 @@ export function OverviewPage({ route }: { route: Route }) {
       ]} />
     </>
   );
+}
+
+/** What can be said of a run that has no result yet. */
+function soFar({ best, unit, units, progress }: Overview): string {
+  if (!best) return progress.evaluations ? `No ${unit} has finished yet.` : "Nothing has been evaluated yet.";
+  return `Best of ${plural(progress.told, unit, units)} so far: ${best.score_text}`;
 }
 
 /** Commands that work when they are pasted. */
