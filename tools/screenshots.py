@@ -69,7 +69,9 @@ def picture(visitor: Visitor, place: str, file: Path) -> None:
     visitor.page.wait_for_timeout(400)
     visitor.page.screenshot(path=file, full_page=True)
     with Image.open(file) as image:
-        image.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
+        image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+            file, optimize=True
+        )
     print(f"{file}: {file.stat().st_size // 1000} kB")
 
 

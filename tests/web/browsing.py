@@ -26,9 +26,9 @@ FLAGS = (
 
 
 @contextlib.contextmanager
-def serving(*ledgers: Path, options: tuple[str, ...] = ()) -> Iterator[str]:
+def serving(*ledgers: Path, options: tuple[str, ...] = (), port: str = "0") -> Iterator[str]:
     """`fanfold view` over ledgers, in a process of its own; gives the address that it printed."""
-    command = [sys.executable, "-m", "fanfold", "view", *map(str, ledgers), "--no-open", "--port", "0", *options]
+    command = [sys.executable, "-m", "fanfold", "view", *map(str, ledgers), "--no-open", "--port", port, *options]
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env) as process:
         try:

@@ -281,8 +281,8 @@ export class Matrix {
       const y = this.top + (row - this.y) * this.high;
       if (score === null || score === undefined || y < this.top - this.high) continue;
       pen.fillStyle = heatColour((score - least) / size);
-      const cut = Math.max(this.top, y);
-      pen.fillRect(this.left - 6 - bar, cut, Math.max(1, ((score - least) / size) * bar), Math.max(1, y + this.high * stride - cut - (names ? 2 : 0)));
+      const cut = Math.round(Math.max(this.top, y));
+      pen.fillRect(this.left - 6 - bar, cut, Math.max(1, ((score - least) / size) * bar), Math.max(1, Math.round(y + this.high * stride) - cut - (names ? 2 : 0)));
     }
     pen.save();
     pen.beginPath();
@@ -290,7 +290,7 @@ export class Matrix {
     pen.clip();
     // Without names, round numbers: the first, then every tenth, ...
     for (const row of ticks(this.y, end, step)) {
-      const y = this.top + (row - this.y + (names ? 0.5 : 0)) * this.high + (names ? 0 : 6);
+      const y = Math.min(this.height - 7, this.top + (row - this.y + (names ? 0.5 : 0)) * this.high + (names ? 0 : 6));
       const width = this.left - bar - 16;
       pen.fillStyle = token(this.selected?.row === row ? "--accent" : "--ink");
       if (!names || narrow) this.label(names ? `${head.trials[row]}` : count(row + 1), 4, y, width);
