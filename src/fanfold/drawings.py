@@ -114,7 +114,8 @@ def replay(
     """An episode on a network.
 
     A node has `id`, `name` and `group`.  A step has a `title`, the `states` of nodes that changed or all of them,
-    `moves` (`who`, `action`, `node`) and a `value`.  `states` gives the meaning of each state's name.
+    `moves` (`who`, `action`, `node`) and a `value`, such as its reward.  `states` gives the meaning of each state's
+    name; in the order of their names they go from good to bad.
     """
     known = _rows("replay", nodes, id="", name="", group="")
     ids = {node["id"] for node in known}

@@ -34,6 +34,35 @@ def test_it_is_run_resumed_shown_and_reported_by_its_name(acme: Environment) -> 
     assert "the anvil is off by 0." in page and "an anvil of 0." in page
 
 
+#: What the page asks for about a run, as it gets it.
+PAGES = """
+import json, sys
+from fanfold.ledger import RunView
+from fanfold.report.pages.candidates import candidate, evaluation, texts
+from fanfold.report.pages.comparing import comparing
+from fanfold.report.pages.overview import overview
+from fanfold.report.pages.parts import Shown
+with RunView.open("fanfold.db", "pages") as view, RunView.open("fanfold.db", "more") as other:
+    shown, both = Shown(view), [Shown(view), Shown(other)]
+    made = [overview(shown), candidate(shown, 0), evaluation(shown, 0, 0), texts(shown, [0]), comparing(both)]
+    print(json.dumps(made))
+"""
+
+
+@pytest.mark.slow
+def test_its_pages_are_drawn_from_its_data(acme: Environment) -> None:
+    for run in ("pages", "more"):
+        acme.fanfold("run", "acme", "--trials", "3", "--run", run)
+    overview, candidate, cell, texts, compared = json.loads(acme.python("-c", PAGES).stdout)
+    assert [drawing["kind"] for drawing in overview["sections"][0]["drawings"]] == ["scatter"]
+    assert len(overview["sections"][0]["drawings"][0]["data"]["points"]) == 3 and overview["scale"] == [-1.0, 0.0]
+    [section] = candidate["sections"]
+    assert section["title"] == "On the scales" and section["drawings"][0]["data"]["rows"][0]["name"] == "this anvil"
+    assert candidate["trial"]["brief"].endswith(" kg of iron") and texts["texts"]["0"].startswith("Weight:\n0.")
+    assert [section["title"] for section in cell["sections"]] == ["Thud"]
+    assert [section["text"] for section in compared["sections"]] == ["2 forges"]
+
+
 @pytest.mark.slow
 def test_help_lists_its_fields_and_its_commands(acme: Environment) -> None:
     fields = acme.fanfold("run", "acme", "--help").stdout

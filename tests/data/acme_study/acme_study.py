@@ -8,8 +8,9 @@ from typing import Any
 
 import click
 
-from fanfold import Case, Float, MaxTrials, Random, Space, Study
+from fanfold import Case, Float, MaxTrials, Random, Space, Study, drawings
 from fanfold.config import option
+from fanfold.ledger import EvaluationRow, RunView, TrialRow
 from fanfold.plugins import Presentation, Shell, StudyCommand, StudyPlugin
 from fanfold.summary import Check, Section, Summary
 
@@ -50,6 +51,23 @@ def calibrate(config: AcmeConfig) -> Iterable[Section]:
     return [Section("Scales", f"good for {config.trials} anvils")]
 
 
+def overview(view: RunView) -> Iterable[Section]:
+    """Every anvil so far, as points."""
+    rows = list(view.trials(which="told", blobs=False))
+    points = [{"x": row.candidate["weight"], "y": row.score, "trial": row.number} for row in rows]
+    return [Section("All anvils", drawings=(drawings.scatter(points, x="weight", y="score"),))]
+
+
+def trial(view: RunView, row: TrialRow) -> Iterable[Section]:
+    dot = {"name": "this anvil", "value": row.candidate["weight"]}
+    drawn = drawings.intervals([dot], unit="weight", low=0.0, high=1.0)
+    return [Section("On the scales", f"an anvil of {row.candidate['weight']:.3f}", drawings=(drawn,))]
+
+
+def evaluation(view: RunView, row: EvaluationRow) -> Iterable[Section]:
+    yield Section("Thud", f"{row.case}: {row.score:.2f}")
+
+
 plugin = StudyPlugin(
     AcmeConfig,
     build,
@@ -60,6 +78,13 @@ plugin = StudyPlugin(
     shown=Presentation(
         headline=lambda figures: f"the anvil is off by {figures['off_by']:.2f}",
         candidate=lambda candidate: Section("Anvil", f"an anvil of {candidate['weight']:.3f}"),
+        text=lambda candidate: f"Weight:\n{candidate['weight']:.3f}",
+        brief=lambda candidate: f"{candidate['weight']:.3f} kg of iron",
+        scale=(-1.0, 0.0),
+        overview=overview,
+        trial=trial,
+        evaluation=evaluation,
+        compare=lambda views: [Section("Anvils compared", f"{len(views)} forges")],
     ),
 )
 lab = replace(plugin, packages=("acme_instruments",))

@@ -147,7 +147,7 @@ def _show(step: Show, row: TrialRow) -> Iterator[Section]:
     ]
     rows = tuple((name, shown.prompt.text, shown.temperature) for name, shown in zip(names, step.shown))
     drawn = drawings.conversation(["Question", *names], messages)
-    yield Section("What was shown", step.query, ("answer", "prompt", "temperature"), rows, drawings=(drawn,))
+    yield Section("What was shown", "", ("answer", "prompt", "temperature"), rows, drawings=(drawn,))
     guess, score = guess_of(row), row.score
     dots = [] if guess is None else [_dot("critic's guess", guess.mean, guess.deviation)]
     dots += [] if score is None else [_dot("feedback", score)]
@@ -241,6 +241,8 @@ shown = Presentation(
     headline,
     candidate,
     cell,
+    unit="step",
+    chooses=True,
     text=text,
     brief=brief,
     scale=(0.0, 1.0),

@@ -27,7 +27,7 @@ def headline(figures: Mapping[str, Any]) -> str | None:
     score, start = pair
     if score is None or start is None:
         return None
-    return f"score {score:.6g}{where}, {score - start:+.6g} against the start"
+    return f"score {score:.4g}{where}, {score - start:+.4g} against the start"
 
 
 def candidate(value: Any) -> Section:

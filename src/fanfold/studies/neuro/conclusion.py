@@ -68,7 +68,6 @@ class NeuroConclusion:
             network_section("Best network", self._text(genome, figures), genome, self.data.shape),
             None if tested is None else self._mistakes(tested),
             self._spent(figures, results),
-            sizes([_point(result) for result in results if result.complete]),
             self._front(results),
             self._generations(results),
             Section("Lineage of the winner", "", ("trial", "by", "accuracy", "network"), _lineage(winner, results)),
@@ -132,17 +131,19 @@ class NeuroConclusion:
         rows = tuple(sorted(ends.items(), key=lambda pair: -pair[1]))
         return Section("Effort", text, ("end of the training", "networks"), rows)
 
-    def _front(self, results: Sequence[Result[Any]]) -> Section | None:
+    def _front(self, results: Sequence[Result[Any]]) -> Section:
         objectives = self.config.objectives
         complete = [result for result in results if result.complete]
+        drawn = sizes([_point(result) for result in complete])
         if len(objectives) == 1 or not complete:
-            return None
+            return drawn
         points = points_of(complete, objectives)
         rows = [
             (complete[at].number, points[at][0], *(-value for value in points[at][1:]), _brief(complete[at]))
             for at in fronts(points)[0]
         ]
-        return Section("Pareto front", "", ("trial", *objectives, "network"), tuple(sorted(rows)[:MOST_ROWS]))
+        columns = ("trial", *objectives, "network")
+        return Section("Pareto front", "", columns, tuple(sorted(rows)[:MOST_ROWS]), drawings=drawn.drawings)
 
     def _generations(self, results: Sequence[Result[Any]]) -> Section:
         """How scores and diversity moved, in steps of one population."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -140,7 +141,8 @@ def replayed(drawing: Drawing) -> Section:
         for move in step["moves"]
         if move["who"] == "blue"
     )
-    text = f"One held-out episode: return {steps[-1]['value']:g} in {len(steps)} steps. What blue did:"
+    total = math.fsum(step["value"] for step in steps)
+    text = f"One held-out episode: return {total:.1f} in {len(steps)} steps. What blue did:"
     return Section("An episode", text, ("action", "times"), tuple(done.most_common(10)), drawings=(drawing,))
 
 
@@ -237,7 +239,13 @@ def belief_table(beliefs: Sequence[Belief[Any]], told: Sequence[FinishedTraining
     )
     text = f"Red can hold no machine of {' or '.join(ignore)}: their places do not matter." if ignore else ""
     dots = [
-        {"name": row[0], "value": row[2], "low": row[2] - 1.96 * row[3], "high": row[2] + 1.96 * row[3], "n": row[5]}
+        {
+            "name": row[0].replace(">", " > "),
+            "value": row[2],
+            "low": row[2] - 1.96 * row[3],
+            "high": row[2] + 1.96 * row[3],
+            "n": row[5],
+        }
         for row in rows[:ROWS]
     ]
     drawn = (drawings.intervals(dots, unit="believed return"), _by_place(beliefs))

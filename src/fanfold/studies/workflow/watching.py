@@ -14,11 +14,13 @@ from fanfold.studies.workflow.cage2_blocks import network
 from fanfold.studies.workflow.collect import context_of
 from fanfold.tensors import Arrays
 
+#: From the best for blue to the worst; the ledger keeps keys in the order of the alphabet.
+CLEAN, KNOWN, USER, ADMIN = "0", "1", "2", "3"
 STATES = {
-    "clean": "red has not been here",
-    "known": "red has scanned it",
-    "user": "red has a session",
-    "admin": "red is administrator",
+    CLEAN: "red has not been here",
+    KNOWN: "red has scanned it",
+    USER: "red has a session",
+    ADMIN: "red is administrator",
 }
 #: The machine of each subnet that the others are drawn around.
 _HUBS = {"User": "User0", "Enterprise": "Defender", "Operational": "Op_Server0"}
@@ -29,12 +31,11 @@ def watched(
 ) -> Drawing:
     """The episode of that number, which follows from the policy, the game and the seed alone."""
     steps: list[dict[str, Any]] = []
-    before, total = dict.fromkeys(g.HOSTS, ""), 0
+    before = dict.fromkeys(g.HOSTS, "")
     for at, (choice, tenths, state) in enumerate(_played(weights, game, workflow, greedy, seed, number), 1):
-        after, total = _states(state), total + tenths
+        after, moves = _states(state), [_red(state), _blue(choice)]
         changed = {host: reached for host, reached in after.items() if reached != before[host]}
-        title, moves = f"Step {at}: reward {tenths / 10:g}", [_red(state), _blue(choice)]
-        steps.append({"title": title, "states": changed, "moves": moves, "value": total / 10})
+        steps.append({"title": f"Step {at}", "states": changed, "moves": moves, "value": tenths / 10})
         before = after
     nodes = [{"id": host.name, "name": host.name, "group": host.subnet} for host in g.HOST]
     links = [(host.name, host.reveals) for host in g.HOST if host.reveals is not None]
@@ -71,9 +72,9 @@ def _states(state: Any) -> dict[str, str]:
     """How far red has come on every machine."""
     states = {}
     for at, host in enumerate(g.HOSTS):
-        ways = {"admin": int(state["admin"]) >> at & 1, "user": int(state["held"]) >> at & 1}
-        ways["known"] = int(state["ports"][at]) >= 0
-        states[host] = next((name for name, reached in ways.items() if reached), "clean")
+        ways = {ADMIN: int(state["admin"]) >> at & 1, USER: int(state["held"]) >> at & 1}
+        ways[KNOWN] = int(state["ports"][at]) >= 0
+        states[host] = next((name for name, reached in ways.items() if reached), CLEAN)
     return states
 
 
