@@ -200,6 +200,7 @@ def do(
     from fanfold.plugins import presentation_of
 
     study = dataclasses.replace(study, stop=options.limit(study.stop))
+    meta = {**meta, "stop": repr(study.stop)}  # pages say how far the run is on its way there
     ledger = str(options.ledger or default_ledger())
     try:
         unit = presentation_of(meta).unit

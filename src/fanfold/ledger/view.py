@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,8 +67,13 @@ class RunView(TrialReads, CellReads, CallReads, TimelineReads):
 
     @property
     def info(self) -> RunInfo:
-        """The run's row, with its counts."""
-        return self.ledger.info(self.id)
+        """The run's row, with its counts; of one that has not ended, with its time up to now."""
+        info = self.ledger.info(self.id)
+        if info.status != "running":
+            return info
+        worked = "SELECT at FROM change WHERE run = ? AND cells <> '[]' ORDER BY seq DESC LIMIT 1"
+        until = time.time() if self.status == "running" else next(self.ledger.read(worked, (self.id,)), (0.0,))[0]
+        return replace(info, elapsed=info.elapsed + max(0.0, until - info.updated))
 
     @property
     def name(self) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from fanfold.errors import ConfigError
+from fanfold.ledger import add_comment, add_request
 from fanfold.redaction import redact
 from fanfold.report.pages.overview import can
 from fanfold.report.pages.parts import Shown
@@ -17,8 +18,8 @@ from fanfold.texts import printable
 from fanfold.view.shelf import Shelf
 from fanfold.web import ApiError
 
-#: The seconds after which a resumed run counts as started.
-STARTED = 3.0
+#: Characters of a note, and the seconds that a resumed run has to start.
+LONGEST_NOTE, STARTED = 10_000, 30.0
 LIMITS = {"max_cost": float, "max_trials": int, "max_evaluations": int, "max_time": float}
 
 
@@ -34,7 +35,7 @@ class Actions:
         if what == "resume":
             arguments = await self._shelf.read(lambda: self._arguments(ledger, name, body))
             return await self._resume(ledger, name, arguments)
-        known = {"feedback": self._feedback}
+        known = {"stop": self._stop, "budget": self._budget, "note": self._note, "feedback": self._feedback}
         if what not in known:
             raise ApiError(404, "there is nothing here", type="path")
         return await self._shelf.read(lambda: known[what](self._shelf.shown(ledger, name), body))
@@ -43,6 +44,28 @@ class Actions:
         """Runs that were resumed continue without the server."""
         for _, output in self._resumed.values():
             output.close()
+
+    def _stop(self, shown: Shown, body: Mapping[str, Any]) -> str:
+        _check(shown, "stop", "does not run")
+        add_request(shown.view.ledger.path, shown.info.name, "stop")
+        return "The run stops: what is running gets a moment to end, and everything finished is kept."
+
+    def _budget(self, shown: Shown, body: Mapping[str, Any]) -> str:
+        limits = _limits(body)
+        if not limits:
+            raise ConfigError(f"give at least one limit: {', '.join(LIMITS)}")
+        _check(shown, "stop", "does not run: resume it with the new limits")
+        add_request(shown.view.ledger.path, shown.info.name, "budget", limits)
+        return "The run continues to the new limits."
+
+    def _note(self, shown: Shown, body: Mapping[str, Any]) -> str:
+        text, trial = body.get("text"), body.get("trial")
+        if not isinstance(text, str) or not text.strip() or len(text) > LONGEST_NOTE:
+            raise ConfigError(f"a note is a text of 1 to {LONGEST_NOTE:,} characters")
+        if trial is not None:
+            shown.view.trial(_whole(trial, "trial"))
+        add_comment(shown.view.ledger.path, shown.info.name, trial, text.strip())
+        return "The note is kept in the ledger."
 
     def _feedback(self, shown: Shown, body: Mapping[str, Any]) -> str:
         tell = shown.study.tell
@@ -61,7 +84,7 @@ class Actions:
         return [shown.info.name, *retry, *flags, "--ledger", path, "--no-color"]
 
     async def _resume(self, ledger: int, name: str, arguments: list[str]) -> str:
-        """Start `fanfold resume` in a session of its own; what it says within a moment is shown where it fails."""
+        """Start `fanfold resume` in a session of its own; what it says is shown where it fails."""
         output = tempfile.TemporaryFile()  # noqa: SIM115 - the process writes to it for as long as it lives
         command = [sys.executable, "-m", "fanfold", "resume", *arguments]
         process = subprocess.Popen(
@@ -78,7 +101,7 @@ class Actions:
             output.seek(0)
             text = redact(printable(output.read().decode(errors="replace")))[-2000:].strip()
             raise ConfigError(f"fanfold resume ended with code {process.returncode}: {text}")
-        return "The run continues." if process.returncode is None else "The run was resumed, and has ended already."
+        return "The run is starting." if process.returncode is None else "The run was resumed, and has ended already."
 
 
 def _check(shown: Shown, what: str, problem: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fanfold.events import Progress
-from fanfold.ledger import RunView
+from fanfold.ledger import RunView, requests_of
 from fanfold.metrics import metrics
 from fanfold.plugins import described
 from fanfold.report.pages.parts import MOST_POINTS, Payload, Shown, clipped, comments, finite, parents, plain, sections
@@ -19,7 +19,10 @@ from fanfold.texts import duration
 
 #: Bins of the population's quantiles, and trials that tell the pace of late.
 BINS, MOST_LATE = 60, 200
-LIMITS = ("max_trials", "max_evaluations", "max_calls", "max_cost", "max_time")
+KINDS = {
+    **{"MaxTrials": "max_trials", "MaxEvaluations": "max_evaluations", "MaxCalls": "max_calls"},
+    **{"MaxCost": "max_cost", "MaxTime": "max_time"},
+}
 
 
 def overview(shown: Shown) -> Payload:
@@ -43,7 +46,7 @@ def overview(shown: Shown) -> Payload:
             for metric in metrics(view)
         ],
         "can": can(shown, state),
-        "limits": limits(info.meta),
+        "limits": limits(shown),
         "next": next_steps(shown, state),
         "pages": pages(shown),
         "scale": shown.study.scale,
@@ -64,34 +67,29 @@ def _sections(shown: Shown) -> list[Any]:
 
 def standing(shown: Shown, progress: Progress) -> Payload:
     """How far a run has come: the part of the frame that changes while it is running."""
-    goal, of = _goal(limits(shown.info.meta), progress)
+    known = limits(shown)
+    goal, of = _goal(known, progress)
     counts = ("asked", "told", "cases", "evaluations", "failures", "reused")
     running = shown.view.status == "running"
     return {
         "progress": {**{name: getattr(progress, name) for name in counts}, "goal": goal, "goal_of": of},
-        "eta": eta(shown, progress) if running else None,
+        "eta": eta(shown, known, progress) if running else None,
         "cost_text": cost(shown.view.costs(), shown.info),
         "elapsed_text": duration(progress.elapsed),
     }
 
 
-def limits(meta: Mapping[str, Any]) -> Payload:
-    """The limits a run was started with, as far as they are recorded."""
-    options, fields = _table(meta, "options"), _table(meta, "fields")
-    known = {name: _amount(options.get(name)) for name in LIMITS}
-    kinds = {"MaxTrials": "max_trials", "MaxEvaluations": "max_evaluations", "MaxCalls": "max_calls"}
-    kinds |= {"MaxCost": "max_cost", "MaxTime": "max_time"}
-    for kind, amount in re.findall(r"(Max\w+)\('?([\d.]+[smh]?)'?\)", str(meta.get("stop", ""))[:500]):
-        if kind in kinds and known[kinds[kind]] is None:
-            known[kinds[kind]] = _amount(amount)
-    if not any(known.values()):
-        known["max_trials"] = _amount(fields.get("trials"))
+def limits(shown: Shown) -> Payload:
+    """The limits of a run: those it was started with, as far as they are recorded, and those it was given since."""
+    known: dict[str, float | None] = dict.fromkeys(KINDS.values())
+    for kind, amount in re.findall(r"(Max\w+)\('?([\d.]+[smh]?)'?\)", str(shown.info.meta.get("stop", ""))[:500]):
+        if kind in KINDS:
+            known[KINDS[kind]] = _amount(amount)
+    for request in requests_of(shown.view.ledger, shown.view.id):
+        if request.what == "budget" and isinstance(request.value, dict):
+            for name in known.keys() & request.value.keys():
+                known[name] = max(known[name] or 0, _amount(request.value[name]) or 0) or None
     return known
-
-
-def _table(meta: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = meta.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def _amount(value: Any) -> float | None:
@@ -108,17 +106,18 @@ def _done(name: str, progress: Progress) -> float:
 
 
 def _goal(known: Mapping[str, float | None], progress: Progress) -> tuple[float | None, str]:
-    """The limit that is nearest to being reached."""
+    """The limit that is nearest to being reached; one that was passed long ago was replaced when the run resumed."""
     shares = {name: _done(name, progress) / limit for name, limit in known.items() if limit}
+    shares = {name: share for name, share in shares.items() if share <= 1}
     nearest = max(shares, key=lambda name: shares[name], default=None)
     return (None, "") if nearest is None else (known[nearest], nearest.removeprefix("max_"))
 
 
-def eta(shown: Shown, progress: Progress) -> tuple[float, float] | None:
+def eta(shown: Shown, known: Mapping[str, float | None], progress: Progress) -> tuple[float, float] | None:
     """The seconds until the nearest limit, as a range: at the pace of the whole run, and at the pace of late."""
     now, ranges = progress.elapsed, []
     late = _late(shown.view, progress)
-    for name, limit in limits(shown.info.meta).items():
+    for name, limit in known.items():
         done = _done(name, progress)
         if limit is None or now <= 0 or done <= 0:
             continue
