@@ -200,6 +200,8 @@ USES: dict[str, Callable[[RunView], object]] = {
     ],
     "trials": lambda view: list(view.trials(order="best")),
     "trial": lambda view: view.trial(0),
+    "some_trials": lambda view: view.some_trials([0, 1]),
+    "count_calls": lambda view: view.count_calls(0),
     "trials_after": lambda view: [
         view.trials_after(after, order=order, which=which, contains=contains)
         for order in ("number", "told", "best")
