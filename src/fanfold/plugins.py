@@ -7,11 +7,12 @@ import importlib.util
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from fanfold.errors import ConfigError, FanfoldError, MissingExtra, nearest
+from fanfold.registry import brought
 from fanfold.texts import shortened
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class StudyPlugin(Generic[Settings]):
 
 def studies() -> dict[str, EntryPoint]:
     """Every study that is installed, by name; nothing of it is imported yet."""
-    return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
+    return brought(GROUP)
 
 
 def find_study(name: str) -> StudyPlugin[Any]:

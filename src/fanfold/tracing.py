@@ -29,17 +29,7 @@ class Spans(Protocol):
     def evaluation(self, trial: int, case: str) -> AbstractContextManager[Ended]: ...
 
 
-class Tries(Protocol):
-    """The outcomes of some cells, and how often they were tried."""
-
-    @property
-    def outcomes(self) -> list[Outcome]: ...
-
-    @property
-    def tries(self) -> int: ...
-
-
-Evaluated = TypeVar("Evaluated", bound=Tries)
+Evaluated = TypeVar("Evaluated")
 
 
 @functools.cache
@@ -54,10 +44,10 @@ async def spanned(spans: Spans, trial: int, case: str, work: Awaitable[Evaluated
     with suppress(Exception):
         span = spans.evaluation(trial, case)
         ended = span.__enter__()
-    tried = None
+    tried: Any = None
     try:
         tried = await work
-        return tried
+        return tried  # type: ignore[no-any-return]
     finally:
         if ended is not None:
             with suppress(Exception):

@@ -22,7 +22,7 @@ from fanfold.ledger import RunView
 from fanfold.plugins import Presentation, Starter, StudyPlugin
 from fanfold.space import Float, Space
 from fanfold.stop import MaxTrials
-from fanfold.strategies import Genetic
+from fanfold.strategies import strategy
 from fanfold.study import Study
 from fanfold.summary import Section
 from fanfold.types import Case
@@ -73,6 +73,7 @@ class FunctionsConfig(Settings):
         "rastrigin", "the function to minimise"
     )
     dimensions: int = option(5, "how many numbers a candidate has", least=1)
+    strategy: str = option("genetic", "what proposes candidates: genetic, random, optuna, cmaes, or another's name")
     trials: int = option(600, "how many candidates are evaluated", least=1)
     population: int = option(40, "how many candidates a generation has", least=4)
     shifts: int = option(3, "how many shifted copies of the function a candidate is scored on", least=1)
@@ -111,7 +112,7 @@ def study(config: FunctionsConfig) -> Study[Any]:
         shift = [rng.uniform(-1.0, 1.0) * SHIFT * 2 * half for _ in range(config.dimensions)]
         cases.append(Case(f"shift-{number}", shift))
     return Study(
-        Genetic(space, population=config.population),
+        strategy(config.strategy, space, **({"population": config.population} if config.strategy == "genetic" else {})),
         FunctionEvaluator(config.function, config.delay),
         cases,
         stop=MaxTrials(config.trials),

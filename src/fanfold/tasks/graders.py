@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections import abc
@@ -10,8 +11,11 @@ from typing import Any, get_origin
 
 from fanfold.config import FieldHelp, content, describe, from_mapping, from_text
 from fanfold.errors import ConfigError, nearest
+from fanfold.registry import brought, loaded, package_of
 from fanfold.tasks import grading
 from fanfold.tasks.task import Grader
+
+GROUP = "fanfold.graders"
 
 _KINDS: Mapping[str, Any] = {
     "exact": grading.Exact,
@@ -29,7 +33,8 @@ def grader(kind: str | Mapping[str, Any] | Grader, **options: Any) -> Grader:
     """A grader by word, with its settings: `grader("regex", pattern=...)`, or `grader("numeric:tolerance=0.01")`.
 
     A table with a key `kind`, as in TOML, works too.  The words: exact, numeric, choice, contains, regex, json, code,
-    judge, pairwise.  A grader is given back as it is.
+    judge, pairwise, and those that packages bring in the entry-point group `fanfold.graders`: dataclasses whose fields
+    are the settings.  A grader is given back as it is.
     """
     if not isinstance(kind, str | Mapping):
         if options:
@@ -99,8 +104,16 @@ def _class(word: str) -> Any:
         from fanfold.tasks import judge  # it needs the model layer
 
         return getattr(judge, _JUDGES[word])
-    return _KINDS[word]
+    if word in _KINDS:
+        return _KINDS[word]
+    cls = loaded(entry := brought(GROUP)[word], f"the grader {word!r}")
+    if not (dataclasses.is_dataclass(cls) and isinstance(cls, type) and callable(cls)):
+        raise ConfigError(
+            f"the grader {word!r} of the package {package_of(entry)!r} cannot be used: {entry.value!r} must be a "
+            "dataclass that grades when called; report it to its author"
+        )
+    return cls
 
 
 def _words() -> list[str]:
-    return [*_KINDS, *_JUDGES]
+    return [*_KINDS, *_JUDGES, *(name for name in brought(GROUP) if name not in {*_KINDS, *_JUDGES})]

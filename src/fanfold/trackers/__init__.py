@@ -9,11 +9,12 @@ import queue
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from fanfold.errors import ConfigError, FanfoldError, MissingExtra, nearest
 from fanfold.events import Event, Watcher, shielded, together
+from fanfold.registry import brought, loaded, package_of
 
 GROUP = "fanfold.watchers"
 #: Events that may wait for a tracker, and seconds it has at the end for what still waits.
@@ -22,7 +23,7 @@ MOST, GRACE = 20_000, 30.0
 
 def known_trackers() -> dict[str, EntryPoint]:
     """Every tracker that is installed, by name; nothing of it is imported yet."""
-    return {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
+    return brought(GROUP)
 
 
 @contextlib.contextmanager
@@ -51,17 +52,10 @@ def _tracker(spec: str) -> Any:
     if name not in known:
         raise ConfigError(f"track={spec!r}: there is no tracker {name!r}{nearest(name, known)}")
     entry = known[name]
-    package = entry.dist.name if entry.dist is not None else "fanfold"
-    try:
-        factory: Any = entry.load()
-    except Exception as error:
-        raise ConfigError(
-            f"track={spec!r} of the package {package!r} cannot be imported ({type(error).__name__}: {error}): "
-            "install what it needs, or upgrade it"
-        ) from error
+    factory = loaded(entry, f"track={spec!r}")
     for module in getattr(factory, "packages", ()):
         if importlib.util.find_spec(module) is None:
-            raise MissingExtra(module, name, f"track={spec!r}", package)
+            raise MissingExtra(module, name, f"track={spec!r}", package_of(entry))
     make = functools.partial(factory, address if colon else None)
     return InStep(make()) if getattr(factory, "in_step", False) else Aside(name, make)
 
