@@ -34,8 +34,11 @@ def leaves(nav: Any) -> Iterator[str]:
 
 def test_every_page_has_one_place_in_the_navigation() -> None:
     nav = list(leaves(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]))
+    pages = {page.relative_to(DOCS).as_posix() for page in PAGES} | ELSEWHERE
     results = {f"benchmarks/{path.name}" for path in (ROOT / "benchmarks" / "results").glob("*.md")}
-    assert sorted(nav) == sorted({page.relative_to(DOCS).as_posix() for page in PAGES} | ELSEWHERE | results)
+    assert sorted(set(nav)) == sorted(nav)
+    assert pages - set(nav) == set(), "give it a place in the navigation of zensical.toml"
+    assert set(nav) - pages - results == set()
 
 
 def test_the_reference_lists_every_public_name_and_no_other() -> None:
