@@ -16,7 +16,7 @@ from fanfold.strategy import Strategy
 if TYPE_CHECKING:
     from fanfold.strategies.wrap import Cmaes, Nevergrad, Optuna
 
-__all__ = ["Cmaes", "Genetic", "GpUcb", "Nevergrad", "Optuna", "Random", "Reflective", "Sweep", "strategy"]
+__all__ = ["Cmaes", "Genetic", "GpUcb", "Nevergrad", "Optuna", "Random", "Reflective", "Sweep"]
 
 GROUP = "fanfold.strategies"
 #: Ours that search a space, by name.
