@@ -156,7 +156,7 @@ class Plot {
     }
     const padding = scale ? (scale[1] - scale[0]) * 0.03 : 0;
     return {
-      width: 300, height: this.props.height ?? 260, series, bands, legend: { show: false }, padding: [8, 14, 0, 0],
+      width: 300, height: this.props.height ?? 260, series, bands, legend: { show: false }, padding: [8, 24, 0, 0],
       cursor: { y: false, points: { size: 7 }, drag: { x: true, y: false, setScale: true }, focus: { prox: 24 } },
       focus: { alpha: 1 },
       scales: {

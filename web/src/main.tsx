@@ -4,9 +4,9 @@ import "./app.css";
 import "./drawings.css";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
-import { enter, saved } from "./api";
+import { enter, load, type Runs, saved } from "./api";
 import { Frame } from "./frame";
-import { route } from "./router";
+import { go, href, route } from "./router";
 import { closeRun, openRun, overview, overviewError } from "./store";
 import { Notice } from "./parts";
 import { CandidatePage } from "./pages/candidate";
@@ -51,7 +51,16 @@ function App() {
 }
 
 const place = document.getElementById("app")!;
-enter()
+
+/** A saved page with one run opens on it. */
+async function start(): Promise<void> {
+  await enter();
+  if (!saved || location.hash) return;
+  const { runs } = await load<Runs>("/api/runs");
+  if (runs.length === 1) go(href(runs[0].ledger, runs[0].name));
+}
+
+start()
   .then(() => render(<App />, place))
   .catch((error: Error) => render(<main class="alone"><Notice kind="bad">{error.message}</Notice></main>, place));
 if (saved) document.documentElement.classList.add("saved");

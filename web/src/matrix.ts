@@ -290,7 +290,9 @@ export class Matrix {
     pen.clip();
     // Without names, round numbers: the first, then every tenth, ...
     for (const row of ticks(this.y, end, step)) {
-      const y = Math.min(this.height - 7, this.top + (row - this.y + (names ? 0.5 : 0)) * this.high + (names ? 0 : 6));
+      const place = this.top + (row - this.y + (names ? 0.5 : 0)) * this.high + (names ? 0 : 6);
+      if (place > this.height - 7 && row < head.rows - 1) continue; // no half labels
+      const y = Math.min(this.height - 7, place);
       const width = this.left - bar - 16;
       pen.fillStyle = token(this.selected?.row === row ? "--accent" : "--ink");
       if (!names || narrow) this.label(names ? `${head.trials[row]}` : count(row + 1), 4, y, width);
@@ -299,7 +301,8 @@ export class Matrix {
     pen.restore();
     pen.fillStyle = token("--soft");
     pen.textBaseline = "alphabetic";
-    this.label(`${narrow ? this.words.units : this.words.down} ↓`, 4, this.top - 8, this.left - 8);
+    const title = pen.measureText(`${this.words.down} ↓`).width < this.left - 8 ? this.words.down : this.words.units;
+    this.label(`${title} ↓`, 4, this.top - 8, this.left - 8);
   }
 
   /** Names of columns, at the top. */

@@ -96,6 +96,7 @@ export function Choice<T extends string>({ label, value, options, onChoose }: {
 export function Select<T extends string>({ label, value, options, onChoose }: {
   label: string; value: T; options: readonly (readonly [T, string])[]; onChoose: (value: T) => void;
 }) {
+  if (options.length < 2) return null; // a saved page may have only one
   return (
     <label class="select">
       <span>{label}</span>

@@ -19,7 +19,7 @@ export function OverviewPage({ route }: { route: Route }) {
     <>
       <div class="headline-box">
         <p class={headline.length > 140 ? "big long" : "big"}>{headline}</p>
-        {run.headline && run.reason && <p class="quiet">{run.reason}</p>}
+        {run.headline && run.reason && <p class="quiet">Ended: {run.reason}</p>}
         <dl class="metrics">
           {run.metrics.filter(({ text }) => text && text !== "-" && text !== "0").map((metric) => (
             <div key={metric.key} title={metric.text}><dt>{metric.label}</dt><dd>{brief(metric.text)}</dd></div>
@@ -88,8 +88,9 @@ function Growth({ run, axis }: { run: Overview; axis: Axis }) {
   const shown = axes.includes(axis) ? axis : "order";
   return (
     <Card title="Best so far" tools={<Choice label="Horizontal axis" value={shown} options={axes.map((name) => [name, names[name]] as const)} onChoose={(x) => choose({ x: x === "order" ? null : x })} />}>
-      <Chart name="best" title={`${plural(history.order.length, run.unit, run.units)}`} lines={linesOf(history, shown, run)} across={titles[shown]} acrossUnit={units[shown]}
+      <Chart name="best" title={plural(run.progress.told, run.unit, run.units)} lines={linesOf(history, shown, run)} across={titles[shown]} acrossUnit={units[shown]}
         up="score" scale={run.scale} height={300}
+        note={history.order.length < run.progress.told ? `${plural(history.order.length, run.unit, run.units)} are drawn: every new best, and an even sample of the rest.` : ""}
         onPoint={(line, index) => line === 0 && go(href(run.ledger, run.name, `trial/${scored(history).map((at) => history.trial[at])[index]}`))} />
     </Card>
   );
