@@ -267,6 +267,12 @@ def recorded(view: RunView, trial: int, name: str) -> Any:
     return None
 
 
+def concluded(views: Iterable[RunView]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The names and figures of the runs that have a conclusion."""
+    summaries = [(view.name, view.summary()) for view in views]
+    return [(name, summary.figures) for name, summary in summaries if summary is not None]
+
+
 def _pretty(candidate: Any) -> str:
     if isinstance(candidate, str):
         return candidate

@@ -120,6 +120,16 @@ def satisfaction(answers: Sequence[Answered], text: str = "") -> Iterator[Sectio
     yield Section("Satisfaction", text, columns, rows, tuple(curves), "answers", up="feedback, 0 to 1")
 
 
+def compare(views: Sequence[RunView]) -> Iterator[Section]:
+    """The feedback of several runs, from the first answer to the last."""
+    curves = []
+    for view in views:
+        told = view.trials(order="told", which="told", count=REMEMBERED, blobs=False)
+        answers = [answer for row in told if (answer := _answered(row)) is not None]
+        curves += [replace(section.curves[0], name=view.name) for section in satisfaction(answers)]
+    yield Section("Satisfaction", "", curves=tuple(curves), across="answers", up="feedback, 0 to 1")
+
+
 def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
     """A query with the responses to it, or the response that was shown with the feedback on it."""
     step = step_of(row.candidate)
@@ -249,6 +259,7 @@ shown = Presentation(
     overview=overview,
     trial=trial,
     evaluation=evaluation,
+    compare=compare,
     feedback=feedback,
     tell=tell,
 )

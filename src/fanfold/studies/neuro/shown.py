@@ -53,14 +53,28 @@ def cell(data: Mapping[str, Any]) -> Section:
 
 def overview(view: RunView) -> Iterator[Section]:
     """The networks so far by size and accuracy; the conclusion says more."""
-    if view.summary() is not None or "belongs_to" in view.info.meta:
-        return
+    if view.summary() is None and "belongs_to" not in view.info.meta and (networks := _networks(view)):
+        yield sizes(networks)
+
+
+def compare(views: Sequence[RunView]) -> Iterator[Section]:
+    """The front of accurate and small networks, one curve a run."""
+    curves = []
+    for view in views:
+        points = [(accuracy, -parameters) for _, accuracy, parameters, _ in _networks(view)]
+        front = sorted((-points[at][1], points[at][0]) for at in fronts(points)[0]) if points else []
+        curves.append(Curve(view.name, tuple(front)))
+    text = "Networks than which no other is at least as accurate and smaller."
+    yield Section("Fronts", text, curves=tuple(curves), across="parameters", up="validation accuracy")
+
+
+def _networks(view: RunView) -> list[tuple[int, float, float, str]]:
+    """The networks of a run as they were trained last."""
     last: dict[int, tuple[float, float]] = {}
     for row in view.evaluations(failed=False, blobs=False, count=POINTS):
         if "accuracy" in row.data:
             last[row.trial] = row.data["accuracy"], row.data["parameters"]
-    if last:
-        yield sizes([(trial, *point, f"trial {trial}") for trial, point in last.items()])
+    return [(trial, *point, f"trial {trial}") for trial, point in last.items()]
 
 
 def sizes(networks: Sequence[tuple[int, float, float, str]]) -> Section:
@@ -171,4 +185,5 @@ presentation = Presentation(
     overview=overview,
     trial=trial,
     evaluation=evaluation,
+    compare=compare,
 )

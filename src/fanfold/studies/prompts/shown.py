@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fanfold import drawings
 from fanfold.ledger import EvaluationRow, RunView, TrialRow
 from fanfold.ledger.spending import Spending, cost_text
 from fanfold.models.pricing import list_price
-from fanfold.plugins import Presentation, recorded
+from fanfold.plugins import Presentation, concluded, recorded
 from fanfold.prompting.breeding import candidate_of
 from fanfold.prompting.genome import SLOT, Genome, render
 from fanfold.prompting.writing import request_section
@@ -90,6 +90,21 @@ def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
         yield request_section(asked)
 
 
+def compare(views: Sequence[RunView]) -> Iterator[Section]:
+    """The winners' accuracy on the parts of their problems."""
+    parts = ("train", "validation", "held_out")
+    rows = [
+        (f"{name}, {part.replace('_', '-')}", found["accuracy"], found["low"], found["high"], found["n"])
+        for name, figures in concluded(views)
+        for part in parts
+        if (found := figures.get(part)) is not None
+    ]
+    columns = ("name", "value", "low", "high", "n")
+    drawn = drawings.intervals([dict(zip(columns, row)) for row in rows], unit="accuracy", low=0.0, high=1.0)
+    titles = ("winner", "accuracy", "low", "high", "problems")
+    yield Section("Accuracy of the winners", "", titles, tuple(rows), drawings=(drawn,))
+
+
 def cell(data: Any) -> Section:
     """What the model said, and where that was wrong, what was asked and expected."""
     fields = [(name, str(data[name])) for name in ("input", "expected", "said") if name in data]
@@ -161,5 +176,6 @@ shown = Presentation(
     overview=overview,
     trial=trial,
     evaluation=evaluation,
+    compare=compare,
     written=written,
 )

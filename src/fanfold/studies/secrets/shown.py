@@ -11,7 +11,7 @@ import msgspec
 from fanfold import drawings, stats
 from fanfold.drawings import Row
 from fanfold.ledger import EvaluationRow, RunView, TrialRow
-from fanfold.plugins import Presentation
+from fanfold.plugins import Presentation, concluded
 from fanfold.studies.secrets.evaluator import deeds, met
 from fanfold.studies.secrets.figures import AGENT_COLUMNS, INTERVAL, agent_row, rates_drawing
 from fanfold.studies.secrets.job_files import game_rows, message_rows
@@ -111,6 +111,26 @@ def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
         yield Section(title, text, ("message", "agent", "leak", "words"), leaks, drawings=drawn)
 
 
+def compare(views: Sequence[RunView]) -> Iterator[Section]:
+    """How often each model revealed in each run, and where it ranks."""
+    rates = [
+        (f"{name}: {model['model']}", *(model["revealed"][part] for part in ("estimate", "low", "high", "n")))
+        for name, figures in concluded(views)
+        for model in figures.get("models", ())
+    ]
+    dots = [dict(zip(("name", "value", "low", "high", "n"), rate)) for rate in rates]
+    drawn = drawings.intervals(dots, unit="share of conversations", low=0.0, high=1.0)
+    columns = ("run and model", "revealed", "low", "high", "conversations")
+    yield Section("Secrets revealed", "", columns, tuple(rates), drawings=(drawn,))
+    ranks = tuple(
+        (name, one["rank"], one["player"], one["estimate"], one["low"], one["high"])
+        for name, figures in concluded(views)
+        for one in figures.get("ranking", ())
+    )
+    if ranks:
+        yield Section("Rankings", "", ("run", "rank", "player", "strength", "low", "high"), ranks)
+
+
 def _message(turn: int, message: Row, seats: Sequence[int], leaks: Sequence[Row]) -> dict[str, Any]:
     """A message with its leaks marked where their words can be found in it."""
     own = [leak for leak in leaks if leak["turn"] == turn]
@@ -143,4 +163,5 @@ presentation = Presentation(
     overview=overview,
     trial=trial,
     evaluation=evaluation,
+    compare=compare,
 )

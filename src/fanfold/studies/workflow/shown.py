@@ -14,7 +14,7 @@ import msgspec
 from fanfold import drawings
 from fanfold.drawings import Drawing
 from fanfold.ledger import EvaluationRow, RunView, TrialRow
-from fanfold.plugins import Presentation
+from fanfold.plugins import Presentation, concluded
 from fanfold.strategies.gp_ucb import Belief
 from fanfold.studies.workflow.orders import NAMED, UNITS, Workflow, show
 from fanfold.studies.workflow.strategy import report
@@ -126,6 +126,24 @@ def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
     yield from episode(row.data)
 
 
+def compare(views: Sequence[RunView]) -> Iterator[Section]:
+    """The best compliant return after so many episodes, one curve a run, and the policies that the runs ended with."""
+    runs = concluded(views)
+    courses = {name: [row for row in figures.get("regret", ()) if row[1] is not None] for name, figures in runs}
+    curves = [Curve(name, tuple((float(row[0]), float(row[1])) for row in course)) for name, course in courses.items()]
+    if any(curve.points for curve in curves):
+        titles = {"across": "episodes learnt from", "up": "best compliant return"}
+        yield Section("Return against episodes", "", curves=tuple(curves), **titles)
+    ends = tuple(
+        (name, figures["return"], *figures["return_interval"], figures.get("compliance"))
+        for name, figures in runs
+        if figures.get("return") is not None
+    )
+    dots = [dict(zip(("name", "value", "low", "high"), row)) for row in ends]
+    drawn = (drawings.intervals(dots, unit="return on fresh episodes"),)
+    yield Section("Fresh episodes", "", ("run", "return", "low", "high", "compliance"), ends, drawings=drawn)
+
+
 def episode(data: Mapping[str, Any]) -> Iterator[Section]:
     """The episode that a training recorded; runs of earlier versions have none."""
     if isinstance(recorded := data.get("episode"), Blob):
@@ -147,7 +165,15 @@ def replayed(drawing: Drawing) -> Section:
 
 
 presentation = Presentation(
-    headline, candidate, cell, text=text, brief=brief, overview=overview, trial=trial, evaluation=evaluation
+    headline,
+    candidate,
+    cell,
+    text=text,
+    brief=brief,
+    overview=overview,
+    trial=trial,
+    evaluation=evaluation,
+    compare=compare,
 )
 
 
