@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fanfold.errors import ConfigError
+from fanfold.config import from_mapping
+from fanfold.errors import ConfigError, LedgerError
 from fanfold.ledger import RunView
 from fanfold.plugins import Presentation, described, find_study, presentation_in
 from fanfold.summary import Section
@@ -217,3 +221,44 @@ def test_a_helper_run_is_shown_as_the_run_that_it_belongs_to(tmp_path: Path) -> 
     with ran("prompts", tmp_path, model=("simulated/small",), trials=4, train=6, held_out=4, validation=4) as view:
         helpers = {helper.name for helper in view.siblings()}
         assert helpers and all(presentation_in(helper) == presentation_in(view) for helper in view.siblings())
+
+
+@pytest.mark.parametrize("ask", ["rating", "pair"])
+def test_a_run_waits_for_feedback_that_is_given_on_its_page(ask: str, tmp_path: Path) -> None:
+    shown, path = find_study("critic").shown, tmp_path / "a.db"
+    assert shown.feedback is not None and shown.tell is not None and shown.overview is not None
+    small = {"actor_critic": {"num_candidates": 2}, "total": 2, "feedback": "page", "ask": ask}
+    config = from_mapping(find_study("critic").config, {"model": "simulated/critic", **small})
+    study = find_study("critic").build(config)
+    with ThreadPoolExecutor(1) as threads:
+        running = threads.submit(study.run, "async:2", ledger=str(path), run="page", meta={"target": "critic"})
+        judged: list[int] = []
+        while len(judged) < 2:
+            assert not running.done(), running.result()
+            with contextlib.suppress(LedgerError), RunView.open(path, "page") as view:
+                for question in view.questions():
+                    if (number := question.value["trial"]) not in judged:
+                        form, [waiting] = shown.feedback(view, number), list(shown.overview(view))[:1]
+                        assert form is not None and form.ask == ("preference" if ask == "pair" else ask)
+                        assert waiting.title == "Waiting for feedback" and waiting.rows[0][0] == number
+                        with pytest.raises(ConfigError, match="feedback must be"):
+                            shown.tell(path, "page", number, "nonsense")
+                        shown.tell(path, "page", number, "A" if ask == "pair" else 4)
+                        judged.append(number)
+            time.sleep(0.05)
+        done = running.result()
+    done.ledger.close()
+    with RunView.open(path, "page") as view:
+        assert [view.trial(number).score for number in judged] == ([1.0, 1.0] if ask == "pair" else [0.75, 0.75])
+        assert view.questions() == [] and shown.feedback(view, judged[0]) is None
+    with pytest.raises(ConfigError, match="does not wait for feedback"):
+        shown.tell(path, "page", judged[0], 5)
+
+
+def test_runs_of_a_study_are_compared_in_its_own_terms(tmp_path: Path) -> None:
+    shown = find_study("prompts").shown
+    assert shown.compare is not None
+    with ran("prompts", tmp_path, model=("simulated/small",), trials=4, train=6, held_out=4, validation=4) as view:
+        [section] = shown.compare([view, view])
+        assert [row[0] for row in section.rows[-3:]] == ["first, train", "first, validation", "first, held-out"]
+        assert [drawing.kind for drawing in section.drawings] == ["intervals"]

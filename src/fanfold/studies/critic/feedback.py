@@ -190,15 +190,15 @@ class ModelJudge:
 
 
 def source_of(name: str, ask: str, base_url: str | None = None, effort: str | None = None) -> FeedbackSource:
-    """The source of feedback that a text means: rules, human, simulated, judge:MODEL, or module:function."""
-    known = ("rules", "human", "simulated", "judge:MODEL", "module:function")
+    """The source of feedback that a text means: rules, human, page, simulated, judge:MODEL, or module:function."""
+    known = ("rules", "human", "page", "simulated", "judge:MODEL", "module:function")
     head, colon, rest = name.partition(":")
     if name == "rules":
         return Scored(rules, ask, quick=True)
-    if name == "human":
-        from fanfold.studies.critic.terminal import Human
+    if name in ("human", "page"):
+        from fanfold.studies.critic.terminal import Human, OnPage
 
-        return Human(ask)
+        return Human(ask) if name == "human" else OnPage(ask)
     if name == "simulated":
         from fanfold.studies.critic.simulated import planted_feedback
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from fanfold import drawings
 from fanfold.errors import ConfigError
-from fanfold.ledger import EvaluationRow, RunView, TrialRow
+from fanfold.ledger import EvaluationRow, RunView, TrialRow, add_request
 from fanfold.plugins import FeedbackForm, Presentation
 from fanfold.stats import mean
 from fanfold.studies.critic.evaluator import Generate, Show, Write, step_of
+from fanfold.studies.critic.feedback import read
 from fanfold.summary import Curve, Section
 from fanfold.texts import shortened
 
@@ -81,17 +82,23 @@ def cell(data: Any) -> Section:
 def overview(view: RunView) -> Iterator[Section]:
     """How satisfied people were so far, and which answers wait for feedback; the conclusion of a study says more."""
     online, progress = bool(view.info.meta.get("online")), view.progress()
-    many = progress.asked - progress.told
-    if many and (online or view.status == "running"):
-        rows = view.trials(which="open", first=max(0, many - OPEN), blobs=False)
-        steps = [(row.number, step_of(row.candidate)) for row in rows]
-        shows = [(at, s.query, shortened(s.shown[0].response, CUT)) for at, s in steps if isinstance(s, Show)]
-        if shows:
-            text = "These answers are not judged yet; open a trial to judge its answer."
-            yield Section("Waiting for feedback", text, ("trial", "query", "answer"), tuple(shows))
+    if waiting := _open_shows(view, progress.asked - progress.told) if online else _questions(view):
+        text = "These answers are not judged yet; open a trial to judge its answer."
+        yield Section("Waiting for feedback", text, ("trial", "query", "answer"), tuple(waiting))
     if online or view.summary() is None:
         told = view.trials(order="told", which="told", first=max(0, progress.told - REMEMBERED), blobs=False)
         yield from satisfaction([answer for row in told if (answer := _answered(row)) is not None])
+
+
+def _open_shows(view: RunView, many: int) -> list[tuple[int, str, str]]:
+    rows = view.trials(which="open", first=max(0, many - OPEN), blobs=False)
+    steps = [(row.number, step_of(row.candidate)) for row in rows]
+    return [(at, step.query, shortened(step.shown[0].response, CUT)) for at, step in steps if isinstance(step, Show)]
+
+
+def _questions(view: RunView) -> list[tuple[int, str, str]]:
+    asked = [question.value for question in view.questions()]
+    return [(each["trial"], each["query"], shortened(each["answers"][0], CUT)) for each in asked]
 
 
 def satisfaction(answers: Sequence[Answered], text: str = "") -> Iterator[Section]:
@@ -217,18 +224,15 @@ def _answered(row: TrialRow) -> Answered | None:
 
 
 def feedback(view: RunView, number: int) -> FeedbackForm | None:
-    """What a person may be asked about a trial: of an application always, of a study while the run waits for it."""
-    row, meta = view.trial(number), view.info.meta
-    step = step_of(row.candidate)
+    """What a person may be asked about a trial: of an application always, of a study while an answer is waited for."""
+    if not view.info.meta.get("online"):
+        asked = next((each.value for each in view.questions() if each.value["trial"] == number), None)
+        return None if asked is None else FeedbackForm(asked["query"], tuple(asked["answers"]), asked["ask"])
+    step = step_of(view.trial(number).candidate)
     if not isinstance(step, Show):
         return None
     answers = tuple(each.response for each in step.shown)
-    if meta.get("online"):
-        return FeedbackForm(step.query, answers, "preference" if len(answers) == 2 else "rating")
-    fields = meta.get("fields", {})
-    if fields.get("feedback") not in ("page", "human") or row.order is not None or view.status != "running":
-        return None
-    return FeedbackForm(step.query, answers, "preference" if fields["ask"] == "pair" else fields["ask"])
+    return FeedbackForm(step.query, answers, "preference" if len(answers) == 2 else "rating")
 
 
 def tell(path: Path, run: str, number: int, value: Any) -> None:
@@ -237,14 +241,15 @@ def tell(path: Path, run: str, number: int, value: Any) -> None:
         form, row, online = feedback(view, number), view.trial(number), view.info.meta.get("online")
     if form is None:
         raise ConfigError(f"trial {number} of run {run!r} does not wait for feedback")
-    if online:
-        from fanfold.studies.critic.application import ALIASES, Critic  # needs numpy
+    read(form.ask, value)  # what cannot be used is refused here
+    if not online:
+        add_request(path, run, "feedback", {"trial": number, "position": 0, "value": value})
+        return
+    from fanfold.studies.critic.application import ALIASES, Critic  # needs numpy
 
-        names = {kind: name for name, kind in ALIASES.items()}
-        with Critic.open(path, name=run) as critic:
-            critic.tell_sync(f"{number}-{row.origin['key']}", **{names.get(form.ask, form.ask): value})
-    else:
-        raise ConfigError("feedback from the page is not possible for this run")
+    names = {kind: name for name, kind in ALIASES.items()}
+    with Critic.open(path, name=run) as critic:
+        critic.tell_sync(f"{number}-{row.origin['key']}", **{names.get(form.ask, form.ask): value})
 
 
 shown = Presentation(

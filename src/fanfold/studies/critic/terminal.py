@@ -1,4 +1,4 @@
-"""Feedback from a person at the terminal: shows query and response, and reads a rating, a yes or no, or a choice."""
+"""Feedback from a person, at the terminal or on the run's page: a rating, a yes or no, or a choice."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from fanfold.calls import stop_run
-from fanfold.errors import CallFailed
+from fanfold.calls import current_broker, stop_run
+from fanfold.errors import CallFailed, ConfigError
+from fanfold.events import Notice
+from fanfold.remote import ask_person
 from fanfold.studies.critic.feedback import Feedback, read
 from fanfold.texts import printable
 
 _INSTEAD = (
     "everything answered so far is kept; run it again under the same name to continue. Without a person, use "
-    "feedback='rules', 'judge:MODEL' or 'module:function'"
+    "feedback='rules', 'judge:MODEL' or 'module:function'; to answer on the run's page (`fanfold view`), 'page'"
 )
 
 
@@ -89,6 +91,23 @@ class Human:
                 if (value := reading(line.strip())) is not None:
                     return value
                 writer.write("That could not be read. ")
+
+
+@dataclass(frozen=True)
+class OnPage:
+    """Waits until somebody answers on the run's page.  What was answered before a resume is not asked again."""
+
+    ask: str = "rating"
+
+    async def __call__(self, query: str, responses: tuple[str, ...]) -> Feedback:
+        kind = QUESTIONS[self.ask][0]
+        current_broker().emit(Notice("an answer waits for feedback on the run's page: fanfold view"))
+        while True:
+            value = await ask_person({"query": query, "answers": list(responses), "ask": kind})
+            try:
+                return read(kind, value)
+            except ConfigError as error:  # a page checks it before; other programs may not
+                current_broker().emit(Notice(f"feedback that cannot be used: {error}"))
 
 
 _ONE_AT_A_TIME = threading.Lock()

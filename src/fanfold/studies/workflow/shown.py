@@ -132,8 +132,8 @@ def compare(views: Sequence[RunView]) -> Iterator[Section]:
     courses = {name: [row for row in figures.get("regret", ()) if row[1] is not None] for name, figures in runs}
     curves = [Curve(name, tuple((float(row[0]), float(row[1])) for row in course)) for name, course in courses.items()]
     if any(curve.points for curve in curves):
-        titles = {"across": "episodes learnt from", "up": "best compliant return"}
-        yield Section("Return against episodes", "", curves=tuple(curves), **titles)
+        across, up = "episodes learnt from", "best compliant return"
+        yield Section("Return against episodes", "", curves=tuple(curves), across=across, up=up)
     ends = tuple(
         (name, figures["return"], *figures["return_interval"], figures.get("compliance"))
         for name, figures in runs
