@@ -55,7 +55,7 @@ test: $(VENV)/.dev browser $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock 
 	$(BIN)/python -m pytest -n 3
 
 docs: $(VENV)/.dev
-	$(BIN)/python tools/site.py
+	$(BIN)/python tools/docs_site.py
 	@echo "read it with: $(BIN)/python -m http.server --directory build/site"
 
 # Copies of the package are changed, never the working tree; what survives is in .mutants/results.json.

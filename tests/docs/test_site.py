@@ -70,7 +70,7 @@ def test_charts_are_those_of_the_tables() -> None:
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere() -> None:
     pytest.importorskip("zensical")
-    done = subprocess.run([sys.executable, ROOT / "tools" / "site.py"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, ROOT / "tools" / "docs_site.py"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "No issues found" in done.stderr, done.stdout + done.stderr
     site = ROOT / "build" / "site"
     for page in site.rglob("*.html"):

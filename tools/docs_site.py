@@ -6,6 +6,7 @@ Links between them keep working: the repository's paths are turned into the site
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -98,7 +99,8 @@ def cell(text: str) -> str:
 def table(fields: tuple[FieldHelp, ...]) -> str:
     lines = ["| field | what it is | value | default |", "|---|---|---|---|"]
     for field in fields:
-        default = "required" if field.required else "" if field.default is None else f"`{cell(str(field.default))}`"
+        shown = json.dumps(field.default, default=str, ensure_ascii=False)
+        default = "required" if field.required else "" if field.default in (None, (), []) else f"`{cell(shown)}`"
         lines.append(f"| `{field.name}` | {cell(field.help)} | {cell(field.type)} | {default} |")
     return "\n".join(lines)
 
