@@ -40,7 +40,7 @@ def write(folder: Path) -> Callable[..., None]:
 def test_the_end_of_a_run_says_what_was_paid(fanfold: Fanfold, as_json: Json, write: Callable[..., None]) -> None:
     write()
     said = fanfold("run", "asks.py", "--executor", "async:4", "--run", "first").stdout
-    assert "5 model calls, " in said and " output tokens, cost $0.000" in said
+    assert "5 model calls, " in said and " tokens, cost $0.000" in said
     assert "5 model calls, " in fanfold("show", "first").stdout
     money = as_json("show", "first")["money"]
     assert money["calls"] == 5 and money["cost"] > 0 and money["currency"] == "USD" and money["unpriced"] == 0

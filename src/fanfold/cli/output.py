@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -111,7 +113,10 @@ def say(text: str = "") -> None:
 def echo(text: str, *, err: bool = False, nl: bool = True, label: str = "") -> None:
     """Print text for people, without known keys and without control characters."""
     styled = click.style(f"{label}:", fg="red", bold=True) + " " if label else ""
-    click.echo(styled + printable(redact(text)), err=err, nl=nl)
+    text = styled + printable(redact(text))
+    if ((sys.stderr if err else sys.stdout).encoding or "ascii").lower() == "ascii":
+        text = text.replace("…", "...")
+    click.echo(text, err=err, nl=nl)
 
 
 def print_json(value: Any) -> None:
@@ -124,15 +129,45 @@ def print_error(message: str, label: str = "error") -> None:
     echo(message, err=True, label=label)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
-    """Columns of text; those named in `right` are aligned to the right."""
+#: The narrowest a column of a table gets, and the width of output that goes into a pipe.
+NARROWEST, WIDEST = 8, 10_000
+
+
+def screen_width() -> int:
+    """Columns of the terminal, or of a usual one."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), width: int = 0) -> str:
+    """Columns of text; those named in `right` are aligned to the right.
+
+    On a terminal, texts are cut where the table would be wider. If that is not enough, each row is a block of lines.
+    """
+    width = width or shutil.get_terminal_size((WIDEST, 24)).columns
     rows = [[printable(cell, lines=False) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    texts = [i for i, name in enumerate(head) if name not in right]
+    while sum(widths) + 2 * len(widths) - 2 > width and (wide := [i for i in texts if widths[i] > NARROWEST]):
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    if sum(widths) + 2 * len(widths) - 2 > width:
+        return _stacked(head, rows, width)
     lines = []
     for row in [head, *rows]:
-        cells = (text.rjust(w) if name in right else text.ljust(w) for text, w, name in zip(row, widths, head))
+        cut = [text if len(text) <= w else shortened(text, w) for text, w in zip(row, widths)]
+        cells = (text.rjust(w) if name in right else text.ljust(w) for text, w, name in zip(cut, widths, head))
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def _stacked(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
+    """A table too wide for the terminal: a line for each cell, under the first one of its row."""
+    most = max(map(len, head[1:]), default=0)
+    blocks = [
+        [shortened(row[0], width), *(f"  {name.ljust(most)}  {shortened(text, width)}"[:width] for name, text in cells)]
+        for row in rows
+        if (cells := [(name, text) for name, text in zip(head[1:], row[1:]) if text]) or row
+    ]
+    return "\n".join(line for block in blocks for line in block)
 
 
 def examples(*lines: str) -> str:

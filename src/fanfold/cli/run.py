@@ -14,11 +14,9 @@ from fanfold.cli.options import ShellOptions, assumptions, rehearsal_options, ru
 from fanfold.cli.output import (
     colourless,
     complete_target,
-    duration,
     examples,
     ledger_option,
     machine_readable,
-    number,
     output_options,
     print_json,
     quiet,
@@ -233,7 +231,7 @@ def default_ledger() -> str:
 
 
 def _conclude(done: Run[Any], ledger: str, report: str | None) -> bool:
-    """Print what a run came to; whether it has a result at all."""
+    """Print the result of a run; whether it has one at all."""
     from fanfold.encoding import decode, encode
 
     progress, best, money = done.progress, done.best_or_none, done.money
@@ -245,40 +243,14 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> bool:
         figures = {} if done.summary is None else dict(done.summary.figures)
         paid = {"unpriced": money.unpriced, "money": dataclasses.asdict(money)}
         print_json({**head, **counts, **paid, "trace": done.trace, "summary": figures})
-    from fanfold.cli.show import say_candidate, say_headline, say_summary
-    from fanfold.plugins import presentation_of
+    from fanfold.cli.ending import say_ending
 
-    info = done.ledger.run(done.id)
-    meta, presented = info.meta, presentation_of(info.meta)
-    unit = presented.unit
-    fruitful = best is not None if unit is None else info.evaluations > info.failures
-    reason = done.reason if unit is None else done.reason.replace("trial", unit)
-    if progress.only_failures:
-        say(f"{done.id} failed: none of its {progress.evaluations} evaluations gave a result ({reason})")
-    else:
-        say(f"{done.id} stopped: {reason}")
-    say_headline(meta, done.summary)
-    if not fruitful:
-        say(f"no {unit or 'candidate'} has a complete result; the failures are in `fanfold show`")
-    elif unit is None and best is not None and not (presented.chooses and done.summary is not None):
-        say(f"best {number(best.score)}, trial {best.number}")
-        say_candidate(meta, candidate)
-    own = progress.cost > money.cost * (1 + 1e-9)  # what evaluators say themselves; the rest is in the lines of money
-    cost = f", cost {number(progress.cost)}" if own else ""
-    trials = f"{progress.told} trials, " if unit is None else ""
-    say(
-        f"{trials}{info.evaluations} evaluations ({progress.reused} reused), {info.failures} failures{cost}, "
-        f"{duration(progress.elapsed)}"
-    )
-    for line in money.lines():
-        say(line)
-    say_summary(done.summary, brief=True)
-    say(f"more: fanfold show {done.id} --ledger {shlex.quote(ledger)}")
+    written = None
     if report:
         from fanfold.report import write_report
 
-        say(f"report: {write_report(done.ledger, done.id, report)}")
-    return fruitful
+        written = str(write_report(done.ledger, done.id, report))
+    return say_ending(done, candidate, None if ledger == default_ledger() else ledger, written)
 
 
 def _interrupted(error: Interrupted, ledger: str, report: str | None) -> None:

@@ -216,16 +216,21 @@ def _say_chart(section: Section) -> None:
 
 
 def _say_rows(section: Section) -> None:
+    if section.rows:
+        say(rows_table(section))
+
+
+def rows_table(section: Section, most: int | None = None, width: int = 0) -> str:
+    """The table of a section, or its first rows, in at most so many columns."""
     from fanfold.summary import cell_text
 
-    if section.rows:
-        rows = [[cell_text(cell) for cell in row] for row in section.rows]
-        numeric = [
-            column
-            for at, column in enumerate(section.columns)
-            if all(row[at] is None or isinstance(row[at], int | float) for row in section.rows)
-        ]
-        say(table(list(section.columns), rows, right=numeric))
+    rows = [[cell_text(cell) for cell in row] for row in section.rows[:most]]
+    numeric = [
+        column
+        for at, column in enumerate(section.columns)
+        if all(row[at] is None or isinstance(row[at], int | float) for row in section.rows)
+    ]
+    return table(list(section.columns), rows, numeric, width)
 
 
 def _as_json(view: RunView, trials: int) -> dict[str, Any]:

@@ -78,15 +78,18 @@ class Spending:
             return f"{text} (simulated, nothing is paid)"
         return f"{text}, {cost_text(self.simulated_cost)} of it simulated" if self.simulated else text
 
-    def lines(self) -> list[str]:
+    def lines(self, *, short: bool = False) -> list[str]:
         """A run's calls and their cost in a sentence or two; empty for a run without calls."""
         if not self.calls and not self.from_ledger:
             return []
         spared = f" ({self.from_ledger:,} more answered from the ledger)" if self.from_ledger else ""
         cached = f" ({self.cached_tokens:,} of them cached)" if self.cached_tokens else ""
-        guessed = f", tokens estimated for {self.estimated:,} calls" if self.estimated else ""
+        guessed = [f"tokens estimated for {count(self.estimated, 'call')}"] if self.estimated else []
         tokens = f"{self.input_tokens:,} input tokens{cached}, {self.output_tokens:,} output tokens"
-        lines = [f"{self.calls:,} model calls{spared}, {tokens}, cost {self.cost_text}{guessed}", *self._prices()]
+        if short:
+            spared, tokens = "", f"{self.input_tokens + self.output_tokens:,} tokens"
+        calls = count(self.calls, "model call")
+        lines = [f"{calls}{spared}, {tokens}, cost {self.cost_text}", *guessed, *self._prices()]
         if self.lost:
             lines.append(f"{self.lost:,} tries got no reply, and may have been charged too: {self._risk()}")
         return lines

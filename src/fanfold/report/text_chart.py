@@ -17,10 +17,11 @@ WIDTH, HEIGHT = 64, 6
 MOST_CURVES, LARGEST = 6, 1e300
 
 
-def text_chart(curves: Sequence[Curve], across: str, encoding: str | None = "utf-8") -> str:
+def text_chart(curves: Sequence[Curve], across: str, encoding: str | None = "utf-8", height: int = HEIGHT) -> str:
     """The first few curves, with scales and a legend of the last values; nothing where there is no point to draw.
 
-    Where curves meet, the first one is seen.  Only ASCII is used where `encoding` has no other marks.
+    `height` is in rows, without the scale below.  Where curves meet, the first one is seen.  Only ASCII is used where
+    `encoding` has no other marks.
     """
     lines = [(curve.name, _drawable(curve.points)) for curve in curves[:MOST_CURVES]]
     points = [point for _, line in lines for point in line]
@@ -32,15 +33,15 @@ def text_chart(curves: Sequence[Curve], across: str, encoding: str | None = "utf
 
     def place(x: float, y: float) -> tuple[float, float]:
         column = (x - left) / ((right - left) or 1.0) * (WIDTH - 1)
-        return column, (y - low) / (high - low) * (HEIGHT - 1) if high > low else HEIGHT // 2
+        return column, (y - low) / (high - low) * (height - 1) if high > low else height // 2
 
-    canvas = [[" "] * WIDTH for _ in range(HEIGHT)]
+    canvas = [[" "] * WIDTH for _ in range(height)]
     for mark, (_, line) in reversed(list(zip(marks, lines))):
         for column, row in _strokes([place(x, y) for x, y in line]):
             canvas[row][column] = mark
-    scale = {HEIGHT - 1: f"{high:.4g}", 0: f"{low:.4g}"} if high > low else {HEIGHT // 2: f"{low:.4g}"}
+    scale = {height - 1: f"{high:.4g}", 0: f"{low:.4g}"} if high > low else {height // 2: f"{low:.4g}"}
     margin = max(map(len, scale.values()))
-    rows = [f"{scale.get(row, ''):>{margin}} {edge}{''.join(canvas[row])}".rstrip() for row in range(HEIGHT)]
+    rows = [f"{scale.get(row, ''):>{margin}} {edge}{''.join(canvas[row])}".rstrip() for row in range(height)]
     first, last = f"{left:,.6g}", f"{right:,.6g}"
     legend = "  ".join(f"{mark} {name} {line[-1][1]:.3g}" for mark, (name, line) in zip(marks, lines) if line)
     return "\n".join(
@@ -56,7 +57,7 @@ def _strokes(places: Sequence[tuple[float, float]]) -> list[tuple[int, int]]:
     """The cells (column, row) of a line through these places, without gaps."""
     cells = [(round(column), round(row)) for column, row in places[:1]]
     for (x, y), (column, row) in pairwise(places):
-        steps = max(1, round(abs(column - x)), round(abs(row - y)))
+        steps = max(1, math.ceil(abs(column - x)), math.ceil(abs(row - y)))
         cells += [(round(x + (column - x) * n / steps), round(y + (row - y) * n / steps)) for n in range(1, steps + 1)]
     return cells
 

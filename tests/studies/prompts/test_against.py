@@ -107,7 +107,7 @@ def test_no_search_sees_a_held_out_problem(contest: Any) -> None:
 
 def test_the_summary_says_what_the_calls_would_cost_at_a_list_price(contest: Any) -> None:
     (calls,) = [section.text for section in contest.summary.sections if section.title == "Calls"]
-    assert "at the list price of openai/gpt-6-luna they cost 0.0" in calls
+    assert "at the list price of openai/gpt-6-luna they cost $0.0" in calls
 
 
 def test_a_rival_that_is_the_search_itself_and_an_unknown_price_are_refused() -> None:
