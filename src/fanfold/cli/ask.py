@@ -94,7 +94,8 @@ def ask(ctx: click.Context, /, source: str, dry_run: bool, failed: bool, stream:
 
 
 def _to_file(ctx: click.Context, config: AskConfig, asked: Asking, options: ShellOptions, stream: bool) -> None:
-    from fanfold.cli.run import default_ledger, do
+    from fanfold.cli.output import default_ledger
+    from fanfold.cli.run import do
     from fanfold.studies.ask.conclusion import AnswerStream
 
     conclusion: Any = asked.study.conclude
@@ -117,7 +118,8 @@ def _to_stdout(ctx: click.Context, config: AskConfig, asked: Asking, options: Sh
     import itertools
 
     from fanfold.cli.export import opened
-    from fanfold.cli.run import default_ledger, do
+    from fanfold.cli.output import default_ledger
+    from fanfold.cli.run import do
     from fanfold.ledger import RunView
     from fanfold.studies.ask.conclusion import AnswerStream, answered
     from fanfold.tables import write_rows

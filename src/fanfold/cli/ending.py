@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from fanfold.cli.output import say, screen_width
+from fanfold.cli.output import ledger_flag, say, screen_width
 from fanfold.cli.show import rows_table
 from fanfold.plugins import Presentation, described, presentation_of
 from fanfold.report.text_chart import text_chart
@@ -23,8 +22,8 @@ from fanfold.texts import count, duration, number, pretty, shortened
 SCREEN, WINNER, TABLE, NOTES, CHART, LEAST = 24, 6, 5, 3, 4, 3
 
 
-def say_ending(run: Run[Any], candidate: Any, ledger: str | None, report: str | None) -> bool:
-    """Print what a run found; whether it has a result at all.  `ledger` is None where it is the usual one."""
+def say_ending(run: Run[Any], candidate: Any, ledger: str, report: str | None) -> bool:
+    """Print what a run found; whether it has a result at all."""
     info = run.ledger.run(run.id)
     shown = presentation_of(info.meta)
     fruitful = run.best_or_none is not None if shown.unit is None else info.evaluations > info.failures
@@ -140,12 +139,12 @@ def _costs(run: Run[Any], shown: Presentation) -> Iterator[str]:
     yield from money.lines(short=True)
 
 
-def _next(run: Run[Any], ledger: str | None) -> Iterator[str]:
+def _next(run: Run[Any], ledger: str) -> Iterator[str]:
     """Commands that work when pasted, each with what it does."""
-    where = "" if ledger is None else f" --ledger {shlex.quote(ledger)}"
+    where = ledger_flag(ledger)
     commands = {
         f"fanfold show {run.id}{where}": "all of it",
-        f"fanfold view{'' if ledger is None else f' {shlex.quote(ledger)}'}": "look at it in a browser",
+        f"fanfold view{where.replace(' --ledger', '')}": "look at it in a browser",
     }
     if run.progress.failures:
         commands[f"fanfold show {run.id} --failure 1{where}"] = "the most frequent failure"

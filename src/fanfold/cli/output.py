@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -61,6 +62,15 @@ def ledger_option(command: F) -> F:
     )(command)
 
 
+def default_ledger() -> str:
+    return os.environ.get("FANFOLD_LEDGER") or "fanfold.db"
+
+
+def ledger_flag(ledger: str) -> str:
+    """What a command that is printed needs to find this ledger; nothing where it is the default."""
+    return "" if ledger == default_ledger() else f" --ledger {shlex.quote(ledger)}"
+
+
 def run_argument(command: F) -> F:
     """RUN: a name, the beginning of one, or `last`."""
     return click.argument("name", metavar="RUN", shell_complete=complete_run)(command)
@@ -70,9 +80,7 @@ def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str
     from fanfold.ledger import Ledger
 
     try:
-        with Ledger(
-            ctx.params.get("ledger") or os.environ.get("FANFOLD_LEDGER", "fanfold.db"), readonly=True
-        ) as ledger:
+        with Ledger(ctx.params.get("ledger") or default_ledger(), readonly=True) as ledger:
             names = ["last", *(run.name for run in ledger.runs())]
     except Exception:
         return []  # a completion that fails must not disturb the person who types
@@ -138,14 +146,24 @@ def screen_width() -> int:
     return shutil.get_terminal_size((80, 24)).columns
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), width: int = 0) -> str:
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[str] = (),
+    width: int = 0,
+    least: Sequence[str] = (),
+) -> str:
     """Columns of text; those named in `right` are aligned to the right.
 
-    On a terminal, texts are cut where the table would be wider. If that is not enough, each row is a block of lines.
+    Where a terminal has less room, columns named in `least` are left out, the first of them first, and then texts are
+    cut. If that is not enough, each row is a block of lines.
     """
     width = width or shutil.get_terminal_size((WIDEST, 24)).columns
     rows = [[printable(cell, lines=False) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    if least and sum(widths) + 2 * len(widths) - 2 > width:
+        kept = [i for i, name in enumerate(head) if name != least[0]]
+        return table([head[i] for i in kept], [[row[i] for i in kept] for row in rows], right, width, least[1:])
     texts = [i for i, name in enumerate(head) if name not in right]
     while sum(widths) + 2 * len(widths) - 2 > width and (wide := [i for i in texts if widths[i] > NARROWEST]):
         widths[max(wide, key=widths.__getitem__)] -= 1

@@ -14,6 +14,7 @@ from fanfold.cli.options import ShellOptions, assumptions, rehearsal_options, ru
 from fanfold.cli.output import (
     colourless,
     complete_target,
+    default_ledger,
     examples,
     ledger_option,
     machine_readable,
@@ -224,12 +225,6 @@ def do(
         ctx.exit(1)
 
 
-def default_ledger() -> str:
-    import os
-
-    return os.environ.get("FANFOLD_LEDGER") or "fanfold.db"
-
-
 def _conclude(done: Run[Any], ledger: str, report: str | None) -> bool:
     """Print the result of a run; whether it has one at all."""
     from fanfold.encoding import decode, encode
@@ -250,7 +245,7 @@ def _conclude(done: Run[Any], ledger: str, report: str | None) -> bool:
         from fanfold.report import write_report
 
         written = str(write_report(done.ledger, done.id, report))
-    return say_ending(done, candidate, None if ledger == default_ledger() else ledger, written)
+    return say_ending(done, candidate, ledger, written)
 
 
 def _interrupted(error: Interrupted, ledger: str, report: str | None) -> None:

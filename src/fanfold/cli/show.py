@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import textwrap
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +14,7 @@ from fanfold.cli.output import (
     duration,
     echo,
     examples,
+    ledger_flag,
     ledger_option,
     machine_readable,
     number,
@@ -23,41 +22,61 @@ from fanfold.cli.output import (
     print_json,
     run_argument,
     say,
+    screen_width,
     shortened,
     table,
 )
-from fanfold.texts import pretty
+from fanfold.texts import count, pretty
 
 if TYPE_CHECKING:
     from fanfold.ledger import RunInfo, RunView, TrialRow
     from fanfold.summary import Section, Summary
 
 
-@click.command(epilog=examples("fanfold runs", "fanfold runs --ledger runs.db --json"))
+@click.command(epilog=examples("fanfold runs", "fanfold runs --all", "fanfold runs --ledger runs.db --json"))
 @ledger_option
+@click.option("--all", "every", is_flag=True, help="List the runs that belong to another one, too.")
 @click.option("--upgrade", is_flag=True, help="Bring a ledger of an older version up to date first.")
 @output_options
-def runs(ledger: str, upgrade: bool) -> None:
-    """List the runs of a ledger, newest first."""
+def runs(ledger: str, every: bool, upgrade: bool) -> None:
+    """List the runs of a ledger, newest first.
+
+    A run that belongs to another one, such as one on held-out cases, is counted under it.
+    """
     from fanfold.ledger import Ledger, RunView
 
     with Ledger(ledger, readonly=not upgrade) as opened:
-        views = [(info, RunView(opened, info.id)) for info in opened.runs()]
-        listed = [(info, view.status, bool(view.costs().simulated)) for info, view in views]
-    if machine_readable():
-        print_json([_run_as_json(info, status) | {"simulated": simulated} for info, status, simulated in listed])
-    if not listed:
+        if machine_readable():
+            views = [(info, RunView(opened, info.id)) for info in opened.runs()]
+            listed = [_run_as_json(info, view.status) | {"simulated": _simulated(view)} for info, view in views]
+            print_json(listed)
+            return
+        rows, before = [], None
+        while page := opened.run_rows(before):
+            before = page[-1][0].id
+            for info, helpers in page:
+                mark = f" (+{len(helpers)})" if helpers and not every else ""
+                rows.append(_run_as_row(info, RunView(opened, info.id), f"{info.name}{mark}"))
+                beside = helpers if every else []
+                rows += [_run_as_row(helper, RunView(opened, helper.id), f"  {helper.name}") for helper in beside]
+    if not rows:
         say(f"{ledger} has no runs yet: start one with `fanfold run`")
         return
-    head = ["name", "status", "trials", "evaluations", "failures", "best", "cost", "elapsed", "started"]
-    rows = [_run_as_row(info, status, simulated) for info, status, simulated in listed]
-    say(table(head, rows, right=head[2:8]))
+    head = ["name", "status", "best", "trials", "evaluations", "failures", "cost", "time", "started"]
+    say(table(head, rows, right=head[2:8], least=("started", "evaluations", "failures", "time")))
 
 
-def _run_as_row(info: RunInfo, status: str, simulated: bool) -> list[str]:
-    cost = f"{cost_of(info)} (simulated)" if simulated else cost_of(info)
-    counts = [str(info.trials), str(info.evaluations), str(info.failures), number(info.best), cost]
-    return [info.name, status, *counts, duration(info.elapsed), _when(info.created)]
+def _simulated(view: RunView) -> bool:
+    return bool(view.costs().simulated)
+
+
+def _run_as_row(info: RunInfo, view: RunView, name: str) -> list[str]:
+    money = view.costs()
+    cost = money.cost_text.partition(" (")[0].partition(",")[0] if money.calls else cost_of(info)
+    counts = [f"{info.trials:,}", f"{info.evaluations:,}", f"{info.failures:,}"]
+    best = number(info.objective.natural(info.best))
+    cost += " (simulated)" if money.simulated else ""
+    return [name, view.status, best, *counts, cost, duration(info.elapsed), _when(info.created)]
 
 
 def cost_of(info: RunInfo) -> str:
@@ -81,19 +100,27 @@ def _run_as_json(info: RunInfo, status: str) -> dict[str, Any]:
         "updated",
         "meta",
     )
-    return {"name": info.name, "status": status, **{name: getattr(info, name) for name in names}}
+    facts = {name: getattr(info, name) for name in names} | {"best": info.objective.natural(info.best)}
+    return {"name": info.name, "status": status, **facts}
 
 
 @click.command(
     short_help="Say what a run found, what failed, and how fast it was.",
-    epilog=examples("fanfold show last", "fanfold show first-try --trials 10", "fanfold show last --prometheus"),
+    epilog=examples(
+        "fanfold show last",
+        "fanfold show first-try --trials 10",
+        "fanfold show last --failure 1           (the most frequent failure, with its traceback)",
+        "fanfold show last --cell 3:0            (trial 3 on case 0: model calls, replies, traceback)",
+    ),
 )
 @run_argument
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="List the N best trials too.")
+@click.option("--cell", metavar="TRIAL:CASE", help="Show one evaluation instead: data, model calls, traceback.")
+@click.option("--failure", type=click.IntRange(min=1), metavar="N", help="Show the Nth failure of the list instead.")
 @click.option("--prometheus", is_flag=True, help="Print the counts of model calls as Prometheus text instead.")
 @ledger_option
 @output_options
-def show(name: str, trials: int | None, prometheus: bool, ledger: str) -> None:
+def show(name: str, trials: int | None, cell: str | None, failure: int | None, prometheus: bool, ledger: str) -> None:
     """Say what RUN searched, what it found, what failed, and how fast it was."""
     from fanfold.ledger import RunView
 
@@ -102,10 +129,15 @@ def show(name: str, trials: int | None, prometheus: bool, ledger: str) -> None:
             from fanfold.models.prometheus import prometheus as as_prometheus
 
             echo(as_prometheus(view.name, view.calls()), nl=False)
+        elif cell is not None or failure is not None:
+            from fanfold.cli.cells import say_cell, say_failure
+
+            where = f"{view.name}{ledger_flag(ledger)}"
+            say_cell(view, cell) if cell is not None else say_failure(view, failure or 1, where)
         elif machine_readable():
             print_json(_as_json(view, trials or 1))
         else:
-            _say(view, trials, f"{view.name} --ledger {shlex.quote(ledger)}")
+            _say(view, trials, f"{view.name}{ledger_flag(ledger)}")
 
 
 def _say(view: RunView, trials: int | None, where: str) -> None:
@@ -120,15 +152,16 @@ def _say(view: RunView, trials: int | None, where: str) -> None:
     if trials:
         best = list(view.trials(order="best", which="complete", count=trials, blobs=False))
         say(f"\nThe {len(best)} best trials")
-        rows = [[str(row.number), number(row.score), shortened(pretty(row.candidate), 90)] for row in best]
+        natural, shown = view.info.objective.natural, presentation_of(view.info.meta)
+        rows = [[str(row.number), number(natural(row.score)), shown.brief_of(row.candidate)] for row in best]
         say(table(["trial", "score", "candidate"], rows, right=["trial", "score"]))
-    if failures := view.failures():
-        say("\nFailures")
-        rows = [
-            [kind.kind, str(kind.count), f"trial {kind.trial}, {kind.case}", shortened(kind.message)]
-            for kind in failures
-        ]
-        say(table(["kind", "count", "first", "message"], rows, ["count"]))
+    if failures := view.failure_groups():
+        say(f"\nFailures (fanfold show {where} --failure 1)")
+        rows = []
+        for place, group in enumerate(failures, 1):
+            trial, _, case = group.cells[0]
+            rows.append([str(place), group.kind, f"{group.count:,}", f"{trial}:{case}", shortened(group.message)])
+        say(table(["#", "kind", "count", "first", "message"], rows, ["#", "count"]))
     say_calls(view.calls())
     for line in view.costs().lines():
         say(line)
@@ -136,14 +169,18 @@ def _say(view: RunView, trials: int | None, where: str) -> None:
 
 
 def _say_head(view: RunView) -> None:
+    from fanfold.plugins import presentation_of
     from fanfold.report import metrics
+    from fanfold.stop import explained
 
     info, identity = view.info, view.info.identity
-    say(f"{info.name}: {view.status}{f' ({info.reason})' if info.reason else ''}")
+    sentence = explained(info.reason, presentation_of(info.meta).unit) if view.status != "interrupted" else ""
+    say(f"{info.name}: {view.status}{f'. {sentence}' if sentence else ''}")
     target = f" from {info.meta['target']}" if "target" in info.meta else ""
-    cases = view.progress().cases
-    say(f"Searched by {identity.get('strategy')} over {cases} cases{target}, seed {identity.get('seed')}")
-    say(", ".join(f"{metric.label} {metric.text}" for metric in metrics(view) if metric.value is not None))
+    cases = count(view.progress().cases, "case")
+    say(f"Searched by {identity.get('strategy')} over {cases}{target}, seed {identity.get('seed')}")
+    figures = ", ".join(f"{metric.label} {metric.text}" for metric in metrics(view) if metric.value is not None)
+    say(textwrap.fill(figures, screen_width(), break_on_hyphens=False))
     say_headline(info.meta, view.summary())
 
 
@@ -156,7 +193,9 @@ def _say_best(view: RunView) -> None:
     if best is None:
         say(f"\nNo {unit or 'trial'} has a complete result yet")
         return
-    say(f"\nBest: {number(best.score)}, trial {best.number}" if unit is None else f"\nThe first {unit}")
+    natural = view.info.objective.natural
+    score = number(natural(best.score))
+    say(f"\nBest: {score}, trial {best.number}" if unit is None else f"\nThe first {unit}")
     say_candidate(view.info.meta, best.candidate)
     outcomes = view.outcomes(best.number)
     say(f"\nIts cases{f' (the first 20 of {len(outcomes)})' if len(outcomes) > 20 else ''}")
@@ -167,7 +206,7 @@ def _say_best(view: RunView) -> None:
             continue
         section = described(describe, outcome.data)
         words = "" if section is None else section.text or "; ".join(" ".join(map(str, row)) for row in section.rows)
-        rows.append([case, number(outcome.score), shortened(words, 80)])
+        rows.append([case, number(natural(outcome.score)), shortened(words, 80)])
     say(table(["case", "score", ""], rows, ["score"]))
 
 
@@ -191,21 +230,20 @@ def say_candidate(meta: Mapping[str, Any], candidate: Any) -> None:
         _say_rows(section)
 
 
-def say_summary(summary: Summary | None, *, brief: bool = False) -> None:
-    """The sections of a study's conclusion, or what is worth a look right after the run."""
+def say_summary(summary: Summary | None) -> None:
+    """The sections of a study's conclusion."""
     for section in summary.sections if summary is not None else ():
-        if brief and section.brief is not None:
-            section = replace(section, text=section.brief, rows=())
-        if not (section.text or section.rows or section.curves):
-            continue
-        if brief and section.brief and "\n" not in section.brief:
-            say(f"\n{section.title}: {section.brief}")
-            continue
-        say(f"\n{section.title}")
-        if section.text:
-            say(section.text)
-        _say_chart(section)
-        _say_rows(section)
+        if section.text or section.rows or section.curves:
+            say_section(section)
+
+
+def say_section(section: Section) -> None:
+    """A section with its title, text, chart and table."""
+    say(f"\n{section.title}")
+    if section.text:
+        say(section.text)
+    _say_chart(section)
+    _say_rows(section)
 
 
 def _say_chart(section: Section) -> None:
@@ -262,13 +300,14 @@ def _as_json(view: RunView, trials: int) -> dict[str, Any]:
 def _trial_as_json(view: RunView, row: TrialRow) -> dict[str, Any]:
     from fanfold.types import Failed
 
+    natural = view.info.objective.natural
     cases = {
         case: {"failure": outcome.kind, "message": outcome.message}
         if isinstance(outcome, Failed)
-        else {"score": outcome.score}
+        else {"score": natural(outcome.score)}
         for case, outcome in view.outcomes(row.number).items()
     }
-    return {"trial": row.number, "score": row.score, "candidate": row.candidate, "cases": cases}
+    return {"trial": row.number, "score": natural(row.score), "candidate": row.candidate, "cases": cases}
 
 
 def _when(seconds: float) -> str:

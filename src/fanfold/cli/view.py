@@ -52,7 +52,7 @@ def view(
     printed address. It reads; from it you can also stop and resume a run, raise its limits, and leave notes.
     --save writes the same page with its data inside, which opens without a server or a network.
     """
-    from fanfold.cli.run import default_ledger
+    from fanfold.cli.output import default_ledger
     from fanfold.errors import ConfigError
 
     paths = ledgers or (Path(default_ledger()),)
