@@ -25,7 +25,7 @@ class RunHead:
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """One run of a ledger, as `fanfold runs` lists it."""
+    """One run of a ledger.  Scores of rows are the engine's: `objective.natural(score)` is the evaluator's."""
 
     id: int
     name: str
@@ -46,7 +46,6 @@ class RunInfo:
 
     @property
     def objective(self) -> Objective:
-        """What was searched for.  Scores of rows are the engine's: `objective.natural(score)` is the evaluator's."""
         return Objective(self.identity.get("objective"), bool(self.identity.get("minimize")))
 
 
@@ -181,13 +180,11 @@ class Metrics:
     utilisation: dict[str, float] = field(default_factory=dict)
 
     def add(self, tries: int, priced: bool) -> None:
-        """Count a paid call."""
         self.calls += 1
         self.retries += max(0, tries - 1)
         self.unpriced += not priced
 
     def plus(self, earlier: Metrics) -> Metrics:
-        """The counts of two parts of one run together."""
         names = ("calls", "cached", "shared", "failed", "retries", "refused", "unpriced", "lost", "at_risk")
         sums = {name: getattr(self, name) + getattr(earlier, name) for name in names}
         return Metrics(**sums, utilisation={**earlier.utilisation, **self.utilisation})
@@ -214,7 +211,6 @@ class ModelCalls:
 
     @property
     def simulated(self) -> bool:
-        """Whether nothing was paid: its calls went to a simulator."""
         return self.model.partition("/")[0] == "simulated"
 
 

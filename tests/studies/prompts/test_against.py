@@ -161,7 +161,7 @@ def test_the_demo_fits_on_a_screen_of_40_lines_and_the_rest_is_in_the_report(tmp
         assert words in done.output, words
     assert "Held-out problems" not in done.output and done.output.count("does not take temperature") == 1
     page = report.read_text()
-    for words in ('class="curve c1"', "Held-out problems", "Against the first prompt", "random search"):
+    for words in ("Held-out accuracy against calls", "Held-out problems", "Against the first prompt", "random search"):
         assert words in page, words
     assert "Best candidate" not in page  # one best: the winner
     shown = CliRunner().invoke(cli, ["show", "r", "--ledger", ledger]).output
