@@ -241,10 +241,14 @@ def presentation_of(meta: Mapping[str, Any]) -> Presentation:
 
 def presentation_in(view: RunView) -> Presentation:
     """How a run is shown; one that belongs to another, such as its held-out run, as that other is."""
-    meta, whole = view.info.meta, None
-    if isinstance(name := meta.get("belongs_to"), str):
-        whole = view.ledger.find(name)
-    return presentation_of(meta if whole is None else view.ledger.info(whole).meta)
+    return presentation_of({"target": target_of(view)})
+
+
+def target_of(view: RunView) -> Any:
+    """What was run, such as the name of a study; of a run that belongs to another, what that other ran."""
+    meta = view.info.meta
+    whole = view.ledger.find(meta["belongs_to"]) if isinstance(meta.get("belongs_to"), str) else None
+    return (meta if whole is None else view.ledger.info(whole).meta).get("target")
 
 
 def described(describe: Callable[..., R] | None, *values: Any) -> R | None:

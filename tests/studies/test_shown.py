@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sqlite3
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -66,14 +67,25 @@ def test_a_prompt_is_shown_with_the_words_of_its_examples(tmp_path: Path) -> Non
         assert "(input of" not in section.text and "(answer of" not in section.text
         answers = {case.id: case.data["answer"] for case in view.cases()}
         assert any(answers[id] in section.text for id in row.candidate["examples"] if id in answers)
+        with sqlite3.connect(tmp_path / "a.db") as database:  # as while the run was running
+            database.execute("DELETE FROM summary")
+        [sent] = shown.trial_sections(view, row)
+        assert sent.text.count("{input}") == 1 and "(input of" not in sent.text
+        assert set(sent.text.splitlines()) <= set(section.text.splitlines()) and len(sent.text) > len(section.text) / 2
         assert f"Example: {row.candidate['examples'][0]}" in shown.text_of(row.candidate)
         assert len(shown.brief_of(row.candidate)) <= 80 and "example" in shown.brief_of(row.candidate)
         [answer] = shown.evaluation_sections(view, next(view.evaluations()))
         assert [name for name, _ in answer.rows[:3]] == ["input", "expected", "said"]
+        best, accuracy = described(shown.overview, view) or ()
+        assert best.title == "Prompt" and accuracy.rows[0][0] == "best so far"
+
+
+def test_a_finished_search_for_prompts_shows_where_its_winner_stands(tmp_path: Path) -> None:
+    shown = find_study("prompts").shown
+    with ran("prompts", tmp_path, model=("simulated/small",), trials=6, train=8, held_out=6, validation=4) as view:
         summary = view.summary()
-        assert summary is not None
-        drawn = {drawing.kind for section in summary.sections for drawing in section.drawings}
-        assert {"intervals"} <= drawn and described(shown.overview, view) == ()
+        assert summary is not None and described(shown.overview, view) == ()
+        assert kinds(summary.sections)["Accuracy, with 95 % intervals"] == ["intervals"]
 
 
 def test_a_game_is_shown_as_a_conversation_with_its_leaks_marked(tmp_path: Path) -> None:

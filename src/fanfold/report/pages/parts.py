@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fanfold.ledger import EvaluationRow, RunView, TrialRow
-from fanfold.plugins import Presentation, described, presentation_of
+from fanfold.plugins import Presentation, described, presentation_of, target_of
 from fanfold.summary import Section
 from fanfold.texts import number
 
@@ -24,7 +24,7 @@ class Shown:
     def __init__(self, view: RunView, ledger: int = 0) -> None:
         self.view, self.ledger = view, ledger
         self.info = view.info
-        target = self.info.meta.get("target")
+        target = target_of(view)
         self.study = _presentation(target) if isinstance(target, str) else Presentation()
 
     @property

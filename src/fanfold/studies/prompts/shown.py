@@ -18,6 +18,9 @@ from fanfold.summary import Section
 from fanfold.tasks import Problem
 from fanfold.types import Result, Trial
 
+#: Problems among which one is sought that a prompt does not show.
+LOOKED_AT = 100
+
 
 def headline(figures: Mapping[str, Any]) -> str | None:
     """The winner's held-out accuracy, and what it is ahead of the first prompt and of other searches."""
@@ -84,7 +87,12 @@ def overview(view: RunView) -> Iterator[Section]:
 
 def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
     """The prompt with the words of its examples, and what its writer was shown."""
-    yield _prompt(shown.candidate_of(view, row), _shots(view))
+    prompt = candidate_of(shown.candidate_of(view, row))
+    known = _shots(view)
+    sent = None
+    if isinstance(prompt, Genome) and not known.keys() >= {*prompt.examples}:
+        sent = _sent(view, row.number, prompt)
+    yield _prompt(prompt, known) if sent is None else Section("Prompt", sent)
     asked = candidate_of(row.candidate)
     if not isinstance(asked, Genome):
         yield request_section(asked)
@@ -135,6 +143,34 @@ def _shots(view: RunView) -> dict[str, tuple[str, str]]:
     return {problem.id: (problem.input, problem.shown) for problem in problems} | {
         id: (input, answer) for id, (input, answer) in beside.items()
     }
+
+
+def _sent(view: RunView, number: int, prompt: Genome) -> str | None:
+    """A prompt as it was sent: while a run is running, the words of some examples are only known from there.
+
+    A problem is not shown itself as an example, so the first one is taken that is none, if there is one.
+    """
+    cases = view.cases()
+    problems = [
+        (row.position, _problem(cases[row.position].data))
+        for row in view.evaluations(trials=[number], count=LOOKED_AT, blobs=False)
+    ]
+    for position, problem in sorted(problems, key=lambda entry: entry[1].id in prompt.examples)[:1]:
+        for call in view.calls_of(number, position) or ():
+            for text in _texts(call.request):
+                before, input, after = text.rpartition(problem.input)
+                if input:
+                    return f"{before}{SLOT}{after}"
+    return None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a request of any protocol."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(part)
 
 
 def _problem(data: Mapping[str, Any]) -> Problem:
