@@ -17,9 +17,9 @@ from typing import Any
 import memory
 import overhead
 import peers
+import queries
 import replay
 import utilisation
-import view
 from measure import FULL, QUICK, Sizes, Table, machine
 
 from fanfold.errors import nearest
@@ -29,7 +29,7 @@ SECTIONS: dict[str, Callable[[Sizes], Iterator[Table]]] = {
     "utilisation": utilisation.measure,
     "replay": replay.measure,
     "memory": memory.measure,
-    "view": view.measure,
+    "queries": queries.measure,
     "peers": peers.measure,
 }
 RESULTS = Path(__file__).parent / "results" / "engine.json"

@@ -90,8 +90,8 @@ def test_the_speed_of_a_peer_is_a_ratio_above_one() -> None:
 
 @pytest.mark.slow
 def test_the_queries_of_a_small_run_are_timed_beside_a_large_one() -> None:
-    (table,) = tables_of("view")
-    assert set(medians(table, "ms")) == set(import_module("view").QUERIES)
+    (table,) = tables_of("queries")
+    assert set(medians(table, "ms")) == set(import_module("queries").QUERIES)
     assert all(milliseconds > 0 for milliseconds in medians(table, "ms").values())
 
 

@@ -63,7 +63,8 @@ class CellValues:
         return cells
 
     def _put(self, rows: Any) -> None:
-        width, states, values, low, high = self.columns, self._states, self._values, self.low, self.high
+        width, states, values, painted = self.columns, self._states, self._values, self._bytes
+        low, high = self.low, self.high
         for trial, position, failed, value in rows:
             if position >= width:
                 continue
@@ -72,7 +73,8 @@ class CellValues:
                 more = (trial + 1) * width - len(states)
                 states.extend(bytes(more))
                 values.frombytes(bytes(4 * more))
-            self._bytes.pop(trial, None)
+            if painted:
+                painted.pop(trial, None)
             if failed or type(value) is not float or not math.isfinite(value):
                 states[place] = FAILED
                 continue

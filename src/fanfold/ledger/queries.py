@@ -78,7 +78,8 @@ FAILED_PAGE = """
     ORDER BY trial, position LIMIT ?
 """
 TOOK = """
-    SELECT started, seconds, trial, position, failure IS NOT NULL, tries FROM evaluation WHERE run = ? AND reused = 0
+    SELECT started, seconds, trial, position, failure IS NOT NULL, tries FROM evaluation
+    WHERE run = ? AND reused = 0 AND started < 4e11 AND seconds < 1e11
 """
 SIZE = """
     SELECT coalesce(sum(evaluations), 0) + (SELECT count(*) FROM evaluation WHERE run = ?1 AND trial IN (

@@ -13,7 +13,7 @@ from fanfold.ledger.records import Span, Throughput, Timings, WorkSlots
 
 QUANTILES = (0.5, 0.9, 0.99)
 #: Evaluations that are looked at; of a larger run, those of every n-th trial stand for all.
-MOST = 30_000
+MOST = 10_000
 
 
 class _Took(NamedTuple):
@@ -23,7 +23,7 @@ class _Took(NamedTuple):
     seconds: float
     trial: int
     position: int
-    failed: bool
+    failed: int
     tries: int
 
     @property
@@ -68,7 +68,7 @@ class TimelineReads(RunRows):
             heapq.heappush(busy, (row.end, slot))
             start, end = row.start - began, row.end - began
             if end >= first and start <= last:
-                spans.append(Span(slot, start, end, row.trial, row.position, row.failed, row.tries))
+                spans.append(Span(slot, start, end, row.trial, row.position, bool(row.failed), row.tries))
         shown = sorted(spans, key=lambda span: (span.failed, span.tries > 1, span.end - span.start), reverse=True)[
             :most
         ]
@@ -101,15 +101,13 @@ class TimelineReads(RunRows):
         cells, trials = self.ledger.one(queries.SIZE, (self.id,))
         every = -(-cells // MOST) or 1
         if every == 1:
-            return 1, list(self._took(queries.TOOK, (self.id,)))
+            return 1, self._took(queries.TOOK, (self.id,))
         numbers = str(list(range(0, trials, every)))
         sql = f"{queries.TOOK} AND trial IN (SELECT value FROM json_each(?))"
-        return every, list(self._took(sql, (self.id, numbers)))
+        return every, self._took(sql, (self.id, numbers))
 
-    def _took(self, sql: str, parameters: tuple[object, ...]) -> Iterator[_Took]:
-        for start, seconds, trial, position, failed, tries in list(self.ledger.read(sql, parameters)):
-            if number_of(start) is not None and number_of(seconds) is not None:
-                yield _Took(start, seconds, trial, position, bool(failed), tries)
+    def _took(self, sql: str, parameters: tuple[object, ...]) -> list[_Took]:
+        return list(map(_Took._make, self.ledger.read(sql, parameters)))
 
 
 def _bin(at: float, step: float, bins: int) -> int:
