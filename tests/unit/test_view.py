@@ -208,8 +208,6 @@ USES: dict[str, Callable[[RunView], object]] = {
         for which in ("all", "failed")
         for after, contains in ((None, ""), ((0.0, 1.0, 1), "n"))
     ],
-    "some_trials": lambda view: view.some_trials([2, 1]),
-    "count_calls": lambda view: view.count_calls(1),
     "origins": lambda view: view.origins(),
     "children": lambda view: view.children(0),
     "history": lambda view: view.history(5),

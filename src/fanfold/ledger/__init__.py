@@ -14,32 +14,34 @@ from fanfold.ledger.commits import Commits, Insert
 from fanfold.ledger.journal import RunJournal
 from fanfold.ledger.lock import RunLock
 from fanfold.ledger.matrix import CellValues, Quantity
+from fanfold.ledger.page_records import (
+    Comment,
+    FailureGroup,
+    History,
+    RunRequest,
+    Span,
+    Throughput,
+    TrialOrigin,
+    TrialPage,
+    WorkSlots,
+)
 from fanfold.ledger.records import (
     BatchCounts,
     BatchRow,
     CallFacts,
     CallRow,
     ChangedRows,
-    Comment,
     EvaluationRow,
-    FailureGroup,
     FailureKind,
-    History,
     MatrixSlice,
     Metrics,
     ModelCalls,
     Note,
     RunHead,
     RunInfo,
-    RunRequest,
-    Span,
-    Throughput,
     Timings,
-    TrialOrigin,
-    TrialPage,
     TrialRow,
     WaveRow,
-    WorkSlots,
 )
 from fanfold.ledger.requests import add_comment, add_request, close_requests, requests_of
 from fanfold.ledger.shows import ShowRow, describe_run, find_show, judged_since, last_checkpoint, shows_since

@@ -9,8 +9,9 @@ from typing import Any
 
 from fanfold.ledger import queries
 from fanfold.ledger.matrix import CellValues, Quantity
+from fanfold.ledger.page_records import FailureGroup
 from fanfold.ledger.reading import PAGE, RunRows, number_of
-from fanfold.ledger.records import EvaluationRow, FailureGroup, FailureKind, MatrixSlice
+from fanfold.ledger.records import EvaluationRow, FailureKind, MatrixSlice
 from fanfold.ledger.store import UNREADABLE_ROW, text
 from fanfold.texts import same_cause
 from fanfold.types import Case

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from fanfold.encoding import encode, words
 from fanfold.ledger.commits import Insert
-from fanfold.ledger.records import Comment, RunRequest
+from fanfold.ledger.page_records import Comment, RunRequest
 from fanfold.ledger.schema import UNREADABLE, explain
 from fanfold.ledger.store import Ledger
 from fanfold.redaction import redact

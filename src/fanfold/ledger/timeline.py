@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fanfold.ledger import queries
+from fanfold.ledger.page_records import Span, Throughput, WorkSlots
 from fanfold.ledger.reading import RunRows, number_of
-from fanfold.ledger.records import Span, Throughput, Timings, WorkSlots
+from fanfold.ledger.records import Timings
 
 QUANTILES = (0.5, 0.9, 0.99)
 #: Evaluations that are looked at; of a larger run, those of every n-th trial stand for all.

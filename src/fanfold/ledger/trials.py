@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeAlias
 
 from fanfold.errors import LedgerError
 from fanfold.ledger import queries
+from fanfold.ledger.page_records import History, TrialOrigin, TrialPage
 from fanfold.ledger.reading import RunRows, number_of, text_of
-from fanfold.ledger.records import History, TrialOrigin, TrialPage, TrialRow
+from fanfold.ledger.records import TrialRow
 from fanfold.types import Outcome, Result
 
 Order: TypeAlias = Literal["number", "told", "best"]

@@ -13,8 +13,9 @@ from fanfold.ledger import frame, queries
 from fanfold.ledger.call_reads import CallReads
 from fanfold.ledger.cells import CellReads
 from fanfold.ledger.lock import locked
+from fanfold.ledger.page_records import Comment, RunRequest
 from fanfold.ledger.reading import PAGE
-from fanfold.ledger.records import ChangedRows, Comment, Note, RunInfo, RunRequest
+from fanfold.ledger.records import ChangedRows, Note, RunInfo
 from fanfold.ledger.requests import requests_of
 from fanfold.ledger.spending import belonging
 from fanfold.ledger.store import Ledger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fanfold.ledger.records import TrialOrigin
+from fanfold.ledger.page_records import TrialOrigin
 from fanfold.report.pages.parts import Payload, Shown
 
 #: The most nodes of a drawing.
