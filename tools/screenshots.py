@@ -16,6 +16,7 @@ from PIL import Image
 PICTURES: dict[str, tuple[str, int, str]] = {
     "runs": ("#/", 1400, "light"),
     "overview": ("#/run/0/prompts", 1400, "light"),
+    "page": ("#/run/0/prompts", 1400, "light"),
     "matrix": ("#/run/0/prompts/matrix", 1400, "light"),
     "candidates": ("#/run/0/prompts/trials", 1400, "light"),
     "lineage": ("#/run/0/prompts/lineage", 1400, "light"),
@@ -40,6 +41,9 @@ PICTURES: dict[str, tuple[str, int, str]] = {
         for page, place in (("candidate", "trial/BEST"), ("cell", "cell/BEST/0"))
     },
 }
+
+#: Pictures of the upper part of a page: how many pixels of it.
+UPPER = {"page": 900}
 
 
 def main(folder: Path, names: list[str], ledger: Path | None) -> None:
@@ -69,7 +73,8 @@ def picture(visitor: Visitor, place: str, file: Path) -> None:
     visitor.page.wait_for_timeout(400)
     visitor.page.screenshot(path=file, full_page=True)
     with Image.open(file) as image:
-        image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        upper = image.crop((0, 0, image.width, min(image.height, UPPER.get(file.stem, image.height))))
+        upper.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
             file, optimize=True
         )
     print(f"{file}: {file.stat().st_size // 1000} kB")
