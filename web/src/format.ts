@@ -42,7 +42,7 @@ export function money(value: Num | undefined): string {
 /** 0.0123 as "12 ms", 1.94 as "1.9 s", 75 as "1 min 15 s", 7300 as "2 h 2 min". */
 export function duration(seconds: Num | undefined): string {
   if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return none;
-  if (seconds < 0.001) return seconds === 0 ? "0 s" : `${number(seconds * 1e6, 2)} µs`;
+  if (seconds < 0.00095) return seconds === 0 ? "0 s" : `${number(seconds * 1e6, 2)} µs`;
   if (seconds < 1) return `${number(seconds * 1000, 2)} ms`;
   if (seconds < 10) return `${number(seconds, 2)} s`;
   if (seconds < 59.5) return `${Math.round(seconds)} s`;

@@ -22,8 +22,10 @@ export function Sections({ sections, base }: { sections: Section[]; base?: strin
 }
 
 function SectionView({ section, base }: { section: Section; base: string }) {
+  // A section of curves alone is titled by its chart.
+  const chart = section.curves.length > 0 && !section.text && !section.rows.length && !section.drawings.length;
   return (
-    <Card title={section.title}>
+    <Card title={chart ? undefined : section.title}>
       {section.text && <Prose text={section.text} label={section.title} />}
       {section.curves.length > 0 && <Curves section={section} />}
       {section.drawings.map((drawing, index) => (

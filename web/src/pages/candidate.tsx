@@ -86,12 +86,12 @@ function Head({ data, base }: { data: Candidate; base: string }) {
         )}
       </dl>
       {data.parents.length > 0 && (
-        <p class="parents">
+        <div class="parents">
           {data.parents.length === 1 ? "Parent" : "Parents"}:{" "}
           {data.parents.map((parent) => (
             <TrialLink key={parent.trial} base={base} trial={parent} />
           ))}
-        </p>
+        </div>
       )}
     </header>
   );

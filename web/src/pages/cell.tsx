@@ -7,7 +7,7 @@ import { Card, Wait } from "../parts";
 import { href, type Route } from "../router";
 import { Sections } from "../sections";
 import { reload, useLoad } from "../store";
-import { Block } from "../texts";
+import { Block, Long } from "../texts";
 import { Steps, TrialLink, unitName } from "../trial_parts";
 
 export function CellPage({ route: { ledger, run, args } }: { route: Route }) {
@@ -70,9 +70,9 @@ function Evaluation({
             </div>
           )}
         </dl>
-        <p class="parents">
+        <div class="parents">
           <TrialLink base={base} trial={data.trial} />
-        </p>
+        </div>
       </header>
       {cell.failure && (
         <Card title={`Failure: ${cell.failure}`}>
@@ -108,42 +108,61 @@ function Calls({ calls }: { calls: Call[] | null }) {
   if (!calls.length) return null;
   return (
     <Card title={plural(calls.length, "model call")}>
-      {calls.map((call, index) => (
-        <article key={index} class="call">
-          <header>
-            <b>
-              {index + 1}. {call.model}
-            </b>
-            <span>
-              {count(call.input_tokens)} tokens in{call.cached_tokens ? ` (${count(call.cached_tokens)} cached)` : ""},{" "}
-              {count(call.output_tokens)} out
-            </span>
-            <span>{duration(call.seconds)}</span>
-            {call.cost_text && <span>{call.cost_text}</span>}
-            {call.tries > 1 && <span>{plural(call.tries, "try", "tries")}</span>}
-            {call.cached && <span class="badge">from the ledger</span>}
-            {call.batch && <span class="badge">batch {call.batch}</span>}
-          </header>
-          <ol class="talk">
-            {call.messages.map((message, at) => (
-              <li key={at} class={`turn ${message.role === "assistant" ? "side-1" : "side-0"} ${message.role}`}>
-                <b class="who">{message.role}</b>
-                <div class="bubble">{message.text}</div>
-              </li>
-            ))}
-            <li class="turn side-1 reply">
-              <b class="who">reply{call.finish && call.finish !== "stop" ? ` (ended: ${call.finish})` : ""}</b>
-              <div class="bubble">{call.reply || "(empty)"}</div>
-            </li>
-          </ol>
-          {Object.keys(call.settings).length > 0 && (
-            <details>
-              <summary>Settings of the call</summary>
-              <Block text={JSON.stringify(call.settings, null, 2)} label="Settings of the call" />
-            </details>
-          )}
-        </article>
+      {calls.map((call, at) => (
+        <CallView key={at} call={call} number={at + 1} open={calls.length <= 2} />
       ))}
     </Card>
+  );
+}
+
+/** A call as a chat; where there are many, the summary says enough to find the one that matters. */
+function CallView({ call, number, open }: { call: Call; number: number; open: boolean }) {
+  const facts = [
+    `${count(call.input_tokens)} tokens in${call.cached_tokens ? ` (${count(call.cached_tokens)} cached)` : ""}, ${count(call.output_tokens)} out`,
+    duration(call.seconds),
+    call.cost_text === "unknown" ? "cost unknown" : call.cost_text,
+    call.tries > 1 && plural(call.tries, "try", "tries"),
+  ];
+  return (
+    <details class="call" open={open}>
+      <summary>
+        <b>
+          {number}. {call.model}
+        </b>
+        {facts.filter(Boolean).map((fact) => (
+          <span key={fact}>{fact}</span>
+        ))}
+        {call.cached && <span class="badge">from the ledger</span>}
+        {call.batch && <span class="badge">batch {call.batch}</span>}
+        <span class="reply-line">{call.reply.slice(0, 120)}</span>
+      </summary>
+      <ol class="talk">
+        {call.messages.map((message, at) => (
+          <Turn key={at} role={message.role} text={message.text} />
+        ))}
+        <Turn
+          role="reply"
+          name={call.finish && call.finish !== "stop" ? `reply (ended: ${call.finish})` : "reply"}
+          text={call.reply || "(empty)"}
+        />
+      </ol>
+      {Object.keys(call.settings).length > 0 && (
+        <details class="quiet">
+          <summary>Settings of the call</summary>
+          <Block text={JSON.stringify(call.settings, null, 2)} label="Settings of the call" />
+        </details>
+      )}
+    </details>
+  );
+}
+
+function Turn({ role, name = role, text }: { role: string; name?: string; text: string }) {
+  return (
+    <li class={`turn ${role === "assistant" || role === "reply" ? "side-1" : "side-0"} ${role}`}>
+      <b class="who">{name}</b>
+      <div class="bubble">
+        <Long text={text} most={4000} />
+      </div>
+    </li>
   );
 }

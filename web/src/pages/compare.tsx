@@ -132,7 +132,12 @@ const ACROSS: [keyof History & ("order" | "evaluations" | "seconds" | "cost"), s
 function Curves({ runs, names, route }: { runs: Run[]; names: string[]; route: Route }) {
   const offered = ACROSS.filter(([key]) => runs.some((run) => run.history[key].some((value) => value > 0)));
   const [key, , across, unit] = offered.find(([name]) => name === route.query.get("x")) ?? offered[0] ?? ACROSS[0];
-  const lines: Line[] = runs.map((run, at) => ({ name: names[at], x: key === "order" ? run.history.order.map((place) => place + 1) : run.history[key], y: run.history.best, kind: "step" }));
+  const lines: Line[] = runs.map((run, at) => ({
+    name: names[at],
+    x: key === "order" ? run.history.order.map((place) => place + 1) : run.history[key],
+    y: run.history.best,
+    kind: "step",
+  }));
   const tools = offered.length > 1 && (
     <Choice
       label="Over"

@@ -141,7 +141,15 @@ function Row({ row, base, scale, chosen }: { row: TrialBrief; base: string; scal
       </td>
       <td class="score">
         <ScoreBar score={row.dropped ? null : row.score} scale={scale} />{" "}
-        {row.dropped ? <span title={row.dropped}>dropped</span> : row.order === null ? "under way" : scoreText(row)}
+        {row.dropped ? (
+          <span title={row.dropped}>dropped</span>
+        ) : row.order === null ? (
+          "under way"
+        ) : row.score === null ? (
+          "no score"
+        ) : (
+          scoreText(row)
+        )}
       </td>
       <td class="wide" title={row.brief}>
         {row.brief}
