@@ -86,7 +86,7 @@ class ViewServer:
             return WebResponse(200, {"content-type": _KINDS[file.suffix[1:]]}, file.read_bytes())
         self._gate.check_token(request)
         if path == "/api/events":
-            return self._events(request)
+            return await self._events(request)
         if path == "/metrics":
             text = await self._shelf.read(lambda: scrape(self._shelf.ledgers()))
             return WebResponse(200, {"content-type": "text/plain; version=0.0.4; charset=utf-8"}, text.encode())
@@ -126,11 +126,13 @@ class ViewServer:
         headers["content-disposition"] = f'attachment; filename="{digest[:40] if digest.isalnum() else "file"}.bin"'
         return WebResponse(200, headers, data)
 
-    def _events(self, request: Request) -> WebResponse:
+    async def _events(self, request: Request) -> WebResponse:
         mark = request.headers.get("last-event-id") or request.query.get("mark")
         if "run" in request.query:
-            number, _, name = request.query["run"].partition("/")
-            live = follow_run(self._shelf, int(number), name, None if mark is None else int(mark))
+            text, _, name = request.query["run"].partition("/")
+            number, since = int(text), None if mark is None else int(mark)
+            await self._shelf.read(lambda: self._shelf.view(number, name))  # what is not there is refused now
+            live = follow_run(self._shelf, number, name, since)
         else:
             live = follow_runs(self._shelf)
         return WebResponse(200, {"content-type": "text/event-stream"}, b"", live=live)

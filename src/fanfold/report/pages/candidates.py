@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from typing import Any
 
 from fanfold.encoding import BLOB_KEY
-from fanfold.errors import LedgerError
+from fanfold.errors import ConfigError, LedgerError
 from fanfold.ledger import CallRow, EvaluationRow
 from fanfold.ledger.spending import cost_text
 from fanfold.ledger.trials import Order, Which
@@ -22,6 +23,8 @@ PAGE = 200
 def trials(shown: Shown, order: Order = "best", which: Which = "all", after: str | None = None, q: str = "") -> Payload:
     """A page of trials; `after` is the `next` of the page before."""
     key = None if not after else [float(part) for part in after.split(",", 2)]
+    if key is not None and (len(key) != 3 or not all(map(math.isfinite, key))):
+        raise ConfigError(f"after={after!r:.40} is not where a page ended")
     page = shown.view.trials_after(key, order=order, which=which, count=PAGE, contains=q)
     more = None if page.next is None else ",".join(repr(part) for part in page.next)
     return {"rows": [shown.trial(row) for row in page.rows], "next": more}
