@@ -86,7 +86,7 @@ def _change(shelf: Shelf, ledger: int, name: str, mark: int | None) -> Payload |
         values = shelf.values(shown, "score")
         low, high = scale(shown, values, "score")
     except FanfoldError:
-        return None
+        return None  # the ledger is locked or damaged: a later look may tell
     cells = [
         [row.trial, row.position, values.row(row.trial, low, high)[row.position]]
         for row in changes.evaluations[:CELLS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from fanfold.errors import FanfoldError
 from fanfold.ledger import Ledger, RunView
 from fanfold.models.prometheus import KINDS, Sample, exposition, samples
 
@@ -27,8 +28,12 @@ def scrape(ledgers: Mapping[int, Ledger]) -> str:
 
 def _samples(ledgers: Mapping[int, Ledger]) -> Iterator[Sample]:
     for ledger in ledgers.values():
-        for info in ledger.runs()[:MOST]:
-            view = RunView(ledger, info.id)
+        for head in ledger.run_heads()[:MOST]:
+            view = RunView(ledger, head.id)
+            try:
+                info, calls = view.info, view.calls()
+            except FanfoldError:
+                continue  # a damaged run has no figures
             labels = {"run": info.name, "ledger": ledger.path.name}
             yield "fanfold_run_running", "", labels, view.status == "running"
             for name in ("trials", "evaluations", "failures", "cost"):
@@ -36,5 +41,5 @@ def _samples(ledgers: Mapping[int, Ledger]) -> Iterator[Sample]:
             yield "fanfold_run_seconds", "_total", labels, info.elapsed
             if info.best is not None:
                 yield "fanfold_run_best", "", labels, info.best
-            for name, suffix, more, value in samples(info.name, view.calls()):
+            for name, suffix, more, value in samples(info.name, calls):
                 yield name, suffix, {**more, "ledger": ledger.path.name}, value

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fanfold.errors import FanfoldError
 from fanfold.ledger import Ledger, RunHead, RunInfo, RunView
 from fanfold.ledger.spending import Spending, cost_text
-from fanfold.report.pages.parts import Payload, Shown, finite
+from fanfold.report.pages.parts import Payload, Shown, clipped, finite
 from fanfold.texts import duration, number
 
 #: Runs of one answer, and points of a spark line.
@@ -15,8 +16,18 @@ PAGE, SPARK = 200, 40
 
 
 def row_of(id: int, ledger: Ledger, head: RunHead) -> Payload:
-    """One line about the run of that head."""
-    return run_row(Shown(RunView(ledger, head.id), id))
+    """One line about the run of that head; of one that is damaged, what is wrong with it."""
+    try:
+        return run_row(Shown(RunView(ledger, head.id), id))
+    except Exception as error:  # whatever a stranger's rows lead to, the other runs are listed
+        reason = str(error) if isinstance(error, FanfoldError) else "its rows cannot be read"
+        texts = dict.fromkeys(("study", "headline", "best_text", "cost_text", "elapsed_text"), "")
+        counts = dict.fromkeys(("trials", "evaluations", "failures", "elapsed"), 0)
+        unknown = dict.fromkeys(("best", "low", "high", "cost"))
+        times = {"created": finite(head.created) or 0, "updated": finite(head.updated) or 0}
+        lists: Payload = {"spark": [], "helpers": []}
+        named = {"ledger": id, "name": head.name, "state": "failed", "reason": clipped(reason, 500)}
+        return {**named, **texts, **counts, **unknown, **times, **lists}
 
 
 def runs(

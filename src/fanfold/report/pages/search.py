@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
+from fanfold.errors import FanfoldError
 from fanfold.ledger import Ledger, RunView
 from fanfold.report.pages.parts import Payload, Shown
 
@@ -16,8 +18,11 @@ def search(ledgers: Mapping[int, Ledger], words: str) -> Payload:
     wanted, results = words.strip().casefold(), list[Payload]()
     if not wanted:
         return {"results": []}
-    runs = [Shown(RunView(ledger, info.id), id) for id, ledger in ledgers.items() for info in ledger.runs()]
-    runs.sort(key=lambda shown: -shown.info.created)
+    heads = [(head.created, id, head.id) for id, ledger in ledgers.items() for head in ledger.run_heads()]
+    runs = []
+    for _, id, run in sorted(heads, reverse=True):
+        with contextlib.suppress(FanfoldError):  # a damaged run has nothing to find
+            runs.append(Shown(RunView(ledgers[id], run), id))
     for shown in runs:
         text = f"{shown.info.name} ({shown.study_name}) {shown.headline()}"
         if wanted in text.casefold():
