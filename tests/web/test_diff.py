@@ -155,7 +155,7 @@ def test_two_thousand_candidates_are_laid_out_without_overlap(browser: Browser, 
     nodes = [node(n, [n - 100] if n >= 100 else [], n // 100, offspring=3) for n in range(2000)]
     with opened(browser, tmp_path, {"lineage": {"nodes": nodes, "ways": [], "thinned": 500}}, "lineage") as page:
         expect(page.get_by_text("500 without offspring are left out")).to_be_visible()
-        places = page.locator(".still circle").evaluate_all(
+        places = page.locator("circle.node").evaluate_all(
             "all => all.map(dot => [dot.cx, dot.cy].map(x => x.baseVal.value))"
         )
         assert len(places) == len({tuple(place) for place in places}) == 2000

@@ -163,13 +163,15 @@ function Network({ nodes, links, states, step }: Episode & { step: Step }) {
                   />
                 ))}
                 <rect class={`host state-${Math.min(Math.max(0, order.indexOf(state)), 4)}`} width={wide} height={TALL} rx="6" />
-                <text class="host-name" x={wide / 2} y="16" text-anchor="middle">
+                <text class="host-name" x={wide / 2} y={fits(states[state] ?? state, wide) ? 16 : 23} text-anchor="middle">
                   {short(node.name, wide)}
                   <title>{node.name}</title>
                 </text>
-                <text class="host-state" x={wide / 2} y="30" text-anchor="middle">
-                  {short(states[state] ?? state, wide)}
-                </text>
+                {fits(states[state] ?? state, wide) && (
+                  <text class="host-state" x={wide / 2} y="30" text-anchor="middle">
+                    {states[state] ?? state}
+                  </text>
+                )}
               </g>
             );
           })}
@@ -179,6 +181,7 @@ function Network({ nodes, links, states, step }: Episode & { step: Step }) {
   );
 }
 
+const fits = (text: string, wide: number) => text.length * 5.8 <= wide - 8;
 const short = (text: string, wide: number) =>
   text.length * 6.6 > wide - 8 ? text.slice(0, Math.max(3, Math.floor((wide - 14) / 6.6))) + "…" : text;
 

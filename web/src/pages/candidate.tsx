@@ -193,9 +193,9 @@ function Cells({ data, base, path }: { data: Candidate; base: string; path: stri
             )
           : field(
               cell.score,
-              <>
+              <span class="nowrap">
                 <ScoreBar score={cell.score} scale={scale} /> {cell.score_text}
-              </>,
+              </span>,
               true,
             ),
     ],

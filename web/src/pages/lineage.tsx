@@ -131,7 +131,18 @@ function Drawing({ nodes, known, at, chosen, show, pick }: Drawn) {
   const [ref, width] = useWidth<HTMLDivElement>();
   const plan = useMemo(() => (width ? layout(nodes, width) : null), [nodes, width]);
   const scale = scaleOf(nodes.map((node) => node.score));
-  const still = useMemo(() => plan && <Whole plan={plan} scale={scale} />, [plan, scale?.join()]);
+  const ground = useMemo(() => plan && <Ground plan={plan} />, [plan]);
+  const dots = useMemo(
+    () =>
+      plan && (
+        <g>
+          {[...plan.places.values()].map((place) => (
+            <Dot key={place.node.trial} place={place} scale={scale} />
+          ))}
+        </g>
+      ),
+    [plan, scale?.join()],
+  );
   const near = useMemo(() => (at === null ? null : family(at, nodes, known)), [at, nodes, known]);
   const onNode = (event: Event, act: (trial: number) => void) => {
     const trial = (event.target as Element).closest("[data-trial]")?.getAttribute("data-trial");
@@ -157,8 +168,9 @@ function Drawing({ nodes, known, at, chosen, show, pick }: Drawn) {
           class={near ? "focused" : ""}
           onPointerOver={(event) => onNode(event, show)}
           onClick={(event) => onNode(event, pick)}>
-          {still}
-          {near && <Kin plan={plan} scale={scale} near={near} />}
+          {ground}
+          {near && <path class="edge near" d={lines(plan, (parent, child) => near.has(parent.node.trial) && near.has(child.node.trial))} />}
+          {dots}
           {[at, ...chosen].map(
             (trial, index) =>
               trial !== null &&
@@ -170,18 +182,23 @@ function Drawing({ nodes, known, at, chosen, show, pick }: Drawn) {
   );
 }
 
-/** Everything that does not change while a person looks around. */
-function Whole({ plan, scale }: { plan: Plan; scale: [number, number] | null }) {
-  const every = Math.ceil(plan.titles.length / Math.max(1, plan.width / 46));
-  const places = [...plan.places.values()];
-  const edges = places.flatMap((to) =>
-    to.node.parents
+/** All lines between these candidates as one path: thousands of them are drawn and changed at once. */
+function lines(plan: Plan, of: (parent: Place, child: Place) => boolean): string {
+  const parts = [...plan.places.values()].flatMap((child) =>
+    child.node.parents
       .map((parent) => plan.places.get(parent))
-      .filter((from) => !!from)
-      .map((from) => ({ from, to, line: from.node.line && to.node.line })),
+      .filter((parent) => !!parent && of(parent, child))
+      .map((parent) => edge(parent!, child)),
   );
+  return parts.join("");
+}
+
+/** What does not change while a person looks around: numbers of generations and lines. */
+function Ground({ plan }: { plan: Plan }) {
+  const every = Math.ceil(plan.titles.length / Math.max(1, plan.width / 46));
+  const led = (parent: Place, child: Place) => parent.node.line && child.node.line;
   return (
-    <g class="still">
+    <g class="ground">
       {plan.titles.map(
         (title, index) =>
           index % every === 0 && (
@@ -193,33 +210,8 @@ function Whole({ plan, scale }: { plan: Plan; scale: [number, number] | null }) 
       <text x={plan.width / 2} y={plan.height - 6} text-anchor="middle">
         generation
       </text>
-      {[false, true].map((line) =>
-        edges
-          .filter((one) => one.line === line)
-          .map(({ from, to }) => (
-            <path key={`${from.node.trial}-${to.node.trial}`} class={line ? "edge line" : "edge"} d={edge(from, to)} />
-          )),
-      )}
-      {places.map((place) => (
-        <Dot key={place.node.trial} place={place} scale={scale} />
-      ))}
-    </g>
-  );
-}
-
-/** The family of the candidate that is pointed at, above the others. */
-function Kin({ plan, scale, near }: { plan: Plan; scale: [number, number] | null; near: Set<number> }) {
-  const places = [...near].map((trial) => plan.places.get(trial)).filter((place) => !!place);
-  return (
-    <g>
-      {places.flatMap((to) =>
-        to.node.parents
-          .filter((parent) => near.has(parent) && plan.places.has(parent))
-          .map((parent) => <path key={`${parent}-${to.node.trial}`} class="edge near" d={edge(plan.places.get(parent)!, to)} />),
-      )}
-      {places.map((place) => (
-        <Dot key={place.node.trial} place={place} scale={scale} />
-      ))}
+      <path class="edge" d={lines(plan, (parent, child) => !led(parent, child))} />
+      <path class="edge line" d={lines(plan, led)} />
     </g>
   );
 }
