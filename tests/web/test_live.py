@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import asking
+from asking import Asker, asking
 
 from fanfold import Case, MaxTrials, Study, Sweep
 from fanfold.ledger import RunView
@@ -213,3 +213,28 @@ def test_a_client_that_leaves_is_forgotten_and_the_server_ends_with_clients_on_i
         with server.events("/api/events?run=0/slow&mark=0") as events:
             next(events)
             server.get(PATH)
+
+
+@pytest.mark.slow
+def test_a_page_opened_with_a_run_is_there_at_once_and_ends_with_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fanfold", "run", *SLOW, "--ledger", "runs.db", "--run", "slow", "--view"]
+    run = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+    assert run.stderr is not None
+    address = next(line for line in run.stderr if "#token=" in line)
+    url, _, token = address.strip().partition("/#token=")
+    server = Asker(url)
+    server.headers = {"authorization": f"Bearer {token}"}
+    until(lambda: server.get(PATH)["progress"]["told"] > 2)
+    assert server.get(PATH)["state"] == "running"
+    run.kill()  # also where nobody can clean up
+    run.wait(30)
+    run.stderr.close()
+
+    def gone() -> bool:
+        try:
+            server.ask("/api/runs")
+        except OSError:
+            return True
+        return False
+
+    until(gone)

@@ -20,6 +20,7 @@ class ShellOptions(RunOptions):
 
     seed: int | None = option(None, "The seed of the search.", metavar="N", planned=True)
     report: str | None = option(None, "Write an HTML report at the end.", metavar="FILE", once=True)
+    view: bool = option(False, "Open the live page of the run in the browser (see `fanfold view`).", once=True)
 
     def arguments(self, **changes: Any) -> dict[str, Any]:
         """For `Study.run`."""

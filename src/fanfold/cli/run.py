@@ -201,6 +201,10 @@ def do(
     study = dataclasses.replace(study, stop=options.limit(study.stop))
     meta = {**meta, "stop": repr(study.stop)}  # pages say how far the run is on its way there
     ledger = str(options.ledger or default_ledger())
+    if options.view:
+        from fanfold.cli.view import page_beside
+
+        ctx.with_resource(page_beside(ledger))
     try:
         unit = presentation_of(meta).unit
         with display(study.stop, study.shown, not quiet(), colourless=colourless(), unit=unit) as shown:

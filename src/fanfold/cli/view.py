@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from fanfold.cli.output import echo, examples, machine_readable, output_options, print_json, say
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: The token of a server that others are told about.
 VARIABLE = "FANFOLD_VIEW_TOKEN"
@@ -33,6 +31,7 @@ VARIABLE = "FANFOLD_VIEW_TOKEN"
 @click.option("--open/--no-open", default=True, help="Open a browser.  [default: open, where there is a desktop]")
 @click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="Write one HTML file, and leave.")
 @click.option("--png", metavar="CHART", help="With --save: write one chart as a PNG, such as `best`; needs Chromium.")
+@click.option("--until-eof", is_flag=True, hidden=True, help="End when whoever started this closes its input.")
 @click.option("--run", "runs", multiple=True, metavar="RUN", help="With --save: which run.  [default: the last]")
 @output_options
 def view(
@@ -45,6 +44,7 @@ def view(
     save: Path | None,
     png: str | None,
     runs: tuple[str, ...],
+    until_eof: bool,
 ) -> None:
     """Show the runs of LEDGERs in the browser: live while they run, afterwards, several files at once.
 
@@ -68,7 +68,30 @@ def view(
 
     for path in paths:
         Ledger(path, readonly=True).close()  # what cannot be read is said now
-    run_sync(lambda: _until_stopped(paths, host, port, token, allow_host, open))
+    run_sync(lambda: _until_stopped(paths, host, port, token, allow_host, open, until_eof))
+
+
+@contextmanager
+def page_beside(ledger: str) -> Iterator[None]:
+    """`fanfold view` in a process of its own: it ends with this one, on a terminal when the user has seen enough."""
+    import subprocess
+    import sys
+
+    from fanfold.ledger import Ledger
+
+    Ledger(ledger).close()  # made now, if it is missing
+    command = [sys.executable, "-m", "fanfold", "view", ledger, "--until-eof"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True)
+    try:
+        yield
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            echo("The page stays open until Ctrl-C.", err=True)
+            process.wait()
+    except KeyboardInterrupt:
+        pass  # seen enough
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _save(ledger: Path, runs: Sequence[str], file: Path, chart: str | None) -> None:
@@ -82,7 +105,13 @@ def _save(ledger: Path, runs: Sequence[str], file: Path, chart: str | None) -> N
 
 
 async def _until_stopped(
-    paths: Sequence[Path], host: str, port: int, token: str | None, names: tuple[str, ...], browser: bool
+    paths: Sequence[Path],
+    host: str,
+    port: int,
+    token: str | None,
+    names: tuple[str, ...],
+    browser: bool,
+    until_eof: bool,
 ) -> None:
     import asyncio
     import secrets
@@ -98,6 +127,8 @@ async def _until_stopped(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if until_eof:
+        asyncio.get_running_loop().add_reader(0, stop.set)  # nobody writes: it can be read only at its end
     secret = token or secrets.token_urlsafe(24)
     async with viewing(paths, secret, host=host, port=port, names=names) as url:
         if not is_loopback(host):
@@ -108,7 +139,7 @@ async def _until_stopped(
         address = f"{url}/#token={secret}"
         if machine_readable():
             print_json({"url": url, "address": address})
-        say(f"{address}\nCtrl-C ends the server; runs continue.")
+        say(address if until_eof else f"{address}\nCtrl-C ends the server; runs continue.")
         page = _open(address) if browser and not machine_readable() else None
         know(secret)  # from here on it is never printed
         try:
