@@ -185,3 +185,26 @@ def test_a_table_gives_up_columns_then_words_then_its_form() -> None:
     assert "…" in table(head, rows, ["n"], 24, ("when",))
     stacked = table(head, rows, ["n"], 16).splitlines()
     assert stacked[0] == "first" and stacked[1].split() == ["n", "1"] and max(map(len, stacked)) <= 16
+
+
+def offered(*words: str) -> list[str]:
+    """What the shell offers for the last word."""
+    from click.shell_completion import ShellComplete
+
+    return [item.value for item in ShellComplete(cli, {}, "fanfold", "_X").get_completions(list(words[:-1]), words[-1])]
+
+
+def test_completion_offers_studies_files_fields_values_and_runs(
+    endings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "mine.toml").write_text('study = "prompts"\n')
+    (folder / "notes.txt").write_text("")
+    assert {"functions", "prompts", "mine.toml", "my study.py"} <= set(offered("run", ""))
+    assert "notes.txt" not in offered("run", "") and offered("run", "fun") == ["functions"]
+    assert offered("run", "functions", "--dim") == ["--dimensions"]
+    assert "--search" in offered("run", "mine.toml", "--sea") and "--max-trials" in offered("run", "mine.toml", "--max")
+    assert "guided" in offered("run", "prompts", "--search", "") and offered("run", "nothing", "--dim") == []
+    assert offered("show", "--ledger", LEDGER, "fun") == ["functions"]
+    assert offered("show", "--ledger", "nowhere.db", "") == []
+    assert offered("init", "pro") == ["prompts"]

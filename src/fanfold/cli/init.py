@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fanfold.cli.options import FIELDS, sentence
-from fanfold.cli.output import complete_target, echo, examples, machine_readable, output_options, print_json, say
+from fanfold.cli.output import complete_study, echo, examples, machine_readable, output_options, print_json, say
 from fanfold.config import FieldHelp, describe
 from fanfold.errors import ConfigError, FanfoldError
 
@@ -41,7 +41,7 @@ _RUN = {"max_cost": 1.0, "max_time": "30m", "ledger": "fanfold.db"}
         "fanfold init prompts --data tickets.csv --calls 500 -o search.yaml",
     ),
 )
-@click.argument("study", required=False, shell_complete=complete_target)
+@click.argument("study", required=False, shell_complete=complete_study)
 @click.argument("flags", metavar="[FIELDS]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("--data", metavar="FILE", help="Your data: a table, a text, a folder, as the study takes it.")
 @click.option("--model", metavar="MODEL", help=f"The model, as PROVIDER/MODEL.  [default: {MODEL}]")

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -58,6 +59,7 @@ def ledger_option(command: F) -> F:
         default="fanfold.db",
         show_default="$FANFOLD_LEDGER or fanfold.db",
         metavar="FILE",
+        shell_complete=complete_file,
         help="The file that keeps all runs.",
     )(command)
 
@@ -87,12 +89,27 @@ def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str
     return [name for name in names if name.startswith(incomplete)]
 
 
-def complete_target(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of installed studies; where none fits, the shell completes names of files."""
+def complete_study(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     from fanfold.plugins import studies
 
-    names = [CompletionItem(name) for name in studies() if name.startswith(incomplete)]
-    return names or [CompletionItem(incomplete, type="file")]
+    return [name for name in studies() if name.startswith(incomplete)]
+
+
+def complete_target(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of installed studies, and of files that can be run; where none fits, the shell completes any file."""
+    folder, _, start = incomplete.rpartition("/")
+    try:
+        paths = sorted(Path(folder or ("/" if incomplete.startswith("/") else ".")).iterdir())
+    except OSError:
+        paths = []
+    shown = [path for path in paths if path.name.startswith(start) and not (path.name.startswith(".") and not start)]
+    files = [str(path) for path in shown if path.suffix in (".py", ".toml", ".yaml", ".yml", ".json")]
+    names = [*complete_study(ctx, parameter, incomplete), *files, *(f"{path}/" for path in shown if path.is_dir())]
+    return [CompletionItem(name) for name in names] or complete_file(ctx, parameter, incomplete)
+
+
+def complete_file(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(incomplete, type="file")]
 
 
 def machine_readable(ctx: click.Context | None = None) -> bool:

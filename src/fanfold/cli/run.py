@@ -6,13 +6,15 @@ import dataclasses
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
+from click.shell_completion import CompletionItem
 
 from fanfold.cli.options import ShellOptions, assumptions, rehearsal_options, run_flags, shell_options, with_values
 from fanfold.cli.output import (
     colourless,
+    complete_file,
     complete_target,
     default_ledger,
     examples,
@@ -28,12 +30,13 @@ from fanfold.errors import ConfigError, Interrupted, LedgerError, OnlyFailures
 
 if TYPE_CHECKING:
     from fanfold.cli.target import Loaded
+    from fanfold.config import FieldHelp
     from fanfold.running import Run
     from fanfold.study import Study
 
 
 class RunCommand(click.Command):
-    """`run`, whose help also lists the fields of the study it was asked about."""
+    """`run`, whose help and completion also offer the fields of the study it was asked about."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["fanfold.arguments"] = list(args)
@@ -48,6 +51,38 @@ class RunCommand(click.Command):
             if fields:
                 with formatter.section(f"Fields of {argument}"):
                     formatter.write_dl([(_flag(field.name), _field_help(field)) for field in fields])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        items = super().shell_complete(ctx, incomplete)
+        fields = _fields_of_target(ctx) if incomplete.startswith("-") else ()
+        flags = [CompletionItem(_flag(field.name), help=field.help) for field in fields]
+        return [*items, *(flag for flag in flags if flag.value.startswith(incomplete))]
+
+
+def _fields_of_target(ctx: click.Context) -> tuple[FieldHelp, ...]:
+    """The fields of the study that a line names so far; none where it cannot be told."""
+    from fanfold.cli.target import fields_of, study_of
+
+    try:
+        return fields_of(study_of(str(ctx.params.get("target_") or "")))
+    except Exception:
+        return ()  # a completion that fails must not disturb the person who types
+
+
+def _complete_value(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The values of the field that a line ends with: those it has a list of, or else files."""
+    written = ctx.params.get("flags") or ("",)
+    for field in _fields_of_target(ctx):
+        if _flag(field.name) == written[-1] and (choices := _choices(field.kind)):
+            return [CompletionItem(choice) for choice in choices if choice.startswith(incomplete)]
+    return complete_file(ctx, parameter, incomplete)
+
+
+def _choices(kind: Any) -> list[str]:
+    """The words that a value of this kind can be, where there are only a few."""
+    if get_origin(kind) is Literal:
+        return [str(value) for value in get_args(kind)]
+    return ["true", "false"] if kind is bool else [word for part in get_args(kind) for word in _choices(part)]
 
 
 def _flag(name: str) -> str:
@@ -73,7 +108,7 @@ def _field_help(field: Any) -> str:
     ),
 )
 @click.argument("target_", metavar="[TARGET]", required=False, shell_complete=complete_target)
-@click.argument("flags", metavar="[FIELDS]...", nargs=-1, type=click.UNPROCESSED)
+@click.argument("flags", metavar="[FIELDS]...", nargs=-1, type=click.UNPROCESSED, shell_complete=_complete_value)
 @run_flags()
 @click.option("--rehearse", is_flag=True, help="Predict time and cost with simulated models: nothing is sent or kept.")
 @rehearsal_options

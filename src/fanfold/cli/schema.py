@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import click
 
-from fanfold.cli.output import complete_target, examples, output_options
+from fanfold.cli.output import complete_study, examples, output_options
 
 #: What editors for TOML and for YAML both understand.
 DRAFT = "http://json-schema.org/draft-07/schema#"
@@ -23,7 +23,7 @@ _LIMITS = {"least": "minimum", "most": "maximum", "above": "exclusiveMinimum", "
     short_help="Print the JSON Schema of a study's settings.",
     epilog=examples("fanfold schema prompts", "fanfold schema -o fanfold.schema.json     (all studies in one)"),
 )
-@click.argument("study", required=False, shell_complete=complete_target)
+@click.argument("study", required=False, shell_complete=complete_study)
 @click.option("-o", "--output", metavar="FILE", help="Write it to a file.")
 @output_options
 def schema(study: str | None, output: str | None) -> None:

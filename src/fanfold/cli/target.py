@@ -101,6 +101,11 @@ def _recorded(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     return dict(formerly(fields))
 
 
+def study_of(target: str) -> str:
+    """The name of the study that a target is about: its own, or the one that a settings file says."""
+    return str(load_file(target).get("study", "")) if target.endswith(SETTINGS) else target
+
+
 def fields_of(name: str) -> tuple[FieldHelp, ...]:
     """The fields of a study's config, for help texts; empty where there is no such study."""
     from fanfold.plugins import find_study, studies
