@@ -13,6 +13,13 @@ from browsing import CHROMIUM, chromium, serving
 from playwright.sync_api import Browser
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The first test of each worker waits until the world is made, which takes minutes on a busy machine.
+    for item in items:
+        if "world" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The ledger that `worlds.py` makes."""
