@@ -147,7 +147,7 @@ function Theme() {
 }
 
 const keysHelp: [string, string][] = [
-  ["/", "Search, or filter the list of runs"], ["j  k", "Next and previous"], ["Enter", "Open what is marked"],
+  ["/", "Search, or filter the list of runs"], ["j  k", "Next and previous"], ["Enter", "Open what is marked"], ["x  c", "Runs: tick, compare"],
   ["+  -  0", "Matrix: zoom in, out, all"], ["Esc", "Close"], ["?", "These keys"],
 ];
 

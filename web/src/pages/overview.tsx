@@ -26,8 +26,8 @@ export function OverviewPage({ route }: { route: Route }) {
           ))}
         </dl>
       </div>
-      <Growth run={run} axis={(route.query.get("x") as Axis) || "order"} />
-      {run.best && (
+      {searched(run) && <Growth run={run} axis={(route.query.get("x") as Axis) || "order"} />}
+      {run.best && searched(run) && (
         <p>
           Best: <a href={href(run.ledger, run.name, `trial/${run.best.trial}`)}>{run.unit} {run.best.trial}</a>
           {run.best.brief && <span class="quiet"> {run.best.brief}</span>}
@@ -42,6 +42,9 @@ export function OverviewPage({ route }: { route: Route }) {
     </>
   );
 }
+
+/** Whether scores tell candidates apart: where each is only right or wrong, as in a list of questions, no best grows. */
+const searched = ({ history: { score } }: Overview) => score.length < 3 || ![1, 2].includes(new Set(score.filter((one) => one !== null)).size);
 
 /** What can be said of a run that has no result yet. */
 function soFar({ best, unit, units, progress }: Overview): string {
