@@ -26,7 +26,7 @@ PICTURES: dict[str, tuple[str, int, str]] = {
     "compare": ("#/compare?run=0/functions&run=0/functions-narrow", 1400, "light"),
     "candidate": ("#/run/0/prompts/trial/BEST", 1400, "light"),
     "cell": ("#/run/0/prompts/cell/BEST/0", 1400, "light"),
-    "conversation": ("#/run/0/secrets/cell/BEST/0", 1400, "light"),
+    "conversation": ("#/run/0/secrets/cell/0/1", 1400, "light"),
     "overview-dark": ("#/run/0/prompts", 1400, "dark"),
     "matrix-dark": ("#/run/0/functions/matrix", 1400, "dark"),
     "overview-phone": ("#/run/0/prompts", 400, "light"),
@@ -72,12 +72,18 @@ def picture(visitor: Visitor, place: str, file: Path) -> None:
     visitor.go(place)
     visitor.page.wait_for_timeout(400)
     visitor.page.screenshot(path=file, full_page=True)
-    with Image.open(file) as image:
-        upper = image.crop((0, 0, image.width, min(image.height, UPPER.get(file.stem, image.height))))
-        upper.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
-            file, optimize=True
-        )
+    shrink(file)
     print(f"{file}: {file.stat().st_size // 1000} kB")
+
+
+def shrink(file: Path) -> None:
+    """Keep the 256 most frequent colours: small files, and flat areas that keep their exact colour."""
+    with Image.open(file) as image:
+        full = image.convert("RGB").crop((0, 0, image.width, min(image.height, UPPER.get(file.stem, image.height))))
+    frequent = sorted(full.getcolors(2**24) or (), reverse=True)[:256]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for _, colour in frequent for part in colour])
+    full.quantize(palette=palette, dither=Image.Dither.NONE).save(file, optimize=True)
 
 
 if __name__ == "__main__":

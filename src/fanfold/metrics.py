@@ -43,9 +43,7 @@ def metrics(view: RunView) -> list[Metric]:
         Metric("cost", "cost", info.cost, money.cost_text if money.calls else number(info.cost)),
         Metric("elapsed", "time", info.elapsed, duration(info.elapsed)),
         Metric("evaluations_per_second", "evaluations a second", per_second, f"{per_second:,.1f}"),
-        Metric(
-            "milliseconds", "ms an evaluation", milliseconds, "-" if milliseconds is None else f"{milliseconds:.3g}"
-        ),
+        Metric("milliseconds", "ms an evaluation", milliseconds, number(milliseconds)),
         Metric("created", "started", info.created, started),
     ]
 

@@ -73,7 +73,7 @@ function Said({ notes }: { notes: Overview["notes"] }) {
   );
 }
 
-const isWide = ({ columns, drawings }: Section) => columns.length > 6 || drawings.some(({ kind }) => kind === "replay");
+const isWide = ({ columns, drawings }: Section) => columns.length > 6 || drawings.some(({ kind, data }) => kind === "replay" || (kind === "grid" && data.columns?.length > 8));
 
 /** About how tall a section is. */
 const weight = ({ text, rows, curves, drawings }: Section) =>
