@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fanfold import RunView
+
 
 def tables_of(section: str) -> list[Any]:
     return list(import_module(section).measure(import_module("measure").TINY))
@@ -125,3 +127,22 @@ def test_a_section_that_does_not_exist_is_refused_with_the_nearest_name(capsys: 
     with pytest.raises(SystemExit):
         import_module("engine").main(["--only", "memroy"])
     assert "did you mean 'memory'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_page_is_measured_over_a_ledger_made_by_sql(tmp_path: Path) -> None:
+    view = import_module("view")
+    view.fill(tmp_path / "big.db", 20)
+    with RunView.open(tmp_path / "big.db") as opened:
+        assert opened.progress().evaluations == 20 * view.CASES and opened.progress().failures == 4
+    with view.Server(tmp_path / "big.db") as server:
+        lines = list(view.answers(server, 2))
+    assert {"Overview", "matrix", "tile, level 0", "work", "memory of the server"} <= {line.name for line in lines}
+    assert all(sampled.median > 0 for line in lines for sampled in line.values.values())
+
+
+@pytest.mark.slow
+def test_the_study_that_a_page_follows_says_what_it_took(tmp_path: Path) -> None:
+    with import_module("view").start(tmp_path / "live.db", 0.2) as run:
+        output, _ = run.communicate(timeout=60)
+    assert set(json.loads(output)) == {"evaluations/s", "CPU us"}
