@@ -146,7 +146,7 @@ def outcome_of(value: Any, objective: Objective = PLAIN) -> Outcome:
         if isinstance(value, Failed):
             return _failed(value)
         value = value if isinstance(value, Ok) else Ok(value)
-        return _ok(_named(value, objective.name) if value.score and isinstance(value.score, Mapping) else value)
+        return _ok(_named(value, objective.name) if isinstance(value.score, Mapping) and value.score else value)
     except UnnamedScore as error:
         return Failed("bad-score", str(error))
     except KeyboardInterrupt:
