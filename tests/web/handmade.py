@@ -55,7 +55,10 @@ def opened(
     browser: Browser, folder: Path, payloads: Mapping[str, Any], place: str, width: int = 1400
 ) -> Iterator[Page]:
     """A window on a page of the run `made`; fails where the browser reports an error."""
-    data = {RUN: overview(), **{f"{RUN}/{path}": payload for path, payload in payloads.items()}}
+    data = {
+        RUN: overview(),
+        **{path if path[0] == "/" else f"{RUN}/{path}": payload for path, payload in payloads.items()},
+    }
     file = folder / "made.html"
     file.write_text(document(json.dumps(data).replace("<", "\\u003c"), "made"))
     context = browser.new_context(viewport={"width": width, "height": 900}, reduced_motion="reduce")

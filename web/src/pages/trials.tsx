@@ -36,15 +36,20 @@ export function TrialsPage({ route: { ledger, run, query } }: { route: Route }) 
   useEffect(() => {
     if (next !== null && to > rows.length - 40) more();
   }, [next, to, rows.length]);
-  const move = (place: number) => {
-    const target = Math.max(0, Math.min(rows.length - 1, place));
-    setAt(target);
-    const element = box.current;
-    if (element && (target * TALL < element.scrollTop || (target + 2) * TALL > element.scrollTop + height))
-      element.scrollTop = target * TALL - height / 3;
-  };
-  useKeys({ j: () => move(at + 1), k: () => move(at - 1) });
-  useEffect(() => box.current?.querySelector<HTMLElement>(".chosen a")?.focus({ preventScroll: true }), [at, from]);
+  const move = (by: number) => setAt((now) => Math.max(0, Math.min(rows.length - 1, now + by)));
+  useKeys({ j: () => move(1), k: () => move(-1) });
+  const moved = useRef(false);
+  useEffect(() => {
+    const list = box.current;
+    moved.current = at >= 0;
+    if (list && at >= 0 && (at * TALL < list.scrollTop || (at + 2) * TALL > list.scrollTop + height))
+      list.scrollTop = at * TALL - height / 3;
+  }, [at]);
+  useEffect(() => {
+    const link = moved.current ? box.current?.querySelector<HTMLElement>(".chosen a") : null;
+    link?.focus({ preventScroll: true });
+    if (link) moved.current = false; // the list may have to be drawn further down first
+  }, [at, from]);
   const scale = scaleOf(rows.map((row) => row.score));
   const units = overview.value?.units || "candidates";
   return (
