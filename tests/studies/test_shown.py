@@ -72,7 +72,7 @@ def test_a_prompt_is_shown_with_the_words_of_its_examples(tmp_path: Path) -> Non
         [sent] = shown.trial_sections(view, row)
         assert sent.text.count("{input}") == 1 and "(input of" not in sent.text
         assert set(sent.text.splitlines()) <= set(section.text.splitlines()) and len(sent.text) > len(section.text) / 2
-        assert f"Example: {row.candidate['examples'][0]}" in shown.text_of(row.candidate)
+        assert f"Examples: {row.candidate['examples'][0]} " in shown.text_of(row.candidate)
         assert len(shown.brief_of(row.candidate)) <= 80 and "example" in shown.brief_of(row.candidate)
         [answer] = shown.evaluation_sections(view, next(view.evaluations()))
         assert [name for name, _ in answer.rows[:3]] == ["input", "expected", "said"]

@@ -48,7 +48,8 @@ def brief(value: Mapping[str, Any]) -> str:
 def cell(data: Mapping[str, Any]) -> Section:
     """A training up to a rung, or the guess before the first."""
     names = ("accuracy", "loss", "epochs", "parameters", "operations", "latency", "stopped", "proxy")
-    return Section("Training", "", ("", "value"), tuple((name, data[name]) for name in names if name in data))
+    rows = tuple((name, data[name]) for name in names if name in data and data[name] is not False)
+    return Section("Training", "", ("", "value"), rows)
 
 
 def overview(view: RunView) -> Iterator[Section]:

@@ -71,7 +71,8 @@ def held_out_curves(
     text = "what each search would have returned after so many calls; scored when all searches had ended"
     rows = [(course.name, calls, accuracy.get(genome)) for course in courses for calls, genome in course.points]
     columns = ("search", "calls", "held-out")
-    return [Section("Held-out accuracy against calls", text, columns, tuple(rows), tuple(curves), "calls", "")]
+    title, up = "Held-out accuracy against calls", "held-out accuracy"
+    return [Section(title, text, columns, tuple(rows), tuple(curves), "calls", "", up)]
 
 
 def _steps(course: Course, accuracy: Mapping[Genome, float | None]) -> Iterable[tuple[float, float]]:

@@ -45,11 +45,12 @@ def candidate(value: Any) -> Section:
 
 
 def text(value: Any) -> str:
-    """The words of a prompt, its labels and the examples it shows, one in a line."""
+    """The words of a prompt, its labels and the examples it shows, in their order."""
     prompt = candidate_of(value)
     if not isinstance(prompt, Genome):
         return candidate(value).text
-    lines = [prompt.head(), f"Labels: {' / '.join(prompt.labels)}", *(f"Example: {id}" for id in prompt.examples)]
+    lines = [prompt.head(), f"Labels: {' / '.join(prompt.labels)}"]
+    lines += [f"Examples: {' '.join(prompt.examples)}"] if prompt.examples else []
     return "\n".join(lines + [f"Own answer: {input}" for input, _ in prompt.worked or ()])
 
 
