@@ -67,17 +67,15 @@ def test_a_prompt_is_shown_with_the_words_of_its_examples(tmp_path: Path) -> Non
         assert "(input of" not in section.text and "(answer of" not in section.text
         answers = {case.id: case.data["answer"] for case in view.cases()}
         assert any(answers[id] in section.text for id in row.candidate["examples"] if id in answers)
-        with sqlite3.connect(tmp_path / "a.db") as database:  # as while the run was running
-            database.execute("DELETE FROM summary")
-        [sent] = shown.trial_sections(view, row)
-        assert sent.text.count("{input}") == 1 and "(input of" not in sent.text
-        assert set(sent.text.splitlines()) <= set(section.text.splitlines()) and len(sent.text) > len(section.text) / 2
+        assert section.text.count("{input}") == 1
         assert f"Examples: {row.candidate['examples'][0]} " in shown.text_of(row.candidate)
         assert len(shown.brief_of(row.candidate)) <= 80 and "example" in shown.brief_of(row.candidate)
         [answer] = shown.evaluation_sections(view, next(view.evaluations()))
         assert [name for name, _ in answer.rows[:3]] == ["input", "expected", "said"]
+        with sqlite3.connect(tmp_path / "a.db") as database:  # as while the run was running
+            database.execute("DELETE FROM summary")
         best, accuracy = described(shown.overview, view) or ()
-        assert best.title == "Prompt" and accuracy.rows[0][0] == "best so far"
+        assert best.title == "Prompt" and "(input of" not in best.text and accuracy.rows[0][0] == "best so far"
 
 
 def test_a_finished_search_for_prompts_shows_where_its_winner_stands(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def overview(view: RunView) -> Iterator[Section]:
     """The first rows and their answers, as a table."""
     trials = list(view.trials(count=ROWS, blobs=False))
     models = [case.id for case in view.cases()]
-    answers = {(row.trial, row.case): row for row in view.evaluations(trials=[row.number for row in trials])}
+    numbers = [row.number for row in trials]
+    answers = {(row.trial, row.case): row for row in view.evaluations(trials=numbers, blobs=False)}
     rows = tuple(
         (row.number, text(row.candidate), *(_answer(answers.get((row.number, model))) for model in models))
         for row in trials

@@ -67,7 +67,6 @@ class PromptsConclusion:
         figures = {
             "winner": {"genome": winner, "text": winner.head(), "examples": list(winner.examples)},
             "template": self._template(winner),
-            "shots": {id: self.evaluate.shots[id] for id in search.shown_beside(self.split.train)},
             "train": _figure(search.training(winner)),
             "validation": _figure(validated.get(winner)),
             "held_out": _figure(held.get(winner)),
@@ -261,12 +260,6 @@ class _History:
         """How often each way of making prompts was used, and how often it beat the better parent."""
         earned = sorted(credit(self.results).items(), key=lambda entry: (-entry[1][1], entry[0]))
         return tuple((way, tries, better) for way, (better, tries) in earned)
-
-    def shown_beside(self, train: Sequence[Problem]) -> list[str]:
-        """The problems that prompts show as examples and that are not cases of the search, whose words are recorded."""
-        known = {problem.id for problem in train}
-        shown = dict.fromkeys(id for result in self.results for id in genome_of(result).examples)
-        return [id for id in shown if id not in known]
 
     def finalists(self, count: int) -> list[Genome]:
         ranked = sorted(

@@ -74,7 +74,7 @@ def overview(view: RunView) -> Iterator[Section]:
     best = view.best()
     if view.summary() is not None or best is None or "belongs_to" in view.info.meta:
         return
-    yield _prompt(shown.candidate_of(view, best), _shots(view))
+    yield _worded(view, best)
     named = {"best so far": best, **({"first prompt": view.trial(0)} if best.number else {})}
     dots = [drawings.dot(name, interval_of(_result(view, row))) for name, row in named.items()]
     yield Section(
@@ -88,12 +88,7 @@ def overview(view: RunView) -> Iterator[Section]:
 
 def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
     """The prompt with the words of its examples, and what its writer was shown."""
-    prompt = candidate_of(shown.candidate_of(view, row))
-    known = _shots(view)
-    sent = None
-    if isinstance(prompt, Genome) and not known.keys() >= {*prompt.examples}:
-        sent = _sent(view, row.number, prompt)
-    yield _prompt(prompt, known) if sent is None else Section("Prompt", sent)
+    yield _worded(view, row)
     asked = candidate_of(row.candidate)
     if not isinstance(asked, Genome):
         yield request_section(asked)
@@ -122,10 +117,22 @@ def cell(data: Any) -> Section:
 
 def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
     """The problem and the right answer, and what the model said."""
-    problem, data = _problem(view.cases()[row.position].data), row.data or {}
+    case, data = view.case(row.position), row.data or {}
+    if case is None:
+        return
+    problem = _problem(case.data)
     fields = {"input": problem.input, "expected": problem.shown, "said": data.get("said"), "why": data.get("feedback")}
     rows = tuple((name, str(value)) for name, value in fields.items() if value not in (None, ""))
     yield Section("Answer", "", ("", "text"), rows)
+
+
+def _worded(view: RunView, row: TrialRow) -> Section:
+    """A prompt as a model reads it, with the words of its examples."""
+    prompt, known = candidate_of(shown.candidate_of(view, row)), _shots(view)
+    if isinstance(prompt, Genome) and not known.keys() >= {*prompt.examples}:
+        sent = _sent(view, row.number, prompt)
+        return _prompt(prompt, known) if sent is None else Section("Prompt", sent)
+    return _prompt(prompt, known)
 
 
 def _prompt(value: Any, shots: Mapping[str, tuple[str, str]]) -> Section:
@@ -137,17 +144,13 @@ def _prompt(value: Any, shots: Mapping[str, tuple[str, str]]) -> Section:
 
 
 def _shots(view: RunView) -> dict[str, tuple[str, str]]:
-    """The words of the examples: most are cases of the run, the others are in its conclusion."""
+    """The words of those examples that are cases of the run."""
     problems = [_problem(case.data) for case in view.cases()]
-    summary = view.summary()
-    beside = {} if summary is None else summary.figures.get("shots", {})
-    return {problem.id: (problem.input, problem.shown) for problem in problems} | {
-        id: (input, answer) for id, (input, answer) in beside.items()
-    }
+    return {problem.id: (problem.input, problem.shown) for problem in problems}
 
 
 def _sent(view: RunView, number: int, prompt: Genome) -> str | None:
-    """A prompt as it was sent: while a run is running, the words of some examples are only known from there.
+    """A prompt as it was sent, for the words of examples that are not cases of the run.
 
     A problem is not shown itself as an example, so the first one is taken that is none, if there is one.
     """

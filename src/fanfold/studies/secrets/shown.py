@@ -95,7 +95,10 @@ def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
 def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
     """Every conversation of a game, with the words that gave a secret away."""
     yield cell(row.data)
-    scenario = view.cases()[row.position].data
+    case = view.case(row.position)
+    if case is None:
+        return
+    scenario = case.data
     names = [f"{name} (secret: {secret})" for name, secret in zip(scenario["names"], scenario["secrets"])]
     for talk in msgspec.json.decode(row.data["transcript"].read()):
         seats = talk["seats"]
