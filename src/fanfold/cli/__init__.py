@@ -60,10 +60,17 @@ class Commands(click.Group):
     """The commands, those of studies included, with one place that turns errors into a message and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*super().list_commands(ctx), *(name for name in study_names() if name not in self.commands)]
+        return [*super().list_commands(ctx), *(name for name in self._studies(ctx) if name not in self.commands)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        return super().get_command(ctx, name) or (study_group(name) if name in study_names() else None)
+        return super().get_command(ctx, name) or (study_group(name) if name in self._studies(ctx) else None)
+
+    def _studies(self, ctx: click.Context) -> list[str]:
+        """The installed studies, looked up once: with many packages that takes longer than everything else in help."""
+        if "fanfold.studies" not in ctx.meta:
+            ctx.meta["fanfold.studies"] = study_names()
+        names: list[str] = ctx.meta["fanfold.studies"]
+        return names
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
