@@ -28,7 +28,7 @@ def say_ending(run: Run[Any], candidate: Any, ledger: str, report: str | None) -
     shown = presentation_of(info.meta)
     fruitful = run.best_or_none is not None if shown.unit is None else info.evaluations > info.failures
     top = _wrapped(_head(run, shown, fruitful))
-    bottom = [*_wrapped(_costs(run, shown)), *_next(run, ledger), *([f"report: {report}"] if report else [])]
+    bottom = [*_wrapped(_costs(run, shown)), *_next(run, shown, ledger), *([f"report: {report}"] if report else [])]
     notes = _notes(run)
     middle: list[str] = []
     for block in _parts(run, shown, candidate) if fruitful else ():
@@ -66,7 +66,7 @@ def _parts(run: Run[Any], shown: Presentation, candidate: Any) -> Iterator[list[
     elif sections:
         yield _block(sections[0], WINNER)
         sections = sections[1:]
-    charts = [section for section in sections if section.curves]
+    charts = [section for section in sections if _moves(section)]
     if chart := _chart(charts[0]) if charts else _history(run, shown):
         yield chart
     for section in sorted(sections, key=lambda section: bool(section.rows and section.brief is None)):
@@ -94,7 +94,9 @@ def _block(section: Section, most: int) -> list[str]:
         return [f"{section.title}: {section.text}"]
     lines = _table(section, most - 2) if section.rows else []
     if not lines or len(section.text) <= screen_width():
-        words = [line for line in section.text.splitlines() if not line.startswith(("--- ", "+++ ", "@@ "))]
+        words = section.text.splitlines()
+        if any(line.startswith("@@ ") for line in words):  # of a diff, what is new and what is gone
+            words = [line for line in words if line[:1] in ("+", "-") and not line.startswith(("--- ", "+++ "))]
         lines = [*(f"  {line}" for line in _wrapped(words, screen_width() - 2)), *lines]
     if len(lines) > most:
         lines = [*lines[: most - 1], f"  ... {count(len(lines) - most + 1, 'more line')}"]
@@ -109,6 +111,11 @@ def _table(section: Section, most: int) -> list[str]:
         if max(map(len, lines)) <= screen_width():
             break
     return lines
+
+
+def _moves(section: Section) -> bool:
+    """Whether there is anything to see in a chart: a line that is not flat."""
+    return any(len({y for _, y in curve.points}) > 1 for curve in section.curves)
 
 
 def _chart(section: Section) -> list[str]:
@@ -139,7 +146,7 @@ def _costs(run: Run[Any], shown: Presentation) -> Iterator[str]:
     yield from money.lines(short=True)
 
 
-def _next(run: Run[Any], ledger: str) -> Iterator[str]:
+def _next(run: Run[Any], shown: Presentation, ledger: str) -> Iterator[str]:
     """Commands that work when pasted, each with what it does."""
     where = ledger_flag(ledger)
     commands = {
@@ -148,7 +155,7 @@ def _next(run: Run[Any], ledger: str) -> Iterator[str]:
     }
     if run.progress.failures:
         commands[f"fanfold show {run.id} --failure 1{where}"] = "the most frequent failure"
-    if more := further(run.reason):
+    if shown.unit is None and (more := further(run.reason)):
         commands[f"fanfold resume {run.id} {more}{where}"] = "search on"
     width = max(map(len, commands))
     for command, words in commands.items():

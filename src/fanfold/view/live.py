@@ -95,7 +95,7 @@ def _change(shelf: Shelf, ledger: int, name: str, mark: int | None) -> Payload |
     return {
         "mark": changes.mark,
         "state": changes.status,
-        "reason": shown.info.reason or "",
+        "reason": shown.reason,
         **overview.standing(shown, changes.progress),
         "trials": [shown.trial(row) for row in changes.trials[-TRIALS:]],
         "cells": cells,

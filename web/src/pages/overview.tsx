@@ -19,7 +19,7 @@ export function OverviewPage({ route }: { route: Route }) {
     <>
       <div class="headline-box">
         <p class={headline.length > 140 ? "big long" : "big"}>{headline}</p>
-        {run.headline && run.reason && <p class="quiet">Ended: {run.reason}</p>}
+        {run.headline && run.reason && <p class="quiet">{run.reason}</p>}
         <dl class="metrics">
           {run.metrics.filter(({ text }) => text && text !== "-" && text !== "0").map((metric) => (
             <div key={metric.key} title={metric.text}><dt>{metric.label}</dt><dd>{brief(metric.text)}</dd></div>

@@ -36,7 +36,7 @@ def overview(shown: Shown) -> Payload:
         "unit": shown.unit,
         "units": f"{shown.unit}s",
         "state": state,
-        "reason": info.reason or "",
+        "reason": shown.reason,
         "headline": shown.headline(),
         "created": info.created,
         "mark": view.mark,

@@ -9,6 +9,7 @@ from typing import Any
 
 from fanfold.ledger import EvaluationRow, RunView, TrialRow
 from fanfold.plugins import Presentation, described, presentation_of, target_of
+from fanfold.stop import explained
 from fanfold.summary import Section
 from fanfold.texts import number
 
@@ -26,6 +27,11 @@ class Shown:
         self.info = view.info
         target = target_of(view)
         self.study = _presentation(target) if isinstance(target, str) else Presentation()
+
+    @property
+    def reason(self) -> str:
+        """Why the run stopped, in a sentence."""
+        return explained(self.info.reason, self.study.unit)
 
     @property
     def unit(self) -> str:

@@ -68,7 +68,7 @@ def run_row(shown: Shown) -> Payload:
         "name": info.name,
         "study": shown.study_name,
         "state": view.status,
-        "reason": info.reason or "",
+        "reason": shown.reason,
         "headline": shown.headline(),
         "best": shown.score(info.best),
         "best_text": number(shown.score(info.best)),
