@@ -25,6 +25,7 @@ from prompts_report import OURS, Outcome, report
 from prompts_server import ENGINE, LOCAL, CountedModel, served, version_of
 from prompts_tasks import DATA, HAND, TASKS
 
+from fanfold.likeness import filled
 from fanfold.prompting.genome import Genome, render
 from fanfold.studies.prompts import PromptsConfig, study
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, shots
@@ -51,6 +52,11 @@ class Prompt:
 
     before: str
     after: str
+    #: Of a prompt that shows each input the examples most like it: all of it, as data.
+    template: Mapping[str, Any] | None = None
+
+    def text(self, input: str) -> str:
+        return filled(self.template or {"before": self.before, "after": self.after}, input)
 
     @classmethod
     def of(cls, text: str) -> Prompt:
@@ -115,7 +121,7 @@ def searched(search: str) -> Callable[[Job, CountedModel], Prompt]:
         assert run.summary is not None
         template = run.summary.figures["template"]
         run.ledger.close()
-        return Prompt(template["before"], template["after"])
+        return Prompt(template["before"], template["after"], template if "nearest" in template else None)
 
     return find
 
@@ -198,7 +204,7 @@ def scored(job: Job, prompt: Prompt, problems: Sequence[Problem], counted: Count
     model, settings = counted.model(), job.settings(job.work.labels[0])
 
     async def every() -> list[float]:
-        texts = [f"{prompt.before}{problem.input}{prompt.after}" for problem in problems]
+        texts = [prompt.text(problem.input) for problem in problems]
         replies = await asyncio.gather(*(model.generate(text, **settings) for text in texts))
         grades = [await job.work.grader(reply.text, problem) for reply, problem in zip(replies, problems)]
         return [grade.score for grade in grades]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.drawings import Drawing
+from fanfold.likeness import filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Summary:
         template = self.figures.get("template")
         if template is None:
             raise LookupError("this run has found no prompt")
-        return str(template["before"] + input + template["after"])
+        return filled(template, input)
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ from fanfold.cli.output import echo, examples, ledger_option, machine_readable, 
 def prompt(name: str, form: str, given: str | None, ledger: str) -> None:
     """Print the prompt that a search for prompts found, whole: words, examples, labels, and the place of the input.
 
+    Where the prompt shows each input the examples most like it, --input prints it for one; --as python does it for any.
+
     Ask with the settings of the search, and it scores what the run reported: --json and --as python name them.
     """
     from fanfold.errors import ConfigError
@@ -45,7 +47,7 @@ def prompt(name: str, form: str, given: str | None, ledger: str) -> None:
             raise ConfigError(
                 f"run {view.info.name!r} has found no prompt: it must be a search for prompts that has ended"
             )
-    text = found["before"] + ("{input}" if given is None else given) + found["after"]
+    text = _outline(found) if given is None else summary.prompt(given)
     if machine_readable():
         print_json({"prompt": text, **found})
     elif form == "python":
@@ -54,17 +56,25 @@ def prompt(name: str, form: str, given: str | None, ledger: str) -> None:
         echo(text if form == "text" else json.dumps([{"role": "user", "content": text}], ensure_ascii=False, indent=2))
 
 
+def _outline(found: dict[str, Any]) -> str:
+    chosen = ""
+    if "nearest" in found:
+        chosen = f"[the {found['nearest']} of {len(found['examples'])} examples that are most like the input]\n\n"
+    return f"{found['before']}{chosen}{found.get('lead', '')}{{input}}{found['after']}"
+
+
 def _module(found: dict[str, Any]) -> str:
     settings = {name: found[name] for name in ("model", "max_tokens", "temperature", "stop")}
-    lines = [f"{name.upper()} = {value!r}" for name, value in settings.items()]
-    return "\n".join(
-        [
-            '"""A prompt that `fanfold run prompts` found."""',
-            "",
-            *lines,
-            "",
-            "",
-            "def prompt(text: str) -> str:",
-            f"    return {found['before']!r} + text + {found['after']!r}",
-        ]
-    )
+    lines = ['"""A prompt that `fanfold run prompts` found."""', ""]
+    lines += [f"{name.upper()} = {value!r}" for name, value in settings.items()]
+    body = f"    return {found['before']!r} + text + {found['after']!r}"
+    if "nearest" in found:
+        import inspect
+
+        from fanfold import likeness
+
+        source = inspect.getsource(likeness).partition("from __future__ import annotations\n")
+        parts = {name: found[name] for name in ("before", "examples", "nearest", "lead", "after")}
+        lines = [lines[0], "", source[1].strip(), source[2].rstrip(), "", "", *lines[2:], f"TEMPLATE = {parts!r}"]
+        body = "    return filled(TEMPLATE, text)"
+    return "\n".join([*lines, "", "", "def prompt(text: str) -> str:", body])

@@ -14,12 +14,15 @@ from typing import Any, TypeAlias
 from msgspec import UNSET, UnsetType
 
 from fanfold.errors import ConfigError
+from fanfold.likeness import most_alike
 from fanfold.strategies.reflective import Written
 
 #: The sections of a head, in the order in which they are read.
 SECTIONS = ("role", "instruction", "cue", "format")
 #: Where a head takes the input up itself; without it the input follows the head, under its label.
 SLOT = "{input}"
+#: Stands for the input where a prompt is taken apart.
+MARK = "\x00"
 
 Labels: TypeAlias = tuple[str, str]
 
@@ -48,7 +51,8 @@ class Genome:
 
     A clause is a text of a sentence or so.  One that begins with a line break starts a new line of the head, and so
     does one that follows a clause without a closing mark; the others follow after a space.  `worked` are further
-    examples, as input and reply: right answers of the model itself, with its reasoning.
+    examples, as input and reply: right answers of the model itself, with its reasoning.  With `nearest`, only so many
+    of the examples are shown: those most like the input, the most alike last.
     """
 
     role: tuple[str, ...] = ()
@@ -59,6 +63,7 @@ class Genome:
     labels: Labels = ("Input", "Output")
     # Not recorded where there are none, so that prompts recorded without them stay the same.
     worked: tuple[tuple[str, str], ...] | UnsetType = UNSET
+    nearest: int | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         for name in (*SECTIONS, "examples", "labels"):
@@ -114,6 +119,11 @@ class Genome:
         """How long the head is."""
         return sum(len(clause.split()) for clause in self.clauses)
 
+    @property
+    def shown(self) -> int:
+        """How many examples a model is shown."""
+        return min(self.nearest or len(self.examples), len(self.examples))
+
     def without(self, id: str) -> Genome:
         """The prompt without this example: none is asked what it shows the answer of."""
         return replace(self, examples=tuple(i for i in self.examples if i != id)) if id in self.examples else self
@@ -141,19 +151,54 @@ def render(genome: Genome, input: str, shots: Mapping[str, tuple[str, str]]) -> 
     slot = next((at for at, clause in enumerate(clauses) if SLOT in clause), len(clauses))
     label, answer = genome.labels
     blocks = [_joined(clauses[:slot])]
-    for id in genome.examples:
-        if id not in shots:
-            raise ConfigError(f"the prompt shows the example {id!r}, which is not among the problems that may be shown")
-        shown, right = shots[id]
-        blocks.append(f"{_tagged(label, shown)}\n{_tagged(answer, right)}")
-    for shown, reply in genome.worked or ():
-        if shown != input:  # a problem is not shown its own answer
-            blocks.append(f"{_tagged(label, shown)}\n{_tagged(answer, reply)}")
+    blocks += [_example(genome, *pair) for pair in _shown(genome, input, shots)]
+    # A problem is not shown its own answer.
+    blocks += [_example(genome, *pair) for pair in genome.worked or () if pair[0] != input]
     if slot < len(clauses):
         blocks.append(_joined(clauses[slot:]).replace(SLOT, input))
     else:
         blocks.append(f"{_tagged(label, input)}\n{_tagged(answer, '')}".rstrip("\n"))
     return "\n\n".join(block for block in blocks if block)
+
+
+def template(genome: Genome, shots: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """A prompt as data, to be `filled` with an input: what stands before and after it, and examples chosen by it."""
+    frame = replace(genome, examples=(), nearest=UNSET) if genome.nearest else genome
+    before, _, after = render(frame, MARK, shots).partition(MARK)
+    if not genome.nearest:
+        return {"before": before, "after": after}
+    clauses = genome.clauses
+    head = _joined(clauses[: next((at for at, clause in enumerate(clauses) if SLOT in clause), len(clauses))])
+    examples = [[shots[id][0], f"{_example(genome, *shots[id])}\n\n"] for id in genome.examples]
+    lead = before.removeprefix(head).lstrip("\n") if head else before
+    head = f"{head}\n\n" if head else ""
+    return {"before": head, "examples": examples, "nearest": genome.nearest, "lead": lead, "after": after}
+
+
+def outline(genome: Genome, shots: Mapping[str, tuple[str, str]], input: str = SLOT) -> str:
+    """A prompt for people: one that chooses its examples by the input says so in their place."""
+    if not genome.nearest:
+        return render(genome, input, shots)
+    parts = template(replace(genome, examples=()), shots)
+    chosen = f"[the {genome.shown} of {len(genome.examples)} examples that are most like the input]"
+    return f"{parts['before']}{chosen}\n\n{parts['lead']}{input}{parts['after']}"
+
+
+def _example(genome: Genome, shown: str, right: str) -> str:
+    label, answer = genome.labels
+    return f"{_tagged(label, shown)}\n{_tagged(answer, right)}"
+
+
+def _shown(genome: Genome, input: str, shots: Mapping[str, tuple[str, str]]) -> list[tuple[str, str]]:
+    """Input and answer of the examples, in the order in which a prompt shows them to this input."""
+    if unknown := [id for id in genome.examples if id not in shots]:
+        raise ConfigError(
+            f"the prompt shows the example {unknown[0]!r}, which is not among the problems that may be shown"
+        )
+    examples = [shots[id] for id in genome.examples]
+    if not genome.nearest:
+        return examples
+    return [examples[at] for at in most_alike(input, [shown for shown, _ in examples], genome.nearest)]
 
 
 def distance(a: Genome, b: Genome) -> float:
@@ -175,7 +220,10 @@ def difference(a: Genome, b: Genome) -> str:
 def _lines(genome: Genome) -> list[str]:
     lines = [line for clause in genome.clauses for line in clause.strip().splitlines()]
     lines.append(f"[labels] {genome.labels[0]} / {genome.labels[1]}")
-    lines += [f"[example] {id}" for id in genome.examples]
+    if genome.nearest:
+        lines.append(f"[examples] the {genome.nearest} most like the input")
+    else:
+        lines += [f"[example] {id}" for id in genome.examples]
     return lines + [f"[own answer] {shown.splitlines()[0]:.60}" for shown, _ in genome.worked or ()]
 
 

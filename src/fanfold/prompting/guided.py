@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
@@ -22,8 +23,10 @@ FRESH, NEAR = 150, 150
 LEADERS, SPREAD = 4, 0.7
 #: How often a random prompt has the task's own labels, and no words at all beside labels and examples.
 OWN_LABELS, BARE = 0.5, 0.4
-#: How often a random prompt shows as many examples as it may.
-FULL = 0.5
+#: So many examples are believed to be worth as much as more of them may be.
+FEW = 4
+#: How often a random prompt shows as many examples as it may, and how often those most like the input: so many.
+FULL, BY_INPUT, NEAREST = 0.5, 0.4, (2, 4, 8, 16)
 
 
 class GuidedPrompts(Strategy[Genome]):
@@ -31,7 +34,7 @@ class GuidedPrompts(Strategy[Genome]):
 
     The first prompt shows all examples and says nothing else: what a search finds must be better than that.  `shots`
     gives input and answer of the problems that may be shown; `seeds` are prompts of the user's own, tried next.  Then
-    all examples are shown under the first instruction of the material.
+    all examples are shown under the first instruction of the material, and each input those most like it.
     Every result teaches, also that of a prompt that was dropped after a few cases.
     """
 
@@ -43,6 +46,9 @@ class GuidedPrompts(Strategy[Genome]):
         self._opening = [(shown, "all examples"), *((seed, "seed") for seed in seeds)]
         if told:
             self._opening.append((mend(replace(shown, instruction=tuple(told)), material), "all examples, told"))
+        if material.by_input and (counts := self._counts()):
+            near = replace(shown, examples=tuple(material.examples), nearest=counts[-2:][0])
+            self._opening.append((mend(near, material), "nearest examples"))
         self._beliefs = Beliefs()
         self._proposed: dict[str, tuple[str, list[int]]] = {}
         self._seen: list[tuple[float, Genome]] = []
@@ -78,9 +84,12 @@ class GuidedPrompts(Strategy[Genome]):
         shown, most = genome.examples, max(1, self._material.most_examples)
         features = {f"labels {genome.labels}": 1.0, "examples": len(shown) / most}
         features |= {f"clause {clause.strip()}": 1.0 for clause in genome.clauses} or {"no words": 1.0}
-        features |= {f"example {id}": 1.0 for id in shown}
         if genome.worked:
             features["own answers"] = 1.0
+        if genome.nearest:
+            return {**features, "examples": genome.shown / most, "by input": 1.0, f"nearest {genome.nearest}": 1.0}
+        share = math.sqrt(FEW / max(FEW, len(shown)))  # what is not known yet of a prompt does not grow with its length
+        features |= {f"example {id}": share for id in shown}
         if shown:
             features |= {f"last {shown[-1]}": 0.5, f"last answer {self._answers[shown[-1]]}": 0.5}
             answers = set(self._answers.values())
@@ -123,6 +132,7 @@ class GuidedPrompts(Strategy[Genome]):
     def _random(self, rng: Random) -> Genome:
         most = min(self._material.most_examples, len(self._material.examples))
         examples = self._covering(rng, most if rng.random() < FULL else rng.randint(min(2, most), most))
+        by_input = self._by_input(rng) if self._material.by_input and rng.random() < BY_INPUT else {}
         labels = self._labels[0] if rng.random() < OWN_LABELS else rng.choice(self._labels)
         sections: dict[str, Any] = {}
         if rng.random() >= BARE:
@@ -133,7 +143,7 @@ class GuidedPrompts(Strategy[Genome]):
                     sections[name] = (rng.choice(bank),)
         if (words := self._material.words) is not None:
             sections = {name: (*sections.get(name, ()), *own) for name, own in words.sections.items()}
-        genome = mend(Genome(**sections, examples=examples, labels=labels), self._material)
+        genome = mend(Genome(**{**sections, "examples": examples, "labels": labels, **by_input}), self._material)
         return varied(genome, self._material, rng)
 
     def _covering(self, rng: Random, count: int) -> tuple[str, ...]:
@@ -146,11 +156,23 @@ class GuidedPrompts(Strategy[Genome]):
         rng.shuffle(shown)
         return tuple(shown)
 
+    def _by_input(self, rng: Random) -> dict[str, Any]:
+        """All examples, and how many of them a prompt shows to each input."""
+        counts = self._counts()
+        return {"examples": self._material.examples, "nearest": rng.choice(counts)} if counts else {}
+
+    def _counts(self) -> list[int]:
+        most = min(self._material.most_examples, len(self._material.examples) - 1)
+        return [count for count in NEAREST if count <= most]
+
     def _neighbour(self, genome: Genome, leaders: Sequence[Genome], rng: Random) -> Genome:
         """A prompt with one thing changed."""
         shown, others = list(genome.examples), [id for id in self._material.examples if id not in genome.examples]
         choices = ("choice", "choice") if self._material.choices else ()
-        move = rng.choice(("swap", "add", "drop", "order", "order", "labels", "words", "union", *choices))
+        moves = ("swap", "add", "drop", "order", "order", "labels", "words", "union", *choices)
+        if genome.nearest:
+            moves = ("nearest", "nearest", "labels", "words", *choices)
+        move = rng.choice(moves)
         if move == "swap" and shown and others:
             shown[rng.randrange(len(shown))] = rng.choice(others)
         elif move == "add" and others and len(shown) < self._material.most_examples:
@@ -173,6 +195,8 @@ class GuidedPrompts(Strategy[Genome]):
             stay = (text for text in getattr(genome, name) if SLOT in text or text.strip() in self._material.fixed)
             section: dict[str, Any] = {name: (*words, *stay)}
             return mend(replace(genome, **section), self._material)
+        elif move == "nearest":
+            return replace(genome, **self._by_input(rng))
         elif move == "choice":
             return change_choice(genome, self._material, rng) or genome
         return replace(genome, examples=tuple(shown))

@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import UNSET
+
 from fanfold.errors import ConfigError, nearest
 from fanfold.prompting.genome import SECTIONS, SLOT, Genome, Labels
 
@@ -41,6 +43,8 @@ class Material:
     must: tuple[str, ...] = ()
     never: tuple[str, ...] = ()
     words: Genome | None = None
+    #: Whether a prompt may choose what it shows by the input.
+    by_input: bool = False
 
     def __post_init__(self) -> None:
         for name, bank in self.clauses.items():
@@ -93,8 +97,8 @@ def faults(genome: Genome, material: Material) -> list[str]:
     complaints = []
     if genome.words > material.most_words:
         complaints.append(f"it has {genome.words} words and most_words is {material.most_words}")
-    if len(genome.examples) > material.most_examples:
-        complaints.append(f"it shows {len(genome.examples)} examples and most_examples is {material.most_examples}")
+    if genome.shown > material.most_examples:
+        complaints.append(f"it shows {genome.shown} examples and most_examples is {material.most_examples}")
     if len(set(genome.examples)) < len(genome.examples):
         complaints.append("it shows an example twice")
     if unknown := [id for id in genome.examples if id not in material.examples]:
@@ -166,9 +170,11 @@ def mend(genome: Genome, material: Material) -> Genome:
         return genome
     known = [id for id in dict.fromkeys(genome.examples) if id in material.examples]
     genome = _ruled(genome, material) if material.ruled else genome
-    fitted = fit(
-        replace(genome, examples=tuple(known[: material.most_examples])), material.most_words, _kept(genome, material)
-    )
+    if genome.nearest:
+        genome = replace(genome, examples=tuple(known), nearest=min(genome.nearest, material.most_examples) or UNSET)
+    if not genome.nearest:
+        genome = replace(genome, examples=tuple(known[: material.most_examples]))
+    fitted = fit(genome, material.most_words, _kept(genome, material))
     if not fitted.clauses and not any(fitted.labels):
         named = (pair for pair in material.labels if any(pair))
         fitted = replace(fitted, labels=next(named, ("Input", "Output")))

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from msgspec import UNSET
+
 from fanfold.prompting.breeding import candidate_of, genome_of
 from fanfold.prompting.genome import Genome
 from fanfold.strategies.reflective import Reflective
@@ -28,12 +30,13 @@ class ReflectivePrompts(Reflective):
         return genome_of(result) if genome or written else None
 
     def parts(self, candidate: Genome) -> Mapping[str, Any]:
-        return {WORDS: candidate.sections, "examples": candidate.examples, "labels": candidate.labels} | (
-            {"worked": candidate.worked} if candidate.worked else {}
-        )
+        examples = {"examples": candidate.examples, "nearest": candidate.nearest}
+        parts = {WORDS: candidate.sections, "examples": examples, "labels": candidate.labels}
+        return {**parts, "worked": candidate.worked} if candidate.worked else parts
 
     def made(self, parts: Mapping[str, Any]) -> Genome:
-        return Genome(**parts[WORDS], **{name: value for name, value in parts.items() if name != WORDS})
+        others = {name: value for name, value in parts.items() if name not in (WORDS, "examples")}
+        return Genome(**parts[WORDS], **parts["examples"], **others)
 
     def varied(self, result: Result[Any]) -> Genome | None:
         oks = [outcome for outcome in result.outcomes.values() if isinstance(outcome, Ok)]
@@ -42,7 +45,7 @@ class ReflectivePrompts(Reflective):
         if genome is None or not right:
             return None
         shown = self.rng.sample(right, min(MOST_WORKED, len(right)))
-        return replace(genome, examples=(), worked=tuple(shown))
+        return replace(genome, examples=(), nearest=UNSET, worked=tuple(shown))
 
     def text(self, candidate: Genome, part: str) -> str:
         return candidate.head()

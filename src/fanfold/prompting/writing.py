@@ -97,7 +97,7 @@ async def realise(
         text += _slot_of(first)
     if wrong := next(_faults(text, reply, candidate, most_words), None):
         raise Unwritten(f"{writer.name} was asked to {candidate.how} a prompt, and {wrong}: {reply.text!r:.120}")
-    return replace(Genome.of(text, first.labels), examples=first.examples, worked=first.worked)
+    return replace(Genome.of(text, first.labels), examples=first.examples, worked=first.worked, nearest=first.nearest)
 
 
 async def rewrite(

@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from fanfold.cli import cli
 from fanfold.errors import ConfigError
 from fanfold.events import Notice
+from fanfold.likeness import filled
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Simulator, SimulatorConfig
@@ -356,7 +357,7 @@ def test_thirty_rows_give_a_prompt_that_scores_what_was_reported(
         scores = []
         for problem in held:
             how = {name: out[name] for name in ("max_tokens", "temperature", "stop")}
-            reply = await asked.generate(out["before"] + problem.input + out["after"], **how)
+            reply = await asked.generate(filled(out, problem.input), **how)
             scores.append((await task.grader(reply.text, problem)).score)
         return scores
 
@@ -364,7 +365,7 @@ def test_thirty_rows_give_a_prompt_that_scores_what_was_reported(
     assert sum(scores) / len(scores) == pytest.approx(told["held_out"]["accuracy"])
     module: dict[str, Any] = {}
     exec(CliRunner().invoke(cli, ["prompt", "r", "--as", "python"]).stdout, module)
-    assert module["prompt"]("X") == out["before"] + "X" + out["after"] and module["STOP"] == out["stop"]
+    assert module["prompt"]("X") == filled(out, "X") and module["STOP"] == out["stop"]
 
 
 # -- files as strangers bring them ------------------------------------------------------------------------------------
@@ -394,7 +395,7 @@ def exported_score(path: Path, asked: Model) -> float:
         scores = []
         for problem in held:
             how = {name: out[name] for name in ("max_tokens", "temperature", "stop")}
-            reply = await asked.generate(out["before"] + problem.input + out["after"], **how)
+            reply = await asked.generate(filled(out, problem.input), **how)
             scores.append((await task.grader(reply.text, problem)).score)
         return sum(scores) / len(scores)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from fanfold import drawings
 from fanfold.prompting.breeding import credit, genome_of
-from fanfold.prompting.genome import Genome, difference, render
+from fanfold.prompting.genome import Genome, difference, outline, template
 from fanfold.prompting.writing import record_of
 from fanfold.running import Go, Run
 from fanfold.stats import paired
@@ -80,7 +80,7 @@ class PromptsConclusion:
                 course.name: [(made, accuracy.get(genome)) for made, genome in course.points] for course in courses
             },
         }
-        shown = render(winner, "...", self.evaluate.shots)
+        shown = outline(winner, self.evaluate.shots, "...")
         sections = [
             Section("Prompt", shown, brief=short_prompt(winner)),
             self._table({"winner": winner, **flat}, courses, search, validated, held),
@@ -140,10 +140,9 @@ class PromptsConclusion:
 
     def _template(self, winner: Genome) -> dict[str, Any]:
         """The winner as it is sent: what stands before and after the input, and the settings of the request."""
-        mark = "\x00"
-        before, _, after = render(winner, mark, self.evaluate.shots).partition(mark)
         settings = self.evaluate.settings(winner, self.config.model[0])
-        return {"before": before, "after": after, "model": self.config.model[0], "stop": [], **settings}
+        parts = template(winner, self.evaluate.shots)
+        return {**parts, "model": self.config.model[0], "stop": [], **settings}
 
     async def _courses(
         self, search: _History, winner: Genome, validated: Mapping[Genome, Result[Any]], go: Go

@@ -100,7 +100,9 @@ class PromptsConfig(Settings):
         None, "problems that may be shown as examples (a number, or below 1 a share); none: 8, or fewer of few"
     )
     train: int | float | None = option(None, "problems that prompts are scored on during the search; none: 24")
-    show_train: bool = option(True, "show these problems as examples too, each to all others but never to itself")
+    show_train: bool = option(
+        True, "show these and the validation problems as examples too, each to all others but never to itself"
+    )
     validation: int | float | None = option(
         None, "problems on which the winner is chosen among the finalists; none: 24"
     )
@@ -109,8 +111,9 @@ class PromptsConfig(Settings):
         None, "prompts compared on the validation problems; none: 3, or what a quarter of the calls pays for", least=1
     )
     max_examples: int | None = option(
-        None, "examples in a prompt, at most; none: 16, or as many of long ones as have room", least=0
+        None, "examples in a prompt, at most; none: 32, or as many of long ones as have room", least=0
     )
+    by_input: bool = option(True, "try prompts, too, that show each input the examples most like it")
     max_words: int = option(120, "words in a prompt besides its examples, at most")
     max_tokens: int | None = option(None, "tokens of a reply, at most; none: as the task says", least=1)
     temperature: float = option(0.0, "sampling temperature of the model", least=0)
@@ -152,7 +155,14 @@ class PromptsConfig(Settings):
     @classmethod
     def formerly(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """What a version without these settings did."""
-        return {"search": "genetic", "schedule": "racing", "rows": None, "show_train": False, **fields}
+        return {
+            "search": "genetic",
+            "schedule": "racing",
+            "rows": None,
+            "show_train": False,
+            "by_input": False,
+            **fields,
+        }
 
     def contenders(self, row: int) -> int:
         """How many finalists are compared on `row` problems: with a budget, as many as a quarter of it pays for."""

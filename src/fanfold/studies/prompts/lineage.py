@@ -41,7 +41,9 @@ def changes(a: Genome, b: Genome) -> list[str]:
     gone, come = (
         sum(id not in others for id in ids) for ids, others in ((a.examples, b.examples), (b.examples, a.examples))
     )
-    if gone or come:
+    if a.nearest != b.nearest:
+        parts.append(f"examples: {_showing(a)} -> {_showing(b)}")
+    elif gone or come:
         parts.append(f"examples {len(a.examples)} -> {len(b.examples)} (-{gone} +{come})")
     elif a.examples != b.examples:
         parts.append(f"{len(b.examples)} examples in another order")
@@ -51,6 +53,10 @@ def changes(a: Genome, b: Genome) -> list[str]:
     parts += [f"- {clause}" for clause in old if clause not in new]
     parts += [f"+ {clause}" for clause in new if clause not in old]
     return parts
+
+
+def _showing(genome: Genome) -> str:
+    return f"the {genome.shown} most like the input" if genome.nearest else str(genome.shown)
 
 
 def _line(results: Sequence[Result[Any]], winner: Genome) -> list[Result[Any]]:

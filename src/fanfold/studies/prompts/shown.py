@@ -11,7 +11,7 @@ from fanfold.ledger.spending import Spending, cost_text
 from fanfold.models.pricing import list_price
 from fanfold.plugins import Presentation, concluded, recorded
 from fanfold.prompting.breeding import candidate_of
-from fanfold.prompting.genome import SLOT, Genome, render
+from fanfold.prompting.genome import SLOT, Genome, outline
 from fanfold.prompting.writing import request_section
 from fanfold.studies.prompts.objectives import interval_of
 from fanfold.summary import Section
@@ -50,7 +50,8 @@ def text(value: Any) -> str:
     if not isinstance(prompt, Genome):
         return candidate(value).text
     lines = [prompt.head(), f"Labels: {' / '.join(prompt.labels)}"]
-    lines += [f"Examples: {' '.join(prompt.examples)}"] if prompt.examples else []
+    chosen = f"the {prompt.nearest} most like the input of " if prompt.nearest else ""
+    lines += [f"Examples: {chosen}{' '.join(prompt.examples)}"] if prompt.examples else []
     return "\n".join(lines + [f"Own answer: {input}" for input, _ in prompt.worked or ()])
 
 
@@ -59,8 +60,8 @@ def brief(value: Any) -> str:
     prompt = candidate_of(value)
     if not isinstance(prompt, Genome):
         return f"{prompt.how}: {prompt.parents[0].head() or '(no words)'}"
-    count = len(prompt.examples) + len(prompt.worked or ())
-    shots = f"{count} example{'' if count == 1 else 's'}" if count else ""
+    count = prompt.shown + len(prompt.worked or ())
+    shots = f"{count} example{'' if count == 1 else 's'}{' by input' if prompt.nearest else ''}" if count else ""
     return f"{shots}: {prompt.head()}" if shots and prompt.head() else shots or prompt.head() or "(no words)"
 
 
@@ -139,7 +140,7 @@ def _prompt(value: Any, shots: Mapping[str, tuple[str, str]]) -> Section:
     prompt = candidate_of(value)
     if isinstance(prompt, Genome):
         unknown = {id: (f"(input of {id})", f"(answer of {id})") for id in prompt.examples}
-        return Section("Prompt", render(prompt, SLOT, {**unknown, **shots}))
+        return Section("Prompt", outline(prompt, {**unknown, **shots}))
     return Section("Prompt", f"to be written by a model ({prompt.how}) from:\n{prompt.parents[0].head()}")
 
 
@@ -188,8 +189,8 @@ def _result(view: RunView, row: TrialRow) -> Result[Any]:
 
 def short_prompt(genome: Genome) -> str:
     """A prompt in two lines: its words, and how the problems are shown."""
-    count = len(genome.examples)
-    examples = f"{count or 'no'} example{'' if count == 1 else 's'}"
+    count = genome.shown
+    examples = f"{count or 'no'} example{'' if count == 1 else 's'}{' most like the input' if genome.nearest else ''}"
     return "\n".join(
         [*genome.head().splitlines(), f"({examples}, {' / '.join(genome.labels)}; `fanfold prompt` prints all of it)"]
     )

@@ -16,7 +16,7 @@ from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.tasks import Problem, Split, Task
 
 #: The most examples a prompt shows unless told otherwise, and the most characters they may have together.
-MOST_EXAMPLES, ROOM = 16, 5000
+MOST_EXAMPLES, ROOM = 32, 5000
 
 #: Characters for each token that a model has room for, above which a problem surely does not fit.
 SURELY = 7
@@ -40,7 +40,7 @@ def material_of(config: PromptsConfig, task: Task, split: Split) -> Material:
     must, never = _texts(config.must), _texts(config.never)
     clauses = {name: tuple(text for text in bank if allowed(text, never)) for name, bank in clauses.items()}
     pairs = tuple(pair for pair in task.labels if allowed("\n".join(pair), never))
-    material = Material(clauses, pairs, examples, *sizes, parts, must, never, words)
+    material = Material(clauses, pairs, examples, *sizes, parts, must, never, words, config.by_input)
     if material.ruled and config.form == "words":
         raise ConfigError("template, pinned, must and never need clauses: leave out form = words")
     if broken := broken_rules(mend(words or Genome(labels=(pairs or (Genome().labels,))[0]), material), material):
@@ -50,7 +50,7 @@ def material_of(config: PromptsConfig, task: Task, split: Split) -> Material:
 
 def shown_by(config: PromptsConfig, split: Split) -> tuple[Problem, ...]:
     """The problems that prompts may show as examples."""
-    return (*split.examples, *(split.train if config.show_train else ()))
+    return (*split.examples, *((*split.train, *split.validation) if config.show_train else ()))
 
 
 def fitting_examples(config: PromptsConfig, task: Task, split: Split) -> int:
