@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import sqlite3
 import time
 from collections.abc import Iterable
@@ -14,10 +15,11 @@ import pytest
 
 from fanfold.config import from_mapping
 from fanfold.errors import ConfigError, LedgerError
-from fanfold.ledger import RunView
+from fanfold.ledger import Ledger, RunView
 from fanfold.plugins import Presentation, described, find_study, presentation_in
 from fanfold.summary import Section
 
+KEPT = Path(__file__).parents[1] / "data" / "ledgers-0.1.0"
 RUNS: dict[str, dict[str, Any]] = {
     "secrets": {"models": ("simulated/talker", "simulated/keeper"), "num_interactions": 4, "results": None},
     "workflow": {"total_episodes": 100, "max_episodes_per_workflow": 100, "fresh_episodes": 16, "results": None},
@@ -272,3 +274,16 @@ def test_runs_of_a_study_are_compared_in_its_own_terms(tmp_path: Path) -> None:
         [section] = shown.compare([view, view])
         assert [row[0] for row in section.rows[-3:]] == ["first, train", "first, validation", "first, held-out"]
         assert [drawing.kind for drawing in section.drawings] == ["intervals"]
+
+
+@pytest.mark.parametrize("kept", sorted(KEPT.glob("*.db.gz")), ids=lambda path: path.name.partition(".")[0])
+def test_a_run_of_version_0_1_0_has_its_pages(kept: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.db").write_bytes(gzip.decompress(kept.read_bytes()))
+    with Ledger(tmp_path / "a.db") as ledger:
+        for info in ledger.runs():
+            view = RunView.open(ledger, info.name)
+            shown, row = presentation_in(view), view.trial(0)
+            cell = next(view.evaluations(trials=[0], failed=False))
+            assert shown.brief_of(shown.candidate_of(view, row)) and shown.text_of(row.candidate)
+            if shown.trial is not None and shown.evaluation is not None:
+                assert [*shown.trial(view, row)] and [*shown.evaluation(view, cell)]
