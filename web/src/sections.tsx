@@ -77,6 +77,7 @@ export function Sortable({ label, columns, rows, most = PAGE }: { label: string;
     () =>
       columns.map(
         (_, at) =>
+          at > 0 &&
           rows.every((row) => typeof row[at]?.value !== "string" && !row[at]?.left) &&
           rows.some((row) => row[at]?.value != null || row[at]?.shown),
       ),

@@ -51,7 +51,7 @@ function Evaluation({
               {data.started !== null && <small> {moment(data.started)}</small>}
             </dd>
           </div>
-          {cell.cost !== null && (
+          {cell.cost !== null && cell.cost > 0 && (
             <div>
               <dt>Cost</dt>
               <dd>{money(cell.cost)}</dd>
