@@ -41,9 +41,9 @@ from fanfold.ledger import RunView
 from fanfold.report.pages.candidates import candidate, evaluation, texts
 from fanfold.report.pages.comparing import comparing
 from fanfold.report.pages.overview import overview
-from fanfold.report.pages.parts import Shown
+from fanfold.report.pages.parts import ShownRun
 with RunView.open("fanfold.db", "pages") as view, RunView.open("fanfold.db", "more") as other:
-    shown, both = Shown(view), [Shown(view), Shown(other)]
+    shown, both = ShownRun(view), [ShownRun(view), ShownRun(other)]
     made = [overview(shown), candidate(shown, 0), evaluation(shown, 0, 0), texts(shown, [0]), comparing(both)]
     print(json.dumps(made))
 """

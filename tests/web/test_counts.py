@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from fanfold.cli import cli
 from fanfold.ledger import RunView
 from fanfold.report.pages.overview import overview
-from fanfold.report.pages.parts import Shown
+from fanfold.report.pages.parts import ShownRun
 
 
 def told(*words: str) -> Any:
@@ -26,7 +26,7 @@ def test_counts_agree_between_shell_and_page_in_every_study(world: Path) -> None
     for name, run in listed.items():
         facts = told("show", name, "--ledger", str(world))
         with RunView.open(world, name) as view:
-            page = overview(Shown(view))
+            page = overview(ShownRun(view))
         figures = {metric["key"]: metric["value"] for metric in page["metrics"]}
         for key in ("trials", "evaluations", "failures", "reused", "best"):
             assert facts[key] == figures[key], (name, key)

@@ -16,7 +16,7 @@ from fanfold.ledger import Ledger, RunView
 from fanfold.redaction import redact, redact_body
 from fanfold.report.assets import asset
 from fanfold.report.pages import candidates, failures, lineage, matrix, overview, runs, work
-from fanfold.report.pages.parts import Payload, Shown, sections
+from fanfold.report.pages.parts import Payload, ShownRun, sections
 from fanfold.summary import Section
 
 #: The bytes of data that a file may hold, and how many of the best candidates, and of their cells, are tried.
@@ -44,8 +44,8 @@ def write_report(ledger: Ledger | str | Path, run_name: str, path: str | Path) -
 
 def saved_page(view: RunView) -> str:
     """The whole document."""
-    helpers = [Shown(helper) for helper in view.siblings()]
-    data = redact_body(_encode(_Data(Shown(view), helpers).payloads))
+    helpers = [ShownRun(helper) for helper in view.siblings()]
+    data = redact_body(_encode(_Data(ShownRun(view), helpers).payloads))
     return document(data.decode().replace("<", "\\u003c"), f"{view.name} · Fanfold")
 
 
@@ -76,7 +76,7 @@ def _hash(text: str) -> str:
 class _Data:
     """The payloads of a file by their paths: those that matter most first, as long as there is room."""
 
-    def __init__(self, shown: Shown, helpers: list[Shown]) -> None:
+    def __init__(self, shown: ShownRun, helpers: list[ShownRun]) -> None:
         self.payloads: dict[str, Payload] = {}
         self._room = MOST_BYTES
         listed = runs.run_row(shown) | {"helpers": [runs.run_row(helper) for helper in helpers]}
@@ -96,7 +96,7 @@ class _Data:
         self.payloads[path] = payload
         return True
 
-    def _add_run(self, shown: Shown) -> None:
+    def _add_run(self, shown: ShownRun) -> None:
         base = _base(shown)
         front = overview.overview(shown)
         front["can"] = dict.fromkeys(front["can"], False)
@@ -106,7 +106,7 @@ class _Data:
         self._put(f"{base}/trials", candidates.trials(shown) | {"next": None})
         self._add_matrix(shown)
 
-    def _add_matrix(self, shown: Shown) -> None:
+    def _add_matrix(self, shown: ShownRun) -> None:
         values = shown.view.values("score")
         whole = matrix.arrange(shown, values, matrix.choices({}))
         arranged = matrix.Arrangement(whole.mark, whole.trials[:ROWS], whole.positions[:COLUMNS], whole.low, whole.high)
@@ -118,7 +118,7 @@ class _Data:
                     tile = base64.b64encode(arranged.tile(values, number, row, column)).decode()
                     self._put(f"{_base(shown)}/tile?level={number}&row={row}&column={column}", {"b64": tile})
 
-    def _add_candidates(self, shown: Shown) -> None:
+    def _add_candidates(self, shown: ShownRun) -> None:
         view, base = shown.view, _base(shown)
         kept, texts = [], dict[str, str]()
         for number in self._worth_keeping(shown):
@@ -137,7 +137,7 @@ class _Data:
                 cells += 1
         self._say_what_is_missing(shown, len(kept), cells)
 
-    def _worth_keeping(self, shown: Shown) -> Iterator[int]:
+    def _worth_keeping(self, shown: ShownRun) -> Iterator[int]:
         """The best candidate and its ancestors, the first that failed, then the next best."""
         view, seen = shown.view, set[int]()
         best = list(view.numbers(order="best", count=CANDIDATES))
@@ -152,7 +152,7 @@ class _Data:
                 seen.add(number)
                 yield number
 
-    def _say_what_is_missing(self, shown: Shown, trials: int, cells: int) -> None:
+    def _say_what_is_missing(self, shown: ShownRun, trials: int, cells: int) -> None:
         front, info = self.payloads.get(_base(shown)), shown.info
         asked = shown.view.progress().asked
         if front is None or (trials >= asked and cells >= info.evaluations):
@@ -165,5 +165,5 @@ class _Data:
         front["sections"] = [*front["sections"], *sections([section])]
 
 
-def _base(shown: Shown) -> str:
+def _base(shown: ShownRun) -> str:
     return f"/api/run/0/{shown.info.name}"

@@ -13,7 +13,7 @@ from fanfold.errors import ConfigError
 from fanfold.ledger import add_comment, add_request
 from fanfold.redaction import redact
 from fanfold.report.pages.overview import can
-from fanfold.report.pages.parts import Shown
+from fanfold.report.pages.parts import ShownRun
 from fanfold.texts import printable
 from fanfold.view.shelf import Shelf
 from fanfold.web import ApiError
@@ -45,12 +45,12 @@ class Actions:
         for _, output in self._resumed.values():
             output.close()
 
-    def _stop(self, shown: Shown, body: Mapping[str, Any]) -> str:
+    def _stop(self, shown: ShownRun, body: Mapping[str, Any]) -> str:
         _check(shown, "stop", "does not run")
         add_request(shown.view.ledger.path, shown.info.name, "stop")
         return "The run stops: what is running gets a moment to end, and everything finished is kept."
 
-    def _budget(self, shown: Shown, body: Mapping[str, Any]) -> str:
+    def _budget(self, shown: ShownRun, body: Mapping[str, Any]) -> str:
         limits = _limits(body)
         if not limits:
             raise ConfigError(f"give at least one limit: {', '.join(LIMITS)}")
@@ -58,7 +58,7 @@ class Actions:
         add_request(shown.view.ledger.path, shown.info.name, "budget", limits)
         return "The run continues to the new limits."
 
-    def _note(self, shown: Shown, body: Mapping[str, Any]) -> str:
+    def _note(self, shown: ShownRun, body: Mapping[str, Any]) -> str:
         text, trial = body.get("text"), body.get("trial")
         if not isinstance(text, str) or not text.strip() or len(text) > LONGEST_NOTE:
             raise ConfigError(f"a note is a text of 1 to {LONGEST_NOTE:,} characters")
@@ -67,7 +67,7 @@ class Actions:
         add_comment(shown.view.ledger.path, shown.info.name, trial, text.strip())
         return "The note is kept in the ledger."
 
-    def _feedback(self, shown: Shown, body: Mapping[str, Any]) -> str:
+    def _feedback(self, shown: ShownRun, body: Mapping[str, Any]) -> str:
         tell = shown.study.tell
         if tell is None:
             raise ConfigError(f"the study {shown.study_name!r} takes no feedback")
@@ -104,7 +104,7 @@ class Actions:
         return "The run is starting." if process.returncode is None else "The run was resumed, and has ended already."
 
 
-def _check(shown: Shown, what: str, problem: str) -> None:
+def _check(shown: ShownRun, what: str, problem: str) -> None:
     if not can(shown, shown.view.status)[what]:
         raise ApiError(409, f"run {shown.info.name!r} {problem}", type="state")
 

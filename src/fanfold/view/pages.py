@@ -9,7 +9,7 @@ import msgspec
 
 from fanfold.ledger import Quantity
 from fanfold.report.pages import candidates, comparing, failures, lineage, matrix, overview, runs, search, work
-from fanfold.report.pages.parts import Payload, Shown
+from fanfold.report.pages.parts import Payload, ShownRun
 from fanfold.view.shelf import Shelf
 from fanfold.web import ApiError, Request
 
@@ -35,7 +35,7 @@ def answer(shelf: Shelf, request: Request) -> bytes:
     raise ApiError(404, "there is nothing here", type="path")
 
 
-def _page(shelf: Shelf, shown: Shown, rest: list[str], query: Mapping[str, str]) -> Callable[[], Payload]:
+def _page(shelf: Shelf, shown: ShownRun, rest: list[str], query: Mapping[str, str]) -> Callable[[], Payload]:
     match rest:
         case []:
             return lambda: overview.overview(shown)
@@ -67,7 +67,7 @@ def check(sound: bool) -> None:
         raise ApiError(400, "this order or choice is not known", type="query")
 
 
-def _head(shelf: Shelf, shown: Shown, query: Mapping[str, str]) -> Payload:
+def _head(shelf: Shelf, shown: ShownRun, query: Mapping[str, str]) -> Payload:
     chosen = matrix.choices(query)
     return matrix.head(shown, shelf.arrange(shown, chosen, None, again=True), chosen["colour"])
 

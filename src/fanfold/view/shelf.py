@@ -14,7 +14,7 @@ from typing import TypeVar, cast
 from fanfold.errors import LedgerError
 from fanfold.ledger import CellValues, Ledger, Quantity, RunHead, RunView
 from fanfold.report.pages.matrix import Arrangement, arrange
-from fanfold.report.pages.parts import Payload, Shown
+from fanfold.report.pages.parts import Payload, ShownRun
 from fanfold.report.pages.runs import row_of
 
 K = TypeVar("K")
@@ -79,9 +79,9 @@ class Shelf:
             raise LedgerError(f"{ledger.path} has no run {name!r:.80}")
         return RunView(ledger, id)
 
-    def shown(self, number: int, name: str) -> Shown:
+    def shown(self, number: int, name: str) -> ShownRun:
         """The same with its study's words for it."""
-        return Shown(self.view(number, name), number)
+        return ShownRun(self.view(number, name), number)
 
     def row(self, number: int, ledger: Ledger, head: RunHead) -> Payload:
         """The line about a run, made again only when the run has changed."""
@@ -93,7 +93,7 @@ class Shelf:
                 _remember(self._rows, (number, head.id), kept, ROWS)
         return kept[1]
 
-    def values(self, shown: Shown, colour: Quantity) -> CellValues:
+    def values(self, shown: ShownRun, colour: Quantity) -> CellValues:
         """The matrix of a run in memory, up to date."""
         key = (shown.ledger, shown.view.id, colour)
         with self._lock:
@@ -105,7 +105,7 @@ class Shelf:
                 entry.values.refresh(shown.view.ledger)
             return entry.values
 
-    def arrange(self, shown: Shown, chosen: Mapping[str, str], mark: int | None, again: bool = False) -> Arrangement:
+    def arrange(self, shown: ShownRun, chosen: Mapping[str, str], mark: int | None, again: bool = False) -> Arrangement:
         """The order of a matrix: the one that a page was told at a mark, the last, or one made `again`."""
         key = (shown.ledger, shown.view.id, *chosen.values())
         recent = self._arranged.get(key, [])

@@ -13,14 +13,16 @@ from fanfold.ledger import CallRow, EvaluationRow
 from fanfold.ledger.spending import cost_text
 from fanfold.ledger.trials import Order, Which
 from fanfold.plugins import described
-from fanfold.report.pages.parts import Payload, Shown, cell, clipped, comments, finite, parents, sections
+from fanfold.report.pages.parts import Payload, ShownRun, cell, clipped, comments, finite, parents, sections
 from fanfold.types import Case
 
 #: Rows of one answer.
 PAGE = 200
 
 
-def trials(shown: Shown, order: Order = "best", which: Which = "all", after: str | None = None, q: str = "") -> Payload:
+def trials(
+    shown: ShownRun, order: Order = "best", which: Which = "all", after: str | None = None, q: str = ""
+) -> Payload:
     """A page of trials; `after` is the `next` of the page before."""
     key = None if not after else [float(part) for part in after.split(",", 2)]
     if key is not None and (len(key) != 3 or not all(map(math.isfinite, key))):
@@ -30,7 +32,7 @@ def trials(shown: Shown, order: Order = "best", which: Which = "all", after: str
     return {"rows": [shown.trial(row) for row in page.rows], "next": more}
 
 
-def candidate(shown: Shown, number: int, after: int = -1) -> Payload:
+def candidate(shown: ShownRun, number: int, after: int = -1) -> Payload:
     """Everything about one trial, with a page of its cells."""
     view = shown.view
     row = view.trial(number)
@@ -53,12 +55,12 @@ def candidate(shown: Shown, number: int, after: int = -1) -> Payload:
     }
 
 
-def texts(shown: Shown, numbers: Iterable[int]) -> Payload:
+def texts(shown: ShownRun, numbers: Iterable[int]) -> Payload:
     """Candidates as plain texts, for a diff."""
     return {"texts": {str(number): shown.text(shown.view.trial(number)) for number in numbers}}
 
 
-def evaluation(shown: Shown, number: int, position: int) -> Payload:
+def evaluation(shown: ShownRun, number: int, position: int) -> Payload:
     """Everything about one cell."""
     view = shown.view
     row = view.evaluation(number, position)
@@ -83,7 +85,7 @@ def evaluation(shown: Shown, number: int, position: int) -> Payload:
     }
 
 
-def feedback(shown: Shown, trial: int) -> Payload | None:
+def feedback(shown: ShownRun, trial: int) -> Payload | None:
     """What a person is asked about a trial, where the study wants to know."""
     form = described(shown.study.feedback, shown.view, trial)
     if form is None:
@@ -91,7 +93,7 @@ def feedback(shown: Shown, trial: int) -> Payload | None:
     return {"query": form.query, "answers": list(form.answers), "ask": form.ask, "given": None}
 
 
-def files(shown: Shown, *values: Any) -> list[Payload]:
+def files(shown: ShownRun, *values: Any) -> list[Payload]:
     """The blobs inside values, as files to download."""
     digests: dict[str, str] = {}
     for value in values:
@@ -118,14 +120,14 @@ def _collect(value: Any, name: str, digests: dict[str, str]) -> None:
         digests.setdefault(digest, name)
 
 
-def _cell_sections(shown: Shown, row: EvaluationRow) -> Iterable[Any]:
+def _cell_sections(shown: ShownRun, row: EvaluationRow) -> Iterable[Any]:
     from fanfold.summary import Section
 
     made = shown.study.evaluation_sections(shown.view, row)
     return made or ([] if row.data is None else [Section("Data", _plain_text(row.data))])
 
 
-def _briefs(shown: Shown, numbers: Iterable[int]) -> list[Payload]:
+def _briefs(shown: ShownRun, numbers: Iterable[int]) -> list[Payload]:
     return [shown.trial(row) for row in shown.view.some_trials(numbers)]
 
 

@@ -10,13 +10,13 @@ from fanfold.metrics import Metric
 from fanfold.plugins import described
 from fanfold.report.comparison import Difference, compare
 from fanfold.report.pages.overview import history
-from fanfold.report.pages.parts import Payload, Shown, clipped, finite, plain, sections
+from fanfold.report.pages.parts import Payload, ShownRun, clipped, finite, plain, sections
 
 #: How many runs are compared at once, and at how many scores their costs.
 FEWEST, MOST, SCORES = 2, 6, 5
 
 
-def comparing(runs: Sequence[Shown]) -> Payload:
+def comparing(runs: Sequence[ShownRun]) -> Payload:
     """Two to six runs side by side."""
     if not FEWEST <= len(runs) <= MOST:
         raise ConfigError(f"{len(runs)} runs cannot be compared: choose {FEWEST} to {MOST}")
@@ -38,7 +38,7 @@ def comparing(runs: Sequence[Shown]) -> Payload:
     }
 
 
-def _names(runs: Sequence[Shown]) -> dict[str, Shown]:
+def _names(runs: Sequence[ShownRun]) -> dict[str, ShownRun]:
     """The runs under names of their own: those of two ledgers may be called the same."""
     names = {shown.info.name: shown for shown in runs}
     if len(names) == len(runs):
@@ -46,8 +46,8 @@ def _names(runs: Sequence[Shown]) -> dict[str, Shown]:
     return {f"{shown.info.name} ({shown.ledger})": shown for shown in runs}
 
 
-def _run(shown: Shown, figures: Sequence[Metric], past: Mapping[str, Any]) -> Payload:
-    best, summary = shown.view.best(), shown.view.summary()
+def _run(shown: ShownRun, figures: Sequence[Metric], past: Mapping[str, Any]) -> Payload:
+    best, summary = shown.best(), shown.view.summary()
     return {
         "ledger": shown.ledger,
         "name": shown.info.name,

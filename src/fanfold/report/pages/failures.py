@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 
-from fanfold.report.pages.parts import Payload, Shown, clipped
+from fanfold.report.pages.parts import Payload, ShownRun, clipped
 
 
-def failures(shown: Shown) -> Payload:
+def failures(shown: ShownRun) -> Payload:
     """The failures in groups, the most frequent first."""
     groups = [
         {

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fanfold.ledger.page_records import TrialOrigin
-from fanfold.report.pages.parts import Payload, Shown
+from fanfold.report.pages.parts import Payload, ShownRun
 
 #: The most nodes of a drawing.
 MOST = 2000
 
 
-def lineage(shown: Shown) -> Payload:
+def lineage(shown: ShownRun) -> Payload:
     """The graph of parents and children, thinned to what a page can draw."""
     origins = {origin.trial: origin for origin in shown.view.origins()}
-    best = shown.view.best()
+    best = shown.best()
     line = _ancestors(origins, [] if best is None else [best.number])
     kept = _kept(origins, line)
     offspring = dict.fromkeys(origins, 0)
@@ -74,7 +74,7 @@ def _generations(origins: Mapping[int, TrialOrigin]) -> dict[int, int]:
     return generations
 
 
-def _ways(shown: Shown, origins: Mapping[int, TrialOrigin]) -> list[Payload]:
+def _ways(shown: ShownRun, origins: Mapping[int, TrialOrigin]) -> list[Payload]:
     """What each way of making candidates paid: how often a child was better than its best parent."""
     ways: dict[str, list[TrialOrigin]] = {}
     for origin in origins.values():

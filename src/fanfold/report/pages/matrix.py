@@ -9,7 +9,7 @@ from typing import get_args
 
 from fanfold.errors import ConfigError
 from fanfold.ledger import CellValues, Quantity
-from fanfold.report.pages.parts import Payload, Shown, parents
+from fanfold.report.pages.parts import Payload, ShownRun, parents
 
 #: Rows and columns of a tile, how much coarser each further level is, and the most trials that are named at once.
 TILE, COARSER, MOST_BRIEFS = (64, 256), 4, 1000
@@ -65,7 +65,7 @@ def choices(query: Mapping[str, str]) -> dict[str, str]:
     return chosen
 
 
-def arrange(shown: Shown, values: CellValues, chosen: Mapping[str, str]) -> Arrangement:
+def arrange(shown: ShownRun, values: CellValues, chosen: Mapping[str, str]) -> Arrangement:
     """Put the rows and columns in order."""
     order = chosen["order"]
     low, high = scale(shown, values, chosen["colour"])
@@ -84,7 +84,7 @@ def arrange(shown: Shown, values: CellValues, chosen: Mapping[str, str]) -> Arra
     return Arrangement(values.mark, trials, positions, low, high)
 
 
-def head(shown: Shown, arranged: Arrangement, colour: str) -> Payload:
+def head(shown: ShownRun, arranged: Arrangement, colour: str) -> Payload:
     """The names of rows and columns, and how tiles are to be asked for."""
     view, trials = shown.view, list(arranged.trials)
     ids = [case.id for case in view.cases()]
@@ -108,7 +108,7 @@ def head(shown: Shown, arranged: Arrangement, colour: str) -> Payload:
     }
 
 
-def scale(shown: Shown, values: CellValues, colour: str) -> tuple[float, float]:
+def scale(shown: ShownRun, values: CellValues, colour: str) -> tuple[float, float]:
     """A fixed scale where the score has one; else from the lowest to the highest value."""
     if colour == "score" and shown.study.scale is not None:
         return shown.study.scale
@@ -118,7 +118,7 @@ def scale(shown: Shown, values: CellValues, colour: str) -> tuple[float, float]:
     return low, values.high if values.high > low else low + 1.0
 
 
-def _picked(shown: Shown, values: CellValues, only: str, low: float, high: float) -> set[int]:
+def _picked(shown: ShownRun, values: CellValues, only: str, low: float, high: float) -> set[int]:
     """The cases on which the best is wrong, the best disagree, or the best differs from its parents."""
     best = list(shown.view.numbers(order="best", which="complete", count=JUDGES))
     rows = [values.row(trial, low, high) for trial in best]

@@ -13,7 +13,17 @@ from fanfold.events import Progress
 from fanfold.ledger import RunView, requests_of
 from fanfold.metrics import metrics
 from fanfold.plugins import described
-from fanfold.report.pages.parts import MOST_POINTS, Payload, Shown, clipped, comments, finite, parents, plain, sections
+from fanfold.report.pages.parts import (
+    MOST_POINTS,
+    Payload,
+    ShownRun,
+    clipped,
+    comments,
+    finite,
+    parents,
+    plain,
+    sections,
+)
 from fanfold.report.pages.runs import cost
 from fanfold.texts import duration
 
@@ -25,10 +35,10 @@ KINDS = {
 }
 
 
-def overview(shown: Shown) -> Payload:
+def overview(shown: ShownRun) -> Payload:
     """Everything the Overview shows."""
     view, info = shown.view, shown.info
-    state, best = view.status, view.best()
+    state, best = view.status, shown.best()
     return {
         "ledger": shown.ledger,
         "name": info.name,
@@ -44,6 +54,7 @@ def overview(shown: Shown) -> Payload:
         "metrics": [
             {"key": metric.key, "label": metric.label, "text": metric.text, "value": finite(metric.value)}
             for metric in metrics(view)
+            if shown.study.unit is None or metric.key not in ("best", "held_out")
         ],
         "can": can(shown, state),
         "limits": limits(shown),
@@ -59,13 +70,13 @@ def overview(shown: Shown) -> Payload:
     }
 
 
-def _sections(shown: Shown) -> list[Any]:
+def _sections(shown: ShownRun) -> list[Any]:
     live = list(described(shown.study.overview, shown.view) or ())
     summary = shown.view.summary()
     return [*live, *(summary.sections if summary is not None else ())]
 
 
-def standing(shown: Shown, progress: Progress) -> Payload:
+def standing(shown: ShownRun, progress: Progress) -> Payload:
     """How far a run has come: the part of the frame that changes while it is running."""
     known = limits(shown)
     goal, of = _goal(known, progress)
@@ -79,7 +90,7 @@ def standing(shown: Shown, progress: Progress) -> Payload:
     }
 
 
-def limits(shown: Shown) -> Payload:
+def limits(shown: ShownRun) -> Payload:
     """The limits of a run: those it was started with, as far as they are recorded, and those it was given since."""
     known: dict[str, float | None] = dict.fromkeys(KINDS.values())
     for kind, amount in re.findall(r"(Max\w+)\('?([\d.]+[smh]?)'?\)", str(shown.info.meta.get("stop", ""))[:500]):
@@ -113,7 +124,7 @@ def _goal(known: Mapping[str, float | None], progress: Progress) -> tuple[float 
     return (None, "") if nearest is None else (known[nearest], nearest.removeprefix("max_"))
 
 
-def eta(shown: Shown, known: Mapping[str, float | None], progress: Progress) -> tuple[float, float] | None:
+def eta(shown: ShownRun, known: Mapping[str, float | None], progress: Progress) -> tuple[float, float] | None:
     """The seconds until the nearest limit, as a range: at the pace of the whole run, and at the pace of late."""
     now, ranges = progress.elapsed, []
     late = _late(shown.view, progress)
@@ -141,7 +152,7 @@ def _late(view: RunView, progress: Progress) -> float:
     return float(min(4.0, max(0.25, (len(seconds) // 4 / took) / (len(seconds) / max(seconds[-1], 1e-9)))))
 
 
-def can(shown: Shown, state: str) -> dict[str, bool]:
+def can(shown: ShownRun, state: str) -> dict[str, bool]:
     """What can be done about a run from its page."""
     meta, running = shown.info.meta, state == "running"
     resumable = isinstance(meta.get("target"), str) and not isinstance(meta.get("continue"), str)
@@ -156,7 +167,7 @@ def can(shown: Shown, state: str) -> dict[str, bool]:
     }
 
 
-def next_steps(shown: Shown, state: str) -> list[Payload]:
+def next_steps(shown: ShownRun, state: str) -> list[Payload]:
     """What to do next, as commands that work when they are pasted."""
     name, ledger = shlex.quote(shown.info.name), f"--ledger {shlex.quote(str(shown.view.ledger.path))}"
     steps = []
@@ -177,7 +188,7 @@ def next_steps(shown: Shown, state: str) -> list[Payload]:
     return [*steps, {"text": "Export all rows", "command": f"fanfold export {name} {ledger} -o {table}"}]
 
 
-def pages(shown: Shown) -> list[str]:
+def pages(shown: ShownRun) -> list[str]:
     """The pages that a run has."""
     best = shown.view.trials(order="best", which="complete", count=20, blobs=False)
     lineage = ["lineage"] if any(parents(row) for row in best) else []
@@ -185,7 +196,7 @@ def pages(shown: Shown) -> list[str]:
     return ["overview", "trials", "matrix", *lineage, "work", *failures, "settings"]
 
 
-def history(shown: Shown) -> Payload:
+def history(shown: ShownRun) -> Payload:
     """Scores in the order of telling, the best so far and the quantiles of the population, thinned."""
     columns = asdict(shown.view.history(MOST_POINTS))
     told = {name: [finite(value) for value in column] for name, column in columns.items()}
@@ -193,7 +204,7 @@ def history(shown: Shown) -> Payload:
     return {**told, **scores, "quantiles": _quantiles(shown)}
 
 
-def _quantiles(shown: Shown) -> Payload:
+def _quantiles(shown: ShownRun) -> Payload:
     scores = [(order, shown.score(score)) for order, score, _ in shown.view.scores()]
     size = max(1, -(-len(scores) // BINS))
     columns: Payload = {"order": [], "low": [], "mid": [], "high": []}

@@ -19,14 +19,15 @@ Payload = dict[str, Any]
 MOST_ROWS, MOST_POINTS, MOST_TEXT = 2000, 2000, 200_000
 
 
-class Shown:
+class ShownRun:
     """A run together with its study's words for it."""
 
     def __init__(self, view: RunView, ledger: int = 0) -> None:
         self.view, self.ledger = view, ledger
         self.info = view.info
-        target = target_of(view)
-        self.study = _presentation(target) if isinstance(target, str) else Presentation()
+        meta = self.info.meta
+        self.target = target_of(view) if "belongs_to" in meta else meta.get("target")
+        self.study = _presentation(self.target) if isinstance(self.target, str) else Presentation()
 
     @property
     def reason(self) -> str:
@@ -38,10 +39,18 @@ class Shown:
         return self.study.unit or "candidate"
 
     @property
+    def reason(self) -> str:
+        """Why the run is not running, as a person would say it."""
+        return explained(self.info.reason, self.unit) if self.info.reason else ""
+
+    def best(self) -> TrialRow | None:
+        """The best candidate; None where no trial is better than another."""
+        return self.view.best() if self.study.unit is None else None
+
+    @property
     def study_name(self) -> str:
         """The installed study that was run, or the file it came from, or what its code calls it."""
-        target = self.info.meta.get("target")
-        return target if isinstance(target, str) else str(self.info.identity.get("study") or "python")
+        return self.target if isinstance(self.target, str) else str(self.info.identity.get("study") or "python")
 
     def score(self, score: float | None) -> Any:
         """A score as the evaluator gave it."""
@@ -87,7 +96,7 @@ def parents(row: TrialRow) -> list[int]:
     return [parent for parent in named if type(parent) is int] if isinstance(named, list) else []
 
 
-def cell(shown: Shown, row: EvaluationRow) -> Payload:
+def cell(shown: ShownRun, row: EvaluationRow) -> Payload:
     """An evaluation in one line."""
     return {
         "position": row.position,

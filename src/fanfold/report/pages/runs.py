@@ -8,7 +8,7 @@ from typing import Any
 from fanfold.errors import FanfoldError
 from fanfold.ledger import Ledger, RunHead, RunInfo, RunView
 from fanfold.ledger.spending import Spending, cost_text
-from fanfold.report.pages.parts import Payload, Shown, clipped, finite
+from fanfold.report.pages.parts import Payload, ShownRun, clipped, finite
 from fanfold.texts import duration, number
 
 #: Runs of one answer, and points of a spark line.
@@ -18,7 +18,7 @@ PAGE, SPARK = 200, 40
 def row_of(id: int, ledger: Ledger, head: RunHead) -> Payload:
     """One line about the run of that head; of one that is damaged, what is wrong with it."""
     try:
-        return run_row(Shown(RunView(ledger, head.id), id))
+        return run_row(ShownRun(RunView(ledger, head.id), id))
     except Exception as error:  # whatever a stranger's rows lead to, the other runs are listed
         reason = str(error) if isinstance(error, FanfoldError) else "its rows cannot be read"
         texts = dict.fromkeys(("study", "headline", "best_text", "cost_text", "elapsed_text"), "")
@@ -60,9 +60,10 @@ def runs(
     }
 
 
-def run_row(shown: Shown) -> Payload:
+def run_row(shown: ShownRun) -> Payload:
     """One line about a run."""
     view, info = shown.view, shown.info
+    best = shown.score(info.best) if shown.study.unit is None else None
     return {
         "ledger": shown.ledger,
         "name": info.name,
@@ -70,8 +71,8 @@ def run_row(shown: Shown) -> Payload:
         "state": view.status,
         "reason": shown.reason,
         "headline": shown.headline(),
-        "best": shown.score(info.best),
-        "best_text": number(shown.score(info.best)),
+        "best": best,
+        "best_text": number(best) if shown.study.unit is None else "",
         **_interval(view),
         "cost": finite(info.cost),
         "cost_text": cost(view.costs(), info),
@@ -82,7 +83,7 @@ def run_row(shown: Shown) -> Payload:
         "updated": info.updated,
         "elapsed": info.elapsed,
         "elapsed_text": duration(info.elapsed),
-        "spark": [shown.score(score) for score in view.spark(SPARK)],
+        "spark": [shown.score(score) for score in view.spark(SPARK)] if shown.study.unit is None else [],
         "helpers": [],
     }
 

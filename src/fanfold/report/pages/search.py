@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from fanfold.errors import FanfoldError
 from fanfold.ledger import Ledger, RunView
-from fanfold.report.pages.parts import Payload, Shown
+from fanfold.report.pages.parts import Payload, ShownRun
 
 #: Results in all and of one run, and the newest runs whose candidates are looked at.
 MOST, OF_A_RUN, RUNS = 50, 10, 20
@@ -22,7 +22,7 @@ def search(ledgers: Mapping[int, Ledger], words: str) -> Payload:
     runs = []
     for _, id, run in sorted(heads, reverse=True):
         with contextlib.suppress(FanfoldError):  # a damaged run has nothing to find
-            runs.append(Shown(RunView(ledgers[id], run), id))
+            runs.append(ShownRun(RunView(ledgers[id], run), id))
     for shown in runs:
         text = f"{shown.info.name} ({shown.study_name}) {shown.headline()}"
         if wanted in text.casefold():

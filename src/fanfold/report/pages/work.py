@@ -7,13 +7,13 @@ from typing import Any
 
 from fanfold.ledger import CallFacts, RunView
 from fanfold.ledger.spending import cost_text
-from fanfold.report.pages.parts import Payload, Shown, finite
+from fanfold.report.pages.parts import Payload, ShownRun, finite
 
 #: Rows of a table.
 MOST = 500
 
 
-def work(shown: Shown) -> Payload:
+def work(shown: ShownRun) -> Payload:
     """Everything about the machine's side of a run."""
     view = shown.view
     slots, throughput, calls = view.slots(), view.throughput(), view.calls()
