@@ -30,18 +30,13 @@ class ShownRun:
         self.study = _presentation(self.target) if isinstance(self.target, str) else Presentation()
 
     @property
-    def reason(self) -> str:
-        """Why the run stopped, in a sentence."""
-        return explained(self.info.reason, self.study.unit)
-
-    @property
     def unit(self) -> str:
         return self.study.unit or "candidate"
 
     @property
     def reason(self) -> str:
         """Why the run is not running, as a person would say it."""
-        return explained(self.info.reason, self.unit) if self.info.reason else ""
+        return explained(self.info.reason, self.unit)
 
     def best(self) -> TrialRow | None:
         """The best candidate; None where no trial is better than another."""
