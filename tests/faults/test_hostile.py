@@ -376,6 +376,19 @@ def test_an_odd_ledger_is_refused_by_name(ledger: Path, statement: str, says: st
     refused(ledger, "show", "last", "--trials", "100", says=says)
 
 
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("INSERT INTO cell_call VALUES (1, 3, 0, 'keys', x'00')", "cell_call 1, 3, 0"),
+        ("INSERT INTO request VALUES (7, 1, 1.0, x'00', '{}', NULL)", "request 7"),
+        ("INSERT INTO comment VALUES (8, 1, -3, 1.0, 'text')", "comment 8"),
+    ],
+)
+def test_an_odd_row_of_a_later_table_is_refused_too(ledger: Path, statement: str, says: str) -> None:
+    Ledger(ledger).close()  # brings it up to date
+    test_an_odd_ledger_is_refused_by_name(ledger, statement, says)
+
+
 def test_the_tables_and_indices_of_others_are_none_of_our_business(ledger: Path) -> None:
     changed(ledger, "CREATE TABLE notes (text TEXT UNIQUE)", "CREATE INDEX mine ON trial (score)", "ANALYZE")
     assert CliRunner().invoke(cli, ["show", "last", "--ledger", str(ledger)]).exit_code == 0

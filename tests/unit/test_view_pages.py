@@ -276,3 +276,29 @@ def test_a_statement_that_takes_too_long_is_ended_and_called_late_not_damaged(ru
         with pytest.raises(LedgerError, match=r"took longer than 0\.01 s"):
             ledger.one(endless)
         assert ledger.run_rows(), "what follows is quick, and answered"
+
+
+def test_counts_are_those_of_the_rows_while_a_run_works_and_after(tmp_path: Path) -> None:
+    """A told trial knows how many evaluations it had: nobody counts a million rows for that."""
+    path = tmp_path / "runs.db"
+    seen: list[tuple[int, int, float]] = []
+
+    def counted() -> tuple[int, int, float]:
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            rows = db.execute("SELECT count(*), count(failure), total(cost) FROM evaluation").fetchone()
+        with RunView.open(path, "it") as view:
+            seen.append((view.info.evaluations, view.info.failures, view.info.cost))
+        return tuple(rows)
+
+    def watch(event: object) -> None:
+        if len(seen) < 15:
+            before, after = counted(), counted()
+            assert before <= seen[-1] and seen[-2] <= after
+
+    done = study(30).run("threads:3", ledger=path, run="it", watch=watch)
+    with done.ledger:
+        assert counted() == seen[-1] == (120, 24, 48.0)
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        db.execute("DELETE FROM evaluation")
+    with RunView.open(path, "it") as view:
+        assert view.info.evaluations == 0, "an application has trials that people judge, and no evaluations"
