@@ -6,11 +6,14 @@ The same population is trained in both modes, each network by one thread, and mu
 import argparse
 import time
 
-import torch
-from torch.utils.data import DataLoader, TensorDataset
+try:
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
 
-from fanfold.legacy.neuroevolution import CONFIG, HybridNeuroevolution
-from fanfold.studies.neuro.data import Images, load
+    from fanfold.legacy.neuroevolution import CONFIG, HybridNeuroevolution
+    from fanfold.studies.neuro.data import Images, load
+except ModuleNotFoundError as error:
+    raise SystemExit(f"{error}: pip install 'fanfold[neuro]'") from None
 
 
 def loader(images: Images) -> DataLoader:
