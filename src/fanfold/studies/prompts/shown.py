@@ -130,7 +130,7 @@ def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
 def _worded(view: RunView, row: TrialRow) -> Section:
     """A prompt as a model reads it, with the words of its examples."""
     prompt, known = candidate_of(shown.candidate_of(view, row)), _shots(view)
-    if isinstance(prompt, Genome) and not known.keys() >= {*prompt.examples}:
+    if isinstance(prompt, Genome) and not prompt.nearest and not known.keys() >= {*prompt.examples}:
         sent = _sent(view, row.number, prompt)
         return _prompt(prompt, known) if sent is None else Section("Prompt", sent)
     return _prompt(prompt, known)
