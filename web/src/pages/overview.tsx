@@ -14,12 +14,12 @@ const units: Record<Axis, Unit> = { order: "count", evaluations: "count", second
 
 export function OverviewPage({ route }: { route: Route }) {
   const run = overview.value!;
-  const headline = run.headline || run.reason || soFar(run);
+  const headline = run.headline || (run.state === "failed" && run.reason) || inShort(run);
   return (
     <>
       <div class="headline-box">
         <p class={headline.length > 140 ? "big long" : "big"}>{headline}</p>
-        {run.headline && run.reason && <p class="quiet">{run.reason}</p>}
+        {run.reason && run.reason !== headline && <p class="quiet">{run.reason}</p>}
         <dl class="metrics">
           {run.metrics.filter(({ text }) => text && text !== "-" && text !== "0").map((metric) => (
             <div key={metric.key} title={metric.text}><dt>{metric.label}</dt><dd>{brief(metric.text)}</dd></div>
@@ -46,10 +46,10 @@ export function OverviewPage({ route }: { route: Route }) {
 /** Whether scores tell candidates apart: where each is only right or wrong, as in a list of questions, no best grows. */
 const searched = ({ history: { score } }: Overview) => score.length < 3 || ![1, 2].includes(new Set(score.filter((one) => one !== null)).size);
 
-/** What can be said of a run that has no result yet. */
-function soFar({ best, unit, units, progress }: Overview): string {
+/** What can be said of a run whose study has no headline, or not yet. */
+function inShort({ best, unit, units, progress, state }: Overview): string {
   if (!best) return progress.evaluations ? `No ${unit} has finished yet.` : "Nothing has been evaluated yet.";
-  return `Best of ${plural(progress.told, unit, units)} so far: ${best.score_text}`;
+  return `Best of ${plural(progress.told, unit, units)}${state === "running" ? " so far" : ""}: ${best.score_text}`;
 }
 
 /** Commands that work when they are pasted. */
