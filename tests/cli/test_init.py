@@ -96,6 +96,11 @@ def test_nothing_is_overwritten(fanfold: Fanfold, folder: Path) -> None:
     assert (folder / "score.py").read_text().startswith("mine")
 
 
+def test_an_evaluator_to_start_from_is_written_beside(fanfold: Fanfold, data: dict[str, str]) -> None:
+    assert "wrote score.py" in fanfold("init", "evolve", "--data", "poem.txt", "--model", SIMULATED).stdout
+    assert Path("score.py").is_file()
+
+
 def test_what_cannot_work_is_refused_before_a_file_is_written(fanfold: Fanfold, folder: Path) -> None:
     (folder / "odd.csv").write_text("a,b,c\n1,2,3\n")
     assert "--input-field" in fanfold("init", "prompts", "--data", "odd.csv", "--model", SIMULATED, code=2).stderr
@@ -249,6 +254,14 @@ def test_every_value_is_written_as_toml_and_as_yaml_reads_it(folder: Path, value
     assert tomllib.loads(f"it = {literal(value)}")["it"] == value
     (folder / "it.yaml").write_text(f"it: {literal(value, ': ')}")
     assert load_file("it.yaml")["it"] == value
+
+
+def test_the_names_of_trackers_are_completed() -> None:
+    from click.shell_completion import ShellComplete
+
+    complete = ShellComplete(cli, {}, "fanfold", "_FANFOLD_COMPLETE")
+    offered = complete.get_completions(["run", "functions", "--track"], "otel,te")
+    assert [item.value for item in offered] == ["otel,tensorboard"]
 
 
 # -- schemas ----------------------------------------------------------------------------------------------------------

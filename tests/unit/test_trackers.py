@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
@@ -19,7 +20,7 @@ from opentelemetry.trace import StatusCode
 from fanfold import Case, MaxTrials, Study, Sweep, trackers
 from fanfold.cli.options import ShellOptions
 from fanfold.errors import ConfigError, MissingExtra
-from fanfold.events import Event, RunConcluded, RunStarted
+from fanfold.events import Event, RunConcluded, RunStarted, RunStopped, TrialTold
 from fanfold.models import model
 from fanfold.summary import Summary
 
@@ -100,6 +101,18 @@ def test_a_tracker_that_hangs_holds_nobody_up(bring: Callable[..., None], monkey
             assert traced(track=["stuck"]) == traced()
     finally:
         stuck.set()
+
+
+def test_a_slow_tracker_gets_everything_before_the_run_returns(bring: Callable[..., None]) -> None:
+    events: list[Event] = []
+
+    def slowly(event: Event) -> None:
+        time.sleep(0.02)
+        events.append(event)
+
+    bring("slow", lambda address: slowly)
+    study().run(track="slow").ledger.close()
+    assert isinstance(events[-1], RunStopped) and sum(isinstance(event, TrialTold) for event in events) == 6
 
 
 def test_dropping_every_event_changes_no_result(bring: Callable[..., None]) -> None:

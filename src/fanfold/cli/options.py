@@ -71,6 +71,8 @@ def _flag(field: FieldHelp) -> Callable[[F], F]:
         kind = {"type": click.Choice(kinds)}
     elif field.name == "executor":
         kind |= {"cls": ExecutorFlag, "shell_complete": _complete_executor}
+    elif field.name == "track":
+        kind |= {"shell_complete": _complete_tracker}
     names = [f"--{field.name.replace('_', '-')}", *field.metadata.get("short", ())]
     return click.option(*names, help=flag_help(field), **kind)
 
@@ -117,6 +119,13 @@ def _complete_executor(ctx: click.Context, parameter: click.Parameter, incomplet
     from fanfold.executors import spellings
 
     return [spelling.removesuffix(":N") for spelling in spellings(incomplete)]
+
+
+def _complete_tracker(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from fanfold.trackers import known_trackers
+
+    done, comma, start = incomplete.rpartition(",")
+    return [f"{done}{comma}{name}" for name in known_trackers() if name.startswith(start)]
 
 
 def _trust(ctx: click.Context, parameter: click.Parameter, hosts: tuple[str, ...]) -> None:
