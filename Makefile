@@ -107,7 +107,7 @@ PEER_inspect := inspect-ai openai
 PEER_gepa := gepa
 PEER_promptolution := promptolution
 PEER_sb3 := stable-baselines3
-PEER_trackers := -e '.[mlflow,wandb]'
+PEER_trackers := -e '.[mlflow,wandb,otel]'
 LEFT_OUT = { echo "$(notdir $(@D)) cannot be installed here and is left out"; rm -rf $(@D); }
 
 $(PEERS)/%/.ready: constraints.txt

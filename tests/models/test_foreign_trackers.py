@@ -19,6 +19,7 @@ from fanfold.trackers.wandb import Wandb
 from importlib.metadata import EntryPoint
 
 OWN = {"mlflow": "fanfold.trackers.mlflow:Mlflow", "wandb": "fanfold.trackers.wandb:Wandb"}
+OWN["otel"] = "fanfold.trackers.otel:Otel"
 trackers.known_trackers = lambda: {name: EntryPoint(name, value, trackers.GROUP) for name, value in OWN.items()}
 trackers.GRACE = 120.0
 
@@ -114,5 +115,31 @@ for data in records(file.read_bytes()):
 assert steps == [0.0, 0.1, 0.2, 0.3, 0.4], steps
 assert summary["summary/held_out"] == "0.25" and summary["reason"], summary
 assert config["model"] == '"[\\'a/b\\']"', config
+"""
+    in_peer(tmp_path, program)
+
+
+@pytest.mark.slow
+def test_spans_are_sent_over_otlp_where_no_provider_is_configured(tmp_path: Path) -> None:
+    program = """
+import gzip, threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+names, paths = [], set()
+class Collector(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+        request = ExportTraceServiceRequest.FromString(body)
+        paths.add(self.path)
+        names.extend(span.name for sent in request.resource_spans for scope in sent.scope_spans for span in scope.spans)
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *words): pass
+server = HTTPServer(("127.0.0.1", 0), Collector)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+run(3, f"otel:http://127.0.0.1:{server.server_port}")
+assert paths == {"/v1/traces"}, paths
+assert sorted(names) == ["evaluation"] * 3 + ["run", "trial 0", "trial 1", "trial 2"], names
 """
     in_peer(tmp_path, program)
