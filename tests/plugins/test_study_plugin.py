@@ -83,7 +83,7 @@ def test_completion_offers_it_and_its_commands(acme: Environment) -> None:
 @pytest.mark.slow
 def test_its_command_runs_it_with_the_options_of_run(acme: Environment) -> None:
     said = acme.fanfold("acme", "near", "--weight", "0.75", "--max-trials", "4", "--run", "near").stdout
-    assert said.index("an anvil of weight 0.75") < said.index("near stopped: 4 trials") < said.index("off by")
+    assert said.index("an anvil of weight 0.75") < said.index("near: Stopped after 4 trials") < said.index("off by")
     with_json = acme.fanfold("acme", "near", "--weight", "0.75", "--max-trials", "2", "--json").stdout
     assert json.loads(with_json)["trials"] == 2
     assert json.loads(acme.fanfold("resume", "near", "--max-trials", "5", "--json").stdout)["trials"] == 5

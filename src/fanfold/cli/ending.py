@@ -29,11 +29,11 @@ def say_ending(run: Run[Any], candidate: Any, ledger: str, report: str | None) -
     fruitful = run.best_or_none is not None if shown.unit is None else info.evaluations > info.failures
     top = _wrapped(_head(run, shown, fruitful))
     bottom = [*_wrapped(_costs(run, shown)), *_next(run, shown, ledger), *([f"report: {report}"] if report else [])]
-    notes = _notes(run)
+    notes = _notes(run, shown)
     middle: list[str] = []
-    for block in _parts(run, shown, candidate) if fruitful else ():
+    for block in _parts(run, shown, candidate, fruitful):
         left = SCREEN - len(top) - len(middle) - len(notes) - len(bottom) - 2
-        if left >= min(len(block), LEAST):
+        if block and left >= min(len(block), LEAST):
             middle += ["", *block[:left]]
         elif left >= 0 and len(block) > 1 and block[1].startswith("  "):  # words, which a line can begin
             notes.append(shortened(f"{block[0]}: {' '.join(block[1:])}", screen_width()))
@@ -57,10 +57,10 @@ def _head(run: Run[Any], shown: Presentation, fruitful: bool) -> Iterator[str]:
         yield f"best score {number(run.best.score)}, trial {run.best.number}{others}"
 
 
-def _parts(run: Run[Any], shown: Presentation, candidate: Any) -> Iterator[list[str]]:
+def _parts(run: Run[Any], shown: Presentation, candidate: Any, fruitful: bool) -> Iterator[list[str]]:
     """The blocks between the headline and the costs, the most important first."""
     sections = () if run.summary is None else run.summary.sections
-    if shown.unit is None and not (shown.chooses and sections):
+    if fruitful and shown.unit is None and not (shown.chooses and sections):
         section = described(shown.candidate, candidate) or Section("Candidate", pretty(candidate))
         yield _block(section, WINNER)
     elif sections:
@@ -74,9 +74,11 @@ def _parts(run: Run[Any], shown: Presentation, candidate: Any) -> Iterator[list[
             yield block
 
 
-def _notes(run: Run[Any]) -> list[str]:
+def _notes(run: Run[Any], shown: Presentation) -> list[str]:
     """What a study says in one line, beside what it found."""
-    notes = [] if run.summary is None else [section for section in run.summary.sections[1:] if _is_note(section)]
+    sections = () if run.summary is None else run.summary.sections
+    first = 1 if shown.chooses or shown.unit is not None else 0  # the winner itself is above
+    notes = [section for section in sections[first:] if _is_note(section)]
     return [shortened(f"{section.title}: {section.brief}", screen_width()) for section in notes[:NOTES]]
 
 
@@ -158,8 +160,9 @@ def _next(run: Run[Any], shown: Presentation, ledger: str) -> Iterator[str]:
     if shown.unit is None and (more := further(run.reason)):
         commands[f"fanfold resume {run.id} {more}{where}"] = "search on"
     width = max(map(len, commands))
+    explained_too = width + max(map(len, commands.values())) + 4 <= screen_width()
     for command, words in commands.items():
-        yield f"  {command.ljust(width)}  {words}" if width + len(words) + 4 <= screen_width() else f"  {command}"
+        yield f"  {command.ljust(width)}  {words}" if explained_too else f"  {command}"
 
 
 _LIMITS = {"trial": "--max-trials", "evaluation": "--max-evaluations"}

@@ -217,13 +217,13 @@ def test_a_killed_search_goes_on_to_the_same_best_network(tmp_path: Path) -> Non
     ]
     flags += ["--max-batches", "6", "--results", str(tmp_path / "r"), "--engine", "sequential"]
     whole = _fanfold(tmp_path, "whole", flags).communicate()
-    assert "stopped: 14 trials" in whole[0]
+    assert "Stopped after 14 trials" in whole[0]
     process = _fanfold(tmp_path, "cut", flags)
     _wait_for_evaluations(tmp_path / "cut.db", 5)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     again = _fanfold(tmp_path, "cut", flags).communicate()
-    assert "stopped: 14 trials" in again[0]
+    assert "Stopped after 14 trials" in again[0]
     with Ledger(tmp_path / "whole.db") as one, Ledger(tmp_path / "cut.db") as two:
         results = [list(ledger.results(ledger.run("r").id)) for ledger in (one, two)]
         summaries = [ledger.summary(ledger.run("r").id)["figures"]["winner"] for ledger in (one, two)]

@@ -45,10 +45,10 @@ def job(folder: Path) -> Any:
 
 @pytest.mark.slow
 def test_every_ordered_pair_plays_on_the_same_scenarios(fanfold: Fanfold, tmp_path: Path) -> None:
-    said = fanfold(*SMALL).stdout
+    said, shown = fanfold(*SMALL).stdout, fanfold("show", "last").stdout
     for title in ("Agents", "Overall", "Opener effect", "Pair matrix", "Ranking", "Paired comparison", "Leaks", "Job"):
-        assert f"\n{title}\n" in said
-    assert said.index("expected") < said.index("What such a run can show") < said.index("stopped: 4 trials")
+        assert f"\n{title}\n" in shown
+    assert said.index("expected") < said.index("What such a run can show") < said.index("Stopped after 4 trials")
     raw = job(tmp_path / "results" / "model_comparison")
     assert (raw["status"], len(raw["tasks"])) == ("completed", 32)
     seats: dict[str, set[Any]] = {}
@@ -109,7 +109,7 @@ def test_a_comparison_is_a_run_like_any_other(fanfold: Fanfold, tmp_path: Path) 
     with Ledger(tmp_path / "fanfold.db", readonly=True) as ledger:
         (before,) = ledger.one("SELECT count(*) FROM evaluation")
     said = fanfold("resume", "first", "--max-evaluations", "1000").stdout
-    assert "32 evaluations" in said and "Pair matrix" in said
+    assert "32 evaluations" in said
     assert before == 16
     with Ledger(tmp_path / "fanfold.db", readonly=True) as ledger:
         calls, messages = (
@@ -128,7 +128,7 @@ def test_the_study_runs_by_its_name_with_the_documented_options(fanfold: Fanfold
     more = "--game-mode retained --batch-service default --batch-size 10 --max-concurrent 5"
     said = fanfold(*words.split(), *more.split())
     assert "on async:5" in said.stderr
-    assert "95 % intervals in brackets" in said.stdout
+    assert "95 % intervals in brackets" in fanfold("show", "last").stdout
     raw = job(tmp_path / "results" / "batch_jobs")
     assert {task["game_mode"] for task in raw["tasks"]} == {"retained"}
     assert "messages each agent sends" in fanfold("run", "secrets", "--help").stdout
@@ -167,7 +167,7 @@ def test_a_job_whose_games_all_failed_says_failed_everywhere(
     assert sentence in said and "failed: results/batch_jobs/job" in said
     assert "completed" not in said and "\nAgents\n" not in said
     page = (tmp_path / "job.html").read_text()
-    assert sentence in page and "<p>failed: " in page
+    assert sentence in page
     assert [run["status"] for run in json.loads(fanfold("runs", "--json").stdout)] == ["failed"]
     assert job(tmp_path / "results" / "batch_jobs")["status"] == "failed"
     analysis = json.loads((tmp_path / "results" / "batch_jobs" / "job" / "analysis.json").read_text())
