@@ -219,6 +219,18 @@ def test_a_damaged_ledger_does_not_take_the_server_down(tmp_path: Path, damage: 
         assert [run["name"] for run in server.get("/api/runs")["runs"]].count("fine") == 1, "and listed"
 
 
+@pytest.mark.parametrize("damage", ["UPDATE trial SET candidate = '{'", "UPDATE run SET created = 'noon'"])
+def test_a_live_page_of_damaged_rows_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
+    monkeypatch.setattr("fanfold.view.live.PING", 0.1)
+    path = tmp_path / "runs.db"
+    Study(Sweep([1]), lambda candidate, case: 1.0).run(ledger=path, run="it", executor="inline").ledger.close()
+    with sqlite3.connect(path) as db:
+        db.execute(damage)
+    db.close()
+    with asking(path) as server, server.events("/api/events?run=0/it&mark=0") as events:
+        assert next(events)[0] == "ping"
+
+
 def test_numbers_that_json_lacks_are_null(tmp_path: Path) -> None:
     from fanfold.report.pages.parts import finite
 

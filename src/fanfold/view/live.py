@@ -32,14 +32,16 @@ async def follow_run(shelf: Shelf, ledger: int, name: str, mark: int | None) -> 
     said = time.monotonic()
     yield b"retry: 1000\n\n"
     while True:
-        standing = await shelf.read(lambda: _standing(shelf, ledger, name))
+        standing, event = await shelf.read(lambda: _standing(shelf, ledger, name)), None
         if standing is not None and standing != seen:
-            event = await shelf.read(functools.partial(_change, shelf, ledger, name, mark))
-            if event is not None:
-                seen, mark, said = standing, event["mark"], time.monotonic()
-                if event["more"]:
-                    seen = None  # there is more: look again at once
-                yield _event("change", event, id=mark)
+            try:
+                event = await shelf.read(functools.partial(_change, shelf, ledger, name, mark))
+            except Exception:  # a stranger's rows: nothing can be told of them until they change
+                seen = standing
+        if event is not None:
+            # Where there is more, the next look comes upon it.
+            seen, mark, said = None if event["more"] else standing, event["mark"], time.monotonic()
+            yield _event("change", event, id=mark)
         elif time.monotonic() - said > PING:
             said = time.monotonic()
             yield b"event: ping\ndata: {}\n\n"
