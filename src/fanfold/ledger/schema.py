@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,10 @@ _SCRIPTS = Path(__file__).parent.glob("migrations/*.sql")
 MIGRATIONS = [path.read_text() for path in sorted(_SCRIPTS, key=lambda path: int(path.stem))]
 
 
+#: One thread at a time: looking into a file that another thread is just opening would drop that one's locks.
+_OPENING = threading.Lock()
+
+
 def connect(path: Path, *, readonly: bool = False, durable: bool = True) -> sqlite3.Connection:
     """Open a ledger file, creating or upgrading it.
 
@@ -34,16 +39,17 @@ def connect(path: Path, *, readonly: bool = False, durable: bool = True) -> sqli
     """
     if readonly and not path.exists():
         raise LedgerError(f"there is no ledger at {path}: check the path, or start a run that writes it")
-    if _foreign(path):
-        raise LedgerError(f"{path} is not a ledger (not an SQLite file): give another path with --ledger")
-    try:
-        if not readonly:
-            _make_private(path)
-        db = _reader(path) if readonly else _writer(path, durable)
-        _OPEN[id(db)] = _identity(path)
-        return db
-    except UNREADABLE as error:
-        raise explain(error, path) from error
+    with _OPENING:
+        if _foreign(path):
+            raise LedgerError(f"{path} is not a ledger (not an SQLite file): give another path with --ledger")
+        try:
+            if not readonly:
+                _make_private(path)
+            db = _reader(path) if readonly else _writer(path, durable)
+            _OPEN[id(db)] = _identity(path)
+            return db
+        except UNREADABLE as error:
+            raise explain(error, path) from error
 
 
 def _writer(path: Path, durable: bool) -> sqlite3.Connection:
