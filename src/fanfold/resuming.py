@@ -26,9 +26,8 @@ def search_of(
     journal: RunJournal,
     clock: Callable[[], float],
     watch: Watcher | None,
-    raised: bool = False,
 ) -> tuple[SearchLoop[Any], list[Trial[Any]]]:
-    """The search, and the trials that were open when its snapshot was made; `raised`: its limits were, on the way."""
+    """The search, and the trials that were open when its snapshot was made."""
     strategy, schedule, goal = copy.deepcopy(study.strategy), copy.deepcopy(study.schedule), study.goal
     if goal.minimize:
         schedule = schedule.mirrored()
@@ -53,7 +52,7 @@ def search_of(
         ]
         tally = _tally(strategy, journal, rules, told, asked)
     return SearchLoop(
-        strategy, schedule, rules, journal, journal.script(told), journal.asked_after(raised), tally, watch
+        strategy, schedule, rules, journal, journal.script(told), journal.asked_after(), tally, watch
     ), reopened
 
 

@@ -154,8 +154,7 @@ class Start:
         """Failed evaluations again where that is wanted, then the search; gives what was done last and why it ended."""
 
         def fresh(journal: RunJournal) -> tuple[SearchLoop[Any], list[Trial[Any]]]:
-            rule, higher = remote.raised(self.rule), bool(remote.limits)
-            return search_of(self.study, rule, journal, clock, self.watch, higher)
+            return search_of(self.study, remote.raised(self.rule), journal, clock, self.watch)
 
         search, reopened = fresh(journal)
         self._announce(journal)

@@ -110,7 +110,7 @@ class SearchLoop(Generic[C]):
 
     `script` is the order in which an earlier, interrupted part of the same run told its trials; while it lasts it
     decides what is told next, so a barrier-free run is rebuilt exactly.  `recorded` has, for each trial it had asked,
-    how many must have been told before it is asked again: 0 unless a limit was raised meanwhile.
+    how many were told before: limits may have delayed an ask, and what was known then decides what was asked.
     """
 
     def __init__(

@@ -10,6 +10,7 @@ import contextlib
 import math
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from fanfold import (
     Case,
     Failed,
+    MaxEvaluations,
     MaxTime,
     MaxTrials,
     Ok,
@@ -30,7 +32,7 @@ from fanfold import (
 from fanfold.errors import ConfigError, ReplayDivergence
 from fanfold.events import Event, TrialTold
 from fanfold.schedule import Plan, Schedule
-from fanfold.schedules import last_rung
+from fanfold.schedules import PairedDropping, last_rung
 from fanfold.stop import Plateau
 from fanfold.testing import run_virtual
 from fanfold.types import Dropped, Trial
@@ -377,3 +379,32 @@ def test_a_finished_run_evaluates_nothing_again_whatever_its_window(window: int,
     for _ in range(2):
         Study(Sweep([1, 2, 3]), evaluate, window=window).run(ledger=tmp_path / "a.db", run="a", reuse="never")
     assert evaluated == [1, 2, 3]
+
+
+class Knowing(Strategy[int]):
+    """Proposes how many results it knows by then, which is what a strategy that learns depends on."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def ask(self, n: int) -> list[int]:
+        return [self.told] * n
+
+    def tell(self, result: Result[int]) -> None:
+        self.told += 1
+
+
+def test_a_limit_that_delayed_an_ask_delays_it_again_on_resume(tmp_path: Path) -> None:
+    """Rows that are dropped early leave room under a limit of evaluations, so that late asks wait for results."""
+    study = Study(
+        Knowing(),
+        lambda candidate, case: float((int(case.id) + 3 * candidate) % 5 != 0),
+        [Case(str(n)) for n in range(8)],
+    )
+    study = replace(study, schedule=PairedDropping(1, margin=1.0), window=4, seed=3)
+    limits = [MaxEvaluations(60), MaxTrials(9), MaxTrials(13), MaxTrials(17) | MaxEvaluations(110)]
+    for number, stop in enumerate(limits):
+        ledger, name = tmp_path / "l.db", f"r{number}" if number == 0 else "longer"
+        first = replace(study, stop=stop).run(ledger=ledger, run=name)
+        again = replace(study, stop=stop).run(ledger=ledger, run=name)
+        assert again.trace == first.trace and again.progress.told == first.progress.told

@@ -135,10 +135,8 @@ class RunJournal:
         sql = "SELECT number FROM trial WHERE run = ? AND told >= ? ORDER BY told"
         return array("q", (number for (number,) in self.ledger.read(sql, (self.run, after))))
 
-    def asked_after(self, matters: bool) -> array[int]:
-        """How many trials had been told before each of those asked so far; 0 for all where that does not matter."""
-        if not matters:
-            return array("q", bytes(8 * self.recorded))
+    def asked_after(self) -> array[int]:
+        """How many trials had been told before each of those asked so far."""
         sql = "SELECT asked_after FROM trial WHERE run = ? ORDER BY number"
         return array("q", (told for (told,) in self.ledger.read(sql, (self.run,))))
 
