@@ -18,6 +18,10 @@ from fanfold.simulator import Faults, Simulator, SimulatorConfig, serve
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
+# The output of tests goes into a pipe, whatever width the workers of the suite are told.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
 # The same examples every time, so that a failure is somebody's change and not somebody's luck;
 # FANFOLD_EXPLORE=1 looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)

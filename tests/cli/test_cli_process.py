@@ -116,7 +116,7 @@ def at_a_terminal(folder: Path, *arguments: str) -> tuple[int, str]:
 def test_at_a_terminal_a_live_block_is_drawn_and_ctrl_c_ends_it_cleanly(tmp_path: Path) -> None:
     code, shown = at_a_terminal(tmp_path, *LONG)
     assert code == 130, shown
-    assert "/100000 trials" in shown and "on threads:2" in shown and "\x1b[" in shown
+    assert "/100,000 trials" in shown and "on threads:2" in shown and "\x1b[" in shown
     assert "fanfold resume it --ledger fanfold.db" in shown and "Traceback" not in shown
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is given back
 

@@ -57,7 +57,7 @@ def batches(ledger: str, watch: bool, cancel: str | None) -> None:
         print_json([asdict(batch) for batch in known])
     elif known:
         head = ["tag", "run", "model", "state", "requests", "at the provider", "note"]
-        say(table(head, [_row(batch) for batch in known], right=["requests"]))
+        say(table(head, [_row(batch) for batch in known], right=["requests"], whole=["tag", "at the provider"]))
     else:
         from fanfold.models.providers import batching
 

@@ -126,12 +126,13 @@ def _chart(section: Section) -> list[str]:
 
 
 def _history(run: Run[Any], shown: Presentation) -> list[str]:
-    """The best score so far, where it rose at all."""
+    """The best score so far, where it rose at all and the result is a candidate, not a table of all."""
     history = run.view.history(200)
     natural = run.view.info.objective.natural
     best = [(float(order + 1), natural(score)) for order, score in zip(history.order, history.best)]
     points = tuple((x, y) for x, y in best if y is not None and y == y)
-    if shown.unit is not None or len({y for _, y in points}) < 2:
+    compares = shown.chooses and run.summary is not None and any(section.rows for section in run.summary.sections[:1])
+    if shown.unit is not None or compares or len({y for _, y in points}) < 2:
         return []
     return _chart(Section("Best score so far", curves=(Curve("best", points),), across="trials"))
 

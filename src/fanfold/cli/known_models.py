@@ -26,7 +26,7 @@ def known_models(text: str) -> None:
         say(f"no known name contains {text!r}; PROVIDER/NAME works for any model of a provider")
         return
     head = ["name", "input", "output", "context", "does not take", "from"]
-    say(table(head, [_cells(row) for row in rows], right=["input", "output", "context"]))
+    say(table(head, [_cells(row) for row in rows], right=["input", "output", "context"], whole=["name"]))
 
 
 def _own() -> Iterator[dict[str, Any]]:

@@ -169,19 +169,21 @@ def table(
     right: Sequence[str] = (),
     width: int = 0,
     least: Sequence[str] = (),
+    whole: Sequence[str] = (),
 ) -> str:
     """Columns of text; those named in `right` are aligned to the right.
 
     Where a terminal has less room, columns named in `least` are left out, the first of them first, and then texts are
-    cut. If that is not enough, each row is a block of lines.
+    cut, except in columns named in `whole`. If that is not enough, each row is a block of lines.
     """
     width = width or shutil.get_terminal_size((WIDEST, 24)).columns
     rows = [[printable(cell, lines=False) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     if least and sum(widths) + 2 * len(widths) - 2 > width:
         kept = [i for i, name in enumerate(head) if name != least[0]]
-        return table([head[i] for i in kept], [[row[i] for i in kept] for row in rows], right, width, least[1:])
-    texts = [i for i, name in enumerate(head) if name not in right]
+        rest = [[row[i] for i in kept] for row in rows]
+        return table([head[i] for i in kept], rest, right, width, least[1:], whole)
+    texts = [i for i, name in enumerate(head) if name not in right and name not in whole]
     while sum(widths) + 2 * len(widths) - 2 > width and (wide := [i for i in texts if widths[i] > NARROWEST]):
         widths[max(wide, key=widths.__getitem__)] -= 1
     if sum(widths) + 2 * len(widths) - 2 > width:

@@ -68,10 +68,13 @@ def summarise(records: Records, seed: int = 0) -> Summary:
             ),
         ),
     ]
-    for part in (_opener, _comparison, _judge):
+    for part in (_opener, _judge):
         summary = part(records, seed)
         figures |= summary.figures
         sections += summary.sections
+    compared = _comparison(records, seed)  # where players are compared, that is what the run was for: it comes first
+    figures |= compared.figures
+    sections = [*compared.sections, *sections]
     sections += [*_aside(records, agents), *_leaks(records)]
     power = power_section(records.games)
     return Summary({**figures, **power.figures}, (*sections, *power.sections))
@@ -125,9 +128,6 @@ def _comparison(records: Records, seed: int) -> Summary:
             players, players, shares, low=0.0, high=1.0, across="second seat", down="first seat: share of games won"
         )
         sections.append(Section("Pair matrix", text, ("player", *players), rows, drawings=(drawn,)))
-    order = tuple((one.rank, one.player, _plain(one.strength), f"{one.rank_low}-{one.rank_high}") for one in ranked)
-    text = "Bradley-Terry strengths (their geometric mean is 1) with limits from drawing scenarios again."
-    sections.append(Section("Ranking", text, ("rank", "player", "strength", "rank between"), order))
     if tested:
         compared = tuple(
             (each.first, each.second, each.what, _signed(each.paired.difference), each.paired.p, each.adjusted)
@@ -136,6 +136,9 @@ def _comparison(records: Records, seed: int) -> Summary:
         text = "First minus second, on the same scenarios, seats, openers and opponents; p after Holm over all rows."
         head = ("first", "second", "of", "difference", "p", "p (Holm)")
         sections.append(Section("Paired comparison", text, head, compared))
+    order = tuple((one.rank, one.player, _plain(one.strength), f"{one.rank_low}-{one.rank_high}") for one in ranked)
+    text = "Bradley-Terry strengths (their geometric mean is 1) with limits from drawing scenarios again."
+    sections.append(Section("Ranking", text, ("rank", "player", "strength", "rank between"), order))
     figures = {
         "matrix": [{"first": a, "second": b, **_interval(each)} for (a, b), each in matrix.items()],
         "ranking": [

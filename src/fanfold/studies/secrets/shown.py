@@ -161,6 +161,7 @@ presentation = Presentation(
     candidate,
     cell,
     {"games": game_rows, "messages": message_rows},
+    chooses=True,
     text=text,
     brief=brief,
     overview=overview,
