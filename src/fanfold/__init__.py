@@ -11,7 +11,6 @@ if TYPE_CHECKING:
         FanfoldError,
         Interrupted,
         LedgerError,
-        NoResult,
         ReplayDivergence,
         RunLocked,
     )
@@ -36,15 +35,7 @@ __version__ = "0.1.0"
 
 # Where each public name lives.  They are imported on first use, so that `import fanfold` costs next to nothing.
 _HOMES = {
-    "errors": (
-        "ConfigError",
-        "FanfoldError",
-        "Interrupted",
-        "LedgerError",
-        "NoResult",
-        "ReplayDivergence",
-        "RunLocked",
-    ),
+    "errors": ("ConfigError", "FanfoldError", "Interrupted", "LedgerError", "ReplayDivergence", "RunLocked"),
     "events": ("Progress",),
     "executors": ("Executor",),
     "ledger": ("Ledger", "RunView"),
@@ -83,7 +74,6 @@ __all__ = [
     "MaxEvaluations",
     "MaxTime",
     "MaxTrials",
-    "NoResult",
     "Ok",
     "Plateau",
     "Progress",

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from fanfold import Case, MaxTrials, NoResult, Run, Study, Sweep
+from fanfold import Case, MaxTrials, Run, Study, Sweep
 from fanfold.cards import picture
+from fanfold.errors import NoResult
 from fanfold.stop import explained
 from fanfold.texts import count, duration, money, number
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.calls import Reply, current_broker
+from fanfold.encoding import encode
 from fanfold.events import Notice
 from fanfold.limits import Limits
 from fanfold.models import Model, model
@@ -64,7 +65,7 @@ class PromptsEvaluator:
         return {
             "task": self.task.name,
             "grader": self.task.grader,
-            "shots": dict(self.shots),
+            "shots": encode(self.shots),  # as one, so that other settings are listed by name
             "model": self.models[0] if len(self.models) == 1 else None,  # of several, the case names one
             "base_url": self.base_url,
             "writer": self.writer,
