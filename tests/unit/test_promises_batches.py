@@ -117,7 +117,7 @@ def test_the_shell_says_when_a_wave_leaves_and_when_it_is_back(style: str) -> No
     world.run(3, turns=2)
     lines = [line for event in world.events if (line := told(event)) is not None]
     assert lines[::2] == [f"wave {wave}, turn {wave}: 3 requests to {world.model.id}" for wave in (1, 2)]
-    assert re.fullmatch(r"wave 1: answered after \S+, \S+ per request", lines[1])
+    assert re.fullmatch(r"wave 1: answered after [\w. ]+, [\w. ]+ per request", lines[1])
     assert len(lines) == 4
 
 

@@ -102,8 +102,8 @@ RUNS: dict[str, tuple[str, ...]] = {
         *("evolve", "--file", str(EXAMPLES / "evolve_solver.py")),
         *("--evaluator", str(EXAMPLES / "evolve_score.py"), "--writer", "simulated/writer", "--calls", "40"),
     ),
-    "shaky": ("shaky.py",),
-    "broken": ("broken.py",),
+    "shaky": ("world_shaky.py",),
+    "broken": ("world_broken.py",),
 }
 
 
@@ -114,8 +114,8 @@ def made(folder: Path, *names: str) -> Path:
     if done.exists():
         return ledger
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "shaky.py").write_text(SHAKY)
-    (folder / "broken.py").write_text(BROKEN)
+    (folder / "world_shaky.py").write_text(SHAKY)
+    (folder / "world_broken.py").write_text(BROKEN)
     with contextlib.chdir(folder):
         for name, command in RUNS.items():
             if not names or name in names:

@@ -29,7 +29,7 @@ MIGRATIONS = [path.read_text() for path in sorted(_SCRIPTS, key=lambda path: int
 
 
 #: One thread at a time: looking into a file that another thread is just opening would drop that one's locks.
-_OPENING = threading.Lock()
+_OPENING = threading.RLock()
 
 
 def connect(path: Path, *, readonly: bool = False, durable: bool = True) -> sqlite3.Connection:

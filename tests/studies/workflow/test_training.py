@@ -271,7 +271,12 @@ def test_cage2_is_learnt_and_the_agent_and_its_log_are_kept(tmp_path: Path) -> N
     assert low < figures["return"] < high and figures["fresh_episodes"] == 4096
     assert figures["return"] > updates[0][2] / 2
     assert figures["episodes"] == 8_000 and figures["episodes_per_cpu_second"] > 0
-    assert [section.title for section in run.summary.sections] == ["Final policy", "Learning curve", "Files"]
+    assert [section.title for section in run.summary.sections] == [
+        "Final policy",
+        "Learning curve",
+        "An episode",
+        "Files",
+    ]
     folder = tmp_path / "mine"
     data = (folder / "agent.safetensors").read_bytes()
     assert unpack(data)["policy.0.weight"].shape == (52, 64) and about(data)["env"] == "cage2"
