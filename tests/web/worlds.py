@@ -102,8 +102,8 @@ RUNS: dict[str, tuple[str, ...]] = {
         *("evolve", "--file", str(EXAMPLES / "evolve_solver.py")),
         *("--evaluator", str(EXAMPLES / "evolve_score.py"), "--writer", "simulated/writer", "--calls", "40"),
     ),
-    "shaky": ("world_shaky.py",),
-    "broken": ("world_broken.py",),
+    "shaky": ("{folder}_shaky.py",),
+    "broken": ("{folder}_broken.py",),
 }
 
 
@@ -114,13 +114,15 @@ def made(folder: Path, *names: str) -> Path:
     if done.exists():
         return ledger
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "world_shaky.py").write_text(SHAKY)
-    (folder / "world_broken.py").write_text(BROKEN)
+    # A process may make several worlds, and modules of one name would be in each other's way.
+    (folder / f"{folder.name}_shaky.py").write_text(SHAKY)
+    (folder / f"{folder.name}_broken.py").write_text(BROKEN)
     with contextlib.chdir(folder):
         for name, command in RUNS.items():
             if not names or name in names:
                 begun = time.process_time()
-                result = CliRunner().invoke(cli, ["run", *command, "--run", name, "--ledger", LEDGER])
+                words = [word.replace("{folder}", folder.name) for word in command]
+                result = CliRunner().invoke(cli, ["run", *words, "--run", name, "--ledger", LEDGER])
                 failed = name == "broken"
                 assert (result.exit_code != 0) == failed, (name, result.output, result.exception)
                 print(f"{name}: {time.process_time() - begun:.1f} s", file=sys.stderr)

@@ -423,7 +423,9 @@ def test_a_file_runs_without_a_flag_to_an_accuracy_and_a_prompt(
 def test_numbers_of_a_strangers_file_run_on_the_local_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     strangers.write("stars.csv", tmp_path)
-    ran = CliRunner().invoke(cli, ["run", "prompts", "--task", "stars.csv", "--calls", "48", "--run", "r"])
+    ran = CliRunner().invoke(
+        cli, ["run", "prompts", "--task", "stars.csv", "--calls", "48", "--max-examples", "6", "--run", "r"]
+    )
     assert ran.exit_code == 0 and "held-out accuracy" in ran.output, ran.output
     told = json.loads(CliRunner().invoke(cli, ["show", "r", "--json"]).stdout)["summary"]
     assert told["held_out"]["accuracy"] > 0.5
