@@ -16,8 +16,11 @@ from playwright.sync_api import Browser
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # The first test of each worker waits until the world is made, which takes minutes on a busy machine.
     for item in items:
-        if "world" in getattr(item, "fixturenames", ()):
+        names = getattr(item, "fixturenames", ())
+        if "world" in names:
             item.add_marker(pytest.mark.timeout(600))
+        if {"world", "browser", "server"} & {*names}:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -229,6 +229,7 @@ def test_prometheus_can_scrape_the_runs(server: Asker) -> None:
     assert told == {"first": 60.0, "second": 60.0}
 
 
+@pytest.mark.slow
 def test_a_large_run_is_sent_in_small_pieces(tmp_path: Path) -> None:
     path, rng = tmp_path / "large.db", random.Random(0)
     genetic = Genetic(Space(x=Float(0, 1)), population=50)

@@ -414,6 +414,7 @@ def test_other_words_for_a_secret_count_where_they_are_given() -> None:
     assert done.talks[0].revealed == (True, False)
 
 
+@pytest.mark.slow
 def test_a_game_that_waits_for_a_reply_holds_no_request() -> None:
     """Ten thousand games may wait at once: what they asked with is theirs no more."""
 
