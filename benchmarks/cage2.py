@@ -7,7 +7,6 @@ python benchmarks/cage2.py --json cage2.json --strict
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from measure import Line, Sampled, Table, Target, machine, sampled
+from measure import Line, Sampled, Table, Target, machine, sampled, save_tables
 
 from fanfold.studies.workflow.cage2.engine import play, start
 from fanfold.studies.workflow.cage2.env import Cage2, Cage2Vector
@@ -58,17 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sizes = QUICK if options.quick else FULL
     where = machine()
     print(f"{where['processor']}, {where['cores']} cores, load {where['load_before']:.1f}, Python {where['python']}")
-    tables = []
-    for table in (environment(sizes), policy_in_the_loop(sizes)):
-        print(f"\n{table}", flush=True)
-        tables.append(table)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    report = {"machine": where, "sizes": asdict(sizes), "tables": [table.json() for table in tables]}
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
-    missed = [line.name for table in tables for line in table.lines if line.missed]
-    print(f"\n{len(missed)} target(s) MISSED: {'; '.join(missed)}" if missed else "\nevery target met")
-    print(f"written to {options.json}")
-    return 1 if missed and options.strict else 0
+    tables = (part(sizes) for part in (environment, policy_in_the_loop))
+    return save_tables(tables, where, options.json, options.strict, sizes=asdict(sizes))
 
 
 def environment(sizes: Sizes) -> Table:

@@ -25,7 +25,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 from collection_peers import SLOW_MEDIAN, SLOW_SIGMA, SLOW_STEPS
-from measure import Line, Sampled, Table, Target, machine, sampled
+from measure import Line, Sampled, Table, Target, machine, sampled, save_tables
 
 from fanfold import Study
 from fanfold.executors import Executor, make
@@ -314,18 +314,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{where['processor']}, {where['cores']} cores, load {where['load_before']:.1f}, Python {where['python']}")
     if where["load_before"] > where["cores"] / 2:
         print("the machine is busy with other work: rates by the clock mean little, those by CPU-seconds more")
-    tables = []
-    for section in options.only.split(",") if options.only else SECTIONS:
-        for table in SECTIONS[section](sizes_):
-            print(f"\n{table}", flush=True)
-            tables.append(table)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    report = {"machine": where, "sizes": asdict(sizes_), "tables": [table.json() for table in tables]}
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
-    missed = [line.name for table in tables for line in table.lines if line.missed]
-    print(f"\n{len(missed)} target(s) MISSED: {'; '.join(missed)}" if missed else "\nevery target met")
-    print(f"written to {options.json}")
-    return 1 if missed and options.strict else 0
+    sections = options.only.split(",") if options.only else SECTIONS
+    tables = (table for section in sections for table in SECTIONS[section](sizes_))
+    return save_tables(tables, where, options.json, options.strict, sizes=asdict(sizes_))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import sqlite3
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,6 +151,21 @@ def stopwatch() -> Iterator[Stopwatch]:
 def sampled(samples: Sequence[Mapping[str, float]]) -> dict[str, Sampled]:
     """Columns of samples from one mapping per repeat."""
     return {column: Sampled(tuple(sample[column] for sample in samples)) for column in samples[0]}
+
+
+def save_tables(tables: Iterable[Table], where: Mapping[str, Any], path: Path, strict: bool, **facts: Any) -> int:
+    """Print each table as it is done and save them all; 1 only when `strict` and a target was missed."""
+    done = []
+    for table in tables:
+        print(f"\n{table}", flush=True)
+        done.append(table)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    report = {"machine": where, **facts, "tables": [table.json() for table in done]}
+    path.write_text(json.dumps(report, indent=1) + "\n")
+    missed = [line.name for table in done for line in table.lines if line.missed]
+    print(f"\n{len(missed)} target(s) MISSED: {'; '.join(missed)}" if missed else "\nevery target met")
+    print(f"written to {path}")
+    return 1 if missed and strict else 0
 
 
 def machine() -> dict[str, Any]:

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from measure import Line, Sampled, Table, Target, machine, sampled
+from measure import Line, Sampled, Table, Target, machine, sampled, save_tables
 from model_peers import WARM_UP, loop_factory
 
 ROOT = Path(__file__).parents[1]
@@ -272,17 +272,7 @@ def publish(tables: Iterator[Table], sizes: Any, path: Path, strict: bool) -> in
     loop = loop_factory()[1]
     python = f"Python {where['python']} on {loop}"
     print(f"{where['processor']}, {where['cores']} cores, load {where['load_before']:.1f}, {python}")
-    done = []
-    for table in tables:
-        print(f"\n{table}", flush=True)
-        done.append(table)
-    missed = [line.name for table in done for line in table.lines if line.missed]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    report = {"machine": where, "loop": loop, "sizes": asdict(sizes), "tables": [table.json() for table in done]}
-    path.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"\n{len(missed)} target(s) MISSED: {'; '.join(missed)}" if missed else "\nevery target met")
-    print(f"written to {path}")
-    return 1 if missed and strict else 0
+    return save_tables(tables, where, path, strict, loop=loop, sizes=asdict(sizes))
 
 
 def parse(description: str, results: str, arguments: Sequence[str] | None) -> argparse.Namespace:

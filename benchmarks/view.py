@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from measure import Line, Sampled, Table, Target, machine, sampled, stopwatch
+from measure import Line, Sampled, Table, Target, machine, sampled, save_tables, stopwatch
 
 from fanfold import Case, Study, Sweep
 from fanfold.ledger import Ledger
@@ -67,17 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return live(options.live, options.seconds)
     where = machine()
     print(f"{where['processor']}, {where['cores']} cores, load {where['load_before']:.1f}, Python {where['python']}")
-    tables = []
-    for table in measure(3 if options.quick else 7, TRIALS if options.trials is None else options.trials):
-        print(f"\n{table}", flush=True)
-        tables.append(table)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    report = {"machine": where, "tables": [table.json() for table in tables]}
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
-    missed = [line.name for table in tables for line in table.lines if line.missed]
-    print(f"\n{len(missed)} target(s) MISSED: {'; '.join(missed)}" if missed else "\nevery target met")
-    print(f"written to {options.json}")
-    return 1 if missed and options.strict else 0
+    tables = measure(3 if options.quick else 7, TRIALS if options.trials is None else options.trials)
+    return save_tables(tables, where, options.json, options.strict)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -18,17 +18,22 @@ def most_alike(text: str, others: Sequence[str], count: int) -> list[int]:
 
     Words and pieces that few of the texts have count more (tf-idf, cosine).
     """
-    known = [_pieces(other) for other in others]
-    having = Counter(piece for pieces in known for piece in pieces)
-    rarest = math.log(1 + len(others))
-    rarity = {piece: math.log(1 + len(others) / count) for piece, count in having.items()}
-    own = _weighted(_pieces(text), rarity, rarest)
+    rarity, known = _collection(tuple(others))
+    own = _weighted(_pieces(text), rarity, math.log(1 + len(others)))
     alike = []
-    for place, pieces in enumerate(known):
-        weights = _weighted(pieces, rarity, rarest)
+    for place, weights in enumerate(known):
         shared = sum(weight * own[piece] for piece, weight in weights.items() if piece in own)
         alike.append((shared, -place))
     return [-place for _, place in sorted(alike, reverse=True)[:count]][::-1]
+
+
+@functools.lru_cache(maxsize=128)  # the same examples serve many inputs
+def _collection(texts: tuple[str, ...]) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """How rare each piece is among some texts, and what the pieces of each text weigh."""
+    known = [_pieces(text) for text in texts]
+    having = Counter(piece for pieces in known for piece in pieces)
+    rarity = {piece: math.log(1 + len(texts) / count) for piece, count in having.items()}
+    return rarity, [_weighted(pieces, rarity, math.log(1 + len(texts))) for pieces in known]
 
 
 def _weighted(pieces: Counter[str], rarity: dict[str, float], rarest: float) -> dict[str, float]:

@@ -214,6 +214,7 @@ USES: dict[str, Callable[[RunView], object]] = {
     "spark": lambda view: view.spark(3),
     "evaluation": lambda view: view.evaluation(1, 1),
     "case": lambda view: view.case(1),
+    "neighbours": lambda view: view.neighbours(1, 1),
     "values": lambda view: view.values("seconds").means(),
     "failure_groups": lambda view: view.failure_groups(),
     "slots": lambda view: view.slots(),

@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Num, State, Table } from "./api";
 import { number } from "./format";
 import type { Loaded } from "./store";
+import { useCopy } from "./texts";
 
 const words: Record<State, string> = {
   running: "Running", finished: "Finished", stopped: "Stopped", failed: "Failed", interrupted: "Interrupted",
@@ -109,16 +110,7 @@ export function Select<T extends string>({ label, value, options, onChoose }: {
 
 /** A command to paste into a shell, with a button that copies it. */
 export function Command({ text }: { text: string }) {
-  const [copied, setCopied] = useState(false);
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      setCopied(true);
-      setTimeout(() => setCopied(false), 1500);
-    } catch {
-      // Without permission the text can still be selected.
-    }
-  };
+  const { copied, copy } = useCopy(text);
   return (
     <div class="command">
       <code tabIndex={0} role="region" aria-label="Command">{text}</code>

@@ -2,7 +2,8 @@
 import { useState } from "preact/hooks";
 import { count } from "./format";
 
-export function CopyButton({ text }: { text: string }) {
+/** Copies a text, and knows for a moment that it did. */
+export function useCopy(text: string) {
   const [copied, setCopied] = useState(false);
   const copy = async () => {
     try {
@@ -13,6 +14,11 @@ export function CopyButton({ text }: { text: string }) {
       // Without permission the text can still be selected.
     }
   };
+  return { copied, copy };
+}
+
+export function CopyButton({ text }: { text: string }) {
+  const { copied, copy } = useCopy(text);
   return (
     <button type="button" class="link" onClick={copy}>
       {copied ? "Copied" : "Copy"}

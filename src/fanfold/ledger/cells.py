@@ -54,6 +54,15 @@ class CellReads(RunRows):
         rows = self.ledger.read(f"{queries.EVALUATIONS} AND trial = ? AND position = ?", (self.id, trial, position))
         return next((self._evaluation(row, self._case_ids(), blobs=True) for row in list(rows)), None)
 
+    def neighbours(self, trial: int, position: int) -> tuple[int | None, int | None]:
+        """The positions of a trial's evaluations next to this one: before it, and after it."""
+        sql = (
+            "SELECT (SELECT max(position) FROM evaluation WHERE run = ?1 AND trial = ?2 AND position < ?3), "
+            "(SELECT min(position) FROM evaluation WHERE run = ?1 AND trial = ?2 AND position > ?3)"
+        )
+        before, after = self.ledger.one(sql, (self.id, trial, position))
+        return before, after
+
     def case(self, position: int) -> Case | None:
         """The case at a position."""
         sql = "SELECT id, data, seed FROM run_case WHERE run = ? AND position = ?"

@@ -85,7 +85,7 @@ class Genome:
         Without `labels`, those of the slot (`Text: {input}`, then `City:`) serve the examples too.
         """
         clauses = _clauses(text)
-        slot = next((at for at, clause in enumerate(clauses) if SLOT in clause), len(clauses))
+        slot = _slot_at(clauses)
         body, tail = clauses[:slot], _slot_clauses(clauses[slot:])
         first = 0
         while first < len(body) and _ROLE.match(body[first].lstrip()):
@@ -148,7 +148,7 @@ def render(genome: Genome, input: str, shots: Mapping[str, tuple[str, str]]) -> 
     input up, because an answer is expected right behind it.
     """
     clauses = genome.clauses
-    slot = next((at for at, clause in enumerate(clauses) if SLOT in clause), len(clauses))
+    slot = _slot_at(clauses)
     label, answer = genome.labels
     blocks = [_joined(clauses[:slot])]
     blocks += [_example(genome, *pair) for pair in _shown(genome, input, shots)]
@@ -168,7 +168,7 @@ def template(genome: Genome, shots: Mapping[str, tuple[str, str]]) -> dict[str, 
     if not genome.nearest:
         return {"before": before, "after": after}
     clauses = genome.clauses
-    head = _joined(clauses[: next((at for at, clause in enumerate(clauses) if SLOT in clause), len(clauses))])
+    head = _joined(clauses[: _slot_at(clauses)])
     examples = [[shots[id][0], f"{_example(genome, *shots[id])}\n\n"] for id in genome.examples]
     lead = before.removeprefix(head).lstrip("\n") if head else before
     head = f"{head}\n\n" if head else ""
@@ -277,6 +277,11 @@ def _ends(word: str, first: bool) -> bool:
     if first and _NUMBERING.fullmatch(word):
         return False
     return bare.endswith((".", "!", "?")) and bare.lower() not in _ABBREVIATIONS
+
+
+def _slot_at(clauses: Sequence[str]) -> int:
+    """Where the clause is that takes the input up; behind the last where there is none."""
+    return next((at for at, clause in enumerate(clauses) if SLOT in clause), len(clauses))
 
 
 def _slot_clauses(clauses: list[str]) -> list[str]:

@@ -51,7 +51,6 @@ class GuidedPrompts(Strategy[Genome]):
             self._opening.append((mend(near, material), "nearest examples"))
         self._beliefs = Beliefs()
         self._proposed: dict[str, tuple[str, list[int]]] = {}
-        self._seen: list[tuple[float, Genome]] = []
         self._numbers: dict[Genome, int] = {}
         self._told = False
 
@@ -72,7 +71,6 @@ class GuidedPrompts(Strategy[Genome]):
             genome = genome_of(result)
             mean = result.score if result.score is not None else sum(scores) / len(scores)
             self._beliefs.see(self.features(genome), mean, len(scores))
-            self._seen.append((mean, genome))
             self._numbers.setdefault(genome, result.number)
 
     def origin(self, candidate: Any) -> Any:
@@ -111,8 +109,7 @@ class GuidedPrompts(Strategy[Genome]):
         posterior = self._beliefs.posterior()
         draw = posterior.draw(rng, SPREAD)
         pool: list[tuple[Genome, str, list[Genome]]] = [(self._random(rng), "fresh", []) for _ in range(FRESH)]
-        ranked = sorted(self._seen, key=lambda entry: -posterior.expected(self.features(entry[1])))
-        leaders = list(dict.fromkeys(genome for _, genome in ranked))[:LEADERS]
+        leaders = sorted(self._numbers, key=lambda genome: -posterior.expected(self.features(genome)))[:LEADERS]
         for _ in range(NEAR if leaders else 0):
             leader = rng.choice(leaders)
             pool.append((self._neighbour(leader, leaders, rng), "near the best", [leader]))

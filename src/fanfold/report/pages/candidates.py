@@ -68,8 +68,7 @@ def evaluation(shown: ShownRun, number: int, position: int) -> Payload:
         raise LedgerError(f"trial {number} of run {view.name!r} has no evaluation on case {position}")
     case = view.case(position) or Case(row.case)
     calls = view.calls_of(number, position)
-    places = [other.position for other in view.evaluations(trials=[number], blobs=False)]
-    at = places.index(position)
+    previous, following = view.neighbours(number, position)
     return {
         "trial": shown.trial(view.trial(number)),
         "cell": cell(shown, row),
@@ -79,8 +78,8 @@ def evaluation(shown: ShownRun, number: int, position: int) -> Payload:
         "traceback": row.detail or None,
         "calls": None if calls is None else [_call(call) for call in calls],
         "started": finite(row.started),
-        "previous": places[at - 1] if at else None,
-        "following": places[at + 1] if at + 1 < len(places) else None,
+        "previous": previous,
+        "following": following,
         "feedback": feedback(shown, number),
     }
 

@@ -36,7 +36,7 @@ class Demonstrations(Strategy[Any]):
         self._pool: dict[str, dict[str, str]] = {name: {} for name in names}
         self._right: set[tuple[str, str]] = set()
         self._beliefs = Beliefs()
-        self._seen: list[tuple[float, Shown]] = []
+        self._seen: list[Shown] = []
         self._best: tuple[float, int, dict[str, str]] | None = None
         self._proposed: set[str] = set()
         self._origins: dict[str, Any] = {}
@@ -59,7 +59,7 @@ class Demonstrations(Strategy[Any]):
         shown = {name: tuple(case for case, _ in demonstrations(parts, name)) for name in self._names}
         mean = result.score if result.score is not None else sum(scores) / len(scores)
         self._beliefs.see(self.features(shown), mean, len(scores))
-        self._seen.append((mean, shown))
+        self._seen.append(shown)
         if result.complete and (self._best is None or mean > self._best[0]):
             self._best = mean, result.number, parts
 
@@ -91,8 +91,7 @@ class Demonstrations(Strategy[Any]):
         assert self._best is not None
         rng, posterior = self.rng, self._beliefs.posterior()
         pool = [self._random(rng) for _ in range(FRESH)]
-        ranked = sorted(self._seen, key=lambda entry: -posterior.expected(self.features(entry[1])))
-        leaders = [shown for _, shown in ranked[:LEADERS]]
+        leaders = sorted(self._seen, key=lambda shown: -posterior.expected(self.features(shown)))[:LEADERS]
         pool += [self._neighbour(rng.choice(leaders), rng) for _ in range(NEAR)]
         new = {encode(shown): shown for shown in pool if encode([self._best[1], shown]) not in self._proposed}
         new = {text: shown for text, shown in new.items() if any(shown.values())}

@@ -65,7 +65,8 @@ def fitting_examples(config: PromptsConfig, task: Task, split: Split) -> int:
             f"a problem has {longest:,} characters and {model} has room for {rooms[model]:,} tokens: shorten it, or "
             "use another model (--model)"
         )
-    while most and prompt_tokens(config, task, split, most) > rooms[model]:
+    needed = prompt_tokens(config, task, split, most)
+    while most and needed[most] > rooms[model]:
         most -= 1
     return most
 
@@ -78,12 +79,12 @@ def wanted_examples(config: PromptsConfig, split: Split) -> int:
     return min(len(shown), few if config.max_examples is None else config.max_examples)
 
 
-def prompt_tokens(config: PromptsConfig, task: Task, split: Split, examples: int) -> int:
-    """Tokens of the longest prompt with so many examples and of its reply, more or less."""
+def prompt_tokens(config: PromptsConfig, task: Task, split: Split, most: int) -> list[int]:
+    """Tokens of the longest prompt with no, one, ... `most` examples and of its reply, more or less."""
     shown = sorted((_tokens(problem.input + problem.shown) for problem in shown_by(config, split)), reverse=True)
     longest = max(_tokens(problem.input) for problem in task.problems)
     words = 2 * config.max_words + (config.max_tokens or task.max_tokens) + 64
-    return longest + sum(shown[:examples]) + words
+    return list(itertools.accumulate(shown[:most], initial=longest + words))
 
 
 def _tokens(text: str) -> int:
@@ -92,10 +93,12 @@ def _tokens(text: str) -> int:
     return size if size < 4 else (2 * len(text) - size) // 4 + (size - len(text))
 
 
-def local_context(config: PromptsConfig, task: Task, split: Split) -> int | None:
-    """The room that a model in this process is given for long prompts; None: its usual one is enough."""
-    needed = prompt_tokens(config, task, split, fitting_examples(config, task, split))
-    return None if needed <= USUAL_ROOM else min(LOCAL_ROOM, 2 * USUAL_ROOM if needed <= 2 * USUAL_ROOM else LOCAL_ROOM)
+def local_context(config: PromptsConfig, task: Task, split: Split, examples: int) -> int | None:
+    """The room that a model in this process is given for so many examples; None: its usual one is enough."""
+    needed = prompt_tokens(config, task, split, examples)[-1]
+    if needed <= USUAL_ROOM:
+        return None
+    return 2 * USUAL_ROOM if needed <= 2 * USUAL_ROOM else LOCAL_ROOM
 
 
 def _room(name: str) -> int | None:

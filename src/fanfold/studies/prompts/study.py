@@ -30,7 +30,6 @@ from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
 from fanfold.studies.prompts.objectives import diversity, merit
 from fanfold.studies.prompts.space import (
     first_prompts,
-    fitting_examples,
     local_context,
     material_of,
     seeds_of,
@@ -73,7 +72,7 @@ def study(
         config.reasoning_effort,
         material,
         None if config.price_as is None else list_price(config.price_as),
-        local_context(config, task, split),
+        local_context(config, task, split, material.most_examples),
     )
     if config.kind in config.against:
         raise ConfigError(f"against names {config.kind}, which is the search itself: name another")
@@ -83,7 +82,7 @@ def study(
     return replace(
         _search(config, task, split, evaluate),
         conclude=PromptsConclusion(config, task, split, evaluate, rivals),
-        remarks=_remarks(config, task, split),
+        remarks=_remarks(config, task, split, material.most_examples),
     )
 
 
@@ -114,7 +113,7 @@ def _sizes(config: PromptsConfig, task: Task) -> dict[str, Size]:
     return task.sizes(examples=config.examples, train=train, validation=validation, held_out=config.held_out)
 
 
-def _remarks(config: PromptsConfig, task: Task, split: Split) -> tuple[str, ...]:
+def _remarks(config: PromptsConfig, task: Task, split: Split, fitting: int) -> tuple[str, ...]:
     """What was inferred about a task from a file, and how few problems there are."""
     remarks = []
     if task.source.startswith(config.task):
@@ -130,7 +129,7 @@ def _remarks(config: PromptsConfig, task: Task, split: Split) -> tuple[str, ...]
             "the end"
         )
     wanted = min(len(shown_by(config, split)), FEW_EXAMPLES if config.max_examples is None else config.max_examples)
-    if (fitting := fitting_examples(config, task, split)) < wanted:
+    if fitting < wanted:
         remarks.append(f"long texts: prompts show at most {fitting} of them as examples (--max-examples, --model)")
     if "cost" in config.objectives and config.price_as is None and any(map(runs_here, config.model)):
         remarks.append("a local model costs nothing: name one whose price counts (--price-as)")
