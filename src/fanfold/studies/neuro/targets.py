@@ -1,0 +1,108 @@
+"""What networks are asked for, one class, numbers or several labels: how each is learnt, scored and read.
+
+Outputs are (..., rows, outputs), where the axes in front hold networks side by side.  What is wanted is whole numbers
+of (rows) for classes, and float rows for the others: standardised numbers, or 0 and 1 for each label.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from fanfold.stats import rate
+
+TargetKind = Literal["classes", "numbers", "labels"]
+#: What a score is called.
+SCORES = {"classes": "accuracy", "numbers": "R2", "labels": "F1"}
+#: No network scores less: how far one diverged says nothing.
+WORST = -1.0
+_RESAMPLES = 1000
+
+
+def loss(outputs: Tensor, wanted: Tensor, target: str, weights: Tensor | None = None, smoothing: float = 0.0) -> Tensor:
+    """The mean loss of each network: cross-entropy, squared error, or binary cross-entropy of every label.
+
+    `weights` say how much each row counts; over all rows their mean is 1.
+    """
+    if target == "classes":
+        if outputs.ndim == 2 and weights is None:
+            return F.cross_entropy(outputs, wanted, label_smoothing=smoothing)
+        repeated = wanted.repeat(outputs.shape[:-2].numel())
+        rows = F.cross_entropy(outputs.flatten(0, -2), repeated, reduction="none", label_smoothing=smoothing)
+        rows = rows.view(outputs.shape[:-1])
+    elif target == "numbers":
+        rows = (outputs - wanted).square().mean(-1)
+    else:
+        soft = (wanted * (1.0 - smoothing) + smoothing / 2).expand_as(outputs)
+        rows = F.binary_cross_entropy_with_logits(outputs, soft, reduction="none").mean(-1)
+    return (rows if weights is None else rows * weights).mean(-1)
+
+
+def score(outputs: Tensor, wanted: Tensor, target: str) -> Tensor:
+    """How good each network is on all rows, higher being better: accuracy, R2 or F1.
+
+    R2 is the mean over the numbers, and F1 counts all labels together.  A row that is not finite is wrong.
+    """
+    finite = torch.isfinite(outputs).all(-1)
+    if target == "classes":
+        return ((outputs.argmax(-1) == wanted) & finite).sum(-1).double() / len(wanted)
+    if target == "numbers":
+        exact = wanted.double()
+        missed = (outputs.double() - exact).square().sum(-2)
+        spread = (exact - exact.mean(0)).square().sum(0)
+        constant = spread <= 1e-12 * len(exact)
+        shares = torch.where(constant, (missed <= 1e-12 * len(exact)).double(), 1.0 - missed / spread)
+        return shares.nan_to_num(WORST, neginf=WORST).mean(-1).clamp_min(WORST)
+    said, truth = (outputs > 0) & finite[..., None], wanted > 0.5
+    both = (said & truth).double().sum((-2, -1))
+    either = said.double().sum((-2, -1)) + truth.double().sum()
+    return torch.where(either > 0, 2.0 * both / either.clamp_min(1.0), torch.ones_like(both))
+
+
+def predictions(outputs: Tensor, target: str) -> Tensor:
+    """The class of each row, its numbers (still standardised), or 1 for each label that it has."""
+    if target == "classes":
+        return outputs.argmax(-1)
+    return outputs if target == "numbers" else (outputs > 0).long()
+
+
+def chances(outputs: Tensor, target: str, temperature: float = 1.0) -> Tensor:
+    """The chance of each class or label."""
+    return (outputs / temperature).softmax(-1) if target == "classes" else (outputs / temperature).sigmoid()
+
+
+def temperature(outputs: Tensor, wanted: Tensor, target: str) -> float:
+    """What outputs are divided by so that their chances fit rows that were not learnt from.
+
+    The loss is convex in the inverse, which is searched between 1/20 and 20.
+    """
+    if target == "numbers" or not len(outputs) or not bool(torch.isfinite(outputs).all()):
+        return 1.0
+    low, high = -3.0, 3.0
+    for _ in range(60):
+        first, second = low + (high - low) / 3, high - (high - low) / 3
+        losses = [float(loss(outputs.double() * np.exp(log), _fitting(wanted), target)) for log in (first, second)]
+        low, high = (low, second) if losses[0] <= losses[1] else (first, high)
+    return float(f"{np.exp(-(low + high) / 2):.6g}")
+
+
+def _fitting(wanted: Tensor) -> Tensor:
+    return wanted if wanted.dtype == torch.int64 else wanted.double()
+
+
+def interval(outputs: Tensor, wanted: Tensor, target: str, seed: int = 0) -> tuple[float, float, float]:
+    """The score with its 95 % interval: Wilson's for an accuracy, else from rows drawn again and again."""
+    if target == "classes":
+        accuracy = float(score(outputs, wanted, target))
+        share = rate(round(accuracy * len(wanted)), len(wanted))
+        return accuracy, share.low, share.high
+    rng = np.random.default_rng(seed)
+    draws = torch.from_numpy(rng.integers(len(wanted), size=(_RESAMPLES, len(wanted))))
+    scores: NDArray[np.float64] = np.array([float(score(outputs[d], wanted[d], target)) for d in draws])
+    low, high = np.quantile(scores, (0.025, 0.975))
+    return float(score(outputs, wanted, target)), float(low), float(high)
