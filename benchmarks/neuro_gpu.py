@@ -44,7 +44,7 @@ from neuro_rows import (
 )
 
 from fanfold.studies.neuro import cuda_graph
-from fanfold.studies.neuro.genome import memory, operations
+from fanfold.studies.neuro.layout import memory, operations
 from fanfold.studies.neuro.memory import DeviceMemory, in_groups
 from fanfold.studies.neuro.stacked_training import Group, StepOptions, train_fused, train_graphs
 from fanfold.studies.neuro.stacks import Stack

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from fanfold.studies.neuro.data import Data, Images, Resident
-from fanfold.studies.neuro.genome import POOLED, NetworkGenome, Shape
+from fanfold.studies.neuro.genome import NetworkGenome, Shape
+from fanfold.studies.neuro.layout import POOLED
 
 ACTIVATIONS = {"relu": nn.ReLU, "leaky_relu": nn.LeakyReLU, "tanh": nn.Tanh, "sigmoid": nn.Sigmoid, "selu": nn.SELU}
 OPTIMISERS: dict[str, Callable[..., torch.optim.Optimizer]] = {

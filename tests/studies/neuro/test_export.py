@@ -21,16 +21,8 @@ from hypothesis import strategies as st
 
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro.export import Classifier
-from fanfold.studies.neuro.genome import (
-    ACTIVATIONS,
-    Conv,
-    Dense,
-    NetworkGenome,
-    NetworkSpace,
-    Shape,
-    parameters,
-    random_genome,
-)
+from fanfold.studies.neuro.genome import ACTIVATIONS, Conv, Dense, NetworkGenome, NetworkSpace, Shape, random_genome
+from fanfold.studies.neuro.layout import parameters
 from fanfold.studies.neuro.network import forward, initial
 
 WIDE = NetworkSpace(conv_layers=(0, 4), filters=(1, 9), kernels=(1, 3, 5, 7), dense_layers=(0, 3), nodes=(1, 17))

@@ -20,9 +20,9 @@ from fanfold.studies.neuro.genome import (
     NetworkGenome,
     NetworkSpace,
     Shape,
-    layout,
     random_genome,
 )
+from fanfold.studies.neuro.layout import layout
 from fanfold.studies.neuro.strategy import crossover, mutate
 from fanfold.tensors import pack
 from fanfold.types import Blob

@@ -25,20 +25,16 @@ from fanfold.studies.neuro.genome import (
     NetworkGenome,
     NetworkSpace,
     Shape,
-    activation_bytes,
     describe,
     faults,
     genome_of,
     individual_of,
     key,
-    layout,
-    memory,
-    operations,
-    parameters,
     random_genome,
     repair,
     valid,
 )
+from fanfold.studies.neuro.layout import activation_bytes, layout, memory, operations, parameters
 from fanfold.types import Blob
 
 MNIST = Shape(1, 28, 28, 10)
@@ -330,3 +326,18 @@ def test_a_space_that_cannot_be_is_refused(options: dict[str, Any], message: str
 def test_a_shape_that_cannot_be_is_refused(name: str, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=name):
         replace(MNIST, **{name: wrong})
+
+
+def test_a_shape_of_before_kinds_and_targets_reads_and_is_written_as_it_was() -> None:
+    old = Shape(1, 8, 8, 10)
+    assert decode(encode(old)) == {"channels": 1, "height": 8, "width": 8, "classes": 10}
+    assert repr(old) == "Shape(channels=1, height=8, width=8, classes=10)"
+    assert Shape(*(1, 8, 8, 10)) == old == replace(old, kind="images") and hash(old) == hash(replace(old))
+    table = Shape(13, 1, 1, 1, "table", "numbers")
+    assert decode(encode(table))["kind"] == "table" and "target='numbers'" in repr(table) and table != old
+
+
+@pytest.mark.parametrize("words", [{"kind": "tabel"}, {"target": "number"}])
+def test_a_shape_of_an_unknown_kind_or_target_names_the_nearest(words: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="mean"):
+        Shape(1, 8, 8, 10, **words)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from fanfold.studies.neuro import network
-from fanfold.studies.neuro.genome import ACTIVATIONS, OPTIMISERS, Conv, Dense, NetworkGenome, Shape, layout
+from fanfold.studies.neuro.genome import ACTIVATIONS, OPTIMISERS, Conv, Dense, NetworkGenome, Shape
+from fanfold.studies.neuro.layout import layout
 from fanfold.studies.neuro.optimiser import FIRST, Flat, Moments, corrections, joined
 
 SHAPE = Shape(2, 9, 7, 4)

@@ -16,7 +16,7 @@ from fanfold.errors import FanfoldError
 from fanfold.events import EvaluationFinished, Event
 from fanfold.executors import usable_cores
 from fanfold.strategies import Sweep
-from fanfold.studies.neuro import genome as genomes
+from fanfold.studies.neuro import layout as layouts
 from fanfold.studies.neuro.config import NeuroConfig, source, training
 from fanfold.studies.neuro.data import resident
 from fanfold.studies.neuro.engines import TrainingEngine, engine, has_gpu
@@ -123,7 +123,7 @@ def pace(began: float, ends: list[float]) -> tuple[float, float]:
 def room(config: NeuroConfig, individuals: list[Individual]) -> Section:
     """What networks of the space take, and how many of the typical ones fit."""
     shape = resident(source(config), "cpu", config.dtype, derive_seed(config.seed, "images")).shape
-    sizes = sorted(genomes.memory(individual.genome, shape, config.batch_size) for individual in individuals)
+    sizes = sorted(layouts.memory(individual.genome, shape, config.batch_size) for individual in individuals)
     typical = int(statistics.median(sizes))
     rows = [("memory", free_memory(), int(SHARE * free_memory() / typical))]
     if has_gpu():

@@ -14,6 +14,7 @@ import torch
 
 from fanfold.encoding import derive_seed, digest
 from fanfold.studies.neuro import genome as genomes
+from fanfold.studies.neuro import layout as layouts
 from fanfold.studies.neuro import morph, network
 from fanfold.studies.neuro.data import Data, Resident, Source, identity, resident
 from fanfold.studies.neuro.engines import Devices, TrainingEngine
@@ -109,7 +110,7 @@ class Trainer:
         memory = place.memory(images.device)
 
         def bytes_of(job: TrainingJob) -> int:
-            return genomes.memory(job.genome, images.shape, self.training.batch) * (
+            return layouts.memory(job.genome, images.shape, self.training.batch) * (
                 2 if self.training.dtype == "float64" else 1
             )
 
@@ -152,8 +153,8 @@ class Trainer:
             "loss": _finite(found.loss),
             "curve": [[accuracy, _finite(loss)] for accuracy, loss in found.curve],
             "epochs": found.epochs,
-            "parameters": genomes.parameters(individual.genome, images.shape),
-            "operations": genomes.operations(individual.genome, images.shape),
+            "parameters": layouts.parameters(individual.genome, images.shape),
+            "operations": layouts.operations(individual.genome, images.shape),
             "stopped": found.stopped,
             "shape": astuple(images.shape),
             "weights": Blob.of(morph.packed(individual.genome, found.weights)),
@@ -216,7 +217,7 @@ def _guessed(individual: Individual, case: Case, images: Resident, training: Tra
     depends = float(sum((leaf.detach() * slope).abs().sum() for leaf, slope in zip(leaves, slopes)))
     if not depends >= 0.0:  # not a number
         depends = 0.0
-    return Ok(-1.0 / (1.0 + depends), {"proxy": depends, "parameters": genomes.parameters(genome, images.shape)})
+    return Ok(-1.0 / (1.0 + depends), {"proxy": depends, "parameters": layouts.parameters(genome, images.shape)})
 
 
 def latency(individual: Individual, found: TrainedNetwork, images: Resident) -> float:

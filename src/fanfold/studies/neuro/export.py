@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
 from fanfold.files import write_files
-from fanfold.studies.neuro.genome import NetworkGenome, Shape, describe, layout, parameters
+from fanfold.studies.neuro.genome import NetworkGenome, Shape, describe
+from fanfold.studies.neuro.layout import layout, parameters
 from fanfold.studies.neuro.morph import unpacked
 from fanfold.studies.neuro.strategy import weights_of
 from fanfold.tensors import Arrays, pack

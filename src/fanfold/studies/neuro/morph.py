@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from fanfold.encoding import decode, encode
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro.genome import Conv, Dense, Individual, NetworkGenome, Shape, genome_of, layout
+from fanfold.studies.neuro.genome import Conv, Dense, Individual, NetworkGenome, Shape, genome_of
+from fanfold.studies.neuro.layout import layout
 from fanfold.tensors import Arrays, about, pack, unpack
 
 #: Of batch normalisation, as the network has it.

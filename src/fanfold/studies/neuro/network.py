@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fanfold.studies.neuro.genome import POOLED, NetworkGenome
+from fanfold.studies.neuro.genome import NetworkGenome
+from fanfold.studies.neuro.layout import POOLED
 from fanfold.studies.neuro.morph import fresh
 
 #: Of batch normalisation.

@@ -12,7 +12,8 @@ from fanfold.drawings import Drawing
 from fanfold.ledger import EvaluationRow, RunView, TrialRow
 from fanfold.plugins import Presentation
 from fanfold.strategies.pareto import fronts
-from fanfold.studies.neuro.genome import NetworkGenome, Shape, describe, genome_of, layout
+from fanfold.studies.neuro.genome import NetworkGenome, Shape, describe, genome_of
+from fanfold.studies.neuro.layout import layout
 from fanfold.summary import Curve, Section
 from fanfold.types import Result
 

@@ -18,7 +18,7 @@ from fanfold.errors import ConfigError
 from fanfold.studies.neuro import cuda_graph
 from fanfold.studies.neuro.cuda_graph import Captured, Fork, in_turn
 from fanfold.studies.neuro.data import DTYPES, Resident
-from fanfold.studies.neuro.genome import layout
+from fanfold.studies.neuro.layout import layout
 from fanfold.studies.neuro.network import dropout_bases, trained
 from fanfold.studies.neuro.optimiser import corrections, joined
 from fanfold.studies.neuro.stacks import Dropout, Ground, Mover, Stack, at_once, family

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fanfold.studies.neuro.genome import POOLED, NetworkGenome, Shape, layout, operations
+from fanfold.studies.neuro.genome import NetworkGenome, Shape
+from fanfold.studies.neuro.layout import POOLED, layout, operations
 from fanfold.studies.neuro.network import EPSILON, MOMENTUM, activate, drawn, places, rarity, trained
 from fanfold.studies.neuro.optimiser import Flat, Moments, gap
 from fanfold.tensors import Arrays

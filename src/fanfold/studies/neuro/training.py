@@ -20,7 +20,8 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro import network
 from fanfold.studies.neuro.data import DTYPES, Images, Resident
-from fanfold.studies.neuro.genome import NetworkGenome, Shape, layout
+from fanfold.studies.neuro.genome import NetworkGenome, Shape
+from fanfold.studies.neuro.layout import layout
 from fanfold.studies.neuro.optimiser import FIRST, SECOND, Flat, Moments, corrections
 from fanfold.tensors import Arrays, pack, unpack
 
