@@ -29,10 +29,11 @@ from measure import Line, Sampled, Table, Target, machine, sampled, save_tables
 
 from fanfold import Study
 from fanfold.executors import Executor, make
+from fanfold.rl import ppo
+from fanfold.rl.collect import Collect, Collector
 from fanfold.strategies import Sweep
-from fanfold.studies.workflow import ppo
 from fanfold.studies.workflow.cage2.rules import Cage2Game
-from fanfold.studies.workflow.collect import Collect, Collector, sizes
+from fanfold.studies.workflow.collect import Cage2Collector, sizes
 from fanfold.tensors import Arrays, pack
 from fanfold.types import Blob
 
@@ -83,7 +84,7 @@ class Kept(Executor):
 @contextmanager
 def fanfold(spec: str, env: str, weights: Arrays, block: int, folder: Path) -> Iterator[Play]:
     """Whole studies with a durable ledger: blocks are played, folded for the learner, sent back and written down."""
-    collector = Collector("cage2", Cage2Game(("b_line",))) if env == CAGE2 else Collector(env)
+    collector = Cage2Collector(game=Cage2Game(("b_line",))) if env == CAGE2 else Collector(env)
     blob = Blob.of(pack(weights))
     inner, first, runs = make(spec), 0, 0
     with asyncio.Runner() as runner:

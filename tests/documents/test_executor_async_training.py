@@ -22,8 +22,9 @@ from fanfold.errors import ConfigError
 from fanfold.ledger import Ledger
 from fanfold.legacy import executor_async_train_workflow_rl as legacy
 from fanfold.legacy.executor_async_train_workflow_rl import Episode, collect_single_episode, command, initial_policy
+from fanfold.rl.collect import Collect
 from fanfold.studies.workflow import Config
-from fanfold.studies.workflow.collect import Collect, Collector
+from fanfold.studies.workflow.collect import Cage2Collector, context_of
 from fanfold.studies.workflow.orders import UNITS, show
 from fanfold.types import Blob, Case
 
@@ -117,8 +118,8 @@ def test_the_flow_of_episodes_is_the_documents() -> None:
 def test_an_episode_is_the_one_that_the_study_plays() -> None:
     policy = initial_policy(show(UNITS), hidden=16)
     episode = collect_single_episode(policy, 5, show(UNITS), "MeanderAgent", seed=9)
-    collector = Collector(game=Config(mode="ppo", red_agent="MeanderAgent").game)
-    outcome = collector(Collect(0, Blob.of(policy), 5, 1, UNITS), Case("0", None, 9))
+    collector = Cage2Collector(game=Config(mode="ppo", red_agent="MeanderAgent").game, workflow=UNITS)
+    outcome = collector(Collect(0, Blob.of(policy), 5, 1, context_of(UNITS)), Case("0", None, 9))
     assert outcome.data["returns"] == pytest.approx([episode.total_reward])
     assert outcome.data["fixes"] == [episode.fixes]
     assert outcome.data["kept"][0] == pytest.approx((episode.compliance or 0) * episode.fixes)

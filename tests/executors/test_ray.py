@@ -247,8 +247,8 @@ def test_a_candidate_that_kills_its_workers_is_a_failed_cell_and_the_study_goes_
 
 
 def test_a_policy_learns_the_same_on_ray_as_inline() -> None:
-    from fanfold.studies.workflow.collect import Collector
-    from fanfold.studies.workflow.learner import Learner, LearningPlan
+    from fanfold.rl.collect import Collector
+    from fanfold.rl.learner import Learner, LearningPlan
 
     def curve(executor: str) -> list[Any]:
         learner = Learner(LearningPlan((4, 2), 60, per_update=20, block=10, held_out=10))

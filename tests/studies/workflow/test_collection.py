@@ -6,25 +6,27 @@ import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import gym_world
 import numpy as np
 import pytest
 
+import gym_world
 from fanfold.errors import ConfigError
-from fanfold.studies.workflow import gym, ppo
+from fanfold.rl import environments as gym
+from fanfold.rl import ppo
+from fanfold.rl.collect import Collect, Collector, folded, read
+from fanfold.rl.environments import TOGETHER, Trajectories
+from fanfold.rl.ppo import Experience
 from fanfold.studies.workflow.cage2.policy import PolicyTable
 from fanfold.studies.workflow.cage2.rollout import rollout
 from fanfold.studies.workflow.cage2.rules import Cage2Game
 from fanfold.studies.workflow.cage2_blocks import network
-from fanfold.studies.workflow.collect import Collect, Collector, folded, read, sizes
-from fanfold.studies.workflow.gym import TOGETHER, Trajectories
+from fanfold.studies.workflow.collect import Cage2Collector, context_of, environment, sizes
 from fanfold.studies.workflow.orders import UNITS, one_hot
-from fanfold.studies.workflow.ppo import Experience
 from fanfold.tensors import pack
 from fanfold.types import Blob, Case, Ok
 
 GAME = Cage2Game(("b_line",), length=30)
-PLAIN = Collector(game=GAME)
+PLAIN = Cage2Collector(game=GAME)
 CASE = Case("0", None, 77)
 
 
@@ -109,11 +111,12 @@ def test_a_workflow_is_seen_by_the_policy_and_rewarded() -> None:
     order, other = UNITS, UNITS[::-1]
     weights = weights_for(workflow=order)
     assert len(weights["policy.0.weight"]) == 52 + 25
-    rewarded = dataclasses.replace(PLAIN, alignment_lambda=30.0)
-    found = rewarded(block(weights, workflow=order), CASE)
-    assert found.data["returns"] != rewarded(block(weights, workflow=other), CASE).data["returns"]
+    kept = dataclasses.replace(PLAIN, workflow=order)
+    rewarded = dataclasses.replace(kept, alignment_lambda=30.0)
+    found = rewarded(block(weights, context=context_of(order)), CASE)
+    assert found.data["returns"] != rewarded(block(weights, context=context_of(other)), CASE).data["returns"]
     assert len(found.data["fixes"]) == len(found.data["kept"]) == 40
-    unrewarded = PLAIN(block(weights, workflow=order), CASE)
+    unrewarded = kept(block(weights, context=context_of(order)), CASE)
     assert unrewarded.data["returns"] == found.data["returns"], "the bonus is no part of the game's own return"
     assert unrewarded.data["bonus"] == 0 != found.data["bonus"]
     assert not np.allclose(experience(found).targets, experience(unrewarded).targets)
@@ -126,7 +129,7 @@ def test_a_workflow_is_seen_by_the_policy_and_rewarded() -> None:
 
 
 def play(env: str, episodes: range = range(150), loud: float = 1) -> Trajectories:
-    return gym.play(env, weights_for(env, loud=loud), episodes, 5)
+    return gym.play(environment(env), weights_for(env, loud=loud), episodes, 5)
 
 
 @pytest.mark.slow
@@ -168,14 +171,14 @@ def test_environments_are_made_once_and_used_again() -> None:
 @pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", "fanfold/Cage2-v0"])
 def test_gymnasium_environments_are_played(env: str) -> None:
     weights = weights_for(env)
-    outcome = Collector(env)(block(weights, episodes=3), CASE)
+    outcome = Collector(environment(env))(block(weights, episodes=3), CASE)
     assert len(outcome.data["returns"]) == 3
     assert experience(outcome).steps == sum(play_lengths(env, weights))
-    assert outcome == Collector(env)(block(weights, episodes=3), CASE)
+    assert outcome == Collector(environment(env))(block(weights, episodes=3), CASE)
 
 
 def play_lengths(env: str, weights: Any) -> list[int]:
-    lengths: list[int] = gym.play(env, weights, range(3), 77).lengths.tolist()
+    lengths: list[int] = gym.play(environment(env), weights, range(3), 77).lengths.tolist()
     return lengths
 
 

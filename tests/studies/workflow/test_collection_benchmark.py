@@ -12,7 +12,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from fanfold.studies.workflow import gym, ppo
+from fanfold.rl import environments as gym
+from fanfold.rl import ppo
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 OTHERS = {"one after the other": ("sequential",), "AsyncVectorEnv, 2": ("async_vector", 2)}

@@ -22,15 +22,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fanfold.rl import ppo
 from fanfold.running import Run
 from fanfold.stats import Interval
-from fanfold.studies.workflow import WorkflowConfig, baselines, ppo, study
+from fanfold.studies.workflow import WorkflowConfig, baselines, study
 from fanfold.studies.workflow import trainings as f
 from fanfold.studies.workflow.cage2.policy import PolicyTable
 from fanfold.studies.workflow.cage2.rollout import rollout
 from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, Cage2Game
 from fanfold.studies.workflow.cage2_blocks import network
-from fanfold.studies.workflow.collect import Collector, context_of, sizes
+from fanfold.studies.workflow.collect import Cage2Collector, context_of, sizes
 from fanfold.studies.workflow.compliance import Compliance, Stopping, measure
 from fanfold.studies.workflow.evaluator import Look, Train, WorkflowTrainer, moved
 from fanfold.studies.workflow.orders import NAMED, Workflow, kendall, orders, parse, show
@@ -253,7 +254,7 @@ def look(episodes: int, mean: float, rate: float, low: float) -> Look:
     return Look(episodes, Interval(mean, mean - 2.0, mean + 2.0, 50, 50, 0.95), Compliance(share, share, 0.5, 50, 2.0))
 
 
-APPRENTICE = WorkflowTrainer(Collector(), stopping=Stopping(patience=3))
+APPRENTICE = WorkflowTrainer(Cage2Collector(), stopping=Stopping(patience=3))
 
 
 def ends(
@@ -298,7 +299,7 @@ def test_the_budget_ends_every_training_and_a_fixed_one_ends_by_nothing_else() -
 
 
 EASY = WorkflowTrainer(
-    Collector(game=Cage2Game(("b_line",), 30), alignment_lambda=30.0, alignment_kind="each"),
+    Cage2Collector(game=Cage2Game(("b_line",), 30), alignment_lambda=30.0, alignment_kind="each"),
     stopping=Stopping(threshold=0.05, patience=1),
     per_update=60,
     every=1,

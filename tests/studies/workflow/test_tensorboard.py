@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from fanfold import Study
 from fanfold.errors import ConfigError
 from fanfold.events import Progress, RunStarted, RunStopped, TrialTold
+from fanfold.rl.collect import Collect, Collector
+from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.studies.workflow import tensorboard
-from fanfold.studies.workflow.collect import Collect, Collector
-from fanfold.studies.workflow.learner import Learner, LearningPlan
 from fanfold.types import Blob, Result, Trial
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

@@ -20,12 +20,12 @@ import pytest
 
 from fanfold.encoding import decode, encode
 from fanfold.errors import ConfigError
+from fanfold.rl.collect import Collect
+from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.running import Run
 from fanfold.stop import MaxTrials
 from fanfold.studies.workflow import Ppo, WorkflowConfig, run_options, study
 from fanfold.studies.workflow import trainings as t
-from fanfold.studies.workflow.collect import Collect
-from fanfold.studies.workflow.learner import Learner, LearningPlan
 from fanfold.tensors import about, unpack
 from fanfold.types import Blob, Failed, Result, Trial
 
@@ -249,7 +249,7 @@ def test_a_training_that_was_stopped_is_scored_as_far_as_it_came() -> None:
 def test_a_recorded_block_is_known_again() -> None:
     import msgspec
 
-    (block,) = begun(workflow=None).ask(1)
+    (block,) = begun(context=()).ask(1)
     kept = {block.weights.digest: block.weights.read()}
     revived = msgspec.convert(decode(encode(block), kept.__getitem__), Collect)
     assert revived == block and revived.weights.read() == block.weights.read()

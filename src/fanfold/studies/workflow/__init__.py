@@ -11,9 +11,9 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from fanfold.plugins import Starter, StudyPlugin
+from fanfold.rl.ppo import Ppo
 from fanfold.studies.workflow.commands import commands
 from fanfold.studies.workflow.config import WorkflowConfig
-from fanfold.studies.workflow.ppo import Ppo
 from fanfold.studies.workflow.shown import presentation
 from fanfold.studies.workflow.study import run_options, study
 

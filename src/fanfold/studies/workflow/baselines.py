@@ -11,11 +11,12 @@ import numpy as np
 
 from fanfold import stats
 from fanfold.identity import formerly
+from fanfold.rl.collect import Collect
+from fanfold.rl.ppo import Array
 from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, RESTORE, Cage2Game
-from fanfold.studies.workflow.collect import Collect
+from fanfold.studies.workflow.collect import context_of
 from fanfold.studies.workflow.compliance import UNIT_OF_HOST, judge
 from fanfold.studies.workflow.orders import UNITS, Workflow
-from fanfold.studies.workflow.ppo import Array
 from fanfold.tensors import unpack
 from fanfold.types import Blob, Case, Ok, Result
 
@@ -48,7 +49,7 @@ class Watch:
 
         numbers, seed, order = range(case.data), case.seed or 0, candidate.workflow
         if candidate.weights is not None:
-            whole = Collect(0, candidate.weights, 0, len(numbers), order, candidate.greedy, False)
+            whole = Collect(0, candidate.weights, 0, len(numbers), context_of(order), candidate.greedy, False)
             block = play(whole, unpack(candidate.weights.read()), self.game, numbers, seed)[1]
         else:
             policy = functools.partial(mending, order) if candidate.who == "greedy" else anything

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fanfold.rl.collect import Collect
+from fanfold.rl.environments import Trajectories
+from fanfold.rl.ppo import Array
 from fanfold.studies.workflow.cage2.policy import PolicyNetwork, PolicyTable
 from fanfold.studies.workflow.cage2.rollout import EpisodeBlock, rollout
 from fanfold.studies.workflow.cage2.rules import Cage2Game
-from fanfold.studies.workflow.collect import Collect, context_of
-from fanfold.studies.workflow.gym import Trajectories
-from fanfold.studies.workflow.ppo import Array
 from fanfold.tensors import Arrays
 
 _LOCAL = threading.local()
@@ -22,10 +22,10 @@ def play(
     candidate: Collect, weights: Arrays, game: Cage2Game, numbers: range, seed: int
 ) -> tuple[PolicyNetwork, EpisodeBlock]:
     """A block of CAGE-2; the table of what a version does is kept for the next block of the same version."""
-    identity = (candidate.weights.digest, candidate.workflow, candidate.greedy)
+    identity = (candidate.weights.digest, candidate.context, candidate.greedy)
     known = getattr(_LOCAL, "known", None)
     if known is None or known[0] != identity:
-        policy = network(weights, context_of(candidate.workflow))
+        policy = network(weights, candidate.context)
         table = PolicyTable(policy) if known is None else known[2]
         table.load(policy, candidate.version, greedy=candidate.greedy)
         _LOCAL.known = known = (identity, policy, table)

@@ -17,15 +17,16 @@ import msgspec
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.files import write_files
+from fanfold.rl.collect import Collect
 from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
 from fanfold.strategies.gp_ucb import Belief
 from fanfold.studies.workflow import logs, shown, tensorboard
 from fanfold.studies.workflow.baselines import Play, Watch, cases, judged, rated, returned
-from fanfold.studies.workflow.collect import CAGE2, Collect
+from fanfold.studies.workflow.collect import CAGE2
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.evaluator import MOMENTS
-from fanfold.studies.workflow.orders import orders, show
+from fanfold.studies.workflow.orders import Workflow, orders, parse, show
 from fanfold.studies.workflow.strategy import gp_ucb
 from fanfold.studies.workflow.trainings import EndPolicy, FinishedTraining, Update, curve, ending, trainings
 from fanfold.study import Study
@@ -251,14 +252,18 @@ class PolicyConclusion(_Conclusion):
             name="fresh",
         )
 
+    @property
+    def _order(self) -> Workflow | None:
+        return None if self.config.workflow is None else parse(self.config.workflow)
+
     def _watched(self, policy: EndPolicy) -> Section:
         from fanfold.studies.workflow.watching import watched  # compiled code
 
         chosen, seed = msgspec.convert(policy.candidate, Collect), derive_seed(self.config.seed, "watch")
         weights = unpack(chosen.weights.read())
-        return shown.replayed(watched(weights, self.config.game, chosen.workflow, chosen.greedy, seed))
+        return shown.replayed(watched(weights, self.config.game, self._order, chosen.greedy, seed))
 
     def _files(self, chosen: Mapping[str, Any], updates: list[Update], figures: Mapping[str, Any]) -> dict[str, bytes]:
         about = {"greedy": str(chosen["greedy"]).lower(), "env": self.config.env, "return": f"{figures['return']}"}
         agent = pack(unpack(chosen["weights"].read()), about)
-        return {"agent.safetensors": agent, "training_log.csv": logs.policy_log(updates, chosen["workflow"])}
+        return {"agent.safetensors": agent, "training_log.csv": logs.policy_log(updates, self._order)}

@@ -7,10 +7,11 @@ from typing import Literal
 
 from fanfold.config import Settings, option
 from fanfold.errors import ConfigError, nearest
+from fanfold.rl.collect import Collector
+from fanfold.rl.ppo import Ppo
 from fanfold.studies.workflow.cage2.rules import REDS, Cage2Game
-from fanfold.studies.workflow.collect import CAGE2, Collector
+from fanfold.studies.workflow.collect import CAGE2, Cage2Collector, environment
 from fanfold.studies.workflow.orders import parse
-from fanfold.studies.workflow.ppo import Ppo
 
 #: The names that CybORG and the documented system use for red agents.
 NAMES = {"B_lineAgent": "b_line", "MeanderAgent": "meander", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
@@ -130,8 +131,14 @@ class WorkflowConfig(Settings):
 
     @property
     def collector(self) -> Collector:
-        ppo = self.ppo
-        raw = ppo.correction == "vtrace"
-        return Collector(
-            self.env, self.game, ppo.discount, ppo.trace, raw, self.alignment_lambda, alignment_kind=self.alignment
-        )
+        return self.cage2 if self.env == CAGE2 else Collector(environment(self.env), *self._learning)
+
+    @property
+    def cage2(self) -> Cage2Collector:
+        """Plays blocks of CAGE-2."""
+        order = None if self.workflow is None else parse(self.workflow)
+        return Cage2Collector(CAGE2, *self._learning, self.game, order, self.alignment_lambda, self.alignment)
+
+    @property
+    def _learning(self) -> tuple[float, float, bool]:
+        return self.ppo.discount, self.ppo.trace, self.ppo.correction == "vtrace"

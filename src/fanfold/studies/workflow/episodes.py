@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fanfold.errors import ConfigError
-from fanfold.studies.workflow import ppo
+from fanfold.rl import ppo
+from fanfold.rl.collect import Collect
 from fanfold.studies.workflow.cage2_blocks import play
-from fanfold.studies.workflow.collect import CAGE2, Collect, sizes
+from fanfold.studies.workflow.collect import CAGE2, context_of, sizes
 from fanfold.studies.workflow.compliance import judge
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.orders import parse
@@ -63,7 +64,7 @@ def collect_single_episode(
             f"policy is not one for workflow={workflow!r}: it should have {width} inputs. Policies learn with or "
             "without a workflow, and play likewise"
         )
-    block = Collect(0, Blob.of(policy), episode, 1, order, greedy)
+    block = Collect(0, Blob.of(policy), episode, 1, context_of(order), greedy)
     _, played = play(block, weights, config.game, range(episode, episode + 1), seed)
     seen = ppo.inputs_of(played.keys[played.observations[0]], sizes(config.env, None)[0])
     fixes, compliance = 0, None

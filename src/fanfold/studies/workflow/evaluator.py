@@ -10,12 +10,13 @@ from typing import Any
 from fanfold import stats
 from fanfold.encoding import derive_seed, encode
 from fanfold.identity import formerly
+from fanfold.rl.collect import Collect
+from fanfold.rl.learner import Learner, LearningPlan
+from fanfold.rl.ppo import Ppo
 from fanfold.stats import Interval
-from fanfold.studies.workflow.collect import Collect, Collector, context_of, sizes
+from fanfold.studies.workflow.collect import Cage2Collector, context_of, sizes
 from fanfold.studies.workflow.compliance import Compliance, Stopping, measure
-from fanfold.studies.workflow.learner import Learner, LearningPlan
 from fanfold.studies.workflow.orders import Workflow, show
-from fanfold.studies.workflow.ppo import Ppo
 from fanfold.tensors import Arrays, pack, unpack
 from fanfold.types import Blob, Case, Ok, Result, Trial
 
@@ -80,7 +81,7 @@ class WorkflowTrainer:
     seed.
     """
 
-    collector: Collector
+    collector: Cage2Collector
     ppo: Ppo = field(default_factory=Ppo)
     stopping: Stopping = field(default_factory=Stopping)
     per_update: int = 100
@@ -97,9 +98,9 @@ class WorkflowTrainer:
         seed = case.seed or 0
         training = derive_seed(seed, "train", show(candidate.workflow), candidate.visit)
         learner = self._learner(candidate, training)
-        lesson = Lesson()
+        collector, lesson = replace(self.collector, workflow=candidate.workflow), Lesson()
         while lesson.stopped is None:
-            lesson.curve.append(self._update(learner, training))
+            lesson.curve.append(self._update(learner, collector, training))
             if len(lesson.curve) % self.every == 0 or learner.told >= candidate.episodes:
                 self._look(lesson, learner, candidate, derive_seed(seed, "look"))
         return self._outcome(candidate, learner, seed, lesson)
@@ -108,8 +109,8 @@ class WorkflowTrainer:
         """The policy that a training begins with, ready to learn."""
         inherited = candidate.inherited
         size, begun = sizes(self.collector.env, candidate.workflow), 0.0 if inherited is None else self.settled
-        every, order = self.per_update, candidate.workflow
-        learner = Learner(LearningPlan(size, candidate.episodes, every, every, 1, self.ppo, order, begun=begun))
+        every, context = self.per_update, context_of(candidate.workflow)
+        learner = Learner(LearningPlan(size, candidate.episodes, every, every, 1, self.ppo, context, begun=begun))
         learner.begin(derive_seed(seed, "learn"))
         if inherited is not None:
             arrays = unpack(inherited.read())
@@ -117,10 +118,10 @@ class WorkflowTrainer:
             learner.take_over(moved(arrays, candidate.parent, candidate.workflow), moments)
         return learner
 
-    def _update(self, learner: Learner, seed: int) -> list[float]:
+    def _update(self, learner: Learner, collector: Cage2Collector, seed: int) -> list[float]:
         """One update: its episodes, their mean return and bonus, the fixes that counted and those that kept to it."""
         (block,) = learner.ask(1)
-        outcome = self.collector(block, Case("training", None, seed))
+        outcome = collector(block, Case("training", None, seed))
         learner.tell(Result(Trial(learner.version, block), outcome.score, {"training": outcome}))
         data = outcome.data
         bonus = data["bonus"] / block.episodes
@@ -142,7 +143,7 @@ class WorkflowTrainer:
     ) -> Look:
         from fanfold.studies.workflow.cage2_blocks import play  # compiled code
 
-        candidate = Collect(0, Blob.of(pack(weights)), numbers.start, len(numbers), workflow, greedy, False)
+        candidate = Collect(0, Blob.of(pack(weights)), numbers.start, len(numbers), context_of(workflow), greedy, False)
         block = play(candidate, weights, self.collector.game, numbers, seed)[1]
         return Look(0, stats.mean(block.returns.tolist()), measure(block.actions, block.held, workflow, level))
 

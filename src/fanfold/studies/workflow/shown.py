@@ -39,7 +39,7 @@ def headline(figures: Mapping[str, Any]) -> str | None:
 
 def candidate(value: Mapping[str, Any]) -> Section:
     """A workflow and its training, a block of episodes, or a policy that is watched, as the ledger has it."""
-    order = "any order" if value["workflow"] is None else show(value["workflow"])
+    order = "any order" if value.get("workflow") is None else show(value["workflow"])
     if "who" in value:
         return Section("Policy", f"{'the trained agent' if value['who'] == 'agent' else value['who']}: {order}")
     if "visit" in value:
@@ -47,7 +47,7 @@ def candidate(value: Mapping[str, Any]) -> Section:
         return Section("Workflow", f"{order}: visit {value['visit']}, at most {value['episodes']} episodes{begins}")
     last = value["first_episode"] + value["episodes"] - 1
     played = f"episodes {value['first_episode']} to {last} by version {value['version']}"
-    return Section("Block", f"{played}, {order}, {'to learn from' if value['learn'] else 'held out'}")
+    return Section("Block", f"{played}, {'to learn from' if value['learn'] else 'held out'}")
 
 
 def cell(data: Mapping[str, Any]) -> Section:
@@ -61,7 +61,7 @@ def cell(data: Mapping[str, Any]) -> Section:
 
 def text(value: Mapping[str, Any]) -> str:
     """The workflow, one type of machines in a line, and how its training began."""
-    return "\n".join([*(value["workflow"] or ["any order"]), candidate(value).text.partition(": ")[2]]).strip()
+    return "\n".join([*(value.get("workflow") or ["any order"]), candidate(value).text.partition(": ")[2]]).strip()
 
 
 def brief(value: Mapping[str, Any]) -> str:

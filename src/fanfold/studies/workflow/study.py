@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from fanfold.rl.collect import Collect
+from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.strategy import Strategy
-from fanfold.studies.workflow.collect import Collect, sizes
+from fanfold.studies.workflow.collect import context_of, sizes
 from fanfold.studies.workflow.compliance import Stopping, reachable
 from fanfold.studies.workflow.conclusion import PolicyConclusion, SearchConclusion
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.evaluator import Train, WorkflowTrainer
-from fanfold.studies.workflow.learner import Learner, LearningPlan
 from fanfold.studies.workflow.orders import NAMED, UNITS, orders, parse
 from fanfold.studies.workflow.shown import played, trained
 from fanfold.studies.workflow.strategy import Arm, Shuffled, WorkflowSearch, given, gp_ucb
@@ -31,7 +32,7 @@ def _one_policy(config: WorkflowConfig) -> Study[Collect]:
         config.block,
         config.window,
         config.ppo,
-        workflow,
+        context_of(workflow),
         config.synchronous,
         -(-config.scored_on // 4),
     )
@@ -61,7 +62,7 @@ def _many_workflows(config: WorkflowConfig) -> Study[Train]:
         window=config.window,
     )
     trainer = WorkflowTrainer(
-        config.collector,
+        config.cage2,
         config.ppo,
         Stopping(threshold, patience=-(-config.patience_updates // config.look_updates)),
         config.per_update,

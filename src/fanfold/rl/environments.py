@@ -15,9 +15,8 @@ import numpy as np
 
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, MissingExtra
-from fanfold.studies.workflow import ppo
-from fanfold.studies.workflow.cage2 import ENVIRONMENT_ID, register
-from fanfold.studies.workflow.ppo import Array
+from fanfold.rl import ppo
+from fanfold.rl.ppo import Array
 from fanfold.tensors import Arrays
 
 #: How many episodes are played in step, so that the policy is asked about many observations at once.
@@ -218,8 +217,6 @@ def _make(env: str) -> Any:
         import gymnasium
     except ImportError as error:
         raise MissingExtra("gymnasium", "workflow", f"the environment {env!r}") from error
-    if env == ENVIRONMENT_ID:
-        register()
     try:
         made = gymnasium.make(env)
     except gymnasium.error.Error as error:

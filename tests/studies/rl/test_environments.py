@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gym_world
 import gymnasium
 import numpy as np
 import pytest
@@ -13,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+import gym_world
 from fanfold.errors import ConfigError
-from fanfold.studies.workflow import gym, ppo
-from fanfold.studies.workflow.gym import Trajectories
+from fanfold.rl import environments as gym
+from fanfold.rl import ppo
+from fanfold.rl.environments import Trajectories
 
 
 class Observed(gymnasium.Env[Any, int]):

@@ -9,10 +9,10 @@ import numpy as np
 
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
+from fanfold.rl import ppo
+from fanfold.rl.collect import Collect, folded, read
+from fanfold.rl.ppo import Adam, Array, Experience, Ppo
 from fanfold.strategy import Strategy
-from fanfold.studies.workflow import ppo
-from fanfold.studies.workflow.collect import Collect, context_of, folded, read
-from fanfold.studies.workflow.ppo import Adam, Array, Experience, Ppo
 from fanfold.tensors import Arrays, pack, unpack
 from fanfold.types import Blob, Failed, Ok, Result
 
@@ -26,10 +26,11 @@ _LEARN, _POLICIES = -1, 4
 class LearningPlan:
     """How long a policy learns, and in which portions.
 
-    `sizes` are the numbers of inputs and of actions.  Up to `window` blocks of at most `block` episodes are under way;
-    the policy learns after every `per_update` of all `total` episodes.  With `synchronous`, no block is asked for that
-    an update under way would make stale.  Step sizes fall from where `begun` says (0: at the beginning of learning) to
-    the end, where each of four policies plays the same `held_out` episodes.
+    `sizes` are the numbers of inputs and of actions, `context` what the policy is told besides what it observes.  Up to
+    `window` blocks of at most `block` episodes are under way; the policy learns after every `per_update` of all `total`
+    episodes.  With `synchronous`, no block is asked for that an update under way would make stale.  Step sizes fall
+    from where `begun` says (0: at the beginning of learning) to the end, where each of four policies plays the same
+    `held_out` episodes.
     """
 
     sizes: tuple[int, int]
@@ -38,7 +39,7 @@ class LearningPlan:
     block: int = 125
     window: int = 4
     ppo: Ppo = field(default_factory=Ppo)
-    workflow: tuple[str, ...] | None = None
+    context: tuple[float, ...] = ()
     synchronous: bool = False
     held_out: int = 1024
     begun: float = 0.0
@@ -115,9 +116,9 @@ class Learner(Strategy[Collect]):
     def _block(self, policy: int, first: int, count: int, attempt: int = 0) -> Collect:
         """Episodes to learn from, or held-out ones for one of the policies that training ended with."""
         if policy == _LEARN:
-            return Collect(self.version, self.blob, first, count, self.plan.workflow, attempt=attempt)
+            return Collect(self.version, self.blob, first, count, self.plan.context, attempt=attempt)
         weights = Blob.of(pack(self.slow)) if policy >= 2 else self.blob
-        return Collect(self.version, weights, first, count, self.plan.workflow, bool(policy % 2), False, attempt)
+        return Collect(self.version, weights, first, count, self.plan.context, bool(policy % 2), False, attempt)
 
     def tell(self, result: Result[Collect]) -> None:
         block = result.candidate
@@ -144,7 +145,7 @@ class Learner(Strategy[Collect]):
         self.again.append((policy, block.first_episode, block.episodes, block.attempt + 1))
 
     def _learn(self) -> None:
-        context = context_of(self.plan.workflow)
+        context = self.plan.context
         experience = ppo.merge([self._folded(data, context) for data in self.pending])
         seed = derive_seed(self.seed, "update", self.version)
         progress = self.plan.begun + (1.0 - self.plan.begun) * (self.told / self.plan.total)

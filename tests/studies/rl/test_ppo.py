@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fanfold.config import from_mapping
 from fanfold.errors import ConfigError
-from fanfold.studies.workflow import ppo
+from fanfold.rl import ppo
+from fanfold.rl.ppo import Adam, Experience, Ppo
 from fanfold.studies.workflow.config import WorkflowConfig
-from fanfold.studies.workflow.ppo import Adam, Experience, Ppo
 from fanfold.tensors import about, pack, unpack
 
 ACTIONS, WIDTH = 4, 6

@@ -1,0 +1,121 @@
+"""Collection: whole episodes by one version of a policy, folded to what learning needs where they are played."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from fanfold.encoding import derive_seed
+from fanfold.rl import environments, ppo
+from fanfold.rl.environments import Trajectories
+from fanfold.rl.ppo import Array, Experience
+from fanfold.tensors import Arrays, pack, unpack
+from fanfold.types import Blob, Case, Ok
+
+
+@dataclass(frozen=True)
+class Collect:
+    """A block of whole episodes to be played by one version of a policy.
+
+    With `learn`, its experience is returned for learning; without, only its returns, on episodes of another kind
+    than those learnt from.  `context` is what the policy is told besides what it observes, the same at every step.
+    `attempt` counts how often the block failed before.
+    """
+
+    version: int
+    weights: Blob
+    first_episode: int
+    episodes: int
+    context: tuple[float, ...] = ()
+    greedy: bool = False
+    learn: bool = True
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class Collector:
+    """Plays blocks.  The result of one follows from its weights, its episodes' numbers and the case's seed alone.
+
+    A case may hold a number: the most episodes of a block that are played on it.
+    """
+
+    env: str
+    discount: float = 0.99
+    trace: float = 0.95
+    #: Give back whole trajectories, for a learner that corrects them itself.
+    raw: bool = False
+
+    def __call__(self, candidate: Collect, case: Case) -> Ok:
+        weights = unpack(candidate.weights.read())
+        # Held-out episodes must not be those that are learnt from, whatever their numbers.
+        seed = case.seed if candidate.learn else derive_seed(case.seed or 0, "held out")
+        count = candidate.episodes if case.data is None else min(candidate.episodes, case.data)
+        numbers = range(candidate.first_episode, candidate.first_episode + count)
+        steps, returns, figures = self.play(candidate, weights, numbers, seed or 0)
+        figures["returns"] = [round(each, 6) for each in returns.tolist()]
+        if candidate.learn and steps is not None:
+            folding = (self.discount, self.trace, candidate.context)
+            figures["experience"] = Blob.of(written(steps if self.raw else folded(steps, weights, *folding)))
+        return Ok(float(np.mean(returns)), figures)
+
+    def play(
+        self, candidate: Collect, weights: Arrays, numbers: range, seed: int
+    ) -> tuple[Trajectories | None, Array, dict[str, Any]]:
+        """What was played, the return of each episode, and further figures of the block."""
+        steps = environments.play(self.env, weights, numbers, seed, candidate.greedy)
+        return steps, steps.rewards.sum(axis=1), {}
+
+
+def folded(
+    steps: Trajectories,
+    weights: Arrays,
+    discount: float,
+    trace: float,
+    context: Sequence[float] = (),
+    correct: bool = False,
+) -> Experience:
+    """Advantages by the value network of these weights, summed over equal steps; with `correct`, V-trace's."""
+    inputs = ppo.inputs_of(steps.observations, len(weights["policy.0.weight"]), context)
+    expected = ppo.values(weights, inputs)
+    ratios = None
+    if correct:
+        now = ppo.log_softmax(ppo.forward(weights, "policy", inputs)[2])
+        ratios = np.exp(now - steps.log_chances)[steps.index, steps.actions]
+    after = np.where(steps.final >= 0, expected[steps.final], 0.0)
+    estimates = ppo.advantages(steps.rewards, expected[steps.index], after, steps.lengths, discount, trace, ratios)
+    inside = np.arange(steps.index.shape[1]) < steps.lengths[:, None]
+    advantage, target = (each[inside] for each in estimates)
+    index, action = steps.index[inside], steps.actions[inside]
+    return ppo.fold(steps.observations, index, action, advantage, target, steps.log_chances)
+
+
+_COMPACT = {
+    "visits": np.int32,
+    "where": np.int32,
+    "action": np.int16,
+    "log_chance": np.float32,
+    "count": np.int32,
+    "gain": np.float32,
+    "loss": np.float32,
+    "index": np.int32,
+    "actions": np.int16,
+    "rewards": np.float32,
+    "lengths": np.int32,
+    "final": np.int32,
+    "log_chances": np.float32,
+}
+
+
+def written(steps: Experience | Trajectories) -> bytes:
+    """Experience or trajectories as bytes, in numbers no wider than needed."""
+    arrays: dict[str, Array] = {each.name: getattr(steps, each.name) for each in fields(steps)}
+    return pack({name: np.asarray(array, _COMPACT.get(name, array.dtype)) for name, array in arrays.items()})
+
+
+def read(data: bytes) -> Experience | Trajectories:
+    """What `written` wrote."""
+    arrays = unpack(data)
+    return Trajectories(**arrays) if "log_chances" in arrays else Experience(**arrays)
