@@ -207,6 +207,12 @@ def from_text(kind: Any, text: str, key: str, where: str) -> Any:
         if get_origin(option) in (list, tuple, Sequence) and items:
             parts = [part.strip() for part in text.split(",") if part.strip()]
             return convert(option, [from_text(items[0], part, key, where) for part in parts], key, where)
+        if get_origin(option) in (dict, Mapping):
+            try:
+                table = json.loads(text)
+            except json.JSONDecodeError as error:
+                raise ConfigError(f"{where}: {key} must be a table in JSON ({error}), not {text!r}") from error
+            return convert(option, table, key, where)
     return convert(kind, text, key, where)
 
 

@@ -107,6 +107,8 @@ def test_whole_numbers_are_taken_for_floats() -> None:
         (tuple[int, ...], "1, 2,3", (1, 2, 3)),
         (list[str], "a,b", ["a", "b"]),
         (tuple[float, ...] | None, "1,2", (1.0, 2.0)),
+        (dict[str, Any], '{"a": [1]}', {"a": [1]}),
+        (dict[str, Any] | None, "none", None),
     ],
 )
 def test_a_typed_text_becomes_the_value_that_is_wanted(kind: object, text: str, value: object) -> None:
@@ -117,6 +119,8 @@ def test_a_typed_text_becomes_the_value_that_is_wanted(kind: object, text: str, 
 def test_a_typed_text_that_fits_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"--it must be a whole number, not 'x'"):
         from_text(int, "x", "--it", "the command line")
+    with pytest.raises(ConfigError, match=r"--it must be a table in JSON .*, not 'a=1'"):
+        from_text(dict[str, Any], "a=1", "--it", "the command line")
 
 
 def test_a_broken_toml_file_is_reported_with_its_line(tmp_path: Path) -> None:

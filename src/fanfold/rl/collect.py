@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,11 @@ import numpy as np
 from fanfold.encoding import derive_seed
 from fanfold.rl import environments, ppo
 from fanfold.rl.environments import Trajectories
+from fanfold.rl.failures import ALL_FAILED, FailedEpisode, commonest
+from fanfold.rl.making import Environment
 from fanfold.rl.ppo import Array, Experience
 from fanfold.tensors import Arrays, pack, unpack
-from fanfold.types import Blob, Case, Ok
+from fanfold.types import Blob, Case, Failed, Ok, Outcome
 
 
 @dataclass(frozen=True)
@@ -42,19 +44,21 @@ class Collector:
     A case may hold a number: the most episodes of a block that are played on it.
     """
 
-    env: str
+    env: str | Environment
     discount: float = 0.99
     trace: float = 0.95
     #: Give back whole trajectories, for a learner that corrects them itself.
     raw: bool = False
 
-    def __call__(self, candidate: Collect, case: Case) -> Ok:
+    def __call__(self, candidate: Collect, case: Case) -> Outcome:
         weights = unpack(candidate.weights.read())
         # Held-out episodes must not be those that are learnt from, whatever their numbers.
         seed = case.seed if candidate.learn else derive_seed(case.seed or 0, "held out")
         count = candidate.episodes if case.data is None else min(candidate.episodes, case.data)
         numbers = range(candidate.first_episode, candidate.first_episode + count)
         steps, returns, figures = self.play(candidate, weights, numbers, seed or 0)
+        if not len(returns):
+            return _all_failed(figures["failed"])
         figures["returns"] = [round(each, 6) for each in returns.tolist()]
         if candidate.learn and steps is not None:
             folding = (self.discount, self.trace, candidate.context)
@@ -65,8 +69,20 @@ class Collector:
         self, candidate: Collect, weights: Arrays, numbers: range, seed: int
     ) -> tuple[Trajectories | None, Array, dict[str, Any]]:
         """What was played, the return of each episode, and further figures of the block."""
-        steps = environments.play(self.env, weights, numbers, seed, candidate.greedy)
-        return steps, steps.rewards.sum(axis=1), {}
+        steps, failed = environments.play(self.env, weights, numbers, seed, candidate.greedy)
+        figures: dict[str, Any] = {"failed": [asdict(each) for each in failed]} if failed else {}
+        if steps is None:
+            return None, np.zeros(0), figures
+        return steps, steps.rewards.sum(axis=1), figures | {"lengths": steps.lengths.tolist()}
+
+
+def _all_failed(failed: Sequence[Mapping[str, Any]]) -> Failed:
+    """The outcome of a block of which nothing is left."""
+    lines = [f"episode {each['episode']} (seed {each['seed']}), step {each['step']}: " for each in failed]
+    texts = [str(FailedEpisode(**each)) for each in failed]
+    detail = "\n".join(map("".join, zip(lines, texts)))
+    count = "the only episode" if len(failed) == 1 else f"all {len(failed)} episodes"
+    return Failed(ALL_FAILED, f"{count} failed, with {commonest(texts)}", detail)
 
 
 def folded(

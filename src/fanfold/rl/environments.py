@@ -5,17 +5,22 @@ Environments are the user's own Python objects, stepped one by one; only the pol
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
 import threading
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fanfold.encoding import derive_seed
-from fanfold.errors import ConfigError, MissingExtra
+from fanfold.errors import ConfigError, FanfoldError
 from fanfold.rl import ppo
+from fanfold.rl.failures import FailedEpisode
+from fanfold.rl.making import Environment
 from fanfold.rl.ppo import Array
 from fanfold.tensors import Arrays
 
@@ -43,44 +48,105 @@ class Trajectories:
     log_chances: Array
 
 
-def play(env: str, weights: Arrays, numbers: range, seed: int, greedy: bool = False) -> Trajectories:
-    """Play these episodes to their end.  Each has its own luck, whatever is played beside it."""
-    lanes = _environments(env, len(numbers))
-    waiting = iter(range(len(numbers)))
-    rows: Array = np.zeros(len(lanes), np.int64)
-    keys: Array = np.zeros(len(lanes), np.uint64)
+def play(
+    env: str | Environment, weights: Arrays, numbers: range, seed: int, greedy: bool = False
+) -> tuple[Trajectories | None, list[FailedEpisode]]:
+    """Play these episodes to their end.  Each has its own luck, whatever is played beside it.
+
+    One that fails is left out and said; where all of them fail there are no trajectories.
+    """
+    stage = _Stage(known(env), numbers, seed)
     ticks: list[tuple[Array, Array, Array]] = []
     rewards: list[float] = []
-    finals: dict[int, Array] = {}
+    while len(inputs := stage.observed(len(ticks))):
+        chosen = _choices(weights, inputs, stage.keys, greedy)
+        ticks.append((stage.rows.copy(), inputs, chosen))
+        stage.step(chosen, rewards, len(ticks))
+    failed = {each.episode - numbers.start for each in stage.failed}
+    if len(failed) == len(numbers):
+        return None, stage.failed
+    row, seen, action = (np.concatenate(parts) for parts in zip(*ticks))
+    gained = np.array(rewards, np.float64)
+    if failed:
+        kept = ~np.isin(row, list(failed))
+        number = np.cumsum([each not in failed for each in range(len(numbers))]) - 1
+        row, seen, action, gained = number[row[kept]], seen[kept], action[kept], gained[kept]
+        stage.finals = {int(number[each]): last for each, last in stage.finals.items() if each not in failed}
+    return _assembled(row, seen, action, gained, stage.finals, len(numbers) - len(failed), weights), stage.failed
 
-    def begin(place: int, row: int) -> Array:
-        own = derive_seed(seed, "episode", numbers[row])
-        rows[place], keys[place] = row, own
-        return lanes[place].begin(own % 2**31, len(ticks))
 
-    seen = [begin(place, next(waiting)) for place in range(len(lanes))]
-    while lanes:
-        inputs = np.concatenate(seen, dtype=np.float32, casting="unsafe").reshape(len(lanes), -1)
-        chosen = _choices(weights, inputs, keys, greedy)
-        ticks.append((rows.copy(), inputs, chosen))
-        idle, tick = [], len(ticks)
-        for place, (lane, action) in enumerate(zip(lanes, chosen.tolist())):
-            observation, reward, terminated, truncated, _ = lane.step(action + lane.start)
-            seen[place] = lane.flat(observation) if lane.compound else observation
-            rewards.append(reward)
-            if not (terminated or truncated or tick >= lane.due):
-                continue
-            if not terminated:
-                finals[int(rows[place])] = lane.flat(observation)
-            if (following := next(waiting, None)) is not None:
-                seen[place] = begin(place, following)
+class _Stage:
+    """Lanes that play in step, and the episodes that wait for one."""
+
+    def __init__(self, env: Environment, numbers: range, seed: int) -> None:
+        self.env, self.numbers, self.seed = env, numbers, seed
+        self.lanes = _lanes(env, len(numbers))
+        self.rows: Array = np.zeros(len(self.lanes), np.int64)
+        self.keys: Array = np.zeros(len(self.lanes), np.uint64)
+        self.seen: list[Array] = []
+        self.finals: dict[int, Array] = {}
+        self.failed: list[FailedEpisode] = []
+        self._waiting = iter(range(len(numbers)))
+        self._idle: list[int] = []
+        for place in range(len(self.lanes)):
+            self.seen.append(np.zeros(0))
+            self._begin(place, 0)
+
+    def _begin(self, place: int, tick: int) -> None:
+        """Begin the next episode in this lane; without one that can be begun, the lane is idle."""
+        for row in self._waiting:
+            own = derive_seed(self.seed, "episode", self.numbers[row])
+            self.rows[place], self.keys[place] = row, own
+            try:
+                self.seen[place] = self.lanes[place].begin(own % 2**31, tick)
+            except FanfoldError:
+                raise
+            except Exception as error:
+                self._fail(place, tick, error)
             else:
-                idle.append(place)
-        if idle:
-            kept = [place for place in range(len(lanes)) if place not in idle]
-            lanes, seen = [lanes[place] for place in kept], [seen[place] for place in kept]
-            rows, keys = rows[kept], keys[kept]
-    return _assembled(ticks, rewards, finals, len(numbers), weights)
+                return
+        self._idle.append(place)
+
+    def _fail(self, place: int, tick: int, error: BaseException) -> None:
+        """The episode is lost, and its environment is in a state that nobody knows: another takes its place."""
+        number = self.numbers[int(self.rows[place])]
+        own = derive_seed(self.seed, "episode", number)
+        self.failed.append(FailedEpisode.of(number, own, max(0, tick - self.lanes[place].begun - 1), error))
+        self.lanes[place].replace(self.env)
+
+    def observed(self, tick: int) -> Array:
+        """What the lanes observe, in rows; those whose observation is not finite begin another episode."""
+        while True:
+            if self._idle:
+                kept = [place for place in range(len(self.lanes)) if place not in self._idle]
+                self.lanes, self.seen = [self.lanes[place] for place in kept], [self.seen[place] for place in kept]
+                self.rows, self.keys, self._idle = self.rows[kept], self.keys[kept], []
+            if not self.lanes:
+                return np.zeros((0, 0), np.float32)
+            inputs = np.concatenate(self.seen, dtype=np.float32, casting="unsafe").reshape(len(self.lanes), -1)
+            if np.isfinite(inputs).all():
+                return inputs
+            for place in np.flatnonzero(~np.isfinite(inputs).all(axis=1)).tolist():
+                self._fail(place, tick + 1, FloatingPointError("an observation is not a finite number"))
+                self._begin(place, tick)
+
+    def step(self, chosen: Array, rewards: list[float], tick: int) -> None:
+        """A step of every lane, and a new episode where one is over."""
+        for place, (lane, action) in enumerate(zip(self.lanes, chosen.tolist())):
+            try:
+                observation, reward, terminated, truncated, _ = lane.step(action + lane.start)
+                if reward - reward != 0:
+                    raise FloatingPointError(f"the reward {reward} is not a finite number")
+                self.seen[place] = lane.flat(observation) if lane.compound else observation
+                over = terminated or truncated or tick >= lane.due
+                if over and not terminated:
+                    self.finals[int(self.rows[place])] = lane.flat(observation)
+            except (Exception, SystemExit) as error:
+                reward, over = 0.0, True
+                self._fail(place, tick, error)
+            rewards.append(reward)
+            if over:
+                self._begin(place, tick)
 
 
 def _choices(weights: Arrays, inputs: Array, keys: Array, greedy: bool) -> Array:
@@ -101,14 +167,9 @@ def _choices(weights: Arrays, inputs: Array, keys: Array, greedy: bool) -> Array
 
 
 def _assembled(
-    ticks: Sequence[tuple[Array, Array, Array]],
-    rewards: Sequence[float],
-    finals: Mapping[int, Array],
-    episodes: int,
-    weights: Arrays,
+    row: Array, seen: Array, action: Array, rewards: Array, finals: Mapping[int, Array], episodes: int, weights: Arrays
 ) -> Trajectories:
     """Steps in the order in which they were taken, as episodes in rows."""
-    row, seen, action = (np.concatenate(parts) for parts in zip(*ticks))
     order = np.argsort(row, kind="stable")
     lengths = np.bincount(row, minlength=episodes)
     inside = np.arange(lengths.max()) < lengths[:, None]
@@ -124,7 +185,7 @@ def _assembled(
 
     chances = ppo.log_softmax(ppo.forward(weights, "policy", observations)[2])
     index, actions = padded(number[: len(order)]), padded(action[order])
-    gained = padded(np.array(rewards, np.float64)[order])
+    gained = padded(rewards[order])
     return Trajectories(observations, index, actions, gained, lengths, final, chances)
 
 
@@ -143,34 +204,47 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
     return rows[first], number
 
 
-def sizes(env: str) -> tuple[int, int]:
+def sizes(env: str | Environment) -> tuple[int, int]:
     """How many numbers an observation has, and how many actions there are."""
-    one = _environments(env, 1)[0]
+    one = _lanes(known(env), 1)[0]
     return one.size, int(one.env.action_space.n)
 
 
-class _Lane:
+class Lane:
     """An environment that plays one episode after another, with what every step needs at hand."""
 
-    def __init__(self, name: str, made: Any) -> None:
+    def __init__(self, env: Environment) -> None:
+        self.name = env.name
+        self._take(env())
+
+    def _take(self, made: Any) -> None:
         from gymnasium.spaces import Discrete, flatdim
 
-        self.name = name
+        if not isinstance(made.action_space, Discrete):
+            raise ConfigError(
+                f"env={self.name!r} has the actions {made.action_space}: only a finite set of actions is learnt"
+            )
         self.env, self.limit = _peeled(made)
         self.step = self.env.step
         self.start = int(self.env.action_space.start)
         space = self.env.observation_space
         self.compound = len(space.shape or ()) != 1
         self.size = flatdim(space) if self.compound else space.shape[0]
-        self.due = math.inf
+        self.begun, self.due = 0, math.inf
         inner = self.env.unwrapped.action_space
         if type(inner) is Discrete:
             # Many environments check every action, and asking the space takes longer than the rest of a small step.
             vars(inner)["contains"] = range(int(inner.start), int(inner.start + inner.n)).__contains__
 
+    def replace(self, env: Environment) -> None:
+        """Another environment in place of one that failed."""
+        with contextlib.suppress(Exception):
+            self.env.close()
+        self._take(env())
+
     def begin(self, seed: int, tick: int) -> Array:
         """A new episode, of which no step is taken after `due`."""
-        self.due = tick + self.limit
+        self.begun, self.due = tick, tick + self.limit
         seen = self.flat(self.env.reset(seed=seed)[0])
         if seen.shape != (self.size,):
             raise ConfigError(
@@ -203,24 +277,21 @@ def _peeled(made: Any) -> tuple[Any, float]:
     return made, limit
 
 
-def _environments(env: str, count: int) -> list[_Lane]:
-    """Environments of this thread, made once and used for block after block."""
-    known: dict[str, list[_Lane]] = _LOCAL.__dict__.setdefault("environments", {})
-    made = known.setdefault(env, [])
+@functools.cache
+def _of_text(env: str) -> Environment:
+    return Environment.of(env)
+
+
+def known(env: str | Environment) -> Environment:
+    """An environment, also by what a user writes."""
+    return _of_text(env) if isinstance(env, str) else env
+
+
+def _lanes(env: Environment, count: int) -> list[Lane]:
+    """Lanes of this thread, made once and used for block after block."""
+    if not hasattr(_LOCAL, "lanes"):
+        _LOCAL.lanes = weakref.WeakKeyDictionary()
+    made: list[Lane] = _LOCAL.lanes.setdefault(env, [])
     while len(made) < min(count, TOGETHER):
-        made.append(_Lane(env, _make(env)))
+        made.append(Lane(env))
     return made[: min(count, TOGETHER)]
-
-
-def _make(env: str) -> Any:
-    try:
-        import gymnasium
-    except ImportError as error:
-        raise MissingExtra("gymnasium", "workflow", f"the environment {env!r}") from error
-    try:
-        made = gymnasium.make(env)
-    except gymnasium.error.Error as error:
-        raise ConfigError(f"env={env!r} cannot be made: {error}") from error
-    if not isinstance(made.action_space, gymnasium.spaces.Discrete):
-        raise ConfigError(f"env={env!r} has the actions {made.action_space}: only a finite set of actions is learnt")
-    return made

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+import msgspec
 import numpy as np
 
 from fanfold.encoding import derive_seed
-from fanfold.errors import ConfigError
 from fanfold.rl import ppo
 from fanfold.rl.collect import Collect, folded, read
+from fanfold.rl.failures import ALL_FAILED, UNKNOWN, FailedEpisode, FailureTally, failed_in
 from fanfold.rl.ppo import Adam, Array, Experience, Ppo
 from fanfold.strategy import Strategy
 from fanfold.tensors import Arrays, pack, unpack
-from fanfold.types import Blob, Failed, Ok, Result
+from fanfold.types import Blob, Failed, Ok, Outcome, Result
 
-#: How often a block that fails is tried.
-TRIES = 3
 #: Whose a block is: the newest policy's, to learn from; or that of one of the four that training ends with.
 _LEARN, _POLICIES = -1, 4
 
@@ -30,7 +31,7 @@ class LearningPlan:
     `window` blocks of at most `block` episodes are under way; the policy learns after every `per_update` of all `total`
     episodes.  With `synchronous`, no block is asked for that an update under way would make stale.  Step sizes fall
     from where `begun` says (0: at the beginning of learning) to the end, where each of four policies plays the same
-    `held_out` episodes.
+    `held_out` episodes.  Learning stops when more than the share `max_failed` of the latest episodes failed.
     """
 
     sizes: tuple[int, int]
@@ -43,6 +44,7 @@ class LearningPlan:
     synchronous: bool = False
     held_out: int = 1024
     begun: float = 0.0
+    max_failed: float = 0.1
 
     @property
     def most(self) -> int:
@@ -55,7 +57,8 @@ class Learner(Strategy[Collect]):
 
     A block is asked for with the newest policy; what is learnt from may be a window older, which the ratio to the
     policy that played corrects.  At the end the last policy and the averaged one, sampled and greedy, are asked to play
-    held-out episodes.  A block that fails is asked for again, by the policy of that moment.
+    held-out episodes.  An episode that fails is not learnt from.  A block that fails as a whole, because its worker
+    hung or died, is asked for again in halves, until the episode is known that did it.
     """
 
     candidate_type = Collect
@@ -70,7 +73,12 @@ class Learner(Strategy[Collect]):
         self.slow = self.weights
         self.adam = Adam()
         self.pending: list[bytes] = []
-        #: Blocks that failed: whose they are, their first episode, how many, and the attempt.
+        #: The trials of the pending blocks; what the last update learnt from, and how long it took.
+        self.learnt: list[int] = []
+        self.news: dict[str, Any] | None = None
+        self.seconds = 0.0
+        self.failures = FailureTally(self.plan.max_failed)
+        #: Halves of blocks that failed: whose they are, their first episode, how many, and the attempt.
         self.again: list[tuple[int, int, int, int]] = []
         #: Versions made so far; episodes asked for, told, and told since the last update; held-out plays asked for.
         self.version = self.asked = self.told = self.fresh = self.chosen = 0
@@ -123,39 +131,50 @@ class Learner(Strategy[Collect]):
     def tell(self, result: Result[Collect]) -> None:
         block = result.candidate
         outcome = next(iter(result.outcomes.values()))
-        if isinstance(outcome, Failed):
-            self._failed(block, outcome)
+        if isinstance(outcome, Failed) and outcome.kind != ALL_FAILED and block.episodes > 1:
+            self._halve(block)
             return
+        self.failures.add(block.episodes, _failed(block, outcome), block.version)
         if not block.learn:
             return
-        self.pending.append(_experience(outcome))
+        if isinstance(outcome, Ok):
+            self.pending.append(_experience(outcome))
+            self.learnt.append(result.number)
         self.told += block.episodes
         self.fresh += block.episodes
         if self.fresh >= self.plan.per_update or self.told == self.plan.total:
             self._learn()
 
-    def _failed(self, block: Collect, outcome: Failed) -> None:
-        if block.attempt + 1 >= TRIES:
-            last = block.first_episode + block.episodes - 1
-            raise ConfigError(
-                f"episodes {block.first_episode} to {last} failed {TRIES} times, last with {outcome.kind}: "
-                f"{outcome.message}. Look at the environment, or allow more time"
-            )
+    def _halve(self, block: Collect) -> None:
         policy = _LEARN if block.learn else 2 * (block.weights != self.blob) + block.greedy
-        self.again.append((policy, block.first_episode, block.episodes, block.attempt + 1))
+        half = block.episodes // 2
+        for first, count in ((0, half), (half, block.episodes - half)):
+            self.again.append((policy, block.first_episode + first, count, block.attempt + 1))
+
+    def origin(self, candidate: Collect) -> Any:
+        """With the first block after an update: which trials it learnt from, and how long it took."""
+        news, self.news = self.news, None
+        return None if news is None else {**news, "seconds": round(self.seconds, 6)}
 
     def _learn(self) -> None:
+        began = time.perf_counter()
+        if self.pending:
+            self._improve()
+        self.version += 1
+        self.news = {"update": self.version, "learnt": self.learnt}
+        self.pending, self.learnt, self.fresh = [], [], 0
+        self._publish()
+        self.seconds = time.perf_counter() - began
+
+    def _improve(self) -> None:
         context = self.plan.context
         experience = ppo.merge([self._folded(data, context) for data in self.pending])
         seed = derive_seed(self.seed, "update", self.version)
         progress = self.plan.begun + (1.0 - self.plan.begun) * (self.told / self.plan.total)
         self.weights, _ = ppo.update(self.weights, self.adam, experience, self.plan.ppo, progress, seed, context)
-        self.version += 1
         # At first there is nothing worth remembering, so the average starts short.
-        keep = min(self.plan.ppo.averaging, self.version / (self.version + 10))
+        keep = min(self.plan.ppo.averaging, (self.version + 1) / (self.version + 11))
         self.slow = ppo.averaged(self.slow, self.weights, keep)
-        self.pending, self.fresh = [], 0
-        self._publish()
 
     def _folded(self, data: bytes, context: Sequence[float]) -> Experience:
         steps = read(data)
@@ -173,6 +192,9 @@ class Learner(Strategy[Collect]):
             arrays[f"pending:{number}"] = np.frombuffer(data, np.uint8)
         if self.again:
             arrays["again"] = np.array(self.again)
+        notes = {"learnt": self.learnt, "news": self.news}
+        for name, data in (("notes", msgspec.json.encode(notes)), ("failures", self.failures.state)):
+            arrays[name] = np.frombuffer(data, np.uint8)
         return pack(arrays)
 
     def load(self, state: bytes) -> None:
@@ -185,10 +207,22 @@ class Learner(Strategy[Collect]):
         self._publish()
         again = arrays.get("again", np.zeros((0, 4), np.int64)).tolist()
         self.again = [(policy, first, count, attempt) for policy, first, count, attempt in again]
+        if "notes" in arrays:
+            notes = msgspec.json.decode(arrays["notes"].tobytes())
+            self.learnt, self.news = notes["learnt"], notes["news"]
+            self.failures = FailureTally(self.plan.max_failed, arrays["failures"].tobytes())
 
 
 def _group(arrays: Arrays, name: str) -> dict[str, Array]:
     return {key.partition(":")[2]: array for key, array in arrays.items() if key.startswith(f"{name}:")}
+
+
+def _failed(block: Collect, outcome: Outcome) -> list[FailedEpisode]:
+    """The episodes of a block that failed."""
+    if isinstance(outcome, Ok):
+        return failed_in(outcome.data)
+    numbers = range(block.first_episode, block.first_episode + block.episodes)
+    return [FailedEpisode(number, UNKNOWN, 0, outcome.kind, outcome.message) for number in numbers]
 
 
 def _experience(outcome: Ok) -> bytes:

@@ -85,7 +85,13 @@ gymnasium.register("Many-v0", lambda: Observed(LINE, steps=40, actions=7))
 
 
 def play(env: str, episodes: int = 5, seed: int = 3, **more: Any) -> Trajectories:
-    return gym.play(env, ppo.initial(*gym.sizes(env), 8, 0), range(episodes), seed, **more)
+    return by(ppo.initial(*gym.sizes(env), 8, 0), env, range(episodes), seed, **more)
+
+
+def by(weights: Any, env: str, numbers: range, seed: int, **more: Any) -> Trajectories:
+    steps, failed = gym.play(env, weights, numbers, seed, **more)
+    assert steps is not None and not failed
+    return steps
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -116,7 +122,7 @@ def test_a_wrapper_of_the_users_own_stays() -> None:
 def test_steps_are_those_of_the_environment_as_gymnasium_makes_it() -> None:
     """The wrappers taken off change nothing: the same actions in the full environment bring the same episode."""
     weights = ppo.initial(*gym.sizes("CartPole-v1"), 8, 0)
-    found = gym.play("CartPole-v1", weights, range(40), 11)
+    found = by(weights, "CartPole-v1", range(40), 11)
     full = gymnasium.make("CartPole-v1")
     for row in (0, 7, 39):
         seen, _ = full.reset(seed=gym.derive_seed(11, "episode", row) % 2**31)
@@ -128,11 +134,10 @@ def test_steps_are_those_of_the_environment_as_gymnasium_makes_it() -> None:
 
 
 def test_environments_may_write_over_what_they_gave() -> None:
-    gym._LOCAL.__dict__.setdefault("environments", {}).pop("Reused-v0", None)
-    found = gym.play("Reused-v0", ppo.initial(3, 2, 8, 0), range(1), 0)
+    found = by(ppo.initial(3, 2, 8, 0), "Reused-v0", range(1), 0)
     assert found.observations[found.index[0]][:, 0].tolist() == [0, 1, 2, 3]
     assert found.observations[found.final[0]][0] == 4
-    lane = gym._environments("Reused-v0", 1)[0]
+    lane = gym._lanes(gym.known("Reused-v0"), 1)[0]
     first = lane.begin(0, 0)
     lane.step(1)
     assert first.tolist() == [0, 0, 0]
@@ -143,7 +148,7 @@ def test_what_is_played_beside_an_episode_does_not_matter() -> None:
     weights = ppo.initial(4, 2, 8, 0)
     assert len(set(together.lengths.tolist())) > 4, "they should end at different times"
     for row in range(8):
-        alone, length = gym.play("CartPole-v1", weights, range(row, row + 1), 3), together.lengths[row]
+        alone, length = by(weights, "CartPole-v1", range(row, row + 1), 3), together.lengths[row]
         assert alone.lengths[0] == length
         assert (alone.actions[0] == together.actions[row, :length]).all()
 
@@ -154,7 +159,7 @@ def test_an_observation_of_another_size_than_promised_is_an_error_that_says_so()
 
 
 def test_an_action_outside_the_space_is_still_refused_by_environments_that_check() -> None:
-    lane = gym._environments("CartPole-v1", 1)[0]
+    lane = gym._lanes(gym.known("CartPole-v1"), 1)[0]
     lane.begin(1, 0)
     with pytest.raises(AssertionError):
         lane.step(2)
@@ -166,7 +171,7 @@ def test_actions_are_drawn_with_the_chances_that_the_policy_gives_them() -> None
     """Chi-square against each step's own chances: 7 actions, 16,000 draws."""
     weights = ppo.initial(3, 7, 8, 0)
     weights["policy.2.bias"] = np.log(np.array([0.4, 0.2, 0.2, 0.1, 0.06, 0.03, 0.01], np.float32))
-    found = gym.play("Many-v0", weights, range(400), 3)
+    found = by(weights, "Many-v0", range(400), 3)
     chances = np.exp(found.log_chances[found.index]).sum(axis=(0, 1))
     counts = np.bincount(found.actions.ravel(), minlength=7)
     assert counts.sum() == 16_000

@@ -21,6 +21,7 @@ import pytest
 from fanfold.encoding import decode, encode
 from fanfold.errors import ConfigError
 from fanfold.rl.collect import Collect
+from fanfold.rl.failures import TooManyFailures
 from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.running import Run
 from fanfold.stop import MaxTrials
@@ -159,10 +160,8 @@ def test_a_hung_environment_is_killed_by_its_timeout_and_its_episodes_are_played
     monkeypatch.setenv("FANFOLD_TEST_DEED", "hang")
     run = study(config).run(run_options(config)["executor"])
     results = list(run.results())
-    failed = [result for result in results if result.score is None]
-    assert {outcome.kind for result in failed for outcome in result.failures.values()} == {"timeout"}
-    again = [result for result in results if result.candidate["attempt"] > 0]
-    assert [each.candidate["first_episode"] for each in again] == [each.candidate["first_episode"] for each in failed]
+    assert (tmp_path / "hung").exists() and all(result.score is not None for result in results)
+    assert run.trace == study(CORRIDOR).run().trace
     assert sum(update.episodes for update in t.curve(iter(results), 60, 120, {})) == 120
 
 
@@ -179,16 +178,18 @@ def failed(block: Collect, number: int = 0) -> Result[Collect]:
     return Result(Trial(number, block), None, {"0": Failed("error", "no such luck")})
 
 
-def test_a_block_that_fails_is_asked_for_again_and_given_up_with_its_reason() -> None:
-    learner = begun()
+def test_a_block_that_fails_is_asked_for_again_in_halves_until_one_episode_is_to_blame() -> None:
+    learner = begun(max_failed=0.01)
     first, second = learner.ask(2)
     learner.tell(failed(first))
-    (again,) = learner.ask(1)
-    assert (again.first_episode, again.episodes, again.attempt) == (0, 50, 1) and second.first_episode == 50
-    learner.tell(failed(again))
-    (third,) = learner.ask(1)
-    with pytest.raises(ConfigError, match="episodes 0 to 49 failed 3 times, last with error: no such luck"):
-        learner.tell(failed(third))
+    halves = learner.ask(2)
+    assert [(each.first_episode, each.episodes, each.attempt) for each in halves] == [(0, 25, 1), (25, 25, 1)]
+    assert second.first_episode == 50
+    single = [dataclasses.replace(first, episodes=1, first_episode=number) for number in range(10)]
+    for block in single[:9]:
+        learner.tell(failed(block))
+    with pytest.raises(TooManyFailures, match=r"10 of the latest 10 .* most of them with error: no such luck"):
+        learner.tell(failed(single[9]))
 
 
 def test_what_is_asked_does_not_depend_on_how_much_is_asked_for_at_once() -> None:
@@ -235,7 +236,10 @@ def test_a_held_out_block_that_fails_is_asked_for_again_of_the_same_policy(refer
     for play in plays:
         learner.tell(failed(play))
     learner.load(learner.save())
-    assert list(learner.ask(100)) == [dataclasses.replace(play, attempt=1) for play in plays]
+    halves = list(learner.ask(100))
+    assert sorted({(play.first_episode, play.episodes) for play in halves})[:2] == [(0, 25), (25, 25)]
+    assert {(play.weights.digest, play.greedy) for play in halves} == {(p.weights.digest, p.greedy) for p in plays}
+    assert len(halves) == 2 * len(plays) and all(play.attempt == 1 for play in halves)
 
 
 @pytest.mark.slow

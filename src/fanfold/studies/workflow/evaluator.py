@@ -122,6 +122,7 @@ class WorkflowTrainer:
         """One update: its episodes, their mean return and bonus, the fixes that counted and those that kept to it."""
         (block,) = learner.ask(1)
         outcome = collector(block, Case("training", None, seed))
+        assert isinstance(outcome, Ok)  # nothing in a compiled game can fail
         learner.tell(Result(Trial(learner.version, block), outcome.score, {"training": outcome}))
         data = outcome.data
         bonus = data["bonus"] / block.episodes

@@ -41,6 +41,7 @@ def _one_policy(config: WorkflowConfig) -> Study[Collect]:
         config.collector,
         seed=config.seed,
         timeout=config.timeout,
+        retries=2,
         name="workflow",
         shown=played,
         conclude=PolicyConclusion(config, block=plan.most),

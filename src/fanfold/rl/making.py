@@ -1,0 +1,229 @@
+"""How environments are made: by a Gymnasium id, a name or a function, with arguments and wrappers; and the refusals."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fanfold.errors import ConfigError, MissingExtra, nearest
+from fanfold.files import guarded, import_file
+
+#: Seeds on which a new kind of environment is tried before anything is played.
+_TRIED = (0, 1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Environment:
+    """Makes environments that are all alike, as many as are wanted.
+
+    `make` is the id of a registered Gymnasium environment, or a function or class that gives an environment; `kwargs`
+    are its arguments.  `wrappers` are called with the environment, one after another.  All of it is part of a run's
+    identity: the code of a function, too.  `name` is what it is called in messages and files.
+    """
+
+    make: str | Callable[..., Any]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrappers: tuple[Callable[[Any], Any], ...] = ()
+    name: str = ""
+    #: What Gymnasium's registry says of an id, for worker processes in which nobody registered it.
+    spec: Any = None
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """Without the name: a file may be somewhere else when a run is resumed."""
+        made = {"make": self.make, "kwargs": dict(self.kwargs), "wrappers": self.wrappers}
+        return made if self.spec is None else {**made, "entry_point": _entry_point(self.spec)}
+
+    @classmethod
+    def of(
+        cls,
+        env: str | Callable[..., Any] | Environment,
+        kwargs: Mapping[str, Any] | None = None,
+        wrappers: Sequence[str | Callable[[Any], Any]] = (),
+    ) -> Environment:
+        """An environment from what a user writes: an id, `module:name`, `file.py:name`, or a callable."""
+        if isinstance(env, Environment):
+            return env
+        if not isinstance(env, str) and not callable(env):
+            raise ConfigError(f"env={env!r} is not an id and not callable: give a function, as in `lambda: MyEnv()`")
+        made = _named(env, "env") if isinstance(env, str) else env
+        wrapped = tuple(_wrapper(each) if isinstance(each, str) else each for each in wrappers)
+        if odd := next((each for each in wrapped if not callable(each)), None):
+            raise ConfigError(f"wrappers must be functions of an environment, and {odd!r} is not")
+        inner = made.func if isinstance(made, functools.partial) else made
+        name = env if isinstance(env, str) else getattr(inner, "__qualname__", type(inner).__qualname__)
+        return cls(made, dict(kwargs or {}), wrapped, name, _spec(made) if isinstance(made, str) else None)
+
+    def __call__(self, **more: Any) -> Any:
+        """A new environment.  `more` are arguments beside `kwargs`, such as render_mode."""
+        arguments = {**self.kwargs, **more}
+        made = self._called(arguments) if self.spec is None else _from_spec(self.spec, self.name, arguments)
+        for wrapper in self.wrappers:
+            made = wrapper(made)
+        return self._checked(made)
+
+    def _called(self, arguments: Mapping[str, Any]) -> Any:
+        assert callable(self.make)
+        try:
+            return self.make(**arguments)
+        except ModuleNotFoundError as error:
+            raise _missing(self.name, error) from error
+        except TypeError as error:
+            if arguments and error.__traceback__ is not None and error.__traceback__.tb_next is None:
+                raise ConfigError(f"env={self.name!r} does not take env_kwargs={dict(arguments)!r}: {error}") from error
+            raise
+
+    def _checked(self, made: Any) -> Any:
+        """Refuse what is not one environment with the interface of Gymnasium."""
+        from gymnasium.spaces import Space
+
+        if hasattr(made, "num_envs") and hasattr(made, "single_action_space"):
+            raise ConfigError(f"env={self.name!r} is a vector of environments: give a single one, many are made of it")
+        missing = [each for each in ("reset", "step", "observation_space", "action_space") if not hasattr(made, each)]
+        if missing:
+            hint = " PettingZoo and other interfaces for several agents are not supported." * hasattr(made, "agents")
+            raise ConfigError(
+                f"env={self.name!r} gave {made!r}, which has no {' and no '.join(missing)}: it should be a "
+                f"gymnasium.Env.{hint}"
+            )
+        for what in ("observation_space", "action_space"):
+            if not isinstance(space := getattr(made, what), Space):
+                raise ConfigError(
+                    f"env={self.name!r} has the {what} {space!r}, which is not one of gymnasium.spaces: environments "
+                    "of the older package `gym` need a converter, such as shimmy's GymV21CompatibilityV0"
+                )
+        return made
+
+    def check(self) -> Any:
+        """Make an environment and begin an episode, so that what cannot work is an error before anything is played."""
+        made = guarded(f"env={self.name!r}", None, self)
+        for seed in _TRIED:
+            try:
+                begun = made.reset(seed=seed)
+            except TypeError as error:
+                if "seed" in str(error):
+                    raise ConfigError(
+                        f"env={self.name!r}: {error}. Episodes are seeded: write reset(self, *, seed=None, "
+                        "options=None)"
+                    ) from error
+                problem: Exception = error
+            except Exception as error:
+                problem = error
+            else:
+                break
+        else:
+            words = f"{type(problem).__name__}: {problem}"
+            raise ConfigError(f"env={self.name!r} cannot begin an episode: reset(seed={_TRIED[-1]}) raised {words}")
+        if not (isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], Mapping)):
+            raise ConfigError(
+                f"env={self.name!r}: reset() must return an observation and a dict of further information, as "
+                f"Gymnasium has it, not {type(begun).__name__}"
+            )
+        return made
+
+
+def _named(text: str, what: str) -> str | Callable[..., Any]:
+    """The function or class that `module:name` or `file.py:name` names; otherwise the text, an id of Gymnasium."""
+    module, colon, name = text.rpartition(":")
+    if not colon:
+        if text.endswith(".py"):
+            raise ConfigError(f"{what}={text!r} names a file: say which function in it, as in {text}:make_env")
+        return text
+    if module.endswith(".py"):
+        holder = import_file(Path(module).resolve())
+    else:
+        if (here := str(Path.cwd())) not in sys.path:
+            sys.path.insert(0, here)  # as `python -m` has it; worker processes get the same path
+        try:
+            holder = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is not None and (module == error.name or module.startswith(f"{error.name}.")):
+                raise ConfigError(
+                    f"{what}={text!r}: there is no module {error.name!r}. Install the package that has it, or start "
+                    "in the folder of the file"
+                ) from error
+            raise _missing(text, error) from error
+        except Exception as error:
+            raise ConfigError(f"{what}={text!r}: importing {module} raised {type(error).__name__}: {error}") from error
+    named = functools.reduce(lambda value, part: getattr(value, part, None), name.split("."), holder)
+    if callable(named):
+        return named  # type: ignore[no-any-return]
+    if named is not None:
+        raise ConfigError(f"{what}={text!r} is {named!r}, and should be a function or a class")
+    if what == "env" and not module.endswith(".py"):
+        import gymnasium
+
+        if name in gymnasium.registry:  # the module registers its environments when it is imported
+            return text
+        registered = [key for key, spec in gymnasium.registry.items() if module in str(spec.entry_point)]
+    else:
+        registered = []
+    own = [key for key, value in vars(holder).items() if callable(value) and not key.startswith("_")]
+    raise ConfigError(f"{what}={text!r}: {module} has no {name!r}{nearest(name, [*own, *registered])}")
+
+
+def _wrapper(text: str) -> Any:
+    """The wrapper that `module:name`, `file.py:name` or a dotted name names."""
+    if ":" not in text:
+        module, dot, name = text.rpartition(".")
+        text = f"{module}:{name}" if dot else f"gymnasium.wrappers:{name}"
+    return _named(text, "wrappers")
+
+
+def _spec(env: str) -> Any:
+    """What the registry says of an id."""
+    gymnasium = _gymnasium(env)
+    try:
+        if ":" in env:
+            importlib.import_module(env.partition(":")[0])
+        return gymnasium.spec(env.rpartition(":")[2])
+    except gymnasium.error.Error as error:  # no such name, namespace or version
+        close, bare = nearest(env, gymnasium.registry), env.rpartition(":")[2]
+        remedy = (
+            f"name the environment of a package with the module that registers it, as in module:{bare}, and one of "
+        )
+        remedy = close.removeprefix("; ") if "mean" in close else f"{remedy}your own as file.py:make_env"
+        raise ConfigError(f"env={env!r}: {str(error).partition('.')[0]}; {remedy}") from error
+
+
+def _entry_point(spec: Any) -> Any:
+    """The function or class behind an id: of the user's own code, its code counts."""
+    from gymnasium.envs.registration import load_env_creator
+
+    try:
+        return load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    except (ImportError, AttributeError):
+        return spec.entry_point
+
+
+def _from_spec(spec: Any, env: str, arguments: Mapping[str, Any]) -> Any:
+    gymnasium = _gymnasium(env)
+    try:
+        # Gymnasium's checker looks at every step; `check` looks once.
+        return gymnasium.make(spec, disable_env_checker=True, **arguments)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ConfigError(f"env={env!r} needs a package that is not installed: {error}") from error
+    except ModuleNotFoundError as error:
+        raise _missing(env, error) from error
+    except TypeError as error:
+        raise ConfigError(f"env={env!r} does not take env_kwargs={dict(arguments)!r}: {error}") from error
+    except gymnasium.error.Error as error:
+        raise ConfigError(f"env={env!r} cannot be made: {error}") from error
+
+
+def _gymnasium(env: str) -> Any:
+    try:
+        import gymnasium
+    except ImportError as error:
+        raise MissingExtra("gymnasium", "rl", f"the environment {env!r}") from error
+    return gymnasium
+
+
+def _missing(env: str, error: ModuleNotFoundError) -> ConfigError:
+    package = (error.name or "?").partition(".")[0]
+    return ConfigError(f"env={env!r} needs the module {error.name!r}, which is not installed: pip install {package}")

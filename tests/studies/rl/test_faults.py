@@ -1,0 +1,107 @@
+"""An episode that fails costs that episode: it is counted, said and left out, and the others are as they would be."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+import rl_world
+
+from fanfold.errors import ConfigError
+from fanfold.rl import environments, ppo
+from fanfold.rl.collect import Collect, Collector
+from fanfold.rl.failures import ALL_FAILED, FailedEpisode, FailureTally, TooManyFailures
+from fanfold.rl.making import Environment
+from fanfold.tensors import pack
+from fanfold.types import Blob, Case, Failed, Ok
+
+WEIGHTS = ppo.initial(2, 2, 8, 0)
+CASE = Case("0", None, 5)
+
+
+def block(episodes: int = 40, **more: Any) -> Collect:
+    return Collect(0, Blob.of(pack(WEIGHTS)), 0, episodes, **more)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "message", "step"),
+    [
+        (rl_world.Raises, "ZeroDivisionError", "the simulator broke down", 3),
+        (rl_world.NotANumber, "FloatingPointError", "the reward nan is not a finite number", 3),
+        (functools.partial(rl_world.NotANumber, observed=True), "FloatingPointError", "an observation is not", 4),
+    ],
+)
+def test_an_episode_that_fails_is_said_and_the_others_are_as_they_would_be(
+    make: Any, kind: str, message: str, step: int
+) -> None:
+    failing = Collector(Environment.of(make, {"share": 0.2}))(block(), CASE)
+    sound = Collector(Environment.of(rl_world.Raises, {"share": 0.0}))(block(), CASE)
+    assert isinstance(failing, Ok) and isinstance(sound, Ok)
+    failed = [FailedEpisode(**each) for each in failing.data["failed"]]
+    assert 2 < len(failed) < 16 and {each.kind for each in failed} == {kind}
+    assert all(each.message.startswith(message) and each.step == step for each in failed)
+    lost = {each.episode for each in failed}
+    assert failing.data["returns"] == [each for at, each in enumerate(sound.data["returns"]) if at not in lost]
+    assert failing.data["lengths"] == [10] * (40 - len(lost))
+
+
+def test_the_seed_of_a_failed_episode_plays_it_again() -> None:
+    steps, failed = environments.play(Environment.of(rl_world.Raises, {"share": 0.2}), WEIGHTS, range(40), 7)
+    assert steps is not None and len(steps.lengths) == 40 - len(failed)
+    env = rl_world.Raises(0.2)
+    for each in failed:
+        env.reset(seed=each.seed % 2**31)
+        assert env.bad
+
+
+def test_a_block_without_a_sound_episode_fails_with_the_commonest_reason() -> None:
+    outcome = Collector(Environment.of(rl_world.Raises, {"share": 1.0}))(block(3), CASE)
+    assert isinstance(outcome, Failed) and outcome.kind == ALL_FAILED
+    assert outcome.message.startswith("all 3 episodes failed, with ZeroDivisionError: the simulator broke down")
+    assert outcome.detail.count("seed") == 3
+
+
+def test_an_environment_that_failed_is_replaced_by_a_new_one() -> None:
+    made = []
+
+    def make() -> Any:
+        made.append(rl_world.Raises(0.5))
+        return made[-1]
+
+    _, failed = environments.play(Environment.of(make), WEIGHTS, range(10), 7)
+    assert failed and len(made) == 10 + len(failed)
+
+
+def test_a_run_ends_when_failures_pass_a_share_of_the_latest_episodes() -> None:
+    def lost(count: int) -> list[FailedEpisode]:
+        return [FailedEpisode(n, 77, 3, "OSError" if n % 3 else "KeyError", "gone") for n in range(count)]
+
+    tally = FailureTally(0.1)
+    for _ in range(30):
+        tally.add(50, lost(5), 2)
+    tally.add(50, [], 2)
+    with pytest.raises(TooManyFailures, match=r"1\d\d of the latest 1000 .*OSError: gone.*--version 2 --seed 77"):
+        FailureTally(0.1, tally.state).add(50, lost(11), 2)
+    few = FailureTally(0.1)
+    few.add(9, lost(9), 0)  # too few to judge by
+
+
+def test_what_cannot_be_learnt_is_refused_by_its_space() -> None:
+    from gymnasium.spaces import Text
+
+    class Speaks(rl_world.Walk):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = Text(5)
+
+    with pytest.raises(ConfigError, match=r"Speaks.*Text"):
+        environments.sizes(Environment.of(Speaks))
+
+
+def test_trajectories_hold_what_was_played() -> None:
+    steps, _ = environments.play(Environment.of(rl_world.Raises, {"share": 0.3}), WEIGHTS, range(30), 7)
+    assert steps is not None
+    assert (steps.rewards.sum(axis=1) == steps.actions.sum(axis=1)).all()
+    assert np.isfinite(steps.observations).all()
