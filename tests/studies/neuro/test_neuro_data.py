@@ -193,7 +193,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "not a number": (_spoilt(np.nan), Y, "image 17 holds NaN"),
     "infinity": (_spoilt(-np.inf), Y, "image 17 holds NaN or infinity"),
     "too large": (_spoilt(1e300), Y, "scale them"),
-    "vectors": (X.reshape(60, -1), Y, "reshape"),
+    "one line": (X.reshape(-1), Y, "reshape"),
     "five axes": (X[None], Y, "reshape"),
     "channels last": (np.zeros((60, 8, 8, 3)), Y, "transpose"),
     "no images": (X[:0], Y[:0], "no images"),

@@ -1,13 +1,14 @@
-"""The fields of the study: which images, which networks, how they are bred, how long and where they are trained."""
+"""The fields of the study: which data, which networks, how they are bred, how long and where they are trained."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fanfold.config import Settings, option
-from fanfold.encoding import derive_seed
+from fanfold.encoding import derive_seed, digest
 from fanfold.errors import ConfigError, nearest
 from fanfold.strategies.generations import Convergence
 from fanfold.studies.neuro.engines import EngineName
@@ -23,10 +24,24 @@ if TYPE_CHECKING:
 class NeuroConfig(Settings):
     """Data, the space of networks, the search, the training and where it runs."""
 
-    dataset: str = option("digits", "digits, mnist-5000, mnist, fashion-mnist, cifar10, folder:PATH, arrays:FILE.npz")
+    dataset: str = option(
+        "digits",
+        "FILE.csv, FILE.parquet, digits, mnist-5000, mnist, fashion-mnist, cifar10, folder:PATH or arrays:FILE.npz",
+    )
+    predict: tuple[str, ...] = option((), "columns of a table to predict; none: one that is called so, or the last")
+    predict_as: Literal["auto", "classes", "numbers", "labels"] = option(
+        "auto", "what is predicted: one of several classes, numbers (regression), or any of several labels"
+    )
+    ignore: tuple[str, ...] = option((), "columns of a table to leave out")
+    encoding: str | None = option(None, "encoding of a table; none: UTF-8, or Windows-1252 if it is not that")
+    kind: Literal["auto", "images", "sequence", "table"] = option(
+        "auto", "what arrays:FILE.npz holds; auto: (n, features) is a table, else images"
+    )
     folder: str | None = option(None, "where the files of mnist, fashion-mnist or cifar10 are")
-    validation: float = option(0.1, "images that networks are chosen by: a share, or a number")
-    test: float = option(0.1, "images that the winner is scored on once: a share, or a number")
+    validation: float | None = option(
+        None, "rows that networks are chosen by: a share, or a number; none: 0.1, of a table of few rows 0.2"
+    )
+    test: float | None = option(None, "rows that the winner is scored on once: a share, or a number; none: the same")
     augment: Literal["none", "shift", "flip", "shift+flip"] = option("none", "how images are varied in training")
     image_size: int = option(32, "height and width that the images of folder:PATH are brought to", least=1)
 
@@ -50,7 +65,9 @@ class NeuroConfig(Settings):
     objectives: tuple[str, ...] = option(
         ("accuracy",), "accuracy, parameters, operations, latency; several: a Pareto front"
     )
-    target: float | None = option(None, "stop once a network reaches this validation accuracy")
+    target: float | str | None = option(
+        None, "stop once a network reaches this validation score; the name of a column: what --predict says"
+    )
     patience: int | None = option(None, "stop after so many networks without a better one")
 
     epochs: int = option(18, "epochs of a network that gets to the last rung", least=1)
@@ -92,6 +109,9 @@ class NeuroConfig(Settings):
             if isinstance(value := getattr(self, each.name), list):  # the same config, however it was written
                 object.__setattr__(self, each.name, tuple(value))
         super().__post_init__()
+        if isinstance(self.target, str):  # what else would the target of a table be?
+            object.__setattr__(self, "predict", (*self.predict, self.target))
+            object.__setattr__(self, "target", None)
         for objective in self.objectives:
             if objective not in OBJECTIVES:
                 raise ConfigError(f"objectives: there is no {objective!r}{nearest(objective, OBJECTIVES)}")
@@ -117,10 +137,19 @@ class NeuroConfig(Settings):
 
 def source(config: NeuroConfig) -> Source:
     from fanfold.studies.neuro.data import Source
+    from fanfold.studies.neuro.sources import is_table
+    from fanfold.studies.neuro.tables import TableOptions
 
-    def part(share: float) -> float | int:
-        return int(share) if share >= 1 else share
+    def part(share: float | None) -> float | int | None:
+        return int(share) if share is not None and share >= 1 else share if table or share is not None else 0.1
 
+    table = is_table(config.dataset)
+    names = ("predict", "predict_as", "ignore", "encoding", "kind")
+    columns = TableOptions(**{name: getattr(config, name) for name in names})
+    if table and (path := Path(config.dataset)).is_file():
+        columns = dataclasses.replace(columns, stamp=digest(path.read_bytes()).hex()[:16])
+    elif not table and (odd := [name for name in ("predict", "ignore") if getattr(config, name)]):
+        raise ConfigError(f"{odd[0]}: {config.dataset} has no columns; they are for a table such as FILE.csv")
     return Source(
         config.dataset,
         config.folder,
@@ -129,6 +158,7 @@ def source(config: NeuroConfig) -> Source:
         derive_seed(config.seed, "split"),
         config.augment,
         config.image_size,
+        columns if table or columns != TableOptions() else None,
     )
 
 

@@ -6,8 +6,8 @@ import functools
 import hashlib
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -18,8 +18,14 @@ from fanfold import encoding
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, nearest
 from fanfold.studies.neuro import network, sources
-from fanfold.studies.neuro.genome import Shape
-from fanfold.studies.neuro.images import Array, Images, array, images, statistics
+from fanfold.studies.neuro.genome import KINDS, TARGETS, Shape
+from fanfold.studies.neuro.images import Array, Images, array, images, in_units, statistics, units_of
+from fanfold.studies.neuro.loaders import by_content, gathered
+from fanfold.studies.neuro.splits import size_of, split, strata
+
+if TYPE_CHECKING:
+    from fanfold.studies.neuro.columns import TableEncoder
+    from fanfold.studies.neuro.tables import TableOptions
 
 __all__ = [
     "AUGMENTS",
@@ -52,8 +58,11 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 class Data:
     """Images to learn from, images to choose networks by, and images that are looked at once, at the end.
 
-    `mean` and `scale` are those of each channel in the training part, in the units of the pixels: a network sees
-    (pixels - mean) / scale.  `classes` names the classes.
+    A row of a table is an image of one pixel with many channels, and a sequence one of a single line.  `mean` and
+    `scale` are those of each channel in the training part, in the units of the pixels: a network sees
+    (pixels - mean) / scale.  `classes` names the classes, labels or numbers that are predicted.  `units` are mean and
+    deviation of each such number, in which networks learn them.  `table` makes features of the rows of a table.
+    `remarks` say what was inferred.
     """
 
     name: str
@@ -65,6 +74,9 @@ class Data:
     scale: tuple[float, ...]
     classes: tuple[str, ...]
     augment: str = "none"
+    units: tuple[tuple[float, float], ...] = ()
+    table: TableEncoder | None = None
+    remarks: tuple[str, ...] = ()
 
     @functools.cached_property
     def digest(self) -> str:
@@ -73,6 +85,8 @@ class Data:
             state = hashlib.blake2b(repr((part.pixels.shape, part.pixels.dtype.str)).encode(), digest_size=16)
             state.update(np.ascontiguousarray(part.pixels).data)
             state.update(np.ascontiguousarray(part.labels).data)
+            if part.weights is not None:
+                state.update(np.ascontiguousarray(part.weights).data)
             texts.append(state.hexdigest())
         return encoding.digest(*texts).hex()[:16]
 
@@ -82,41 +96,48 @@ def digest(data: Data) -> str:
     return data.digest
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Source:
     """Where data come from and how they are split: a small value that a worker process can load them by.
 
     `folder` is where the files of `mnist`, `fashion-mnist` and `cifar10` are; they have a test part of their own, and
-    `test` does not count.  `size` is the height and width that the images of `folder:PATH` are brought to.
+    `test` does not count.  `size` is the height and width that the images of `folder:PATH` are brought to.  `columns`
+    says how a table is read, and what is predicted; there, no share set aside means one that fits its length.
     """
 
     name: str
     folder: str | None = None
-    validation: float | int = 0.1
-    test: float | int = 0.1
+    validation: float | int | None = 0.1
+    test: float | int | None = 0.1
     seed: int = 0
     augment: str = "none"
     size: int = 32
+    columns: TableOptions | None = None
+
+    def __repr__(self) -> str:
+        """What evaluations are told apart by; without columns, as in version 0.1."""
+        names = [each.name for each in fields(self) if each.name != "columns" or self.columns is not None]
+        return f"Source({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def load(self) -> Data:
+        settings: dict[str, Any] = {"validation": self.validation, "seed": self.seed, "name": self.name}
+        if sources.is_table(self.name):
+            from fanfold.studies.neuro import tables
+
+            return tables.load(self.columns or tables.TableOptions(), test=self.test, **settings)
         raw = sources.read(self.name, self.folder, self.size)
-        test: Part = self.test if raw.test is None else raw.test
-        return from_arrays(
-            raw.pixels,
-            raw.labels,
-            validation=self.validation,
-            test=test,
-            seed=self.seed,
-            name=self.name,
-            classes=raw.classes,
-            augment=self.augment,
-        )
+        if self.columns is not None:
+            settings |= {"kind": self.columns.kind, "target": self.columns.predict_as}
+        settings["validation"] = 0.1 if self.validation is None else self.validation
+        test: Part = raw.test or (0.1 if self.test is None else self.test)
+        return from_arrays(raw.pixels, raw.labels, test=test, classes=raw.classes, augment=self.augment, **settings)
 
 
 def load(name: str, **settings: Any) -> Data:
     """Data by name; the settings are the fields of `Source`.
 
-    A name is `digits`, `mnist-5000`, `mnist`, `fashion-mnist`, `cifar10`, `folder:PATH` or `arrays:FILE.npz`.
+    A name is a table (`FILE.csv`, `FILE.parquet`), `digits`, `mnist-5000`, `mnist`, `fashion-mnist`, `cifar10`,
+    `folder:PATH` or `arrays:FILE.npz`.
     """
     return Source(name, **settings).load()
 
@@ -131,27 +152,38 @@ def from_arrays(
     name: str = "arrays",
     classes: int | Sequence[str] | None = None,
     augment: str = "none",
+    kind: str = "auto",
+    target: str = "auto",
+    weights: Any = None,
 ) -> Data:
-    """Data of images (n, height, width) or (n, channels, height, width) and of whole numbers from 0, their classes.
+    """Data of images (n, height, width) or (n, channels, height, width), or of rows (n, features), and what to say.
+
+    `target` is what `y` holds: `classes`, whole numbers from 0; `numbers`; or `labels`, 0 or 1 for each.  `auto` takes
+    classes for images, and for rows what fits.  `kind="sequence"` takes (n, channels, length).  `weights` say how much
+    each counts in training.
 
     `validation` and `test` are taken out of these images, each class in proportion, or are separate as (x, y).  Nothing
     is rescaled: images are kept as uint8 if that says the same, otherwise as float32.
     """
-    if augment not in AUGMENTS:
-        raise ConfigError(f"augment={augment!r} is not known{nearest(str(augment), AUGMENTS)}")
-    whole = images(x, y, name)
+    _check_words(augment=(augment, AUGMENTS), kind=(kind, ("auto", *KINDS)), target=(target, ("auto", *TARGETS)))
+    if kind == "table" or (kind == "auto" and getattr(x, "ndim", 0) == 2):
+        from fanfold.studies.neuro import tables
+
+        separate: dict[str, Any] = {"validation": validation, "test": test, "seed": seed}
+        return tables.from_rows(x, y, name=name, classes=classes, target=target, weights=weights, **separate)
+    kind, target = ("images" if kind == "auto" else kind), ("classes" if target == "auto" else target)
+    whole = weighted(images(x, y, name, target, kind), weights, name)
     separate = {
-        part: images(*value, f"{name}, {part} part")
+        part: images(*value, f"{name}, {part} part", target, kind)
         for part, value in (("validation", validation), ("test", test))
         if isinstance(value, tuple)
     }
-    names = _names(classes, [whole, *separate.values()], name)
-    _complete(whole, names, name)
+    names = _names(classes, [whole, *separate.values()], name, target)
     counts = [
-        0 if isinstance(value, tuple) else _count(part, value, len(whole), name)
+        0 if isinstance(value, tuple) else size_of(part, value, len(whole), name)
         for part, value in (("validation", validation), ("test", test))
     ]
-    rest, *taken = (whole.take(index) for index in split(whole.labels, counts, seed, name))
+    rest, *taken = (whole.take(index) for index in split(strata(whole.labels, target), counts, seed, name))
     parts = {part: separate.get(part, portion) for part, portion in zip(("validation", "test"), taken)}
     for part, portion in parts.items():
         if len(portion) and portion.pixels.shape[1:] != whole.pixels.shape[1:]:
@@ -159,12 +191,41 @@ def from_arrays(
                 f"{name}: images of {_size(whole)} to learn from, but of {_size(portion)} in the {part} part: "
                 "make them of one size"
             )
-    if not len(parts["validation"]):
-        raise ConfigError(f"{name}: the validation part is empty, and networks are chosen by it: validation=0.1")
     channels, height, width = whole.pixels.shape[1:]
-    shape = Shape(channels, height, width, len(names))
-    mean, scale = statistics(rest.pixels)
-    return Data(name, rest, parts["validation"], parts["test"], shape, mean, scale, names, augment)
+    shape = Shape(channels, height, width, len(names), kind, target)
+    return assembled(name, (rest, parts["validation"], parts["test"]), shape, names, augment=augment)
+
+
+def assembled(
+    name: str, parts: tuple[Images, Images, Images], shape: Shape, classes: tuple[str, ...], **more: Any
+) -> Data:
+    """Data of three parts, with the statistics of the first."""
+    rest, validation, test = parts
+    if not len(validation):
+        raise ConfigError(f"{name}: the validation part is empty, and networks are chosen by it: validation=0.1")
+    units = units_of(rest.labels) if shape.target == "numbers" else ()
+    if shape.kind == "table":
+        mean, scale = (0.0,) * shape.channels, (1.0,) * shape.channels
+    else:
+        mean, scale = statistics(rest.pixels)
+    parts = (in_units(rest, units), in_units(validation, units), in_units(test, units))
+    return Data(name, *parts, shape, mean, scale, classes, units=units, **more)
+
+
+def _check_words(**words: tuple[str, Iterable[str]]) -> None:
+    for name, (word, known) in words.items():
+        if word not in known:
+            raise ConfigError(f"{name}={word!r} is not known{nearest(str(word), known)}")
+
+
+def weighted(part: Images, weights: Any, where: str) -> Images:
+    """The images with how much each counts: not below 0, and 1 in the mean."""
+    if weights is None:
+        return part
+    counts = array(weights, where).astype(np.float64)
+    if counts.shape != (len(part),) or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
+        raise ConfigError(f"{where}: weights must be {len(part)} numbers of at least 0, and not all 0")
+    return Images(part.pixels, part.labels, (counts / counts.mean()).astype(np.float32))
 
 
 def from_loaders(
@@ -181,19 +242,27 @@ def from_loaders(
     In whichever order a loader shuffles its images, they are the same data.  What a loader changes at random in its
     images is changed once and for all: leave that to `augment`.
     """
-    whole = images(*_gathered(train, f"{name}, training part"), name)
-    whole = whole.take(_by_content(whole))
+    whole = images(*gathered(train, f"{name}, training part"), name)
+    whole = whole.take(by_content(whole))
     return from_arrays(
         whole.pixels,
         whole.labels,
-        validation=validation if isinstance(validation, float | int) else _gathered(validation, f"{name}, validation"),
-        test=0 if test is None else _gathered(test, f"{name}, test part"),
+        validation=validation if isinstance(validation, float | int) else gathered(validation, f"{name}, validation"),
+        test=0 if test is None else gathered(test, f"{name}, test part"),
         name=name,
         **more,
     )
 
 
-def _names(classes: int | Sequence[str] | None, parts: Sequence[Images], where: str) -> tuple[str, ...]:
+def _names(
+    classes: int | Sequence[str] | None, parts: Sequence[Images], where: str, target: str = "classes"
+) -> tuple[str, ...]:
+    if target != "classes":
+        count = parts[0].labels.shape[1]
+        names = tuple(map(str, range(count))) if classes is None or isinstance(classes, int) else tuple(classes)
+        if len(names) != count or any(part.labels.shape[1] != count for part in parts):
+            raise ConfigError(f"{where}: {count} {target} to predict, but {len(names)} names: give one for each")
+        return names
     most = max(int(part.labels.max()) for part in parts) + 1
     count = most if classes is None else classes if isinstance(classes, int) else len(classes)
     if count < 2:
@@ -202,89 +271,22 @@ def _names(classes: int | Sequence[str] | None, parts: Sequence[Images], where: 
         raise ConfigError(f"{where}: the label {most - 1}, but {count} classes: number them from 0 to {count - 1}")
     if count > len(parts[0]):
         raise ConfigError(f"{where}: {count} classes, but {len(parts[0])} images to learn from: number them from 0")
-    return tuple(map(str, range(count))) if classes is None or isinstance(classes, int) else tuple(classes)
-
-
-def _complete(whole: Images, names: tuple[str, ...], where: str) -> None:
-    missing = sorted(set(range(len(names))) - set(np.unique(whole.labels).tolist()))
+    names = tuple(map(str, range(count))) if classes is None or isinstance(classes, int) else tuple(classes)
+    missing = sorted(set(range(count)) - set(np.unique(parts[0].labels).tolist()))
     if missing:
         text = ", ".join(repr(names[label]) for label in missing[:5]) + ("..." if len(missing) > 5 else "")
         raise ConfigError(f"{where}: no image to learn from of class {text}: add some, or number the rest from 0")
-
-
-def _count(part: str, value: float | int, n: int, where: str) -> int:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if whole and value >= 0:
-        return int(value)
-    if isinstance(value, float) and 0 <= value < 1:
-        return max(1, round(value * n)) if value else 0
-    raise ConfigError(f"{where}: {part}={value!r} is neither a share from 0 to below 1 nor a number of images")
+    return names
 
 
 def _size(part: Images) -> str:
     return " x ".join(map(str, part.pixels.shape[1:]))
 
 
-def split(labels: NDArray[np.int64], counts: Sequence[int], seed: int, where: str = "data") -> list[Array]:
-    """Indices of what is left, and of parts of the given sizes; in all of them each class has about its share."""
-    sizes = np.bincount(labels)
-    room = np.maximum(sizes - 1, 0)  # something of each class is left to learn from
-    if sum(counts) > room.sum():
-        raise ConfigError(
-            f"{where}: {len(labels)} images are too few to set {sum(counts)} aside and learn from the rest: lower "
-            f"validation= or test="
-        )
-    rng = np.random.default_rng(derive_seed(seed, "split"))
-    lots = [rng.permutation(np.flatnonzero(labels == label)) for label in range(len(sizes))]
-    used = np.zeros_like(sizes)
-    parts = []
-    for count in counts:
-        share = _shares(sizes, room - used, count)
-        some = [lot[start : start + size] for lot, start, size in zip(lots, used, share)]
-        parts.append(np.sort(np.concatenate(some)))
-        used += share
-    rest = np.sort(np.concatenate([lot[start:] for lot, start in zip(lots, used)]))
-    return [rest, *parts]
-
-
-def _shares(sizes: Array, room: Array, count: int) -> Array:
-    """`count` divided in proportion to `sizes`, within `room`; what rounding leaves goes where most is owed."""
-    owed = count * sizes / max(1, sizes.sum())
-    share: Array = np.minimum(np.floor(owed).astype(np.int64), room)
-    while share.sum() < count:
-        share[np.argmax(np.where(share < room, owed - share, -np.inf))] += 1
-    return share
-
-
 def order(seed: int, epoch: int, n: int) -> NDArray[np.int64]:
     """The order in which every network of a run meets the images in one epoch."""
     rng = np.random.Generator(np.random.PCG64(derive_seed(seed, "order", epoch)))
     return rng.permutation(n).astype(np.int64)
-
-
-def _gathered(loader: Iterable[Any], where: str) -> tuple[Array, Array]:
-    if isinstance(loader, tuple) and len(loader) == 2 and hasattr(loader[0], "shape"):
-        loader = [loader]  # all of it as one batch
-    pixels: list[Array] = []
-    labels: list[Array] = []
-    for number, batch in enumerate(loader):
-        if not isinstance(batch, list | tuple) or len(batch) != 2:
-            raise ConfigError(f"{where}: batch {number} is a {type(batch).__name__}, not a pair (images, labels)")
-        x, y = (array(each, f"{where}, batch {number}") for each in batch)
-        if y.ndim == 0:
-            x, y = x[None], y[None]
-        if pixels and x.shape[1:] != pixels[0].shape[1:]:
-            raise ConfigError(f"{where}, batch {number}: images of {x.shape[1:]} after {pixels[0].shape[1:]}")
-        pixels.append(x)
-        labels.append(y)
-    if not pixels:
-        raise ConfigError(f"{where}: the loader gave nothing; one that can be gone through only once may be used up")
-    return np.concatenate(pixels), np.concatenate(labels)
-
-
-def _by_content(part: Images) -> NDArray[np.int64]:
-    keys = [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in part.pixels]
-    return np.array(sorted(range(len(part)), key=lambda place: (keys[place], part.labels[place])), np.int64)
 
 
 def prepared(pixels: Array, mean: Sequence[float], scale: Sequence[float], device: str, dtype: str) -> Tensor:
@@ -311,14 +313,17 @@ class Resident:
             raise ConfigError(f"device={device!r}: PyTorch finds no GPU here; use device='cpu'")
         self.data, self.shape = data, data.shape
         self.device, self.dtype, self.seed = device, dtype, seed
+        kind = DTYPES[dtype]
         self.pixels = torch.from_numpy(data.train.pixels.transpose(0, 2, 3, 1).copy()).to(device)
-        self.labels = torch.from_numpy(data.train.labels).to(device)
-        self.mean = torch.tensor(data.mean, device=device, dtype=DTYPES[dtype])
-        self.scale = torch.tensor(data.scale, device=device, dtype=DTYPES[dtype])
+        self.labels = self.wanted(data.train.labels)
+        #: How much each image counts, where that differs.
+        self.weights = None if data.train.weights is None else torch.from_numpy(data.train.weights).to(device, kind)
+        self.mean = torch.tensor(data.mean, device=device, dtype=kind)
+        self.scale = torch.tensor(data.scale, device=device, dtype=kind)
         #: Three for each image: its move down, its move to the right, and whether it is mirrored.
         self.places = network.places(3 * len(self.labels), self.pixels.device).view(-1, 3)
         #: The validation part as networks see it, and its labels.
-        self.validation = (self.prepared(data.validation.pixels), torch.from_numpy(data.validation.labels).to(device))
+        self.validation = (self.prepared(data.validation.pixels), self.wanted(data.validation.labels))
 
     def __len__(self) -> int:
         """How many images there are to learn from."""
@@ -326,6 +331,11 @@ class Resident:
 
     def prepared(self, pixels: Array) -> Tensor:
         return prepared(pixels, self.data.mean, self.data.scale, self.device, self.dtype)
+
+    def wanted(self, labels: Array) -> Tensor:
+        """What is wanted on the device: whole numbers as they are, others in the numbers of this training."""
+        tensor = torch.from_numpy(labels).to(self.device)
+        return tensor if labels.ndim == 1 else tensor.to(DTYPES[self.dtype])
 
     def order(self, epoch: int) -> Tensor:
         return torch.from_numpy(order(self.seed, epoch, len(self))).to(self.device)

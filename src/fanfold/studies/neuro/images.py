@@ -1,4 +1,4 @@
-"""Images and their classes: checked, and kept as bytes where that says the same."""
+"""Images and what they show: checked, and kept as bytes where that says the same."""
 
 from __future__ import annotations
 
@@ -17,22 +17,32 @@ _CHUNK = 4096
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Pixels of (images, channels, height, width), as uint8 or else float32, and the class of each image."""
+    """Pixels of (images, channels, height, width), as uint8 or else float32, and what is to be said of each image.
+
+    `labels` are the classes; or a row of float32 for each image, of numbers or of 0 and 1.  `weights` say how much
+    each image counts in training; their mean is 1.
+    """
 
     pixels: Array
-    labels: NDArray[np.int64]
+    labels: Array
+    weights: Array | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def take(self, index: Array) -> Images:
-        return Images(self.pixels[index], self.labels[index])
+        weights = None if self.weights is None else self.weights[index]
+        return Images(self.pixels[index], self.labels[index], weights)
 
 
-def images(x: Any, y: Any, where: str) -> Images:
+def images(x: Any, y: Any, where: str, target: str = "classes", kind: str = "images") -> Images:
     """Images and labels as they are kept, or a ConfigError that says what is wrong with them and `where`."""
     pixels, labels = array(x, where), array(y, where)
-    if pixels.ndim == 3:
+    if kind == "sequence":
+        if pixels.ndim not in (2, 3):
+            raise ConfigError(f"{where}: sequences must be of (n, length) or (n, channels, length), not {pixels.shape}")
+        pixels = pixels.reshape(len(pixels), -1, 1, pixels.shape[-1])
+    elif pixels.ndim == 3:
         pixels = pixels[:, None]
     if pixels.ndim != 4:
         raise ConfigError(
@@ -41,11 +51,11 @@ def images(x: Any, y: Any, where: str) -> Images:
         )
     if pixels.shape[3] in (1, 3, 4) and pixels.shape[1] == pixels.shape[2] > 4:
         raise ConfigError(f"{where}: the channels of {pixels.shape} come last: use x.transpose(0, 3, 1, 2)")
-    if labels.shape != (len(pixels),):
+    if labels.shape != (len(pixels),) if target == "classes" else labels.shape[:1] != (len(pixels),):
         raise ConfigError(f"{where}: {len(pixels)} images, but labels of {labels.shape}: give one label for each")
     if not pixels.size:
         raise ConfigError(f"{where}: there are no images (an array of {pixels.shape})")
-    return Images(_compact(pixels, where), _classes(labels, where))
+    return Images(_compact(pixels, where), answers(labels, target, where))
 
 
 def array(value: Any, where: str) -> Array:
@@ -78,6 +88,34 @@ def _compact(pixels: Array, where: str) -> Array:
     return single
 
 
+def answers(labels: Array, target: str, where: str) -> Array:
+    """What is wanted, checked: classes from 0, or rows of numbers, or of 0 and 1."""
+    if target == "classes":
+        return _classes(labels, where)
+    rows = labels.reshape(len(labels), -1).astype(np.float64)
+    if not np.isfinite(rows).all():
+        raise ConfigError(f"{where}: what is to be predicted holds NaN or infinity: leave those rows out")
+    if target == "labels" and not np.isin(rows, (0, 1)).all():
+        raise ConfigError(f"{where}: labels must be 0 or 1 for each row and label")
+    return rows
+
+
+def units_of(rows: Array) -> tuple[tuple[float, float], ...]:
+    """Mean and deviation of each number to predict, rounded so that every machine finds the same."""
+    most = np.where((most := np.abs(rows).max(axis=0)) > 0, most, 1.0)
+    mean, scale = (rows / most).mean(axis=0), (rows / most).std(axis=0)  # squares of large numbers may be too large
+    scale = np.where(scale <= 1e-12 * np.abs(mean), 1.0, scale)
+    return tuple(zip(_rounded(mean * most, 10), _rounded(scale * most, 10)))
+
+
+def in_units(part: Images, units: tuple[tuple[float, float], ...]) -> Images:
+    """Images whose numbers are standardised; without units, as they are."""
+    if part.labels.ndim == 1:
+        return part
+    mean, scale = np.array(units or ((0.0, 1.0),)).T
+    return Images(part.pixels, ((part.labels - mean) / scale).astype(np.float32), part.weights)
+
+
 def _classes(labels: Array, where: str) -> NDArray[np.int64]:
     if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == np.floor(labels))).all():
         raise ConfigError(f"{where}: labels must be whole numbers: number the classes from 0")
@@ -101,5 +139,5 @@ def statistics(pixels: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return _rounded(mean), _rounded(np.where(blank, 1.0, spread))
 
 
-def _rounded(values: Array) -> tuple[float, ...]:
-    return tuple(float(f"{value:.6g}") for value in values)
+def _rounded(values: Array, digits: int = 6) -> tuple[float, ...]:
+    return tuple(float(f"{value:.{digits}g}") for value in values)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError, MissingExtra, nearest
+from fanfold.tables import ENDINGS
 
 Array = NDArray[Any]
 
@@ -30,6 +31,11 @@ class Raw:
     classes: tuple[str, ...] | None = None
 
 
+def is_table(name: str) -> bool:
+    """Whether data of that name are rows of named columns: a file by its ending, or a dataset of Hugging Face."""
+    return name.startswith("hf:") or ENDINGS.get(Path(name).suffix.lower(), "txt") != "txt"
+
+
 def read(name: str, folder: str | None, size: int) -> Raw:
     """The data set of that name; see `data.load`."""
     kind, colon, rest = name.partition(":")
@@ -38,7 +44,9 @@ def read(name: str, folder: str | None, size: int) -> Raw:
             raise ConfigError(f"data {name!r}: no path after the colon; write {kind}:PATH")
         return _pictures(Path(rest), size) if kind == "folder" else _arrays(Path(rest))
     if name not in _NAMED:
-        raise ConfigError(f"there are no data {name!r}{nearest(name, [*_NAMED, 'folder:PATH', 'arrays:FILE.npz'])}")
+        raise ConfigError(
+            f"there are no data {name!r}{nearest(name, [*_NAMED, 'FILE.csv', 'folder:PATH', 'arrays:FILE.npz'])}"
+        )
     return _NAMED[name](name, folder)
 
 

@@ -1,0 +1,189 @@
+"""What a table is to predict: classes, numbers or labels, by the values of its columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fanfold.errors import ConfigError, nearest
+from fanfold.studies.neuro.columns import Column, level, missing
+from fanfold.studies.neuro.images import answers as checked
+
+#: Rows that a table needs, and different whole numbers up to which they are classes.
+FEWEST, FEW_NUMBERS = 20, 20
+#: Classes at most, and rows for each of them on average at least.
+CLASSES, ROWS = 1000, 3
+#: What the column to predict is often called.
+USUAL = ("target", "label", "class", "y", "outcome", "response")
+#: What several labels in one text are separated by.
+_SEPARATORS = re.compile(r"\s*[;|,]\s*")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
+
+
+def decimal_of(values: Sequence[Any], comma: bool) -> str:
+    """What the decimal point of a column is: a comma where no other reading fits, or none is likelier."""
+    texts = [value.strip() for value in values if isinstance(value, str) and "," in value]
+    if not texts:
+        return "."
+    return "," if comma or any(not _THOUSANDS.fullmatch(text) for text in texts) else "."
+
+
+def sample(values: Sequence[Any]) -> str:
+    return f"{str(values[0])!r:.40}" if values else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What is wanted of each row that has it.
+
+    `values` are classes from 0, or float rows for `names`; `rows` are the places of those rows in the table, and
+    `columns` what they were read from.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    values: NDArray[Any]
+    rows: NDArray[np.int64]
+    columns: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """What is predicted, in words."""
+        some = ", ".join(self.names[:3]) + ("..." if len(self.names) > 3 else "")
+        words = {
+            "classes": f"{', '.join(self.columns)}, one of {len(self.names)} classes ({some})",
+            "numbers": f"{some}, {'a number' if len(self.names) == 1 else 'numbers'} (regression)",
+            "labels": f"{len(self.names)} labels, any of them at once ({some})",
+        }
+        return f"predicts {words[self.kind]}"
+
+    @classmethod
+    def of_array(cls, wanted: NDArray[Any], target: str, classes: int | Sequence[str] | None, where: str) -> Answers:
+        """What an array holds: with `auto`, whole numbers are classes, and several columns labels or numbers."""
+        if target == "auto":
+            whole = wanted.dtype.kind in "bui" or bool(np.equal(np.mod(wanted, 1), 0).all())
+            binary = wanted.ndim == 2 and bool(np.isin(wanted, (0, 1)).all())
+            fits = wanted.ndim == 1 and whole and (wanted.dtype.kind != "f" or len(np.unique(wanted)) <= FEW_NUMBERS)
+            target = "labels" if binary else "classes" if fits else "numbers"
+        values = checked(wanted, target, where)
+        count = int(values.max()) + 1 if target == "classes" else values.shape[1]
+        if target == "classes" and isinstance(classes, int):
+            count = classes
+        names = tuple(map(str, range(count))) if classes is None or isinstance(classes, int) else tuple(classes)
+        if target == "classes" and len(names) < 2:
+            raise ConfigError(f"{where}: classes can be told apart only if there are two or more; here is {count}")
+        if len(names) < count:
+            raise ConfigError(f"{where}: {count} {target}, but {len(names)} names: give one for each")
+        return cls(target, names, values, np.arange(len(values)), ("y",))
+
+
+def answers_of(
+    where: str, table: Mapping[str, Sequence[Any]], predict: Sequence[str], wanted: str, comma: bool
+) -> Answers:
+    """What the columns `predict` hold; without any, the one that is usually meant."""
+    names = tuple(predict) or (_usual(table),)
+    for name in names:
+        if name not in table:
+            raise ConfigError(f"{where}: there is no column {name!r} to predict{nearest(name, table)}")
+    if len(set(names)) == len(table):
+        raise ConfigError(f"{where}: all columns are to be predicted, and none is left to predict from")
+    rows = np.array([r for r in range(len(table[names[0]])) if not any(missing(table[n][r]) for n in names)], np.int64)
+    columns = [[table[name][row] for row in rows] for name in names]
+    gaps = len(table[names[0]]) - len(rows)
+    if len(rows) < FEWEST:
+        but = f", {gaps} of them without {names[0]}" if gaps else ""
+        raise ConfigError(f"{where}: {len(rows) + gaps} rows{but} are too few to learn from: at least {FEWEST}")
+    if len(names) > 1:
+        kind, made, values = _several(where, names, columns, wanted, comma)
+    else:
+        kind, made, values, fine = _one(where, names[0], columns[0], wanted, comma)
+        gaps, rows = gaps + int((~fine).sum()), rows[fine]
+    notes = (f"{gaps} rows without {names[0]!r} are left out",) if gaps else ()
+    return Answers(kind, made, values, rows, names, notes)
+
+
+def _usual(table: Mapping[str, Sequence[Any]]) -> str:
+    known = {name.strip().casefold(): name for name in reversed(list(table))}
+    return next((known[name] for name in USUAL if name in known), list(table)[-1])
+
+
+def _several(
+    where: str, names: tuple[str, ...], columns: list[list[Any]], wanted: str, comma: bool
+) -> tuple[str, tuple[str, ...], NDArray[Any]]:
+    numbers = []
+    for name, values in zip(names, columns):
+        read = Column(name, "number", decimal=decimal_of(values, comma)).numbers(values)
+        if not np.isfinite(read).all():
+            odd = sample([value for value, fine in zip(values, np.isfinite(read)) if not fine])
+            raise ConfigError(f"{where}: {name!r} holds {odd}: several columns to predict must be numbers, or 0 and 1")
+        numbers.append(read)
+    rows = np.column_stack(numbers)
+    binary = bool(np.isin(rows, (0, 1)).all())
+    kind = ("labels" if binary else "numbers") if wanted == "auto" else wanted
+    if kind == "classes" or (kind == "labels" and not binary):
+        raise ConfigError(f"{where}: several columns to predict are numbers, or labels of 0 and 1, not {kind}")
+    _check_varied(where, names, rows)
+    return kind, names, rows
+
+
+def _one(
+    where: str, name: str, values: list[Any], wanted: str, comma: bool
+) -> tuple[str, tuple[str, ...], NDArray[Any], NDArray[np.bool_]]:
+    """The kind, the names, the values, and which rows have one."""
+    every = np.ones(len(values), np.bool_)
+    if wanted == "labels" or any(isinstance(value, list | tuple) for value in values):
+        held = [
+            {level(each) for each in (value if isinstance(value, list | tuple) else _SEPARATORS.split(level(value)))}
+            for value in values
+        ]
+        labels = tuple(sorted(set().union(*held) - {""}))
+        _check_count(where, name, len(labels), len(values), "labels")
+        table = np.array([[label in some for label in labels] for some in held], np.float64)
+        return "labels", labels, table, every
+    numbers = Column(name, "number", decimal=decimal_of(values, comma)).numbers(values)
+    read = np.isfinite(numbers)
+    whole = bool((np.mod(numbers[read], 1) == 0).all())
+    many = len(np.unique(numbers[read])) > FEW_NUMBERS
+    kind = wanted if wanted != "auto" else "numbers" if read.mean() >= 0.9 and (many or not whole) else "classes"
+    if kind == "numbers":
+        if read.mean() < 0.5:
+            odd = sample([value for value, fine in zip(values, read) if not fine])
+            raise ConfigError(f"{where}: {name!r} holds texts such as {odd}, not numbers: --predict-as classes")
+        _check_varied(where, (name,), numbers[read][:, None])
+        return "numbers", (name,), numbers[read][:, None], read
+    texts = [level(value) for value in values]
+    numeric = read.all()
+    classes = sorted(set(texts), key=lambda text: (float(text) if numeric and _plain(text) else 0.0, text))
+    _check_count(where, name, len(classes), len(values), "classes")
+    places = {text: place for place, text in enumerate(classes)}
+    return "classes", tuple(classes), np.array([places[text] for text in texts], np.int64), every
+
+
+def _plain(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_count(where: str, name: str, count: int, rows: int, what: str) -> None:
+    if count < (2 if what == "classes" else 1):
+        raise ConfigError(f"{where}: {name!r} is always the same, so there is nothing to predict: --predict another")
+    if count > CLASSES or (what == "classes" and count * ROWS > rows):
+        raise ConfigError(
+            f"{where}: {name!r} has {count:,} different values in {rows:,} rows, too many {what} to learn: predict "
+            f"another column (--predict), group them, or, if they are numbers, --predict-as numbers"
+        )
+
+
+def _check_varied(where: str, names: Sequence[str], rows: NDArray[Any]) -> None:
+    for name, column in zip(names, rows.T):
+        if np.ptp(column) == 0:
+            raise ConfigError(f"{where}: {name!r} is always {column[0]:g}, so there is nothing to predict")

@@ -1,0 +1,182 @@
+"""Rows of a table as the numbers that a network takes.
+
+This module needs nothing but numpy: a saved network brings it along as `table.py`.
+
+    encoder = TableEncoder.load("model.json")
+    features = encoder.encode([{"age": 41, "city": "Bern"}])
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+#: Texts that stand for a missing value.
+MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "nat", "<na>", "null", "none", "?", "-", "--"))
+_GROUPS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
+_EPOCH = datetime.datetime(1970, 1, 1)
+
+
+def missing(value: Any) -> bool:
+    """Whether there is no value: none, NaN, or a text that says so."""
+    if isinstance(value, str):
+        return value.strip().casefold() in MISSING
+    return value is None or bool(isinstance(value, float | np.floating) and value != value)
+
+
+def number(value: Any, decimal: str = ".") -> float:
+    """A finite number, as people and programs write it, or NaN."""
+    if isinstance(value, str):
+        text = value.strip(" \t\u00a0%$€£").replace("\u00a0", "").replace("'", "")
+        if decimal == ",":
+            text = text.replace(".", "").replace(",", ".")
+        elif "," in text and _GROUPS.fullmatch(text):
+            text = text.replace(",", "")
+        value = "" if "_" in text else text
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        return math.nan
+    return result if math.isfinite(result) else math.nan
+
+
+def day(value: Any) -> float:
+    """Days since 1970 of a date or a time, as ISO 8601 writes it, or NaN."""
+    if isinstance(value, str):
+        try:
+            value = datetime.datetime.fromisoformat(value.strip())
+        except ValueError:
+            return math.nan
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()
+    if isinstance(value, datetime.datetime):
+        naive = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
+        return (naive - _EPOCH).total_seconds() / 86400
+    return float((value - _EPOCH.date()).days) if isinstance(value, datetime.date) else math.nan
+
+
+def level(value: Any) -> str:
+    """The name of a category: whole numbers have one name, however they are written."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column, and what it becomes.
+
+    A `number` or a `date` is standardised; `bent` ones, which have long tails, through the inverse hyperbolic sine.
+    A `category` becomes a 1 at its level, or in one of so many `buckets` where there are many.  A missing value is 0
+    everywhere; in a `marked` column one more feature says so.
+    """
+
+    name: str
+    kind: str
+    mean: float = 0.0
+    scale: float = 1.0
+    bent: bool = False
+    decimal: str = "."
+    levels: tuple[str, ...] = ()
+    buckets: int = 0
+    marked: bool = False
+
+    @property
+    def features(self) -> list[str]:
+        """What the features are called."""
+        names = [f"{self.name}={value}" for value in self.levels or range(self.buckets)] or [self.name]
+        return names + [f"{self.name} is missing"] * self.marked
+
+    def numbers(self, values: Iterable[Any]) -> np.ndarray[Any, Any]:
+        """The values as numbers; what is missing or not a number is NaN."""
+        if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
+            return values.astype(np.float64)
+        read = day if self.kind == "date" else lambda value: number(value, self.decimal)
+        return np.array([math.nan if missing(value) else read(value) for value in values], np.float64)
+
+    def encoded(self, values: Sequence[Any]) -> np.ndarray[Any, Any]:
+        """The features of the values, (rows, features)."""
+        if self.kind != "category":
+            numbers = self.numbers(values)
+            gaps = ~np.isfinite(numbers)
+            standard = (numbers - self.mean) / self.scale
+            standard = np.arcsinh(standard) if self.bent else standard
+            columns = [np.where(gaps, 0.0, standard)]
+            return np.column_stack(columns + [gaps] * self.marked).astype(np.float32)
+        table = np.zeros((len(values), len(self.features)), np.float32)
+        places = {name: place for place, name in enumerate(self.levels)}
+        for row, value in enumerate(values):
+            if missing(value):
+                table[row, -1] = self.marked
+            elif self.buckets:
+                table[row, _bucket(level(value), self.buckets)] = 1.0
+            elif (place := places.get(level(value))) is not None:
+                table[row, place] = 1.0
+        return table
+
+
+def _bucket(name: str, buckets: int) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") % buckets
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """All columns that a network sees, in their order."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def features(self) -> list[str]:
+        return [name for column in self.columns for name in column.features]
+
+    def encode(self, rows: Any) -> np.ndarray[Any, Any]:
+        """The features, (rows, features), of rows: mappings by name, lists in the order of the columns, or a frame."""
+        table = by_column(rows, [column.name for column in self.columns])
+        return np.concatenate([column.encoded(table[column.name]) for column in self.columns], axis=1)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def load(cls, source: str | Path | Mapping[str, Any]) -> TableEncoder:
+        """The encoder that a saved network's `model.json` holds, or what `as_dict` gave."""
+        card = source if isinstance(source, Mapping) else json.loads(Path(source).read_text(encoding="utf-8"))
+        columns = card.get("table", card)["columns"]
+        return cls(tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in columns))
+
+
+def by_column(rows: Any, names: Sequence[str]) -> dict[str, Sequence[Any]]:
+    """The columns of those names, each as a sequence of values; a missing column is an error."""
+    if hasattr(rows, "columns") and hasattr(rows, "iloc"):  # a frame of pandas
+        table: dict[str, Any] = {str(name): rows.iloc[:, place] for place, name in enumerate(rows.columns)}
+        table = {name: _values(column) for name, column in table.items()}
+    elif isinstance(rows, Mapping):  # columns already
+        table = dict(rows)
+    elif isinstance(rows, np.ndarray):
+        table = {name: rows[:, place] for place, name in enumerate(names)} if rows.shape[1] == len(names) else {}
+    else:
+        rows = rows.to_dicts() if hasattr(rows, "to_dicts") else list(rows)  # a frame of polars
+        if rows and not isinstance(rows[0], Mapping):
+            rows = [dict(zip(names, row)) for row in rows]
+        table = {
+            name: [row.get(name) for row in rows] for name in names if not rows or any(name in row for row in rows)
+        }
+    absent = [name for name in names if name not in table]
+    if absent:
+        raise ValueError(f"the rows have no column {absent[0]!r}; needed are {', '.join(names)}")
+    return {name: table[name] for name in names}
+
+
+def _values(column: Any) -> Any:
+    if column.dtype.kind in "buif" if hasattr(column.dtype, "kind") else False:
+        return column.to_numpy()
+    return [None if gap else value for value, gap in zip(column.tolist(), column.isna().tolist())]

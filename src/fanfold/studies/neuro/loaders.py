@@ -1,0 +1,38 @@
+"""Reads loaders of batches once, and puts what they hold into one order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fanfold.errors import ConfigError
+from fanfold.studies.neuro.images import Array, Images, array
+
+
+def gathered(loader: Iterable[Any], where: str) -> tuple[Array, Array]:
+    if isinstance(loader, tuple) and len(loader) == 2 and hasattr(loader[0], "shape"):
+        loader = [loader]  # all of it as one batch
+    pixels: list[Array] = []
+    labels: list[Array] = []
+    for number, batch in enumerate(loader):
+        if not isinstance(batch, list | tuple) or len(batch) != 2:
+            raise ConfigError(f"{where}: batch {number} is a {type(batch).__name__}, not a pair (images, labels)")
+        x, y = (array(each, f"{where}, batch {number}") for each in batch)
+        if y.ndim == 0:
+            x, y = x[None], y[None]
+        if pixels and x.shape[1:] != pixels[0].shape[1:]:
+            raise ConfigError(f"{where}, batch {number}: images of {x.shape[1:]} after {pixels[0].shape[1:]}")
+        pixels.append(x)
+        labels.append(y)
+    if not pixels:
+        raise ConfigError(f"{where}: the loader gave nothing; one that can be gone through only once may be used up")
+    return np.concatenate(pixels), np.concatenate(labels)
+
+
+def by_content(part: Images) -> NDArray[np.int64]:
+    keys = [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in part.pixels]
+    return np.array(sorted(range(len(part)), key=lambda place: (keys[place], part.labels[place])), np.int64)

@@ -1,0 +1,289 @@
+"""Tables to learn from: what each column is, and what cannot work, said before anything is trained."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fanfold.errors import ConfigError
+from fanfold.studies.neuro.answers import FEWEST, Answers, answers_of, decimal_of, sample
+from fanfold.studies.neuro.columns import Column, TableEncoder, by_column, level, missing
+from fanfold.studies.neuro.data import Data, Part, assembled, weighted
+from fanfold.studies.neuro.genome import Shape
+from fanfold.studies.neuro.images import Images, array, units_of
+from fanfold.studies.neuro.splits import size_of, split, strata
+from fanfold.tables import open_table
+
+Array = NDArray[Any]
+#: Levels that get a feature each, and the features that more of them share.
+LEVELS, BUCKETS = 30, 64
+#: The share of a column that must be numbers, or dates, for the rest to count as missing.
+MOSTLY = 0.9
+#: Deviations from the mean from which on a column has long tails.
+TAILS = 8.0
+#: Rows below which a fifth is set aside for each purpose, and a tenth above.
+FEW = 2000
+_OTHER_DATES = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*")
+_NUMBERING = re.compile(r"(.*[ _-])?(id|index|idx|nr|row|rowid|key|uuid)|unnamed: \d+|", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How data are read: what is predicted and as what, what is left out, and what the file's bytes were."""
+
+    predict: tuple[str, ...] = ()
+    predict_as: str = "auto"
+    ignore: tuple[str, ...] = ()
+    encoding: str | None = None
+    kind: str = "auto"
+    stamp: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A table by its columns.  `comma`: its columns are not separated by commas, which may be decimal points."""
+
+    name: str
+    columns: Mapping[str, Any]
+    comma: bool = False
+    inferred: str = ""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def take(self, index: Array) -> dict[str, Sequence[Any]]:
+        return {name: [values[row] for row in index] for name, values in self.columns.items()}
+
+
+def read(name: str, encoding: str | None = None) -> Frame:
+    """The columns of a file."""
+    path = Path(name)
+    if encoding is None and path.is_file() and path.suffix.lower() in (".csv", ".tsv"):
+        encoding = _encoding(path.read_bytes())
+    table = open_table(name, encoding=encoding)
+    rows = [row for row, _ in table]
+    if not rows:
+        raise ConfigError(f"{name} has no rows: a first line with names, and a line for each row")
+    columns = {column: [row.get(column) for row in rows] for column in dict.fromkeys(c for row in rows for c in row)}
+    return Frame(name, columns, table.delimiter != ",", table.inferred)
+
+
+def _encoding(data: bytes) -> str | None:
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "cp1252"  # what spreadsheets on Windows write
+    return None
+
+
+def load(
+    options: TableOptions, *, name: str, validation: float | int | None, test: float | int | None, seed: int
+) -> Data:
+    """The table of that name, as networks learn it."""
+    frame = read(name, options.encoding)
+    unknown = [column for column in options.ignore if column not in frame.columns]
+    if unknown:
+        raise ConfigError(f"{name}: there is no column {unknown[0]!r} to ignore; there are {', '.join(frame.columns)}")
+    columns = {column: values for column, values in frame.columns.items() if column not in options.ignore}
+    answers = answers_of(name, columns, options.predict, options.predict_as, frame.comma)
+    seen = {column: values for column, values in columns.items() if column not in answers.columns}
+    kept = Frame(name, Frame(name, seen).take(answers.rows), frame.comma)
+    share = 0.2 if len(kept) < FEW else 0.1
+    counts = [
+        size_of(part, share if value is None else value, len(kept), name)
+        for part, value in (("validation", validation), ("test", test))
+    ]
+    index = split(strata(answers.values, answers.kind), counts, seed, name)
+    notes = [f"of {Path(name).name}, {frame.inferred} (--encoding)"] if frame.inferred else []
+    return _data(kept, answers, index, strict=True, notes=notes)
+
+
+def from_rows(
+    x: Any,
+    y: Any,
+    *,
+    validation: Part,
+    test: Part,
+    seed: int,
+    name: str,
+    classes: int | Sequence[str] | None = None,
+    target: str = "auto",
+    weights: Any = None,
+) -> Data:
+    """Rows of (n, features), or a frame of pandas or polars, and what is to be said of each."""
+    pairs = [(x, y), *(part for part in (validation, test) if isinstance(part, tuple))]
+    frames = [_frame(rows, name) for rows, _ in pairs]
+    columns: dict[str, Any] = {}
+    for column in frames[0].columns:
+        if any(column not in frame.columns for frame in frames):
+            raise ConfigError(f"{name}: a separate part has no column {column!r}: give all parts the same columns")
+        columns[column] = [value for frame in frames for value in frame.columns[column]]
+        if all(isinstance(frame.columns[column], np.ndarray) for frame in frames):
+            columns[column] = np.concatenate([np.asarray(frame.columns[column]) for frame in frames])
+    wanted = np.concatenate([array(labels, name) for _, labels in pairs])
+    if len(wanted) != len(next(iter(columns.values()), ())):
+        raise ConfigError(f"{name}: {len(frames[0])} rows, but labels of {np.shape(y)}: give one label for each")
+    answers = Answers.of_array(wanted, target, classes, name)
+    n, ends = len(frames[0]), np.cumsum([len(frame) for frame in frames])
+    counts = [
+        0 if isinstance(value, tuple) else size_of(part, value, n, name)
+        for part, value in (("validation", validation), ("test", test))
+    ]
+    index = split(strata(answers.values[:n], answers.kind), counts, seed, name)
+    spans = iter([np.arange(first, last) for first, last in pairwise(ends)])
+    index = [index[0], *(next(spans) if isinstance(v, tuple) else i for v, i in zip((validation, test), index[1:]))]
+    return _data(Frame(name, columns), answers, index, weights=weights)
+
+
+def _frame(rows: Any, name: str) -> Frame:
+    if hasattr(rows, "columns"):
+        names = [str(column) for column in rows.columns]
+        return Frame(name, by_column(rows, names))
+    table = array(rows, name)
+    if table.ndim != 2 or not table.size:
+        raise ConfigError(f"{name}: rows must be of (n, features), not of {table.shape}")
+    if np.isinf(table).any():
+        raise ConfigError(f"{name}: a row holds infinity: leave it out, or fill the gap")
+    return Frame(name, {f"x{place}": table[:, place] for place in range(table.shape[1])})
+
+
+def _data(
+    frame: Frame,
+    answers: Answers,
+    index: Sequence[Array],
+    *,
+    weights: Any = None,
+    strict: bool = False,
+    notes: Sequence[str] = (),
+) -> Data:
+    encoder, dropped = fitted(frame, index[0], strict)
+    features = encoder.encode(frame.columns)
+    rows = weighted(Images(features[:, :, None, None], answers.values), weights, frame.name)
+    shape = Shape(features.shape[1], 1, 1, len(answers.names), "table", answers.kind)
+    train, validation, test = (rows.take(part) for part in index)
+    text = f"{answers.text} from {_kinds(frame, encoder)}, {len(frame):,} rows"
+    remarks = (f"{text} (--predict, --predict-as, --ignore)", *answers.notes, *dropped, *notes)
+    return assembled(
+        frame.name, (train, validation, test), shape, answers.names, table=encoder, remarks=remarks if strict else ()
+    )
+
+
+def _kinds(frame: Frame, encoder: TableEncoder) -> str:
+    kinds = [column.kind for column in encoder.columns]
+    plurals = {"number": "numbers", "category": "categories", "date": "dates"}
+    counts = [
+        f"{count} {kind if count == 1 else plural}" for kind, plural in plurals.items() if (count := kinds.count(kind))
+    ]
+    share = float(np.mean([_gaps(column, frame.columns[column.name]) for column in encoder.columns]))
+    return ", ".join([*counts, *([f"{max(1, round(100 * share))} % missing"] if share else [])])
+
+
+def _gaps(column: Column, values: Any) -> float:
+    """The share of values that say nothing."""
+    if column.kind == "category":
+        return float(np.mean([missing(value) for value in values]))
+    return float(np.mean(~np.isfinite(column.numbers(values))))
+
+
+def fitted(frame: Frame, train: Array, strict: bool = False) -> tuple[TableEncoder, list[str]]:
+    """How the columns are encoded, learnt from the training part, and what was left out.
+
+    With `strict`, the columns have names that people gave: what cannot help is refused.
+    """
+    columns: list[Column] = []
+    dropped: dict[str, list[str]] = {"empty": [], "always the same": [], "numbers of the rows without a name": []}
+    notes: list[str] = []
+    for name, values in frame.columns.items():
+        if strict:
+            numeric = isinstance(values, np.ndarray) and values.dtype.kind in "buif"
+            present = [value for value in values if not missing(value)]
+            distinct = len(np.unique(values)) if numeric else len({level(value) for value in present})
+            if distinct <= 1 and len(present) in (0, len(values)):
+                dropped["always the same" if present else "empty"].append(name)
+                continue
+            if _numbering(frame.name, name, present, distinct):
+                dropped["numbers of the rows without a name"].append(name or "the first")
+                continue
+        column, note = _column(name, values, train, frame.comma, frame.name)
+        columns.append(column)
+        notes += [note] if note else []
+    for why, names in dropped.items():
+        if names:
+            notes.append(f"left out, because they are {why}: {', '.join(names)}")
+    if not columns:
+        raise ConfigError(f"{frame.name}: no column is left to predict from ({'; '.join(notes)})")
+    return TableEncoder(tuple(columns)), notes
+
+
+def _numbering(where: str, name: str, present: list[Any], distinct: int) -> bool:
+    """Whether a column without a name numbers the rows; one with a name, which would be learnt by heart, is refused."""
+    if any(isinstance(value, list | dict | tuple | set) for value in present):
+        raise ConfigError(
+            f"{where}: the column {name!r} holds lists or objects: make columns of them, or --ignore {name}"
+        )
+    if distinct < len(present) or distinct < FEWEST or not (named := _NUMBERING.fullmatch(name.strip())):
+        return False
+    numbers = Column(name, "number").numbers(present)
+    if np.isfinite(numbers).all() and (np.mod(numbers, 1) != 0).any():
+        return False
+    if named[2]:
+        raise ConfigError(f"{where}: the column {name!r} numbers the rows, which says nothing: --ignore {name}")
+    return True
+
+
+def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: str) -> tuple[Column, str]:
+    """What a column is, by all of its values; and its levels and statistics, by those that are learnt from."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
+        return _standardised(Column(name, "number"), values, train), ""
+    present = [value for value in values if not missing(value)]
+    for column in (Column(name, "number", decimal=decimal_of(present, comma)), Column(name, "date")):
+        read = np.isfinite(column.numbers(present))
+        if not present or read.mean() >= MOSTLY:
+            odd = [value for value, fine in zip(present, read) if not fine]
+            count = f"{len(odd)} text{'s' if len(odd) > 1 else ''} such as {sample(odd)}"
+            note = f"in {name!r}, {count} {'count' if len(odd) > 1 else 'counts'} as missing" if odd else ""
+            return _standardised(column, values, train), note
+    texts = [level(value) for value in present]
+    if sum(bool(_OTHER_DATES.fullmatch(text)) for text in texts) >= MOSTLY * len(texts):
+        raise ConfigError(
+            f"{where}: the column {name!r} holds dates such as {sample(texts)}: write them as 2026-01-31, or "
+            f"--ignore {name}"
+        )
+    distinct = len(set(texts))
+    if distinct > LEVELS and 2 * distinct > len(texts):
+        raise ConfigError(
+            f"{where}: the column {name!r} has {distinct:,} different texts in {len(texts):,} rows, such as "
+            f"{sample(texts)}: that is learnt by heart; make categories of it, or --ignore {name}"
+        )
+    learnt = [values[row] for row in train]
+    levels = tuple(sorted({level(value) for value in learnt if not missing(value)}))
+    marked = any(map(missing, learnt))
+    if len(levels) > LEVELS:
+        return Column(name, "category", buckets=BUCKETS, marked=marked), (
+            f"{name!r} has {distinct} categories, which share {BUCKETS} features"
+        )
+    return Column(name, "category", levels=levels or ("",), marked=marked), ""
+
+
+def _standardised(column: Column, values: Sequence[Any], train: Array) -> Column:
+    numbers = column.numbers(values)[train]
+    known = numbers[np.isfinite(numbers)]
+    if not len(known):
+        return Column(column.name, column.kind, decimal=column.decimal)
+    ((mean, scale),) = units_of(known[:, None])
+    bent = False
+    if np.abs(known - mean).max() > TAILS * scale:
+        low, middle, high = np.quantile(known, (0.25, 0.5, 0.75))
+        if high > low:
+            mean, scale, bent = float(middle), float(high - low), True
+    marked = len(known) < len(numbers)
+    return Column(column.name, column.kind, mean, scale, bent, column.decimal, marked=marked)

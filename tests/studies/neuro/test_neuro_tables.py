@@ -1,0 +1,296 @@
+"""Tables to learn from: what is inferred, what is refused, and what networks see of rows."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import datetime
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_diabetes, load_linnerud, load_wine
+
+from fanfold.errors import ConfigError
+from fanfold.studies.neuro import NeuroConfig, columns, study
+from fanfold.studies.neuro.columns import Column, TableEncoder
+from fanfold.studies.neuro.config import source
+from fanfold.studies.neuro.data import Data, from_arrays, identity, load
+from fanfold.studies.neuro.tables import TableOptions
+
+pd = pytest.importorskip("pandas")
+RNG = np.random.default_rng(0)
+
+
+def written(path: Path, names: Sequence[str], rows: Iterable[Sequence[Any]], **dialect: Any) -> str:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, **dialect)
+        writer.writerows([names, *rows])
+    return str(path)
+
+
+def table(path: str, **options: Any) -> Data:
+    return load(path, validation=None, test=None, columns=TableOptions(**options))
+
+
+@pytest.fixture
+def houses(tmp_path: Path) -> str:
+    """As a spreadsheet in German writes it: semicolons, decimal commas, Windows-1252, and what people type."""
+    lines = ["Stadt;Fläche;Alter;Notiz;leer;gebaut;Preis"]
+    for i in range(120):
+        age = ("unbekannt", "")[i % 2] if i % 20 == 0 else str(i % 90)
+        area = f"{20 + i * 1.5:.1f}".replace(".", ",")
+        price = f"{1000 + 7 * i:,.2f}".replace(",", "_").replace(".", ",").replace("_", ".")
+        lines.append(
+            f'{("Bern", "Zürich", "Genève")[i % 3]};"{area}";{age};x;;{1930 + i % 90}-05-0{i % 9 + 1};"{price}"'
+        )
+    path = tmp_path / "houses.csv"
+    path.write_bytes("\r\n".join(lines).encode("cp1252"))
+    return str(path)
+
+
+def test_an_awkward_table_is_read_and_everything_inferred_is_said(houses: str) -> None:
+    data = table(houses)
+    assert data.shape.target == "numbers" and data.classes == ("Preis",)
+    assert data.table is not None
+    assert data.table.features == [
+        "Stadt=Bern", "Stadt=Genève", "Stadt=Zürich", "Fläche", "Alter", "Alter is missing", "gebaut",
+    ]  # fmt: skip
+    first, *others = data.remarks
+    assert first.startswith("predicts Preis, a number (regression) from 2 numbers, 1 category, 1 date, 1 % missing")
+    assert "120 rows" in first and "--predict-as" in first
+    said = "\n".join(others)
+    for words in ("6 texts such as 'unbekannt'", "empty: leer", "always the same: Notiz", "cp1252", "';'"):
+        assert words in said
+    (mean, scale) = data.units[0]
+    prices = data.train.labels[:, 0] * scale + mean
+    assert prices.min() >= 1000 and prices.max() <= 1833  # 1.833,00 is neither 1.833 nor 183,300
+
+
+def test_the_encoding_is_learnt_from_the_training_part_alone(tmp_path: Path) -> None:
+    rows = [(float(i), "ab"[i % 2], i % 2) for i in range(200)]
+    path = written(tmp_path / "t.csv", ("x", "c", "y"), rows)
+    data = table(path)
+    assert data.table is not None
+    number = data.table.columns[0]
+    train = data.train.pixels[:, 0, 0, 0].astype(float) * number.scale + number.mean
+    assert train.mean() == pytest.approx(number.mean) and train.std() == pytest.approx(number.scale)
+    held = {f"{x:.0f}" for x in data.test.pixels[:, 0, 0, 0].astype(float) * number.scale + number.mean}
+    odd = [(1e6 if f"{x:.0f}" in held else x, "z" if f"{x:.0f}" in held else c, y) for x, c, y in rows]
+    assert table(written(tmp_path / "odd.csv", ("x", "c", "y"), odd)).table == data.table
+
+
+def test_missing_values_are_filled_with_the_mean_and_marked(tmp_path: Path) -> None:
+    gaps = ("", "NA", "n/a", "NaN", "null", "?")
+    rows = [(gaps[i // 4 % 6] if i % 4 == 0 else i, "" if i % 5 == 0 else "ab"[i % 2], i % 2) for i in range(100)]
+    data = table(written(tmp_path / "t.csv", ("x", "c", "y"), rows))
+    assert data.table is not None
+    assert data.table.features == ["x", "x is missing", "c=a", "c=b", "c is missing"]
+    seen = data.table.encode([{"x": None, "c": "?"}, {"x": 3, "c": "b"}, {"x": "3", "c": "never seen"}])
+    assert seen[0].tolist() == [0, 1, 0, 0, 1]
+    assert seen[1, 1:].tolist() == [0, 0, 1, 0] and seen[1, 0] != 0
+    assert seen[2].tolist() == [seen[1, 0], 0, 0, 0, 0]
+
+
+def test_many_categories_share_features_and_long_tails_are_bent(tmp_path: Path) -> None:
+    rows = [(f"town {i % 60}", 10.0 ** (i % 9), i % 2) for i in range(300)]
+    data = table(written(tmp_path / "t.csv", ("town", "size", "y"), rows))
+    assert data.table is not None
+    town, _ = data.table.columns
+    assert town.buckets == 64 and data.shape.channels == 65
+    assert any("60 categories" in remark for remark in data.remarks)
+    assert data.train.pixels[:, :64].sum(axis=1).max() == 1.0
+    wide = data.table.columns[1].encoded([10.0**k for k in range(9)])
+    assert np.abs(wide).max() < 20 and (np.diff(wide[:, 0]) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("value", "decimal", "number"),
+    [
+        (" 12 ", ".", 12.0), ("1,234.5", ".", 1234.5), ("1.234,5", ",", 1234.5), ("-3,5", ",", -3.5),
+        ("12 %", ".", 12.0), ("$5.00", ".", 5.0), ("1e3", ".", 1000.0), (True, ".", 1.0), (7, ",", 7.0),
+    ],
+)  # fmt: skip
+def test_numbers_are_read_as_people_write_them(value: Any, decimal: str, number: float) -> None:
+    assert columns.number(value, decimal) == number
+
+
+@pytest.mark.parametrize("text", ["1_000", "inf", "twelve", "1,23,4", "12.3.4"])
+def test_what_is_not_a_number_is_not_taken_for_one(text: str) -> None:
+    assert np.isnan(columns.number(text))
+
+
+def test_dates_are_days_however_they_come() -> None:
+    column = Column("when", "date")
+    moment = datetime.datetime(2026, 1, 31, 12)
+    values = [
+        "2026-01-31T12:00",
+        moment,
+        np.datetime64("2026-01-31T12"),
+        pd.Timestamp(moment),
+        datetime.date(2026, 1, 31),
+    ]
+    assert column.numbers(values).tolist() == [20484.5] * 4 + [20484.0]
+    assert column.numbers(["2026-01-31T12:00+02:00"])[0] == pytest.approx(20484.5 - 2 / 24)
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], Any, dict[str, Any], str]] = {
+    "too many texts to predict": (("x", "who"), lambda i: (i, f"person {i}"), {}, "900 different values in 900 rows"),
+    "no such column": (("x", "y"), lambda i: (i, i % 2), {"predict": ("yy",)}, "'yy' to predict; did you mean 'y'"),
+    "nothing to ignore": (("x", "y"), lambda i: (i, i % 2), {"ignore": ("id",)}, "no column 'id' to ignore"),
+    "an id": (("id", "x", "y"), lambda i: (i, i % 7, i % 2), {}, "'id' numbers the rows.*--ignore id"),
+    "free text": (("t", "y"), lambda i: (f"I liked it {i}", i % 2), {}, "'t' has 900 different texts.*--ignore t"),
+    "dates of another kind": (("d", "y"), lambda i: (f"{i % 28 + 1}.1.2026", i % 2), {}, "'d' holds dates.*2026-01-31"),
+    "always the same": (("x", "y"), lambda i: (i, "yes"), {}, "'y' is always the same"),
+    "a number always the same": (("x", "y"), lambda i: (i, 5), {"predict_as": "numbers"}, "'y' is always 5"),
+    "texts as numbers": (("x", "y"), lambda i: (i, "abc"[i % 3]), {"predict_as": "numbers"}, "'y' holds texts such"),
+    "mixed targets": (("x", "a", "b"), lambda i: (i, i, "ab"[i % 2]), {"predict": ("a", "b")}, "'b' holds 'a'"),
+    "nothing to predict from": (("c", "y"), lambda i: ("same", i % 2), {}, "no column is left.*always the same: c"),
+    "all is predicted": (("x", "y"), lambda i: (i, i), {"predict": ("x", "y")}, "none is left"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_work_is_refused_by_column_and_remedy(tmp_path: Path, case: str) -> None:
+    names, row, options, says = REFUSED[case]
+    path = written(tmp_path / "t.csv", names, [row(i) for i in range(900)])
+    with pytest.raises(ConfigError, match=says):
+        table(path, **options)
+
+
+def test_a_dozen_rows_are_too_few_and_rows_without_the_target_do_not_count(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", ("x", "y"), [(i, i % 2 if i < 12 else "") for i in range(100)])
+    with pytest.raises(ConfigError, match="100 rows, 88 of them without y are too few"):
+        table(path)
+    path = written(tmp_path / "u.csv", ("x", "y"), [(i, i % 2 if i % 10 else "") for i in range(100)])
+    data = table(path)
+    assert len(data.train) + len(data.validation) + len(data.test) == 90
+    assert "10 rows without 'y' are left out" in data.remarks
+
+
+def test_numbers_of_rows_that_a_frame_wrote_along_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "wine.csv"
+    load_wine(as_frame=True).frame.to_csv(path)  # its first column has no name
+    data = table(str(path))
+    assert data.shape.channels == 13 and data.classes == ("0", "1", "2")
+    assert any("numbers of the rows" in remark for remark in data.remarks)
+
+
+def test_csv_and_parquet_and_arrays_and_frames_are_the_same_table(tmp_path: Path) -> None:
+    frame = load_wine(as_frame=True).frame
+    frame.to_csv(tmp_path / "wine.csv", index=False)
+    frame.to_parquet(tmp_path / "wine.parquet")
+    one, two = (table(str(tmp_path / f"wine.{ending}")) for ending in ("csv", "parquet"))
+    x, y = frame.drop(columns="target"), frame["target"]
+    settings: dict[str, Any] = {"validation": 0.2, "test": 0.2}
+    three, four = from_arrays(x.to_numpy(), y.to_numpy(), **settings), from_arrays(x, y, **settings)
+    assert one.digest == two.digest == three.digest == four.digest
+    assert three.shape.kind == "table" and four.table is not None and four.table.columns[0].name == "alcohol"
+
+
+@pytest.mark.parametrize(
+    ("y", "target", "width"),
+    [
+        (RNG.integers(3, size=60), "classes", 3),
+        (RNG.normal(size=60), "numbers", 1),
+        (RNG.normal(size=(60, 2)), "numbers", 2),
+        (RNG.integers(2, size=(60, 4)), "labels", 4),
+    ],
+)
+def test_what_an_array_of_answers_is_follows_from_its_values(y: Any, target: str, width: int) -> None:
+    data = from_arrays(RNG.normal(size=(60, 5)), y, validation=0.2, test=0.2)
+    assert (data.shape.target, data.shape.classes) == (target, width)
+    assert data.train.labels.dtype == (np.int64 if target == "classes" else np.float32)
+
+
+def test_several_columns_are_numbers_or_labels(tmp_path: Path) -> None:
+    bunch = load_linnerud(as_frame=True)
+    frame = pd.concat([bunch.data, bunch.target], axis=1)
+    frame.to_csv(tmp_path / "linnerud.csv", index=False)
+    data = table(str(tmp_path / "linnerud.csv"), predict=("Weight", "Waist", "Pulse"))
+    assert data.shape.target == "numbers" and data.shape.classes == 3 and data.shape.channels == 3
+    np.testing.assert_allclose(data.train.labels.mean(axis=0), 0.0, atol=1e-6)
+    rows = [(i, i % 2, i % 3 == 0) for i in range(60)]
+    labels = table(
+        written(tmp_path / "l.csv", ("x", "a", "b"), [(x, int(a), int(b)) for x, a, b in rows]), predict=("a", "b")
+    )
+    assert labels.shape.target == "labels" and labels.classes == ("a", "b")
+
+
+def test_labels_may_be_in_one_text(tmp_path: Path) -> None:
+    rows = [
+        (i, "; ".join(name for name, has in (("even", i % 2 == 0), ("third", i % 3 == 0), ("any", True)) if has))
+        for i in range(60)
+    ]
+    data = table(written(tmp_path / "t.csv", ("x", "tags"), rows), predict_as="labels")
+    assert data.classes == ("any", "even", "third")
+    assert data.train.labels[:, 0].all() and 0.3 < data.train.labels[:, 1].mean() < 0.7
+
+
+def test_numbers_are_split_in_proportion_to_their_size() -> None:
+    data = load_diabetes()
+    parts = from_arrays(data.data, data.target, validation=0.2, test=0.2)
+    means = [float(part.labels.mean()) for part in (parts.train, parts.validation, parts.test)]
+    assert max(means) - min(means) < 0.12  # of a deviation; by luck alone it is three times that
+
+
+def test_sequences_are_images_of_one_line() -> None:
+    data = from_arrays(RNG.normal(size=(50, 3, 20)), RNG.integers(2, size=50), kind="sequence")
+    assert (data.shape.channels, data.shape.height, data.shape.width, data.shape.kind) == (3, 1, 20, "sequence")
+
+
+def test_weights_are_1_in_the_mean_and_tell_data_apart() -> None:
+    x, y = RNG.normal(size=(60, 3)), RNG.integers(2, size=60)
+    plain, weighted = from_arrays(x, y), from_arrays(x, y, weights=np.arange(60) + 1.0)
+    assert plain.digest != weighted.digest and weighted.train.weights is not None
+    for wrong in (np.ones(59), -np.ones(60), np.zeros(60), np.full(60, np.nan)):
+        with pytest.raises(ConfigError, match="weights must be 60 numbers"):
+            from_arrays(x, y, weights=wrong)
+
+
+def test_another_file_under_the_same_name_is_another_source(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", ("x", "y"), [(i, i % 2) for i in range(60)])
+    first = source(NeuroConfig(dataset=path))
+    written(tmp_path / "t.csv", ("x", "y"), [(i + 1, i % 2) for i in range(60)])
+    assert identity(source(NeuroConfig(dataset=path))) != identity(first)
+    plain = repr(source(NeuroConfig(dataset="digits")))
+    assert plain.startswith("Source(name='digits', folder=None, validation=0.1, test=0.1") and "columns" not in plain
+
+
+def test_the_study_says_what_was_inferred_and_a_target_may_be_a_column(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.csv", ("size", "price", "kind"), [(i, 3.5 * i, "ab"[i % 2]) for i in range(60)])
+    config = NeuroConfig(dataset=path, target="price", results=None)
+    assert config.predict == ("price",) and config.target is None
+    assert study(config).remarks[0].startswith("predicts price, a number (regression) from 1 number, 1 category")
+    with pytest.raises(ConfigError, match="digits has no columns"):
+        study(NeuroConfig(predict=("price",)))
+
+
+def test_the_encoder_works_from_a_saved_card_in_a_process_without_fanfold(houses: str, tmp_path: Path) -> None:
+    data = table(houses)
+    assert data.table is not None
+    rows = [{"Stadt": "Bern", "Fläche": "33,5", "Alter": None, "gebaut": "1999-01-02"}]
+    Path(tmp_path, "model.json").write_text(json.dumps({"table": data.table.as_dict()}), encoding="utf-8")
+    Path(tmp_path, "table.py").write_text(Path(columns.__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    code = (
+        "import json, sys; sys.path.insert(0, '.'); from table import TableEncoder; "
+        "assert 'fanfold' not in sys.modules; "
+        f"print(json.dumps(TableEncoder.load('model.json').encode({rows!r}).tolist()))"
+    )
+    alone = subprocess.run(
+        [sys.executable, "-I", "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(alone.stdout) == data.table.encode(rows).tolist()
+    assert TableEncoder.load(data.table.as_dict()) == data.table
+    with pytest.raises(ValueError, match="no column 'Fläche'"):
+        data.table.encode([{"Stadt": "Bern"}])
+    assert dataclasses.replace(data.table) == data.table
