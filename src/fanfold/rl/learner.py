@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import msgspec
@@ -52,6 +52,16 @@ class LearningPlan:
         return min(self.block, self.per_update)
 
 
+@dataclass(slots=True)
+class EpisodeCounts:
+    """Episodes asked for, told, and told since the last update; held-out plays asked for."""
+
+    asked: int = 0
+    told: int = 0
+    fresh: int = 0
+    chosen: int = 0
+
+
 class Learner(Strategy[Collect]):
     """PPO as ask and tell.
 
@@ -72,16 +82,15 @@ class Learner(Strategy[Collect]):
         self.weights = ppo.initial(*self.plan.sizes, self.plan.ppo.hidden, derive_seed(seed, "weights"))
         self.slow = self.weights
         self.adam = Adam()
-        self.pending: list[bytes] = []
-        #: The trials of the pending blocks; what the last update learnt from, and how long it took.
-        self.learnt: list[int] = []
-        self.news: dict[str, Any] | None = None
-        self.seconds = 0.0
+        #: Blocks to learn from: their trials, and their experience.
+        self.pending: list[tuple[int, bytes]] = []
+        #: What the last update learnt from and how long it took, until that is said.
+        self.news: dict[str, Any] = {}
         self.failures = FailureTally(self.plan.max_failed)
         #: Halves of blocks that failed: whose they are, their first episode, how many, and the attempt.
         self.again: list[tuple[int, int, int, int]] = []
-        #: Versions made so far; episodes asked for, told, and told since the last update; held-out plays asked for.
-        self.version = self.asked = self.told = self.fresh = self.chosen = 0
+        self.version = 0
+        self.counts = EpisodeCounts()
         self._publish()
 
     def take_over(self, weights: Arrays, moments: Arrays) -> None:
@@ -103,21 +112,21 @@ class Learner(Strategy[Collect]):
     def _following(self) -> Collect | None:
         if self.again:
             return self._block(*self.again.pop(0))
-        if self.asked < self.plan.total:
+        if self.counts.asked < self.plan.total:
             limit = self.plan.total
             if self.plan.synchronous:
                 limit = min(limit, (self.version + 1) * self.plan.per_update)
-            count = min(self.plan.most, limit - self.asked)
+            count = min(self.plan.most, limit - self.counts.asked)
             if count < 1:
                 return None
-            self.asked += count
-            return self._block(_LEARN, self.asked - count, count)
-        if self.told < self.plan.total:
+            self.counts.asked += count
+            return self._block(_LEARN, self.counts.asked - count, count)
+        if self.counts.told < self.plan.total:
             return None
-        policy, piece = divmod(self.chosen, -(-self.plan.held_out // self.plan.most))
+        policy, piece = divmod(self.counts.chosen, -(-self.plan.held_out // self.plan.most))
         if policy == _POLICIES:
             return None
-        self.chosen += 1
+        self.counts.chosen += 1
         first = piece * self.plan.most
         return self._block(policy, first, min(self.plan.most, self.plan.held_out - first))
 
@@ -138,11 +147,10 @@ class Learner(Strategy[Collect]):
         if not block.learn:
             return
         if isinstance(outcome, Ok):
-            self.pending.append(_experience(outcome))
-            self.learnt.append(result.number)
-        self.told += block.episodes
-        self.fresh += block.episodes
-        if self.fresh >= self.plan.per_update or self.told == self.plan.total:
+            self.pending.append((result.number, _experience(outcome)))
+        self.counts.told += block.episodes
+        self.counts.fresh += block.episodes
+        if self.counts.fresh >= self.plan.per_update or self.counts.told == self.plan.total:
             self._learn()
 
     def _halve(self, block: Collect) -> None:
@@ -153,24 +161,24 @@ class Learner(Strategy[Collect]):
 
     def origin(self, candidate: Collect) -> Any:
         """With the first block after an update: which trials it learnt from, and how long it took."""
-        news, self.news = self.news, None
-        return None if news is None else {**news, "seconds": round(self.seconds, 6)}
+        news, self.news = self.news, {}
+        return news or None
 
     def _learn(self) -> None:
         began = time.perf_counter()
         if self.pending:
             self._improve()
         self.version += 1
-        self.news = {"update": self.version, "learnt": self.learnt}
-        self.pending, self.learnt, self.fresh = [], [], 0
+        self.news = {"update": self.version, "learnt": [trial for trial, _ in self.pending]}
+        self.pending, self.counts.fresh = [], 0
         self._publish()
-        self.seconds = time.perf_counter() - began
+        self.news["seconds"] = round(time.perf_counter() - began, 6)
 
     def _improve(self) -> None:
         context = self.plan.context
-        experience = ppo.merge([self._folded(data, context) for data in self.pending])
+        experience = ppo.merge([self._folded(data, context) for _, data in self.pending])
         seed = derive_seed(self.seed, "update", self.version)
-        progress = self.plan.begun + (1.0 - self.plan.begun) * (self.told / self.plan.total)
+        progress = self.plan.begun + (1.0 - self.plan.begun) * (self.counts.told / self.plan.total)
         self.weights, _ = ppo.update(self.weights, self.adam, experience, self.plan.ppo, progress, seed, context)
         # At first there is nothing worth remembering, so the average starts short.
         keep = min(self.plan.ppo.averaging, (self.version + 1) / (self.version + 11))
@@ -184,32 +192,32 @@ class Learner(Strategy[Collect]):
         return folded(steps, self.weights, settings.discount, settings.trace, context, correct=True)
 
     def save(self) -> bytes:
-        counts = np.array([self.version, self.asked, self.told, self.fresh, self.chosen])
+        counts = np.array([self.version, *astuple(self.counts)])
         arrays: Arrays = {"counts": counts}
         for name, group in (("weights", self.weights), ("slow", self.slow), ("adam", self.adam.state)):
             arrays |= {f"{name}:{key}": array for key, array in group.items()}
-        for number, data in enumerate(self.pending):
-            arrays[f"pending:{number}"] = np.frombuffer(data, np.uint8)
+        for trial, data in self.pending:
+            arrays[f"pending:{trial}"] = np.frombuffer(data, np.uint8)
         if self.again:
             arrays["again"] = np.array(self.again)
-        notes = {"learnt": self.learnt, "news": self.news}
-        for name, data in (("notes", msgspec.json.encode(notes)), ("failures", self.failures.state)):
+        news = {name: value for name, value in self.news.items() if name != "seconds"}  # a state is the same everywhere
+        for name, data in (("news", msgspec.json.encode(news)), ("failures", self.failures.state)):
             arrays[name] = np.frombuffer(data, np.uint8)
         return pack(arrays)
 
     def load(self, state: bytes) -> None:
         arrays = unpack(state)
-        self.version, self.asked, self.told, self.fresh, self.chosen = arrays.pop("counts").tolist()
+        self.version, *numbers = arrays.pop("counts").tolist()
+        self.counts = EpisodeCounts(*numbers)
         self.weights, self.slow = _group(arrays, "weights"), _group(arrays, "slow")
         self.adam = Adam(_group(arrays, "adam"))
         pending = _group(arrays, "pending")
-        self.pending = [pending[str(number)].tobytes() for number in range(len(pending))]
+        self.pending = [(trial, pending[str(trial)].tobytes()) for trial in sorted(map(int, pending))]
         self._publish()
         again = arrays.get("again", np.zeros((0, 4), np.int64)).tolist()
         self.again = [(policy, first, count, attempt) for policy, first, count, attempt in again]
-        if "notes" in arrays:
-            notes = msgspec.json.decode(arrays["notes"].tobytes())
-            self.learnt, self.news = notes["learnt"], notes["news"]
+        if "news" in arrays:
+            self.news = msgspec.json.decode(arrays["news"].tobytes())
             self.failures = FailureTally(self.plan.max_failed, arrays["failures"].tobytes())
 
 

@@ -101,7 +101,7 @@ class WorkflowTrainer:
         collector, lesson = replace(self.collector, workflow=candidate.workflow), Lesson()
         while lesson.stopped is None:
             lesson.curve.append(self._update(learner, collector, training))
-            if len(lesson.curve) % self.every == 0 or learner.told >= candidate.episodes:
+            if len(lesson.curve) % self.every == 0 or learner.counts.told >= candidate.episodes:
                 self._look(lesson, learner, candidate, derive_seed(seed, "look"))
         return self._outcome(candidate, learner, seed, lesson)
 
@@ -134,7 +134,7 @@ class WorkflowTrainer:
         numbers = range(len(looks) * self.look, (len(looks) + 1) * self.look)
         level = self.stopping.level_at(len(looks) + 1)
         seen = self._played(learner.weights, candidate.workflow, False, numbers, seed, level)
-        looks.append(replace(seen, episodes=learner.told))
+        looks.append(replace(seen, episodes=learner.counts.told))
         if self._merit(seen) > lesson.merit:
             lesson.merit, lesson.best = self._merit(seen), learner.weights
         lesson.stopped = self.decide(looks, candidate.episodes, candidate.thorough)
@@ -184,7 +184,7 @@ class WorkflowTrainer:
             **described(scored),
             "return_variance": scored.error**2,
             "compliance_variance": scored.compliance.observed()[1],
-            "episodes": learner.told,
+            "episodes": learner.counts.told,
             "held_out_episodes": (len(looks) + 2 * len(kinds)) * self.look + self.held_out,
             "stopped": lesson.stopped,
             "compliant_at": None if first is None else looks[first].episodes,
