@@ -29,6 +29,20 @@ settings.register_profile("explore", deadline=None, max_examples=300)
 settings.load_profile("explore" if os.environ.get("FANFOLD_EXPLORE") else "same")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What tests share is made once: under `--dist loadgroup` they go to one worker.  Quick tests travel by module."""
+    for item in items:
+        if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
+            continue
+        fixtures = [fixtures[-1] for fixtures in item._fixtureinfo.name2fixturedefs.values()]
+        ours = {fixture.scope: fixture.argname for fixture in fixtures if fixture.baseid}
+        if "session" in ours:
+            item.add_marker(pytest.mark.xdist_group(ours["session"]))
+        elif "module" in ours or not item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
 @dataclass(frozen=True)
 class Running:
     """A simulator that answers on `url` from a thread of its own."""

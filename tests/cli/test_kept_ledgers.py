@@ -18,6 +18,7 @@ import pytest
 from click.testing import Result
 
 from fanfold.ledger import Ledger, RunView
+from fanfold.models.local import LocalModel
 from fanfold.report import metrics
 
 Fanfold = Callable[..., Result]
@@ -41,10 +42,23 @@ def test_every_study_has_a_kept_ledger() -> None:
     assert {path.name.partition(".")[0] for path in KEPT} == set(TOLD)
 
 
+async def answered(*asked: Any, **parameters: Any) -> dict[str, Any]:
+    """What the local model would say after half a minute."""
+    message = {"role": "assistant", "content": "No."}
+    usage = {"prompt_tokens": 9, "completion_tokens": 2}
+    return {"choices": [{"message": message, "text": "No.", "finish_reason": "stop"}], "usage": usage}
+
+
 @pytest.mark.slow
 def test_a_kept_ledger_continues_where_it_stopped(
-    kept: tuple[str, str], fanfold: Fanfold, as_json: Callable[..., Any], folder: Path
+    kept: tuple[str, str],
+    fanfold: Fanfold,
+    as_json: Callable[..., Any],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for way in ("chat", "complete"):
+        monkeypatch.setattr(LocalModel, way, answered)
     study, ledger = kept
     limit = FURTHER[study]
     options = ["--max-time", "1h"] if limit is None else ["--max-trials", str(limit)]

@@ -134,11 +134,40 @@ def test_every_command_of_the_shells_page_runs_or_names_an_extra(base: Environme
     assert ran > 8
 
 
+# -- what starts fast -------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.slow
-def test_four_commands_lead_from_nothing_to_the_page(wheel: Path, tmp_path: Path) -> None:
-    """Install, init, run, view, with the local model and a file of the user's; few calls, as it is slow."""
-    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True, timeout=200)
-    new = Environment(tmp_path / "venv", tmp_path)
+@pytest.mark.parametrize(
+    ("code", "most"),
+    [("import fanfold", 60), ("from click.testing import CliRunner; from fanfold.cli import cli", 330)],
+    ids=["import", "shell"],
+)
+def test_little_is_imported_at_first(code: str, most: int) -> None:
+    """Modules are counted, not seconds: the first import takes 0.02 s of CPU, and `fanfold --help` 0.15 s."""
+    count = f"import sys; before = len(sys.modules); {code}; print(len(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout) <= most
+
+
+@pytest.mark.slow
+def test_help_imports_nothing_that_only_a_command_needs() -> None:
+    heavy = ("rich", "sqlite3", "asyncio", "numpy", "torch", "yaml", "mlflow", "wandb", "opentelemetry", "httptools")
+    code = (
+        "import sys, contextlib\nsys.argv = ['fanfold', '--help']\nfrom fanfold.cli import main\n"
+        f"with contextlib.suppress(SystemExit):\n    main()\nprint([name for name in {heavy} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.slow
+def test_four_commands_lead_from_nothing_to_the_page(base: Environment, wheel: Path, tmp_path: Path) -> None:
+    """Install, init, run, view, with the local model and a file of the user's; few calls, as it is slow.
+
+    The last test here, because it adds to the environment that all of them share.
+    """
+    new = base
     tickets = (ROOT / "examples" / "tickets.csv").read_text().splitlines()
     (tmp_path / "mine.csv").write_text("\n".join(["message,department", *tickets[1:41]]))
     new.pip(f"'{wheel}[prompts]'")
@@ -165,30 +194,3 @@ def test_four_commands_lead_from_nothing_to_the_page(wheel: Path, tmp_path: Path
     finally:
         server.send_signal(signal.SIGINT)
         server.communicate(timeout=30)
-
-
-# -- what starts fast -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("code", "most"),
-    [("import fanfold", 60), ("from click.testing import CliRunner; from fanfold.cli import cli", 330)],
-    ids=["import", "shell"],
-)
-def test_little_is_imported_at_first(code: str, most: int) -> None:
-    """Modules are counted, not seconds: the first import takes 0.02 s of CPU, and `fanfold --help` 0.15 s."""
-    count = f"import sys; before = len(sys.modules); {code}; print(len(sys.modules) - before)"
-    done = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True, check=True, timeout=60)
-    assert int(done.stdout) <= most
-
-
-@pytest.mark.slow
-def test_help_imports_nothing_that_only_a_command_needs() -> None:
-    heavy = ("rich", "sqlite3", "asyncio", "numpy", "torch", "yaml", "mlflow", "wandb", "opentelemetry", "httptools")
-    code = (
-        "import sys, contextlib\nsys.argv = ['fanfold', '--help']\nfrom fanfold.cli import main\n"
-        f"with contextlib.suppress(SystemExit):\n    main()\nprint([name for name in {heavy} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.splitlines()[-1] == "[]"

@@ -30,7 +30,7 @@ from fanfold.simulator import Simulator, SimulatorConfig, addresses, serve
 from fanfold.testing import run_virtual
 
 STUDIES = {
-    "prompts": ("--task", "sentiment", "--trials", "2", "--model", "MODEL"),
+    "prompts": ("--task", "sentiment", "--trials", "2", "--train", "4", "--held-out", "4", "--model", "MODEL"),
     "critic": ("--model", "MODEL", "--total", "3"),
     "secrets": ("--models", "MODEL", "--num-interactions", "2", "--messages-per-interaction", "2", "--judge", "MODEL"),
 }

@@ -61,6 +61,7 @@ class Ledger:
         # Also for another object on the file of a temporary one: nothing of it outlives this process.
         self._writer = None if readonly else connect(self.path, durable=self.path not in _TEMPORARY)
         self._reader = connect(self.path, readonly=True)
+        self._log = self.path.with_name(f"{self.path.name}-wal")
         self._remarked = False
         self._patience = Patience(self.path, patience)
         self._reader.set_progress_handler(self._patience, STEPS)
@@ -85,7 +86,7 @@ class Ledger:
 
     def remark(self) -> str | None:
         """A warning, given once, about a write-ahead log that grows because it cannot be cleared."""
-        log = self.path.with_name(f"{self.path.name}-wal")
+        log = self._log
         try:
             size = 0 if self._remarked else log.stat().st_size
         except OSError:

@@ -17,6 +17,7 @@ from fanfold import ConfigError, evolve
 from fanfold.errors import Interrupted
 from fanfold.ledger import RunView
 from fanfold.models import model
+from fanfold.models.batch.executor import BatchExecutor
 from fanfold.rehearsal import rehearse
 from fanfold.studies.evolve.api import evolve_async
 from fanfold.studies.evolve.config import EvolveConfig
@@ -315,9 +316,8 @@ def test_a_run_that_was_stopped_continues_and_pays_nothing_twice(tmp_path: Path)
 @pytest.mark.slow
 def test_the_writer_can_work_in_batches_at_half_price(tmp_path: Path) -> None:
     writer, _ = simulated(reader)
-    best = evolve(
-        START, evaluate, writer=writer, calls=30, executor="batch:openai@processes:2", ledger=tmp_path / "runs.db"
-    )
+    batches = BatchExecutor("openai@processes:2", poll=0.05)
+    best = evolve(START, evaluate, writer=writer, calls=30, executor=batches, ledger=tmp_path / "runs.db")
     assert best.score == 1.0
     with RunView.open(tmp_path / "runs.db", best.run.id) as view:
         assert view.batches()

@@ -343,12 +343,13 @@ def test_thirty_rows_give_a_prompt_that_scores_what_was_reported(
     """The whole way on the local model: search, held-out accuracy, export, and the exported prompt asked again."""
     monkeypatch.chdir(tmp_path)
     path = write_csv(tmp_path / "mine.csv", ("Review Text", "Mood"), reviews(30))
-    ran = CliRunner().invoke(cli, ["run", "prompts", "--task", "mine.csv", "--calls", "60", "--run", "r"])
+    flags = ["--calls", "30", "--max-examples", "3", "--held-out", "6"]
+    ran = CliRunner().invoke(cli, ["run", "prompts", "--task", "mine.csv", "--run", "r", *flags])
     assert ran.exit_code == 0 and "held-out" in ran.output, ran.output
     told = json.loads(CliRunner().invoke(cli, ["show", "r", "--json"]).stdout)["summary"]
     out = json.loads(CliRunner().invoke(cli, ["prompt", "r", "--json"]).stdout)
     task = load(path)
-    config = PromptsConfig(task=path, calls=60)
+    config = PromptsConfig(task=path, calls=30, max_examples=3, held_out=6)
     held = task.split(config.seed, **_sizes(config, task)).held_out
     assert len(held) == told["held_out"]["n"]
     asked = model(out["model"])
@@ -423,9 +424,8 @@ def test_a_file_runs_without_a_flag_to_an_accuracy_and_a_prompt(
 def test_numbers_of_a_strangers_file_run_on_the_local_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     strangers.write("stars.csv", tmp_path)
-    ran = CliRunner().invoke(
-        cli, ["run", "prompts", "--task", "stars.csv", "--calls", "48", "--max-examples", "6", "--run", "r"]
-    )
+    flags = ["--calls", "24", "--max-examples", "4", "--held-out", "12"]
+    ran = CliRunner().invoke(cli, ["run", "prompts", "--task", "stars.csv", "--run", "r", *flags])
     assert ran.exit_code == 0 and "held-out accuracy" in ran.output, ran.output
     told = json.loads(CliRunner().invoke(cli, ["show", "r", "--json"]).stdout)["summary"]
     assert told["held_out"]["accuracy"] > 0.5

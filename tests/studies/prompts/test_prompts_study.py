@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from fanfold.cli import cli
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
+from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.local import default_in_flight
 from fanfold.prompting.breeding import genome_of
 from fanfold.prompting.genome import Genome, render
@@ -98,8 +99,9 @@ def test_no_prompt_is_scored_twice_on_a_problem(searched: Any) -> None:
 @pytest.mark.parametrize("executor", ["inline", "async:3", "batch:auto"])
 def test_the_search_is_the_same_everywhere(executor: str) -> None:
     config = small(trials=12, validation=0, held_out=4)
+    where = BatchExecutor("auto", poll=0.05) if executor == "batch:auto" else executor
     first = study(config).run("async:64")
-    again = study(config).run(executor)
+    again = study(config).run(where)
     assert again.trace == first.trace
     assert again.summary is not None and first.summary is not None
     assert again.summary.figures["held_out"] == first.summary.figures["held_out"]
