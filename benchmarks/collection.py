@@ -29,11 +29,11 @@ from measure import Line, Sampled, Table, Target, machine, sampled, save_tables
 
 from fanfold import Study
 from fanfold.executors import Executor, make
-from fanfold.rl import ppo
+from fanfold.rl import network
 from fanfold.rl.collect import Collect, Collector
 from fanfold.strategies import Sweep
 from fanfold.studies.workflow.cage2.rules import Cage2Game
-from fanfold.studies.workflow.collect import Cage2Collector, sizes
+from fanfold.studies.workflow.collect import Cage2Collector, cage2_policy
 from fanfold.tensors import Arrays, pack
 from fanfold.types import Blob
 
@@ -153,7 +153,7 @@ def peer(contender: str, env: str, weights: Arrays, folder: Path, *options: int)
 
 def balancing() -> Arrays:
     """Weights by hand that keep CartPole's pole up, so that episodes last 500 steps: what a learner ends with."""
-    weights = ppo.initial(4, 2, 64, 0)
+    weights = network.initial(4, 2, 64, 0)
     for layer in range(3):
         weights[f"policy.{layer}.weight"][:] = 0
     weights["policy.0.weight"][:, 0] = np.array([0.05, 0.1, 1.0, 0.5]) * 0.5
@@ -163,7 +163,7 @@ def balancing() -> Arrays:
 
 
 def cartpole(sizes_: Sizes) -> Iterator[Table]:
-    for title, weights in (("untrained", ppo.initial(4, 2, 64, 0)), ("balancing", balancing())):
+    for title, weights in (("untrained", network.initial(4, 2, 64, 0)), ("balancing", balancing())):
         block = sizes_.block if title == "untrained" else max(sizes_.block // 4, 1)
         names = ["inline", "threads:2", "processes:2", "ray:2"]
         others = {
@@ -187,7 +187,7 @@ def cage2(sizes_: Sizes) -> Iterator[Table]:
         "Gymnasium AsyncVectorEnv, 2": ("async_vector", 2),
         "Gymnasium AsyncVectorEnv, 16": ("async_vector", 16),
     }
-    weights = ppo.initial(*sizes("cage2", None), 64, 0)
+    weights = cage2_policy().initial(0)
     names = ["inline", "threads:2", "processes:2", "ray:2"]
     lines = compared(CAGE2, weights, names, others, sizes_, sizes_.cage2_block, CAGE)
     for name, rate in QUOTED.items():
@@ -202,7 +202,7 @@ def slow(sizes_: Sizes) -> Iterator[Table]:
         f"ProcessPoolExecutor({AT_ONCE}), an episode a task": ("process_pool", AT_ONCE),
     }
     names = [f"threads:{AT_ONCE}", f"processes:{AT_ONCE}"]
-    weights = ppo.initial(4, 2, 64, 0)
+    weights = network.initial(4, 2, 64, 0)
     mean = SLOW_STEPS * SLOW_MEDIAN * math.exp(SLOW_SIGMA**2 / 2)
     vectors = [name for name in others if "Env" in name]
     lines = compared(
@@ -216,8 +216,8 @@ def workers(sizes_: Sizes) -> Iterator[Table]:
     """What the document's table of workers comes to here."""
     lines = []
     for env, weights, block in (
-        (CAGE2, ppo.initial(*sizes("cage2", None), 64, 0), sizes_.cage2_block),
-        ("CartPole-v1", ppo.initial(4, 2, 64, 0), sizes_.block),
+        (CAGE2, cage2_policy().initial(0), sizes_.cage2_block),
+        ("CartPole-v1", network.initial(4, 2, 64, 0), sizes_.block),
     ):
         names = [f"processes:{count}" for count in (1, 2, 4)]
         for line in compared(env, weights, names, {}, sizes_, block, None):

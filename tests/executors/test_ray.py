@@ -248,10 +248,12 @@ def test_a_candidate_that_kills_its_workers_is_a_failed_cell_and_the_study_goes_
 
 def test_a_policy_learns_the_same_on_ray_as_inline() -> None:
     from fanfold.rl.collect import Collector
+    from fanfold.rl.heads import Categories
     from fanfold.rl.learner import Learner, LearningPlan
+    from fanfold.rl.policy import Mlp
 
     def curve(executor: str) -> list[Any]:
-        learner = Learner(LearningPlan((4, 2), 60, per_update=20, block=10, held_out=10))
+        learner = Learner(LearningPlan(Mlp(4, Categories((2,))), 60, per_update=20, block=10, held_out=10))
         run = Study(learner, Collector("CartPole-v1"), seed=4).run(executor=executor)
         return [(result.candidate["version"], result.score) for result in run.results()]
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from fanfold.encoding import derive_seed
-from fanfold.rl import environments, ppo
-from fanfold.rl.environments import Trajectories
+from fanfold.rl import environments
+from fanfold.rl.experience import Trajectories, folded, written
 from fanfold.rl.failures import ALL_FAILED, FailedEpisode, commonest
+from fanfold.rl.heads import Array
 from fanfold.rl.making import Environment
-from fanfold.rl.ppo import Array, Experience
-from fanfold.tensors import Arrays, pack, unpack
+from fanfold.rl.policy import Policy
+from fanfold.tensors import Arrays, unpack
 from fanfold.types import Blob, Case, Failed, Ok, Outcome
 
 
@@ -41,7 +42,8 @@ class Collect:
 class Collector:
     """Plays blocks.  The result of one follows from its weights, its episodes' numbers and the case's seed alone.
 
-    A case may hold a number: the most episodes of a block that are played on it.
+    A case may hold a number: the most episodes of a block that are played on it.  Without a `policy`, it is the network
+    of numpy that fits the environment.
     """
 
     env: str | Environment
@@ -49,6 +51,7 @@ class Collector:
     trace: float = 0.95
     #: Give back whole trajectories, for a learner that corrects them itself.
     raw: bool = False
+    policy: Policy | None = None
 
     def __call__(self, candidate: Collect, case: Case) -> Outcome:
         weights = unpack(candidate.weights.read())
@@ -61,15 +64,20 @@ class Collector:
             return _all_failed(figures["failed"])
         figures["returns"] = [round(each, 6) for each in returns.tolist()]
         if candidate.learn and steps is not None:
-            folding = (self.discount, self.trace, candidate.context)
-            figures["experience"] = Blob.of(written(steps if self.raw else folded(steps, weights, *folding)))
+            if not self.raw:
+                experience = folded(steps, self.policy_of(candidate), weights, self.discount, self.trace)
+            figures["experience"] = Blob.of(written(steps if self.raw else experience))
         return Ok(float(np.mean(returns)), figures)
+
+    def policy_of(self, candidate: Collect) -> Policy:
+        """Whose weights the candidate has."""
+        return environments.policy_for(self.env) if self.policy is None else self.policy
 
     def play(
         self, candidate: Collect, weights: Arrays, numbers: range, seed: int
     ) -> tuple[Trajectories | None, Array, dict[str, Any]]:
         """What was played, the return of each episode, and further figures of the block."""
-        steps, failed = environments.play(self.env, weights, numbers, seed, candidate.greedy)
+        steps, failed = environments.play(self.env, weights, numbers, seed, candidate.greedy, self.policy)
         figures: dict[str, Any] = {"failed": [asdict(each) for each in failed]} if failed else {}
         if steps is None:
             return None, np.zeros(0), figures
@@ -83,55 +91,3 @@ def _all_failed(failed: Sequence[Mapping[str, Any]]) -> Failed:
     detail = "\n".join(map("".join, zip(lines, texts)))
     count = "the only episode" if len(failed) == 1 else f"all {len(failed)} episodes"
     return Failed(ALL_FAILED, f"{count} failed, with {commonest(texts)}", detail)
-
-
-def folded(
-    steps: Trajectories,
-    weights: Arrays,
-    discount: float,
-    trace: float,
-    context: Sequence[float] = (),
-    correct: bool = False,
-) -> Experience:
-    """Advantages by the value network of these weights, summed over equal steps; with `correct`, V-trace's."""
-    inputs = ppo.inputs_of(steps.observations, len(weights["policy.0.weight"]), context)
-    expected = ppo.values(weights, inputs)
-    ratios = None
-    if correct:
-        now = ppo.log_softmax(ppo.forward(weights, "policy", inputs)[2])
-        ratios = np.exp(now - steps.log_chances)[steps.index, steps.actions]
-    after = np.where(steps.final >= 0, expected[steps.final], 0.0)
-    estimates = ppo.advantages(steps.rewards, expected[steps.index], after, steps.lengths, discount, trace, ratios)
-    inside = np.arange(steps.index.shape[1]) < steps.lengths[:, None]
-    advantage, target = (each[inside] for each in estimates)
-    index, action = steps.index[inside], steps.actions[inside]
-    return ppo.fold(steps.observations, index, action, advantage, target, steps.log_chances)
-
-
-_COMPACT = {
-    "visits": np.int32,
-    "where": np.int32,
-    "action": np.int16,
-    "log_chance": np.float32,
-    "count": np.int32,
-    "gain": np.float32,
-    "loss": np.float32,
-    "index": np.int32,
-    "actions": np.int16,
-    "rewards": np.float32,
-    "lengths": np.int32,
-    "final": np.int32,
-    "log_chances": np.float32,
-}
-
-
-def written(steps: Experience | Trajectories) -> bytes:
-    """Experience or trajectories as bytes, in numbers no wider than needed."""
-    arrays: dict[str, Array] = {each.name: getattr(steps, each.name) for each in fields(steps)}
-    return pack({name: np.asarray(array, _COMPACT.get(name, array.dtype)) for name, array in arrays.items()})
-
-
-def read(data: bytes) -> Experience | Trajectories:
-    """What `written` wrote."""
-    arrays = unpack(data)
-    return Trajectories(**arrays) if "log_chances" in arrays else Experience(**arrays)

@@ -1,4 +1,4 @@
-"""Whole episodes of any Gymnasium environment with a finite set of actions, many of them in step.
+"""Whole episodes of any Gymnasium environment, many of them in step.
 
 Environments are the user's own Python objects, stepped one by one; only the policy is asked about all of them at once.
 """
@@ -11,55 +11,42 @@ import math
 import threading
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, FanfoldError
-from fanfold.rl import ppo
+from fanfold.rl.experience import Trajectories
 from fanfold.rl.failures import FailedEpisode
+from fanfold.rl.heads import Array
 from fanfold.rl.making import Environment
-from fanfold.rl.ppo import Array
+from fanfold.rl.policy import Mlp, Policy, act
+from fanfold.rl.spaces import Decoder, Encoder, head_of, mask_of, refused
 from fanfold.tensors import Arrays
 
 #: How many episodes are played in step, so that the policy is asked about many observations at once.
 TOGETHER = 64
 _LOCAL = threading.local()
-#: The constants of SplitMix64, the generator behind an episode's choices.
-_GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
-
-
-@dataclass(frozen=True, eq=False)
-class Trajectories:
-    """Episodes in rows, padded to the longest: numbers of observations, actions and rewards by step.
-
-    `final` is the observation that followed an episode's last step where the episode was only cut off, and -1 where
-    it was terminated; `log_chances` is what the policy that played thought of every action in each observation.
-    """
-
-    observations: Array
-    index: Array
-    actions: Array
-    rewards: Array
-    lengths: Array
-    final: Array
-    log_chances: Array
 
 
 def play(
-    env: str | Environment, weights: Arrays, numbers: range, seed: int, greedy: bool = False
+    env: str | Environment,
+    weights: Arrays,
+    numbers: range,
+    seed: int,
+    greedy: bool = False,
+    policy: Policy | None = None,
 ) -> tuple[Trajectories | None, list[FailedEpisode]]:
     """Play these episodes to their end.  Each has its own luck, whatever is played beside it.
 
     One that fails is left out and said; where all of them fail there are no trajectories.
     """
-    stage = _Stage(known(env), numbers, seed)
+    stage, policy = _Stage(known(env), numbers, seed), policy or policy_for(env)
     ticks: list[tuple[Array, Array, Array]] = []
     rewards: list[float] = []
     while len(inputs := stage.observed(len(ticks))):
-        chosen = _choices(weights, inputs, stage.keys, greedy)
+        chosen = act(policy, weights, inputs, stage.keys, greedy)
         ticks.append((stage.rows.copy(), inputs, chosen))
         stage.step(chosen, rewards, len(ticks))
     failed = {each.episode - numbers.start for each in stage.failed}
@@ -72,7 +59,11 @@ def play(
         number = np.cumsum([each not in failed for each in range(len(numbers))]) - 1
         row, seen, action, gained = number[row[kept]], seen[kept], action[kept], gained[kept]
         stage.finals = {int(number[each]): last for each, last in stage.finals.items() if each not in failed}
-    return _assembled(row, seen, action, gained, stage.finals, len(numbers) - len(failed), weights), stage.failed
+    steps = _assembled(row, seen, action, gained, stage.finals, len(numbers) - len(failed))
+    outputs = policy.outputs(weights, steps.observations)
+    inside = steps.inside
+    steps.log_chance[inside] = policy.head.log_chances(outputs, steps.index[inside], steps.actions[inside])
+    return steps, stage.failed
 
 
 class _Stage:
@@ -123,7 +114,8 @@ class _Stage:
                 self.rows, self.keys, self._idle = self.rows[kept], self.keys[kept], []
             if not self.lanes:
                 return np.zeros((0, 0), np.float32)
-            inputs = np.concatenate(self.seen, dtype=np.float32, casting="unsafe").reshape(len(self.lanes), -1)
+            kind = self.lanes[0].encoder.dtype
+            inputs = np.concatenate(self.seen, dtype=kind, casting="unsafe").reshape(len(self.lanes), -1)
             if np.isfinite(inputs).all():
                 return inputs
             for place in np.flatnonzero(~np.isfinite(inputs).all(axis=1)).tolist():
@@ -132,15 +124,15 @@ class _Stage:
 
     def step(self, chosen: Array, rewards: list[float], tick: int) -> None:
         """A step of every lane, and a new episode where one is over."""
-        for place, (lane, action) in enumerate(zip(self.lanes, chosen.tolist())):
+        for place, (lane, action) in enumerate(zip(self.lanes, self.lanes[0].decode(chosen))):
             try:
-                observation, reward, terminated, truncated, _ = lane.step(action + lane.start)
+                observation, reward, terminated, truncated, info = lane.step(action)
                 if reward - reward != 0:
                     raise FloatingPointError(f"the reward {reward} is not a finite number")
-                self.seen[place] = lane.flat(observation) if lane.compound else observation
+                self.seen[place] = lane.row(observation, info) if lane.compound else observation
                 over = terminated or truncated or tick >= lane.due
                 if over and not terminated:
-                    self.finals[int(self.rows[place])] = lane.flat(observation)
+                    self.finals[int(self.rows[place])] = lane.row(observation, info)
             except (Exception, SystemExit) as error:
                 reward, over = 0.0, True
                 self._fail(place, tick, error)
@@ -149,25 +141,8 @@ class _Stage:
                 self._begin(place, tick)
 
 
-def _choices(weights: Arrays, inputs: Array, keys: Array, greedy: bool) -> Array:
-    """An action for every episode by its own luck: `keys` moves to the next draw."""
-    scores = ppo.forward(weights, "policy", inputs)[2]
-    if greedy:
-        best: Array = scores.argmax(axis=1)
-        return best
-    keys += _GOLDEN
-    mixed = (keys ^ (keys >> np.uint64(30))) * _FIRST
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
-    mixed ^= mixed >> np.uint64(31)
-    points = (mixed >> np.uint64(11)) * 2.0**-53
-    bounds = np.exp(scores - scores.max(axis=1, keepdims=True), dtype=np.float64).cumsum(axis=1)
-    passed: Array = bounds[:, :-1] <= (points * bounds[:, -1])[:, None]
-    actions: Array = passed.sum(axis=1)
-    return actions
-
-
 def _assembled(
-    row: Array, seen: Array, action: Array, rewards: Array, finals: Mapping[int, Array], episodes: int, weights: Arrays
+    row: Array, seen: Array, action: Array, rewards: Array, finals: Mapping[int, Array], episodes: int
 ) -> Trajectories:
     """Steps in the order in which they were taken, as episodes in rows."""
     order = np.argsort(row, kind="stable")
@@ -179,14 +154,13 @@ def _assembled(
     final[last] = number[len(order) :]
 
     def padded(values: Array) -> Array:
-        filled = np.zeros(inside.shape, values.dtype)
+        filled = np.zeros((*inside.shape, *values.shape[1:]), values.dtype)
         filled[inside] = values
         return filled
 
-    chances = ppo.log_softmax(ppo.forward(weights, "policy", observations)[2])
     index, actions = padded(number[: len(order)]), padded(action[order])
     gained = padded(rewards[order])
-    return Trajectories(observations, index, actions, gained, lengths, final, chances)
+    return Trajectories(observations, index, actions, gained, lengths, final, np.zeros(inside.shape))
 
 
 def _distinct(rows: Array) -> tuple[Array, Array]:
@@ -194,7 +168,7 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
 
     Rows are told apart by a hash, which is many times faster than sorting them, and compared afterwards.
     """
-    bits = rows.view(np.uint32)
+    bits = rows.view(np.uint32) if rows.dtype == np.float32 else rows
     factors = np.random.default_rng(rows.shape[1]).integers(2**63, size=rows.shape[1], dtype=np.uint64)
     hashes = bits @ (2 * factors + np.uint64(1))
     _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
@@ -204,10 +178,10 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
     return rows[first], number
 
 
-def sizes(env: str | Environment) -> tuple[int, int]:
-    """How many numbers an observation has, and how many actions there are."""
-    one = _lanes(known(env), 1)[0]
-    return one.size, int(one.env.action_space.n)
+def policy_for(env: str | Environment, hidden: int = 64) -> Mlp:
+    """A network of numpy that fits an environment's spaces."""
+    lane = _lanes(known(env), 1)[0]
+    return Mlp(lane.encoder.width, lane.head, hidden=hidden, normalise=lane.encoder.continuous)
 
 
 class Lane:
@@ -218,18 +192,17 @@ class Lane:
         self._take(env())
 
     def _take(self, made: Any) -> None:
-        from gymnasium.spaces import Discrete, flatdim
+        from gymnasium.spaces import Discrete
 
-        if not isinstance(made.action_space, Discrete):
-            raise ConfigError(
-                f"env={self.name!r} has the actions {made.action_space}: only a finite set of actions is learnt"
-            )
         self.env, self.limit = _peeled(made)
         self.step = self.env.step
-        self.start = int(self.env.action_space.start)
-        space = self.env.observation_space
-        self.compound = len(space.shape or ()) != 1
-        self.size = flatdim(space) if self.compound else space.shape[0]
+        with refused(self.name):
+            self.encoder, self.head = Encoder(self.env.observation_space), head_of(self.env.action_space)
+        self.decode = Decoder(self.env.action_space)
+        #: Whether choices are masked; known when the first episode begins.
+        self.masked = False
+        shape = self.env.observation_space.shape
+        self.compound = self.encoder.marked or len(shape or ()) != 1
         self.begun, self.due = 0, math.inf
         inner = self.env.unwrapped.action_space
         if type(inner) is Discrete:
@@ -245,21 +218,25 @@ class Lane:
     def begin(self, seed: int, tick: int) -> Array:
         """A new episode, of which no step is taken after `due`."""
         self.begun, self.due = tick, tick + self.limit
-        seen = self.flat(self.env.reset(seed=seed)[0])
-        if seen.shape != (self.size,):
+        observation, info = self.env.reset(seed=seed)
+        self.masked = mask_of(self.env, info, self.head) is not None
+        self.compound = self.compound or self.masked
+        return self.row(observation, info)
+
+    def row(self, observation: Any, info: Mapping[str, Any]) -> Array:
+        """An observation as a row of numbers, followed by the mask of allowed choices where there is one."""
+        seen = self.encoder(observation)
+        if seen.shape != (self.encoder.width,):
             raise ConfigError(
-                f"env={self.name!r} observed {seen.size} numbers where its observation_space says {self.size}: one of "
-                f"the two is wrong"
+                f"env={self.name!r} observed {seen.size} numbers where its observation_space says "
+                f"{self.encoder.width}: one of the two is wrong"
             )
-        return seen
-
-    def flat(self, observation: Any) -> Array:
-        """An observation as a row of numbers: whole numbers and parts of compound ones become as many as needed."""
-        if self.compound:
-            from gymnasium.spaces import flatten
-
-            observation = flatten(self.env.observation_space, observation)
-        return np.array(observation, np.float32).ravel()  # a copy: some environments write over what they gave
+        if not self.masked:
+            return seen
+        mask = mask_of(self.env, info, self.head)
+        if mask is None:
+            raise ConfigError(f"env={self.name!r} gave an action mask when an episode began, and then none")
+        return np.concatenate([seen, mask.astype(seen.dtype)])
 
 
 def _peeled(made: Any) -> tuple[Any, float]:

@@ -12,9 +12,12 @@ import numpy as np
 
 from fanfold.encoding import derive_seed
 from fanfold.rl import ppo
-from fanfold.rl.collect import Collect, folded, read
+from fanfold.rl.collect import Collect
+from fanfold.rl.experience import Experience, Trajectories, folded, merge, read
 from fanfold.rl.failures import ALL_FAILED, UNKNOWN, FailedEpisode, FailureTally, failed_in
-from fanfold.rl.ppo import Adam, Array, Experience, Ppo
+from fanfold.rl.heads import Array
+from fanfold.rl.policy import Policy
+from fanfold.rl.ppo import Adam, Ppo
 from fanfold.strategy import Strategy
 from fanfold.tensors import Arrays, pack, unpack
 from fanfold.types import Blob, Failed, Ok, Outcome, Result
@@ -27,14 +30,14 @@ _LEARN, _POLICIES = -1, 4
 class LearningPlan:
     """How long a policy learns, and in which portions.
 
-    `sizes` are the numbers of inputs and of actions, `context` what the policy is told besides what it observes.  Up to
-    `window` blocks of at most `block` episodes are under way; the policy learns after every `per_update` of all `total`
-    episodes.  With `synchronous`, no block is asked for that an update under way would make stale.  Step sizes fall
-    from where `begun` says (0: at the beginning of learning) to the end, where each of four policies plays the same
-    `held_out` episodes.  Learning stops when more than the share `max_failed` of the latest episodes failed.
+    Up to `window` blocks of at most `block` episodes are under way; the policy learns after every `per_update` of all
+    `total` episodes.  `context` is what the policy is told besides what it observes.  With `synchronous`, no block is
+    asked for that an update under way would make stale.  Step sizes fall from where `begun` says (0: at the beginning
+    of learning) to the end, where each of four policies plays the same `held_out` episodes.  Learning stops when more
+    than the share `max_failed` of the latest episodes failed.
     """
 
-    sizes: tuple[int, int]
+    policy: Policy
     total: int
     per_update: int = 500
     block: int = 125
@@ -79,7 +82,7 @@ class Learner(Strategy[Collect]):
     def begin(self, seed: int) -> None:
         super().begin(seed)
         self.seed = seed
-        self.weights = ppo.initial(*self.plan.sizes, self.plan.ppo.hidden, derive_seed(seed, "weights"))
+        self.weights = self.plan.policy.initial(derive_seed(seed, "weights"))
         self.slow = self.weights
         self.adam = Adam()
         #: Blocks to learn from: their trials, and their experience.
@@ -175,21 +178,30 @@ class Learner(Strategy[Collect]):
         self.news["seconds"] = round(time.perf_counter() - began, 6)
 
     def _improve(self) -> None:
-        context = self.plan.context
-        experience = ppo.merge([self._folded(data, context) for _, data in self.pending])
+        experience = self._experience()
         seed = derive_seed(self.seed, "update", self.version)
         progress = self.plan.begun + (1.0 - self.plan.begun) * (self.counts.told / self.plan.total)
-        self.weights, _ = ppo.update(self.weights, self.adam, experience, self.plan.ppo, progress, seed, context)
+        learnt = (self.weights, self.adam, experience, self.plan.ppo, progress, seed)
+        self.weights, _ = self.plan.policy.learn(*learnt)
         # At first there is nothing worth remembering, so the average starts short.
         keep = min(self.plan.ppo.averaging, (self.version + 1) / (self.version + 11))
         self.slow = ppo.averaged(self.slow, self.weights, keep)
 
-    def _folded(self, data: bytes, context: Sequence[float]) -> Experience:
-        steps = read(data)
-        if isinstance(steps, Experience):
-            return steps
-        settings = self.plan.ppo
-        return folded(steps, self.weights, settings.discount, settings.trace, context, correct=True)
+    def _experience(self) -> Experience:
+        """All pending blocks; whole trajectories are folded by what is known and thought now."""
+        blocks, policy, settings = [read(data) for _, data in self.pending], self.plan.policy, self.plan.ppo
+        for block in blocks:
+            if isinstance(block, Trajectories):
+                visits = np.bincount(block.index[block.inside], minlength=len(block.observations))
+                self.weights = policy.observe(self.weights, block.observations, visits)
+        return merge(
+            [
+                block
+                if isinstance(block, Experience)
+                else folded(block, policy, self.weights, settings.discount, settings.trace, correct=True)
+                for block in blocks
+            ]
+        )
 
     def save(self) -> bytes:
         counts = np.array([self.version, *astuple(self.counts)])

@@ -15,8 +15,9 @@ from hypothesis.extra import numpy as arrays
 import gym_world
 from fanfold.errors import ConfigError
 from fanfold.rl import environments as gym
-from fanfold.rl import ppo
-from fanfold.rl.environments import Trajectories
+from fanfold.rl import heads, network
+from fanfold.rl.experience import Trajectories
+from fanfold.rl.heads import Categories
 
 
 class Observed(gymnasium.Env[Any, int]):
@@ -68,7 +69,7 @@ SPACES: dict[str, tuple[Any, int]] = {
     "line": (Box(-1, 1, (3,), np.float64), 3),
     "image": (Box(0, 255, (2, 3), np.uint8), 6),
     "number": (Discrete(5), 5),
-    "numbers": (MultiDiscrete([3, 4]), 2),
+    "numbers": (MultiDiscrete([3, 4]), 7),
     "bits": (MultiBinary(4), 4),
     "pair": (Tuple((Discrete(3), Box(0, 1, (2,), np.float32))), 5),
     "named": (Dict(a=Box(0, 1, (1,), np.float32), b=Discrete(2)), 3),
@@ -85,7 +86,7 @@ gymnasium.register("Many-v0", lambda: Observed(LINE, steps=40, actions=7))
 
 
 def play(env: str, episodes: int = 5, seed: int = 3, **more: Any) -> Trajectories:
-    return by(ppo.initial(*gym.sizes(env), 8, 0), env, range(episodes), seed, **more)
+    return by(gym.policy_for(env, 8).initial(0), env, range(episodes), seed, **more)
 
 
 def by(weights: Any, env: str, numbers: range, seed: int, **more: Any) -> Trajectories:
@@ -97,14 +98,14 @@ def by(weights: Any, env: str, numbers: range, seed: int, **more: Any) -> Trajec
 @pytest.mark.parametrize("name", SPACES)
 def test_whatever_is_observed_becomes_a_row_of_numbers(name: str) -> None:
     env, (space, size) = f"Observed-{name}-v0", SPACES[name]
-    assert gym.sizes(env) == (size, 2)
+    assert (gym.policy_for(env).width, gym.policy_for(env).head) == (size, Categories((2,)))
     found = play(env)
     assert found.observations.shape[1] == size and found.observations.dtype == np.float32
     assert (found.lengths == 3).all() and (found.final == -1).all()
     # What the first episode saw first, straight from the environment.
     own = gym.derive_seed(3, "episode", 0)
     first, _ = gymnasium.make(env).reset(seed=own % 2**31)
-    expected = first if len(space.shape or ()) == 1 else gymnasium.spaces.flatten(space, first)
+    expected = gymnasium.spaces.flatten(space, first)
     assert np.allclose(found.observations[found.index[0, 0]], np.asarray(expected, np.float32).ravel())
 
 
@@ -121,7 +122,7 @@ def test_a_wrapper_of_the_users_own_stays() -> None:
 
 def test_steps_are_those_of_the_environment_as_gymnasium_makes_it() -> None:
     """The wrappers taken off change nothing: the same actions in the full environment bring the same episode."""
-    weights = ppo.initial(*gym.sizes("CartPole-v1"), 8, 0)
+    weights = gym.policy_for("CartPole-v1", 8).initial(0)
     found = by(weights, "CartPole-v1", range(40), 11)
     full = gymnasium.make("CartPole-v1")
     for row in (0, 7, 39):
@@ -134,7 +135,7 @@ def test_steps_are_those_of_the_environment_as_gymnasium_makes_it() -> None:
 
 
 def test_environments_may_write_over_what_they_gave() -> None:
-    found = by(ppo.initial(3, 2, 8, 0), "Reused-v0", range(1), 0)
+    found = by(network.initial(3, 2, 8, 0), "Reused-v0", range(1), 0)
     assert found.observations[found.index[0]][:, 0].tolist() == [0, 1, 2, 3]
     assert found.observations[found.final[0]][0] == 4
     lane = gym._lanes(gym.known("Reused-v0"), 1)[0]
@@ -145,7 +146,7 @@ def test_environments_may_write_over_what_they_gave() -> None:
 
 def test_what_is_played_beside_an_episode_does_not_matter() -> None:
     together = play("CartPole-v1", 8)
-    weights = ppo.initial(4, 2, 8, 0)
+    weights = network.initial(4, 2, 8, 0)
     assert len(set(together.lengths.tolist())) > 4, "they should end at different times"
     for row in range(8):
         alone, length = by(weights, "CartPole-v1", range(row, row + 1), 3), together.lengths[row]
@@ -169,10 +170,11 @@ def test_an_action_outside_the_space_is_still_refused_by_environments_that_check
 @pytest.mark.slow
 def test_actions_are_drawn_with_the_chances_that_the_policy_gives_them() -> None:
     """Chi-square against each step's own chances: 7 actions, 16,000 draws."""
-    weights = ppo.initial(3, 7, 8, 0)
+    weights = network.initial(3, 7, 8, 0)
     weights["policy.2.bias"] = np.log(np.array([0.4, 0.2, 0.2, 0.1, 0.06, 0.03, 0.01], np.float32))
     found = by(weights, "Many-v0", range(400), 3)
-    chances = np.exp(found.log_chances[found.index]).sum(axis=(0, 1))
+    outputs = gym.policy_for("Many-v0").outputs(weights, found.observations[found.index.ravel()])
+    chances = np.exp(heads.log_softmax(outputs.astype(float))).sum(axis=0)
     counts = np.bincount(found.actions.ravel(), minlength=7)
     assert counts.sum() == 16_000
     assert ((counts - chances) ** 2 / chances).sum() < 22.5  # 0.1 % of fair draws exceed it

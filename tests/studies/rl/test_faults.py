@@ -10,14 +10,14 @@ import pytest
 import rl_world
 
 from fanfold.errors import ConfigError
-from fanfold.rl import environments, ppo
+from fanfold.rl import environments, network
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.failures import ALL_FAILED, FailedEpisode, FailureTally, TooManyFailures
 from fanfold.rl.making import Environment
 from fanfold.tensors import pack
 from fanfold.types import Blob, Case, Failed, Ok
 
-WEIGHTS = ppo.initial(2, 2, 8, 0)
+WEIGHTS = network.initial(2, 2, 8, 0)
 CASE = Case("0", None, 5)
 
 
@@ -97,7 +97,7 @@ def test_what_cannot_be_learnt_is_refused_by_its_space() -> None:
             self.action_space = Text(5)
 
     with pytest.raises(ConfigError, match=r"Speaks.*Text"):
-        environments.sizes(Environment.of(Speaks))
+        environments.policy_for(Environment.of(Speaks))
 
 
 def test_trajectories_hold_what_was_played() -> None:

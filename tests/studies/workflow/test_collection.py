@@ -12,15 +12,15 @@ import pytest
 import gym_world
 from fanfold.errors import ConfigError
 from fanfold.rl import environments as gym
-from fanfold.rl import ppo
-from fanfold.rl.collect import Collect, Collector, folded, read
-from fanfold.rl.environments import TOGETHER, Trajectories
-from fanfold.rl.ppo import Experience
+from fanfold.rl.collect import Collect, Collector
+from fanfold.rl.environments import TOGETHER
+from fanfold.rl.experience import Experience, Trajectories, advantages, folded, read
+from fanfold.rl.network import values
 from fanfold.studies.workflow.cage2.policy import PolicyTable
 from fanfold.studies.workflow.cage2.rollout import rollout
 from fanfold.studies.workflow.cage2.rules import Cage2Game
 from fanfold.studies.workflow.cage2_blocks import network
-from fanfold.studies.workflow.collect import Cage2Collector, context_of, environment, sizes
+from fanfold.studies.workflow.collect import Cage2Collector, context_of, environment, policy_for
 from fanfold.studies.workflow.orders import UNITS, one_hot
 from fanfold.tensors import pack
 from fanfold.types import Blob, Case, Ok
@@ -28,10 +28,11 @@ from fanfold.types import Blob, Case, Ok
 GAME = Cage2Game(("b_line",), length=30)
 PLAIN = Cage2Collector(game=GAME)
 CASE = Case("0", None, 77)
+POLICY = policy_for("cage2")
 
 
 def weights_for(env: str = "cage2", seed: int = 0, workflow: Any = None, loud: float = 30) -> dict[str, Any]:
-    weights = ppo.initial(*sizes(env, workflow), 16, seed)
+    weights = policy_for(env, workflow, 16).initial(seed)
     weights["policy.2.weight"] = weights["policy.2.weight"] * np.float32(loud)
     return weights
 
@@ -78,9 +79,9 @@ def test_a_block_holds_what_its_steps_add_up_to() -> None:
         zip(played.keys[played.observations[:, :-1]].ravel().tolist(), played.actions[:, :-1].ravel().tolist())
     )
     assert pairs == {pair: steps.count(pair) for pair in set(steps)}
-    expected = ppo.values(weights, ppo.inputs_of(played.keys, 52))[played.observations]
+    expected = values(weights, POLICY.inputs({}, played.keys))[played.observations]
     last = expected[:, -1]
-    gains, targets = ppo.advantages(played.rewards[:, :-1], expected[:, :-1], last, np.full(40, 29), 0.99, 0.95)
+    gains, targets = advantages(played.rewards[:, :-1], expected[:, :-1], last, np.full(40, 29), 0.99, 0.95)
     assert found.gain.sum() == pytest.approx(np.maximum(gains, 0).sum(), rel=1e-5)
     assert found.loss.sum() == pytest.approx(np.minimum(gains, 0).sum(), rel=1e-5)
     assert found.targets.sum() == pytest.approx(targets.sum(), rel=1e-5)
@@ -100,10 +101,10 @@ def test_whole_trajectories_folded_by_the_policy_that_played_are_the_same_experi
     weights = weights_for()
     raw = read(dataclasses.replace(PLAIN, raw=True)(block(weights), CASE).data["experience"].read())
     assert isinstance(raw, Trajectories)
-    corrected, plain = folded(raw, weights, 0.99, 0.95, correct=True), experience(PLAIN(block(weights), CASE))
+    corrected, plain = folded(raw, POLICY, weights, 0.99, 0.95, correct=True), experience(PLAIN(block(weights), CASE))
     for name in ("visits", "targets", "where", "action", "count", "gain", "loss", "log_chance"):
         assert np.allclose(getattr(corrected, name), getattr(plain, name), rtol=1e-3, atol=1e-3), name
-    newer = folded(raw, weights_for(seed=5), 0.99, 0.95, correct=True)
+    newer = folded(raw, POLICY, weights_for(seed=5), 0.99, 0.95, correct=True)
     assert not np.allclose(newer.targets, plain.targets, rtol=1e-2)
 
 
@@ -184,7 +185,7 @@ def play_lengths(env: str, weights: Any) -> list[int]:
 
 @pytest.mark.slow
 def test_observations_that_are_whole_numbers_become_one_input_each_and_fold() -> None:
-    assert sizes("FrozenLake-v1", None) == (16, 4)
+    assert policy_for("FrozenLake-v1").width == 16
     found = experience(Collector("FrozenLake-v1")(block(weights_for("FrozenLake-v1"), episodes=100), CASE))
     assert len(found.observations) <= 16 < found.steps
 
@@ -192,14 +193,11 @@ def test_observations_that_are_whole_numbers_become_one_input_each_and_fold() ->
 def test_greedy_episodes_take_the_best_action() -> None:
     weights = weights_for("CartPole-v1")
     found = gym.play("CartPole-v1", weights, range(4), 0, greedy=True)[0]
-    best = found.log_chances.argmax(axis=1)
+    best = policy_for("CartPole-v1").outputs(weights, found.observations).argmax(axis=1)
     for row, length in enumerate(found.lengths.tolist()):
         assert (found.actions[row, :length] == best[found.index[row, :length]]).all()
 
 
-@pytest.mark.parametrize(
-    ("env", "message"), [("CartPoole-v1", "did you mean 'CartPole-v1'"), ("Pendulum-v1", "finite set of actions")]
-)
-def test_environments_that_cannot_be_learnt_are_refused(env: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        sizes(env, None)
+def test_environments_that_cannot_be_learnt_are_refused() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'CartPole-v1'"):
+        policy_for("CartPoole-v1")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fanfold.rl import environments as gym
-from fanfold.rl import ppo
+from fanfold.rl import heads, network
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 OTHERS = {"one after the other": ("sequential",), "AsyncVectorEnv, 2": ("async_vector", 2)}
@@ -37,7 +37,7 @@ def test_rates_are_measured_printed_and_saved(
     collection: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def section(sizes: object) -> Iterator[object]:
-        weights = ppo.initial(4, 2, 64, 0)
+        weights = network.initial(4, 2, 64, 0)
         others = {**OTHERS, "nobody": ("subproc_vec_of_nobody",)}
         lines = collection.compared("CartPole-v1", weights, ["inline", "threads:2"], others, sizes, 4, 1e9)
         yield collection.Table("CartPole", lines)
@@ -60,14 +60,14 @@ def test_rates_are_measured_printed_and_saved(
 
 @pytest.mark.slow
 def test_the_others_ask_the_same_policy(peers: ModuleType, tmp_path: Path) -> None:
-    weights = ppo.initial(4, 2, 64, 3)
+    weights = network.initial(4, 2, 64, 3)
     weights["policy.2.weight"] = weights["policy.2.weight"] * np.float32(30)
     np.savez(tmp_path / "weights.npz", **weights)
     policy = peers.Policy(str(tmp_path / "weights.npz"))
     seen = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
     bounds = policy.chances(seen)
     chances = np.diff(bounds / bounds[:, -1:], axis=1, prepend=0)
-    assert np.allclose(chances, np.exp(ppo.log_softmax(ppo.forward(weights, "policy", seen)[2])), atol=1e-5)
+    assert np.allclose(chances, np.exp(heads.log_softmax(network.forward(weights, "policy", seen)[2])), atol=1e-5)
     rng = np.random.default_rng(1)
     drawn = np.mean([policy.act_all(seen, rng) for _ in range(2000)], axis=0)
     assert np.abs(drawn - chances[:, 1]).max() < 0.05
@@ -76,8 +76,8 @@ def test_the_others_ask_the_same_policy(peers: ModuleType, tmp_path: Path) -> No
 
 
 def test_the_balancing_policy_balances(collection: ModuleType) -> None:
-    found = gym.play("CartPole-v1", collection.balancing(), range(10), 0)
-    assert np.median(found.lengths) == 500
+    found, _ = gym.play("CartPole-v1", collection.balancing(), range(10), 0)
+    assert found is not None and np.median(found.lengths) == 500
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanfold.rl import ppo
+from fanfold.rl.network import values
 from fanfold.running import Run
 from fanfold.stats import Interval
 from fanfold.studies.workflow import WorkflowConfig, baselines, study
@@ -31,7 +32,7 @@ from fanfold.studies.workflow.cage2.policy import PolicyTable
 from fanfold.studies.workflow.cage2.rollout import rollout
 from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, Cage2Game
 from fanfold.studies.workflow.cage2_blocks import network
-from fanfold.studies.workflow.collect import Cage2Collector, context_of, sizes
+from fanfold.studies.workflow.collect import Cage2Collector, context_of, policy_for
 from fanfold.studies.workflow.compliance import Compliance, Stopping, measure
 from fanfold.studies.workflow.evaluator import Look, Train, WorkflowTrainer, moved
 from fanfold.studies.workflow.orders import NAMED, Workflow, kendall, orders, parse, show
@@ -235,15 +236,15 @@ def test_without_inheritance_every_training_begins_anew() -> None:
 
 def test_an_inherited_policy_does_at_first_what_it_did_before() -> None:
     old, new = NAMED["balanced"], NAMED["reverse"]
-    weights = ppo.initial(*sizes("cage2", old), 64, 5)
+    weights = policy_for("cage2", old).initial(5)
     keys = np.array([0, 1, 2**51 + 77, 2**30 - 1], np.uint64)
     before = network(weights, context_of(old)).log_probabilities(keys)
     after = network(moved(weights, old, new), context_of(new)).log_probabilities(keys)
     unmoved = network(weights, context_of(new)).log_probabilities(keys)
     assert after == pytest.approx(before, abs=1e-5)
     assert np.abs(unmoved - before).max() > 1e-3
-    inputs = [ppo.inputs_of(keys, len(weights["value.0.weight"]), context_of(each)) for each in (old, new)]
-    assert ppo.values(moved(weights, old, new), inputs[1]) == pytest.approx(ppo.values(weights, inputs[0]), abs=1e-4)
+    inputs = [policy_for("cage2", each).inputs({}, keys) for each in (old, new)]
+    assert values(moved(weights, old, new), inputs[1]) == pytest.approx(values(weights, inputs[0]), abs=1e-4)
 
 
 # ---------------------------------------------------------------- when a training ends
@@ -497,7 +498,7 @@ def test_a_search_ends_with_the_best_workflow_scored_afresh_and_with_files(refer
     assert about(agent)["workflow"] == figures["workflow"] and unpack(agent)["policy.0.weight"].shape == (77, 64)
 
 
-_AGENT = Blob.of(pack(ppo.initial(*sizes("cage2", NAMED["balanced"]), 64, 5)))
+_AGENT = Blob.of(pack(policy_for("cage2", NAMED["balanced"]).initial(5)))
 
 
 def _pretended(candidate: Train, case: Case) -> Ok:

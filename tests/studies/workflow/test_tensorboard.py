@@ -18,7 +18,9 @@ from fanfold import Study
 from fanfold.errors import ConfigError
 from fanfold.events import Progress, RunStarted, RunStopped, TrialTold
 from fanfold.rl.collect import Collect, Collector
+from fanfold.rl.heads import Categories
 from fanfold.rl.learner import Learner, LearningPlan
+from fanfold.rl.policy import Mlp
 from fanfold.studies.workflow import tensorboard
 from fanfold.types import Blob, Result, Trial
 
@@ -121,7 +123,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_run_can_be_followed_while_it_learns(tmp_path: Path) -> None:
-    learner = Learner(LearningPlan((4, 2), 40, per_update=20, block=10, held_out=10))
+    learner = Learner(LearningPlan(Mlp(4, Categories((2,))), 40, per_update=20, block=10, held_out=10))
     run = Study(learner, Collector("CartPole-v1"), seed=4).run(executor="inline", watch=tensorboard.live(tmp_path))
     learnt = [result.score for result in run.results() if result.candidate["learn"]]
     found = shown(tmp_path)["blocks/return"]

@@ -22,7 +22,9 @@ from fanfold.encoding import decode, encode
 from fanfold.errors import ConfigError
 from fanfold.rl.collect import Collect
 from fanfold.rl.failures import TooManyFailures
+from fanfold.rl.heads import Categories
 from fanfold.rl.learner import Learner, LearningPlan
+from fanfold.rl.policy import Mlp
 from fanfold.running import Run
 from fanfold.stop import MaxTrials
 from fanfold.studies.workflow import Ppo, WorkflowConfig, run_options, study
@@ -169,7 +171,7 @@ def test_a_hung_environment_is_killed_by_its_timeout_and_its_episodes_are_played
 
 
 def begun(**more: Any) -> Learner:
-    learner = Learner(LearningPlan((4, 2), 400, 100, 50, **more))
+    learner = Learner(LearningPlan(Mlp(4, Categories((2,))), 400, 100, 50, **more))
     learner.begin(3)
     return learner
 

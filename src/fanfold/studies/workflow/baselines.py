@@ -12,7 +12,7 @@ import numpy as np
 from fanfold import stats
 from fanfold.identity import formerly
 from fanfold.rl.collect import Collect
-from fanfold.rl.ppo import Array
+from fanfold.rl.heads import Array
 from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, RESTORE, Cage2Game
 from fanfold.studies.workflow.collect import context_of
 from fanfold.studies.workflow.compliance import UNIT_OF_HOST, judge

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fanfold.rl.collect import Collect
-from fanfold.rl.environments import Trajectories
-from fanfold.rl.ppo import Array
+from fanfold.rl.experience import Trajectories
+from fanfold.rl.heads import Array
 from fanfold.studies.workflow.cage2.policy import PolicyNetwork, PolicyTable
 from fanfold.studies.workflow.cage2.rollout import EpisodeBlock, rollout
 from fanfold.studies.workflow.cage2.rules import Cage2Game
@@ -56,5 +56,5 @@ def trajectories(block: EpisodeBlock, policy: PolicyNetwork, bonus: Array) -> Tr
         rewards[:, :last],
         np.full(episodes, last),
         block.observations[:, -1] if length > 1 else np.full(episodes, -1),
-        policy.log_probabilities(block.keys),
+        policy.log_probabilities(block.keys)[block.observations[:, :last], block.actions[:, :last]],
     )

@@ -9,8 +9,9 @@ import numpy as np
 
 from fanfold.rl import environments
 from fanfold.rl.collect import Collect, Collector
-from fanfold.rl.environments import Trajectories
-from fanfold.rl.ppo import Array
+from fanfold.rl.experience import Trajectories
+from fanfold.rl.heads import Array, Categories
+from fanfold.rl.policy import Mlp
 from fanfold.studies.workflow.cage2 import ENVIRONMENT_ID
 from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, Cage2Game
 from fanfold.studies.workflow.compliance import alignment, judge
@@ -45,6 +46,9 @@ class Cage2Collector(Collector):
         steps = trajectories(block, policy, bonus) if candidate.learn else None
         return steps, block.returns, figures
 
+    def policy_of(self, candidate: Collect) -> Mlp:
+        return cage2_policy(candidate.context)
+
 
 def context_of(workflow: tuple[str, ...] | None) -> tuple[float, ...]:
     """What a network is told of the workflow, besides the observation."""
@@ -56,8 +60,14 @@ def environment(env: str) -> str:
     return f"fanfold.studies.workflow.cage2.env:{env}" if env == ENVIRONMENT_ID else env
 
 
-def sizes(env: str, workflow: tuple[str, ...] | None) -> tuple[int, int]:
-    """How many inputs and actions a policy has."""
-    if env == CAGE2:
-        return 4 * len(HOSTS) + len(context_of(workflow)), len(ACTIONS)
-    return environments.sizes(environment(env))
+def policy_for(env: str, workflow: tuple[str, ...] | None = None, hidden: int = 64) -> Mlp:
+    """The network for an environment, told the workflow where there is one."""
+    return (
+        cage2_policy(context_of(workflow), hidden)
+        if env == CAGE2
+        else environments.policy_for(environment(env), hidden)
+    )
+
+
+def cage2_policy(context: tuple[float, ...] = (), hidden: int = 64) -> Mlp:
+    return Mlp(4 * len(HOSTS), Categories((len(ACTIONS),)), context, hidden)

@@ -137,7 +137,14 @@ class WorkflowConfig(Settings):
     def cage2(self) -> Cage2Collector:
         """Plays blocks of CAGE-2."""
         order = None if self.workflow is None else parse(self.workflow)
-        return Cage2Collector(CAGE2, *self._learning, self.game, order, self.alignment_lambda, self.alignment)
+        return Cage2Collector(
+            CAGE2,
+            *self._learning,
+            game=self.game,
+            workflow=order,
+            alignment_lambda=self.alignment_lambda,
+            alignment_kind=self.alignment,
+        )
 
     @property
     def _learning(self) -> tuple[float, float, bool]:

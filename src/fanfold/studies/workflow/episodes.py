@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fanfold.errors import ConfigError
-from fanfold.rl import ppo
 from fanfold.rl.collect import Collect
 from fanfold.studies.workflow.cage2_blocks import play
-from fanfold.studies.workflow.collect import CAGE2, context_of, sizes
+from fanfold.studies.workflow.collect import cage2_policy, context_of
 from fanfold.studies.workflow.compliance import judge
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.orders import parse
@@ -43,7 +42,7 @@ class Episode:
 
 def initial_policy(workflow: str | None = None, hidden: int = 64, seed: int = 0) -> bytes:
     """An untrained policy as the bytes of a safetensors file, as a trained agent is kept."""
-    return pack(ppo.initial(*sizes(CAGE2, None if workflow is None else parse(workflow)), hidden, seed))
+    return pack(cage2_policy(context_of(None if workflow is None else parse(workflow)), hidden).initial(seed))
 
 
 def collect_single_episode(
@@ -58,7 +57,8 @@ def collect_single_episode(
     config = WorkflowConfig(mode="ppo", red_agent=red_agent, workflow=workflow)
     order = None if workflow is None else parse(workflow)
     weights = unpack(policy)
-    width = sizes(config.env, order)[0]
+    network = cage2_policy(context_of(order))
+    width = network.width + len(network.context)
     if "policy.0.weight" not in weights or len(weights["policy.0.weight"]) != width:
         raise ConfigError(
             f"policy is not one for workflow={workflow!r}: it should have {width} inputs. Policies learn with or "
@@ -66,7 +66,7 @@ def collect_single_episode(
         )
     block = Collect(0, Blob.of(policy), episode, 1, context_of(order), greedy)
     _, played = play(block, weights, config.game, range(episode, episode + 1), seed)
-    seen = ppo.inputs_of(played.keys[played.observations[0]], sizes(config.env, None)[0])
+    seen = cage2_policy().inputs({}, played.keys[played.observations[0]])
     fixes, compliance = 0, None
     if order is not None:
         marks = judge(played.actions, played.held, order)

@@ -14,7 +14,7 @@ from fanfold.rl.collect import Collect
 from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.rl.ppo import Ppo
 from fanfold.stats import Interval
-from fanfold.studies.workflow.collect import Cage2Collector, context_of, sizes
+from fanfold.studies.workflow.collect import Cage2Collector, cage2_policy, context_of
 from fanfold.studies.workflow.compliance import Compliance, Stopping, measure
 from fanfold.studies.workflow.orders import Workflow, show
 from fanfold.tensors import Arrays, pack, unpack
@@ -108,9 +108,9 @@ class WorkflowTrainer:
     def _learner(self, candidate: Train, seed: int) -> Learner:
         """The policy that a training begins with, ready to learn."""
         inherited = candidate.inherited
-        size, begun = sizes(self.collector.env, candidate.workflow), 0.0 if inherited is None else self.settled
         every, context = self.per_update, context_of(candidate.workflow)
-        learner = Learner(LearningPlan(size, candidate.episodes, every, every, 1, self.ppo, context, begun=begun))
+        policy, begun = cage2_policy(context, self.ppo.hidden), 0.0 if inherited is None else self.settled
+        learner = Learner(LearningPlan(policy, candidate.episodes, every, every, 1, self.ppo, context, begun=begun))
         learner.begin(derive_seed(seed, "learn"))
         if inherited is not None:
             arrays = unpack(inherited.read())

@@ -7,7 +7,7 @@ from typing import Any
 from fanfold.rl.collect import Collect
 from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.strategy import Strategy
-from fanfold.studies.workflow.collect import context_of, sizes
+from fanfold.studies.workflow.collect import context_of, policy_for
 from fanfold.studies.workflow.compliance import Stopping, reachable
 from fanfold.studies.workflow.conclusion import PolicyConclusion, SearchConclusion
 from fanfold.studies.workflow.config import WorkflowConfig
@@ -26,7 +26,7 @@ def study(config: WorkflowConfig) -> Study[Any]:
 def _one_policy(config: WorkflowConfig) -> Study[Collect]:
     workflow = None if config.workflow is None else parse(config.workflow)
     plan = LearningPlan(
-        sizes(config.env, workflow),
+        policy_for(config.env, workflow, config.ppo.hidden),
         config.total_episodes,
         config.per_update,
         config.block,

@@ -1,0 +1,134 @@
+"""Policies: what plays and learns.  The network of numpy here is fast where observations are rows of numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fanfold.rl import ppo
+from fanfold.rl.experience import Experience
+from fanfold.rl.heads import MASKED, Array, Gaussian, Head
+from fanfold.rl.network import LOG_DEVIATION, forward, initial, values
+from fanfold.rl.ppo import Adam, Ppo
+from fanfold.tensors import Arrays
+
+#: The mean, the deviation and the number of the observations so far; with the weights, so that a version plays the
+#: same wherever and whenever it does.
+MEAN, DEVIATION, COUNT = "observation.mean", "observation.deviation", "observation.count"
+#: Where the logarithms of the deviations of continuous actions begin.
+BROAD = -0.5
+#: How many deviations from the mean an observation counts at most.
+FAR = 10.0
+
+
+class Policy(Protocol):
+    """What collection and learning ask of a policy.  Its weights are arrays, which travel as safetensors.
+
+    A row is what an environment observed, as numbers (`spaces.Encoder`), followed by the mask of allowed choices where
+    the environment has one.  `head` says what the outputs mean.
+    """
+
+    @property
+    def head(self) -> Head: ...
+
+    def initial(self, seed: int) -> Arrays:
+        """Fresh weights."""
+
+    def outputs(self, weights: Arrays, rows: Array) -> Array:
+        """What the head reads, for every row."""
+
+    def judge(self, weights: Arrays, rows: Array) -> tuple[Array, Array]:
+        """What the head reads, and the return that is expected from there on."""
+
+    def observe(self, weights: Arrays, rows: Array, visits: Array) -> Arrays:
+        """The weights with what is remembered of observations: each row was met `visits` times."""
+
+    def learn(
+        self, weights: Arrays, adam: Adam, experience: Experience, settings: Ppo, progress: float, seed: int
+    ) -> tuple[Arrays, float]:
+        """The weights after an update, and how far the policy moved; `progress` goes from 0 to 1."""
+
+
+def act(policy: Policy, weights: Arrays, rows: Array, keys: Array, greedy: bool) -> Array:
+    """An action for every row, by its own luck: `keys` moves to the next draws."""
+    outputs = policy.outputs(weights, rows)
+    return policy.head.best(outputs) if greedy else policy.head.sample(outputs, keys)
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """A policy and a value network, each with two hidden layers of tanh, in numpy.
+
+    Observations are `width` numbers, or as many bits packed into one; the networks see them followed by `context`,
+    which is the same at every step.  With `normalise` they see them in deviations from the mean of all so far.
+    """
+
+    width: int
+    head: Head
+    context: tuple[float, ...] = ()
+    hidden: int = 64
+    normalise: bool = False
+
+    def initial(self, seed: int) -> Arrays:
+        weights = initial(self.width + len(self.context), self.head.own, self.hidden, seed)
+        if isinstance(self.head, Gaussian):
+            weights[LOG_DEVIATION] = np.full(self.head.size, BROAD, np.float32)
+        if self.normalise:
+            weights |= {MEAN: np.zeros(self.width), DEVIATION: np.ones(self.width), COUNT: np.zeros(1)}
+        return weights
+
+    def inputs(self, weights: Arrays, rows: Array) -> Array:
+        """Rows as the networks see them."""
+        if rows.ndim == 1:
+            seen: Array = (rows[:, None] >> np.arange(self.width, dtype=np.uint64) & np.uint64(1)).astype(np.float32)
+        else:
+            seen = np.asarray(rows[:, : self.width], np.float32)
+        if MEAN in weights:
+            away = (seen - weights[MEAN]) / weights[DEVIATION]
+            seen = np.clip(away, -FAR, FAR).astype(np.float32)
+        if not self.context:
+            return seen
+        return np.hstack([seen, np.tile(np.asarray(self.context, np.float32), (len(seen), 1))])
+
+    def masks(self, rows: Array) -> Array | None:
+        """Which choices are allowed, where rows say so."""
+        return rows[:, self.width :] if rows.ndim == 2 and rows.shape[1] > self.width else None
+
+    def read(self, weights: Arrays, own: Array, masks: Array | None) -> Array:
+        """What the head reads, from the network's own outputs."""
+        if isinstance(self.head, Gaussian):
+            return np.hstack([own, np.broadcast_to(weights[LOG_DEVIATION], own.shape)])
+        return own if masks is None else np.where(masks > 0, own, own.dtype.type(MASKED))
+
+    def outputs(self, weights: Arrays, rows: Array) -> Array:
+        own = forward(weights, "policy", self.inputs(weights, rows))[2]
+        return self.read(weights, own, self.masks(rows))
+
+    def judge(self, weights: Arrays, rows: Array) -> tuple[Array, Array]:
+        inputs = self.inputs(weights, rows)
+        own = forward(weights, "policy", inputs)[2]
+        return self.read(weights, own, self.masks(rows)), values(weights, inputs)
+
+    def observe(self, weights: Arrays, rows: Array, visits: Array) -> Arrays:
+        if not self.normalise:
+            return weights
+        seen, share = rows[:, : self.width].astype(np.float64), visits / visits.sum()
+        mean = share @ seen
+        variance = share @ np.square(seen - mean)
+        before, count = float(weights[COUNT][0]), float(visits.sum())
+        part = count / (before + count)
+        apart = mean - weights[MEAN]
+        together = (1 - part) * np.square(weights[DEVIATION]) * (before > 0) + part * variance
+        together += part * (1 - part) * np.square(apart)
+        return weights | {
+            MEAN: weights[MEAN] + part * apart,
+            DEVIATION: np.sqrt(np.maximum(together, 1e-6)),
+            COUNT: np.array([before + count]),
+        }
+
+    def learn(
+        self, weights: Arrays, adam: Adam, experience: Experience, settings: Ppo, progress: float, seed: int
+    ) -> tuple[Arrays, float]:
+        return ppo.update(self, weights, adam, experience, settings, progress, seed)

@@ -1,0 +1,154 @@
+"""Spaces of Gymnasium in the learner's form: observations become rows of numbers, rows of a head become actions."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fanfold.errors import ConfigError
+from fanfold.rl.heads import Array, Categories, Gaussian, Head
+
+#: Turns one observation of a space into numbers.
+Encode = Callable[[Any], Array]
+_KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
+
+
+class Encoder:
+    """Turns observations of a space into rows of `width` numbers: float32, or uint8 for images of bytes.
+
+    Box and MultiBinary observations are taken as they are; a Discrete one, and every number of a MultiDiscrete one,
+    becomes one number for each of its values, all 0 but one.  Parts of a Dict (in its own order) or a Tuple
+    stand side by side, nested or not.  `image` is the shape of an observation that is a picture: three dimensions, or
+    two with at least 16 rows and columns.
+    """
+
+    def __init__(self, space: Any) -> None:
+        self.space = space
+        self.width, self._encode = _encoding(space)
+        shape = tuple(space.shape or ()) if _kind(space) == "Box" else ()
+        self.image = shape if len(shape) == 3 or (len(shape) == 2 and min(shape) >= 16) else None
+        self.dtype = np.dtype(np.uint8 if self.image and space.dtype == np.uint8 else np.float32)
+        #: Whether values stand for themselves somewhere, and whether some are marked instead.
+        self.continuous, self.marked = _has(space, "Box"), _has(space, "Discrete", "MultiDiscrete")
+
+    def __call__(self, observation: Any) -> Array:
+        """A row of its own: some environments write over what they gave."""
+        return np.array(self._encode(observation), self.dtype)
+
+
+def _kind(space: Any) -> str:
+    """The name of the space, or of the known one that it extends."""
+    return next((each.__name__ for each in type(space).__mro__ if each.__name__ in _KINDS), type(space).__name__)
+
+
+def _has(space: Any, *kinds: str) -> bool:
+    if _kind(space) in ("Dict", "Tuple"):
+        parts = space.spaces.values() if _kind(space) == "Dict" else space.spaces
+        return any(_has(part, *kinds) for part in parts)
+    return _kind(space) in kinds
+
+
+@contextlib.contextmanager
+def refused(env: str) -> Iterator[None]:
+    """Refusals that name the environment."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"env={env!r}: {error}") from error
+
+
+def _encoding(space: Any) -> tuple[int, Encode]:
+    """How many numbers an observation has, and how it becomes them."""
+    kind = _kind(space)
+    if kind in ("Box", "MultiBinary"):
+        return math.prod(space.shape), lambda observation: np.asarray(observation).ravel()
+    if kind == "Discrete":
+        return int(space.n), lambda observation: _marked((int(space.n),), np.array([int(observation) - space.start]))
+    if kind == "MultiDiscrete":
+        sizes, start = tuple(space.nvec.ravel().tolist()), space.start.ravel()
+        return sum(sizes), lambda observation: _marked(sizes, np.asarray(observation).ravel() - start)
+    if kind in ("Dict", "Tuple"):
+        parts = list(space.spaces.items()) if kind == "Dict" else list(enumerate(space.spaces))
+        encodings = [(key, *_encoding(part)) for key, part in parts]
+        return sum(width for _, width, _ in encodings), lambda observation: np.concatenate(
+            [encode(observation[key]) for key, _, encode in encodings]
+        )
+    raise ConfigError(
+        f"observations of the kind {kind} cannot be learnt from: {space}. Wrap the environment so that it observes a "
+        "Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple"
+    )
+
+
+def _marked(sizes: Sequence[int], values: Array) -> Array:
+    row = np.zeros(sum(sizes), np.float32)
+    row[np.cumsum([0, *sizes[:-1]]) + values] = 1
+    return row
+
+
+def head_of(space: Any) -> Head:
+    """The head for the actions of a space."""
+    kind = _kind(space)
+    if kind == "Discrete":
+        return Categories((int(space.n),))
+    if kind == "MultiDiscrete":
+        return Categories(tuple(space.nvec.ravel().tolist()))
+    if kind == "MultiBinary":
+        return Categories((2,) * math.prod(space.shape))
+    if kind == "Box" and np.issubdtype(space.dtype, np.floating):
+        return Gaussian(math.prod(space.shape))
+    raise ConfigError(
+        f"the actions {space} cannot be learnt: wrap the environment so that they are a Discrete, MultiDiscrete or "
+        "MultiBinary space, or a Box of floating-point numbers"
+    )
+
+
+class Decoder:
+    """Turns rows of a head into actions of a space, all of an episode's neighbours at once.
+
+    Numbers of a Box are in units of half its range around its middle, so that -1 and 1 are its bounds, and clipped to
+    it; where a bound is missing, they are the environment's own units.
+    """
+
+    def __init__(self, space: Any) -> None:
+        self.space, self._kind = space, _kind(space)
+        if self._kind == "Box":
+            low, high = np.asarray(space.low, np.float64).ravel(), np.asarray(space.high, np.float64).ravel()
+            bounded = np.isfinite(low) & np.isfinite(high)
+            ends = [np.where(bounded, end, both) for end, both in ((low, -1.0), (high, 1.0))]
+            self._middle, self._half = ends[0] / 2 + ends[1] / 2, ends[1] / 2 - ends[0] / 2
+            self._low, self._high = low, high
+
+    def __call__(self, actions: Array) -> list[Any]:
+        space = self.space
+        if self._kind == "Discrete":
+            return (actions + int(space.start)).tolist()  # type: ignore[no-any-return]
+        rows = actions.reshape(len(actions), *space.shape)
+        if self._kind == "Box":
+            scaled = np.clip(self._middle + self._half * actions, self._low, self._high).astype(space.dtype)
+            return list(scaled.reshape(rows.shape))
+        start = space.start if self._kind == "MultiDiscrete" else 0
+        return list((rows + start).astype(space.dtype))
+
+
+def mask_of(env: Any, info: Mapping[str, Any], head: Head) -> Array | None:
+    """Which choices are allowed, one number for each output of the head; None where the environment does not say.
+
+    Environments say so by `info["action_mask"]`, or by a method `action_masks()`.
+    """
+    if not isinstance(head, Categories):
+        return None
+    mask = info.get("action_mask")
+    if mask is None:
+        asked = getattr(env.unwrapped, "action_masks", None)
+        mask = None if asked is None else asked()
+    if mask is None:
+        return None
+    parts = mask if isinstance(mask, tuple | list) else [mask]
+    row = np.concatenate([np.asarray(part).ravel() for part in parts]).astype(bool)
+    if len(row) != head.outputs:
+        raise ConfigError(f"an action mask has {len(row)} entries, and the actions have {head.outputs} choices")
+    return row.astype(np.float32)
