@@ -83,6 +83,7 @@ class Dispatcher:
         """One turn: take in what is ready, hand out work, wait for something to happen.  False when nothing is left."""
         wakeup, outbox = self._wakeup, self._outbox
         await self._absorb()
+        self.journal.prune()
         if wakeup.reason is not None:
             self.search.stop(wakeup.reason)
         if wakeup.error is not None or self.journal.commits.error is not None:

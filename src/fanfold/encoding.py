@@ -174,6 +174,11 @@ def blobs_in(value: Any, text: str, what: str) -> dict[str, bytes]:
     return found
 
 
+def references(text: str) -> set[str]:
+    """The digests of the blobs that a JSON text refers to."""
+    return set(_REFERENCE.findall(text)) if MARK in text else set()
+
+
 def words(value: Any, most: int = 0) -> str:
     """What a value says of itself, as text that can be kept: whatever its `__str__` does, and of limited length."""
     most = most or LONGEST_TEXT

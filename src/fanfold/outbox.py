@@ -70,7 +70,7 @@ class Outbox:
         self._sharing[key] = []
         if reuse == "run" and self._known is not None and key not in self._known:
             return False
-        outcome = self._journal.ledger.lookup(key, self._journal.run if reuse == "run" else None)
+        outcome = self._journal.lookup(key, everywhere=reuse != "run")
         if outcome is None:
             return False
         self._record(key, cell, outcome, (time.time(), 0.0, 0), reused=True)

@@ -25,6 +25,7 @@ from fanfold.ledger import (
     Commits,
     Insert,
     Ledger,
+    Pruner,
     RunJournal,
     RunLock,
     RunView,
@@ -140,6 +141,8 @@ class Start:
             journal.status(status, reason, clock())
             await commits.flush()
             commits.close()
+            if self.study.keep is not None:
+                ledger.shrink()
             if new and status == "failed":
                 forget_run(ledger, journal.run)
         self._emit(RunStopped(reason, search.progress))
@@ -177,6 +180,11 @@ class Start:
         study, options = self.study, self.options
         limits = WorkLimits(study.timeout, study.retries, options.grace, options.reuse, options.max_failures or None)
         work = Work(study.evaluate, self._evaluator, study.seeded_cases, limits, study.goal)
+        if study.keep is not None and not isinstance(search, Refill):
+            needs = getattr(search.strategy, "needs", lambda: None)  # a strategy need not be a subclass of ours
+            journal.pruner = Pruner(study.evaluate, needs, study.keep)
+            for trial in reopened:
+                journal.pruner.asked(trial.number, encode(trial.candidate))
         dispatcher = Dispatcher(search, journal, self.executor, work, self._wakeup, self._emit, self.watch)
         self._hand_over(_stopper(self._wakeup))
         return await dispatcher.drive(reopened)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Protocol, runtime_checkable
 
 import msgspec
@@ -44,6 +44,13 @@ class Strategy(ABC, Generic[C]):
     def origin(self, candidate: C) -> Any:
         """Where a candidate that was just asked comes from (parents, operator), as a JSON-like value stored with its
         trial.
+        """
+        return None
+
+    def needs(self) -> Iterable[int] | None:
+        """The numbers of the told trials whose data it may still use, or None for all of them.
+
+        Once left out, a trial stays out.  A study with `keep` prunes the blobs of the others.
         """
         return None
 

@@ -50,6 +50,11 @@ class Study(Generic[C]):
     results, which makes the search the same on every executor. With `in_order=False` results are told as they arrive,
     without waiting for stragglers. The order is recorded, so such a run still resumes exactly.
 
+    With `keep`, blobs that nothing needs any more are pruned as the run goes, so the ledger stays small. These stay:
+    the blobs of open and failed trials, of the best `keep` complete trials, and of the trials that the strategy
+    `needs()`. If the evaluator `continues`, only the last outcome of a told trial counts, without the data under the
+    keys in the evaluator's `passing`. Reading a pruned blob raises `LedgerError`.
+
     `shown(result)` describes a finished trial in a few words for those who watch the run.  A run says the `remarks`
     when it begins: what was inferred, and how to change it.
 
@@ -76,6 +81,7 @@ class Study(Generic[C]):
     remarks: tuple[str, ...] = ()
     minimize: bool = False
     objective: str | None = None
+    keep: int | None = None
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.strategy, "ask", None)) or not callable(getattr(self.strategy, "tell", None)):
@@ -85,8 +91,9 @@ class Study(Generic[C]):
         if self.objective is not None and not (isinstance(self.objective, str) and self.objective):
             raise ConfigError(f"objective must be the name of a score that evaluate returns, not {self.objective!r}")
         check_whole(self.retries, "retries", 0)
-        if self.window is not None:
-            check_whole(self.window, "window")
+        for name in ("window", "keep"):
+            if getattr(self, name) is not None:
+                check_whole(getattr(self, name), name)
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigError(f"timeout must be a positive number of seconds or None, not {self.timeout!r}")
         if self.failed_score is not None and not math.isfinite(self.failed_score):

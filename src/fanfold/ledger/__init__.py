@@ -25,6 +25,7 @@ from fanfold.ledger.page_records import (
     TrialPage,
     WorkSlots,
 )
+from fanfold.ledger.pruning import Pruner
 from fanfold.ledger.records import (
     BatchCounts,
     BatchRow,
@@ -72,6 +73,7 @@ __all__ = [
     "Metrics",
     "ModelCalls",
     "Note",
+    "Pruner",
     "Quantity",
     "RunHead",
     "RunInfo",

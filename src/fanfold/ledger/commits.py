@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from fanfold.encoding import encode, words
 from fanfold.errors import RowRefused
 from fanfold.ledger.schema import UNREADABLE, explain
-from fanfold.ledger.store import Ledger
+from fanfold.ledger.store import KEEP_BLOB, Ledger
 
 #: Called on the event loop's thread once a row is safe (None), or with the error that kept it from being written.
 Then: TypeAlias = Callable[[BaseException | None], None]
@@ -22,7 +22,18 @@ Then: TypeAlias = Callable[[BaseException | None], None]
 class Insert(Enum):
     """Every statement a run writes, in the order in which those of one commit are executed."""
 
-    BLOB = "INSERT OR IGNORE INTO blob (digest, data) VALUES (?, ?)"
+    #: A blob that only this run holds is left empty.  First, because what is put again after that is to stay.
+    PRUNED = (
+        "UPDATE blob SET data = x'' WHERE digest = ?1 "
+        "AND (SELECT min(run) = ?2 AND max(run) = ?2 FROM blob_holder WHERE digest = ?1)"
+    )
+    LET_GO = "DELETE FROM blob_holder WHERE digest = ? AND run = ?"
+    #: A blob that nobody holds, and that is there, is an older one: it stays so.
+    HELD = (
+        "INSERT OR IGNORE INTO blob_holder SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM blob_holder WHERE digest = ?1) "
+        "OR NOT EXISTS (SELECT 1 FROM blob WHERE digest = ?1 AND length(data) > 0)"
+    )
+    BLOB = KEEP_BLOB
     ASKED = "INSERT INTO trial (run, number, candidate, asked_after, origin) VALUES (?, ?, ?, ?, ?)"
     #: A show of an application: several processes write shows, so the file gives the number.
     SHOWN = (

@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from fanfold.encoding import MARK, blobs_in, encode, words
-from fanfold.errors import ReplayDivergence
+from fanfold.encoding import MARK, Encoded, blobs_in, encode, references, words
+from fanfold.errors import LedgerError, ReplayDivergence
 from fanfold.ledger.commits import Commits, Insert, Then
+from fanfold.ledger.pruning import Pruner
 from fanfold.ledger.store import UNREADABLE_ROW, Ledger
 from fanfold.ledger.verify import verify
 from fanfold.redaction import redact
-from fanfold.types import Failed, Outcome, Result, Trial
+from fanfold.types import Failed, Ok, Outcome, Result, Trial
 
 
 class RunJournal:
@@ -26,6 +28,8 @@ class RunJournal:
         self.ledger = ledger
         self.run = run
         self.commits = commits
+        #: Says which blobs can go, where the study lets some go.
+        self.pruner: Pruner | None = None
         verify(ledger, run)
         self.recorded = self._count("SELECT count(*) FROM trial WHERE run = ?")
         self.recorded_told = self._count("SELECT count(*) FROM trial WHERE run = ? AND told IS NOT NULL")
@@ -39,6 +43,8 @@ class RunJournal:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def asked(self, trial: Trial[Any], text: str, asked_after: int) -> None:
+        if self.pruner is not None:
+            self.pruner.asked(trial.number, text)
         if trial.number < self.recorded:
             self._check_asked(trial.number, text)
         else:
@@ -49,6 +55,8 @@ class RunJournal:
             self.commits.put(Insert.ASKED, (self.run, trial.number, text, asked_after, origin))
 
     def told(self, order: int, result: Result[Any]) -> None:
+        if self.pruner is not None:
+            self.pruner.told(order, result)
         if order >= self.recorded_told or not self._checked_told(result):
             row = (order, result.score, result.dropped, len(result.outcomes), result.cost, self.run, result.number)
             self.commits.put(Insert.TOLD, row)
@@ -76,6 +84,8 @@ class RunJournal:
             score = outcome.score
             if outcome.data is not None:
                 data = outcome.data.text
+                if self.pruner is not None:
+                    self.pruner.evaluated(trial, data)
                 self._keep(outcome.data.blobs)
         head = (self.run, trial, position, key, failure, score, data, message, detail)
         self.commits.put(Insert.EVALUATION, (*head, outcome.cost, *times, int(reused)), then)
@@ -106,11 +116,36 @@ class RunJournal:
         """Keep one sentence for the user."""
         self.commits.put(Insert.NOTE, (self.run, time.time(), words(redact(text))))
 
+    def prune(self) -> None:
+        """Let go of the blobs that the run no longer needs.
+
+        What made them needless was put before, so it is durable no later than this.
+        """
+        for digest in () if self.pruner is None else self.pruner.unneeded(self.recorded, self.recorded_told):
+            self.commits.put(Insert.PRUNED, (digest, self.run))
+            self.commits.put(Insert.LET_GO, (digest, self.run))
+
     def _keep(self, blobs: Mapping[str, bytes]) -> None:
         for row in blobs.items():
+            self.commits.put(Insert.HELD, (row[0], self.run))
             self.commits.put(Insert.BLOB, row)
+        if self.pruner is not None:
+            self.pruner.gone -= blobs.keys()
 
     # -- what the run already holds ----------------------------------------------------------------------------------
+
+    def lookup(self, key: bytes, everywhere: bool) -> Ok | None:
+        """A finished evaluation of this key in this run, or in any: with its blobs, and None where one was pruned."""
+        outcome = self.ledger.lookup(key, None if everywhere else self.run)
+        if outcome is None or outcome.data is None or not (digests := references(outcome.data.text)):
+            return outcome
+        if self.pruner is not None and digests & self.pruner.gone:
+            return None
+        try:
+            blobs = {digest: self.ledger.blob(digest) for digest in digests}
+        except LedgerError:
+            return None
+        return replace(outcome, data=Encoded(outcome.data.text, blobs))
 
     def recall(self, trial: int) -> Mapping[int, Outcome]:
         """The outcomes this run has for a trial, by position of the case, as the search was given them.
@@ -120,6 +155,8 @@ class RunJournal:
         if trial >= self.recorded:
             return {}
         outcomes = self.ledger.outcomes(self.run, trial)
+        if self.pruner is not None:
+            self.pruner.recalled(trial, outcomes.values())
         if trial in self.superseded:
             sql = "SELECT position, failure, message, detail, cost FROM superseded WHERE run = ? AND trial = ?"
             outcomes |= {

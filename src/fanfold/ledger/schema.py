@@ -57,6 +57,8 @@ def _writer(path: Path, durable: bool) -> sqlite3.Connection:
     db = _opened(path, "rwc")
     try:
         version = _version(db, path)
+        if not version:  # only a file without tables can still be made one that shrinks
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
         if version < len(MIGRATIONS):

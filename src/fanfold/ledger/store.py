@@ -24,10 +24,17 @@ from fanfold.ledger import queries
 from fanfold.ledger.records import RunHead, RunInfo
 from fanfold.ledger.schema import UNREADABLE, connect, disconnect, explain
 from fanfold.ledger.verify import LATEST, RUN_NAME, STATUSES, STEPS, Patience, odd
-from fanfold.types import Case, Failed, Ok, Outcome, Result, Trial
+from fanfold.types import Blob, Case, Failed, Ok, Outcome, Result, Trial
 
 #: Stands for an evaluation whose row cannot be read.
 UNREADABLE_ROW = Failed("bad-data", "the row of this evaluation cannot be read: a resume evaluates it again")
+
+#: A blob that is there stays as it is; one that was pruned gets its bytes again.
+KEEP_BLOB = (
+    "INSERT INTO blob (digest, data) VALUES (?, ?) "
+    "ON CONFLICT (digest) DO UPDATE SET data = excluded.data WHERE length(blob.data) = 0"
+)
+_EMPTY = Blob.of(b"").digest
 
 #: The name of the run that a run belongs to.
 OWNER = "CASE WHEN json_valid(meta) THEN json_extract(meta, '$.belongs_to') END"
@@ -274,15 +281,22 @@ class Ledger:
 
     def blob(self, digest: str) -> bytes:
         for (data,) in self.read("SELECT data FROM blob WHERE digest = ?", (digest,)):
+            if data == b"" and digest != _EMPTY:
+                raise LedgerError(f"blob {digest} of {self.path} was pruned, because its run no longer needed it")
             if isinstance(data, bytes):
                 return data
             raise odd(self.path, f"blob {digest}", "a value of the wrong type or size")
         raise LedgerError(f"{self.path} has no blob {digest}")
 
     def blob_size(self, digest: str) -> int | None:
-        """The bytes of a blob; None where there is none."""
+        """The bytes of a blob; None where there is none, or it was pruned."""
         rows = self.read("SELECT length(data) FROM blob WHERE digest = ?", (digest,))
-        return next((int(size) for (size,) in rows), None)
+        return next((int(size) for (size,) in rows if size or digest == _EMPTY), None)
+
+    def shrink(self) -> None:
+        """Give the pages of pruned blobs back to the disk; a file of an older version keeps them for what follows."""
+        with contextlib.suppress(sqlite3.OperationalError):  # another program writes: next time
+            self.writer.executescript("PRAGMA incremental_vacuum")  # `execute` would end after one page
 
     def _outcome(self, failure: Any, score: Any, data: Any, cost: Any, message: Any, detail: Any) -> Outcome:
         paid = cost if type(cost) is float else _cost(cost)
@@ -352,7 +366,7 @@ def create_run(
         sql = "INSERT INTO run (name, created, updated, status, identity, meta) VALUES (?, ?, ?, 'running', ?, ?)"
         run = db.execute(sql, head).lastrowid
         rows = [(run, position, case.id, case.seed, texts[position]) for position, case in enumerate(cases)]
-        db.executemany("INSERT OR IGNORE INTO blob VALUES (?, ?)", blobs.items())
+        db.executemany(KEEP_BLOB, blobs.items())
         db.executemany("INSERT INTO run_case (run, position, id, seed, data) VALUES (?, ?, ?, ?, ?)", rows)
         db.execute("COMMIT")
     except BaseException as error:
@@ -365,6 +379,9 @@ def create_run(
     return run
 
 
+_OF_A_RUN = ["trial", "run_case", "snapshot", "desk", "summary", "change", "note", "request", "comment", "blob_holder"]
+
+
 def forget_run(ledger: Ledger, run: int) -> None:
     """Remove a run that could not begin, unless something of it was evaluated or paid for."""
     db = ledger.writer
@@ -373,7 +390,7 @@ def forget_run(ledger: Ledger, run: int) -> None:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         kept = {"evaluation", "batch", "payment"} & tables
         if not any(db.execute(f"SELECT 1 FROM {table} WHERE run = ? LIMIT 1", (run,)).fetchone() for table in kept):
-            for table in ("trial", "run_case", "snapshot", "desk", "summary", "change", "note", "request", "comment"):
+            for table in _OF_A_RUN:
                 db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
             db.execute("DELETE FROM run WHERE id = ?", (run,))
         db.execute("COMMIT")

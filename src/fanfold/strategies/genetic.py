@@ -164,6 +164,13 @@ class Genetic(Strategy[Any]):
                 self._rate.adapt(scores([member.result for member in self._members]))
             self._enter(self._members)
 
+    def needs(self) -> set[int]:
+        """The members, and the parents of the children that wait to be asked."""
+        results = [member.result for member in self._members]
+        results += [parent for child in self._children.queue for parent in child.bred.parents]
+        further = getattr(self._breeder, "needs", tuple)  # a breeder that will still use some says which
+        return {result.number for result in results}.union(further())
+
     def _breed(self) -> bool:
         """Put what can be asked next into the queue; False when the next candidate must wait or the search is over."""
         if self._steady:

@@ -57,6 +57,8 @@ class Trainer:
     seed: int = 0
 
     continues: ClassVar[bool] = True
+    #: The optimiser's memory serves the next rung alone.
+    passing: ClassVar[tuple[str, ...]] = ("state",)
 
     @property
     def block_size(self) -> int:

@@ -258,6 +258,11 @@ class NeuroBreeder:
         genome, names = step(bred.candidate.genome, self._space, rng)
         return self._made(genome, bred.parents, [*bred.by.split("+"), *names] if bred.parents else [bred.by], rng)
 
+    def needs(self) -> list[int]:
+        """The trials whose weights the next siblings start from."""
+        first = self._first if self._siblings > 0 else None
+        return [] if first is None else [parent.number for parent in first.parents]
+
     def learn(self, result: _Told, better: bool | None) -> None:
         self._bred.add(key(_genome(result)))  # seeds are nobody's children
         if self._spread is not None and result.score is not None:

@@ -22,6 +22,9 @@ from fanfold.study import Study
 from fanfold.summary import Section
 from fanfold.types import Case
 
+#: The best networks whose weights stay in the ledger, besides those that may still become parents.
+KEPT = 8
+
 if TYPE_CHECKING:
     from fanfold.studies.neuro.data import Data
 
@@ -76,6 +79,7 @@ def study(config: NeuroConfig, data: Data | None = None) -> Study[Individual]:
         shown=trained,
         remarks=images.remarks,
         conclude=NeuroConclusion(config, trainer, images),
+        keep=KEPT,
     )
 
 
