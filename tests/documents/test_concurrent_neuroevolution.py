@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import random
 import re
@@ -28,9 +29,16 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.legacy import neuroevolution
-from fanfold.legacy.neuro_settings import as_dict, as_genome
-from fanfold.legacy.neuroevolution import CONFIG, HybridNeuroevolution, generations_of
-from fanfold.studies.neuro import evaluator
+from fanfold.legacy.neuro_settings import NotebookSettings, as_dict, as_genome
+from fanfold.legacy.neuroevolution import (
+    CONFIG,
+    PRESETS,
+    HybridNeuroevolution,
+    generations_of,
+    plot_fitness_evolution,
+)
+from fanfold.studies.neuro import NeuroConfig, evaluator
+from fanfold.studies.neuro.config import PRESETS as STUDY_PRESETS
 from fanfold.studies.neuro.genome import Conv, NetworkSpace, key, random_genome, valid
 from fanfold.types import Result, Trial
 
@@ -307,6 +315,34 @@ def test_the_search_ends_at_the_threshold_or_when_the_best_stays_the_same(monkey
 
 
 @pytest.mark.slow
+def test_the_four_documented_setups_are_presets() -> None:
+    """The setups of the document's examples, by the names it gives them."""
+    assert list(PRESETS) == ["conservative", "recommended", "high-performance", "debugging"]
+    assert list(STUDY_PRESETS)[1:] == list(PRESETS)
+    for name, preset in PRESETS.items():
+        assert dataclasses.asdict(NotebookSettings(**preset)).items() >= preset.items(), name
+        config = NeuroConfig(preset=name)  # type: ignore[arg-type]
+        assert all(getattr(config, field) == value for field, value in STUDY_PRESETS[name].items())
+    assert NeuroConfig(preset="conservative", population=9).population == 9
+
+
+def test_the_documented_plots_show_every_generation(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    search = evolution()
+    with pytest.raises(ConfigError, match="nothing to draw"):
+        plot_fitness_evolution(search)
+    figures = {"max_fitness": 90.0, "avg_fitness": 70.0, "min_fitness": 50.0, "std_fitness": 10.0}
+    failed = dict.fromkeys(figures, 0.0)
+    search.generation_stats = [{"generation": n, **(failed if n == 1 else figures)} for n in range(3)]
+    figure = plot_fitness_evolution(search)
+    fitness, spread = figure.axes
+    assert [line.get_label() for line in fitness.lines] == ["best", "mean", "least", "target 99.9 %"]
+    assert fitness.lines[0].get_xdata().tolist() == [1, 3]
+    assert spread.lines[0].get_ydata().tolist() == [10.0, 10.0]
+    figure.savefig(tmp_path / "fitness.png")
+    assert (tmp_path / "fitness.png").stat().st_size > 5000
+
+
 def test_results_are_written_on_request() -> None:
     search = evolution(max_generations=1)
     with pytest.raises(ConfigError, match="evolve"):

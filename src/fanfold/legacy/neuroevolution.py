@@ -16,7 +16,7 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.events import Event, RunStopped, TrialTold
 from fanfold.files import write_files
-from fanfold.legacy.neuro_settings import CONFIG, NotebookSettings, as_dict, as_genome
+from fanfold.legacy.neuro_settings import CONFIG, PRESETS, NotebookSettings, as_dict, as_genome
 from fanfold.running import Run
 from fanfold.stop import Never
 from fanfold.strategies import Sweep
@@ -25,10 +25,11 @@ from fanfold.studies import neuro
 from fanfold.studies.neuro.data import Data, from_loaders, load
 from fanfold.studies.neuro.export import Classifier, best
 from fanfold.studies.neuro.genome import Individual, describe, individual_of, key, random_genome
+from fanfold.studies.neuro.plots import plot_generations
 from fanfold.study import Study
 from fanfold.types import Result
 
-__all__ = ["CONFIG", "HybridNeuroevolution"]
+__all__ = ["CONFIG", "PRESETS", "HybridNeuroevolution", "plot_fitness_evolution"]
 
 #: The best fitness of so many generations must differ by this many per cent, or the search has converged.
 GENERATIONS, GAIN = 3, 0.5
@@ -196,6 +197,11 @@ class HybridNeuroevolution:
         self.test_accuracy = None if figures.get("test") is None else 100.0 * figures["test"]
         tested = "" if self.test_accuracy is None else f", {self.test_accuracy:.2f} % on the test images"
         self.say(f"Best: {self.best_individual['fitness']:.2f} %{tested} (stopped: {self.reason})")
+
+
+def plot_fitness_evolution(neuroevolution: HybridNeuroevolution) -> Any:
+    """The documented plots, as a figure of matplotlib that a notebook shows, with `savefig(path)`."""
+    return plot_generations(neuroevolution.generation_stats, neuroevolution.settings.fitness_threshold)
 
 
 def convergence(settings: NotebookSettings) -> Convergence:

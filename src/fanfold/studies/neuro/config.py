@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fanfold.config import Settings, option
 from fanfold.encoding import derive_seed, digest
@@ -18,6 +18,16 @@ from fanfold.studies.neuro.objectives import OBJECTIVES
 if TYPE_CHECKING:
     from fanfold.studies.neuro.data import Source
     from fanfold.studies.neuro.training import TrainingSettings
+
+
+#: Setups of the original notebook in the words of the study; see `preset`.
+PRESETS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "conservative": {"population": 6, "epochs": 8, "engine": "sequential"},
+    "recommended": {"population": 10, "epochs": 12, "concurrent": 2},
+    "high-performance": {"population": 12, "trials": 240, "epochs": 12, "concurrent": 3},
+    "debugging": {"trials": 4, "population": 2, "epochs": 1, "rungs": 1, "max_batches": 10, "engine": "sequential"},
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,9 @@ class NeuroConfig(Settings):
     augment: Literal["none", "shift", "flip", "shift+flip"] = option("none", "how images are varied in training")
     image_size: int = option(32, "height and width that the images of folder:PATH are brought to", least=1)
 
+    preset: Literal["none", "conservative", "recommended", "high-performance", "debugging"] = option(
+        "none", "sizes of the search for weak or strong machines, or to debug; for what you leave at its default"
+    )
     trials: int = option(60, "networks to try", least=1)
     population: int = option(12, "networks in a generation", least=2)
     elites: int = option(2, "networks kept from one generation to the next, with their scores")
@@ -109,6 +122,9 @@ class NeuroConfig(Settings):
             if isinstance(value := getattr(self, each.name), list):  # the same config, however it was written
                 object.__setattr__(self, each.name, tuple(value))
         super().__post_init__()
+        for name, value in PRESETS[self.preset].items():
+            if getattr(self, name) == getattr(NeuroConfig, name):
+                object.__setattr__(self, name, value)
         if isinstance(self.target, str):  # what else would the target of a table be?
             object.__setattr__(self, "predict", (*self.predict, self.target))
             object.__setattr__(self, "target", None)
