@@ -33,6 +33,7 @@ from fanfold.ledger import (
     belonging,
     create_run,
     forget_run,
+    restart_run,
 )
 from fanfold.money import Budget
 from fanfold.natural import natural_progress, natural_result, natural_watcher
@@ -279,6 +280,8 @@ class Start:
             meta = dict(self.options.meta or {})
             return create_run(ledger, name, identity.record, meta, self.study.seeded_cases), True
         self._check(identity, ledger.identity(run))
+        if isinstance(stop := (self.options.meta or {}).get("stop"), str):
+            restart_run(ledger, run, stop)
         return run, False
 
     def _check(self, identity: Identity, recorded: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import Result
 
 from fanfold import Case, ConfigError, MaxTrials, Study, Sweep
+from fanfold.ledger import RunView
 from fanfold.report import compare
 from fanfold.running import Go, Run
 from fanfold.summary import Summary
@@ -56,6 +57,17 @@ def test_every_run_is_compared_with_the_first(as_json: Json, folder: Path) -> No
         search(name, [best])
     found = as_json("compare", "a", "b", "c")
     assert [(each["run"], each["estimate"]) for each in found["differences"]] == [("b", 2.0), ("c", -1.0)]
+
+
+def test_a_minimised_score_is_compared_in_its_own_units(fanfold: Fanfold, as_json: Json, folder: Path) -> None:
+    search("first", [5, 6, 7], minimize=True)
+    search("second", [2, 9], minimize=True)
+    [difference] = as_json("compare", "first", "second")["differences"]
+    assert (difference["estimate"], difference["low"], difference["high"]) == (-3.0, -3.0, -3.0)
+    assert "-3 to -3" in fanfold("compare", "first", "second").stdout
+    with RunView.open("fanfold.db", "first") as first, RunView.open("fanfold.db", "second") as second:
+        [difference] = compare({"first": first, "second": second}).differences
+    assert (difference.better, difference.worse) == (4, 0), "less is better"
 
 
 def test_runs_of_different_ledgers_are_told_apart_by_the_ledger(as_json: Json, folder: Path) -> None:

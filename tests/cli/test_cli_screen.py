@@ -117,6 +117,11 @@ def test_a_limit_that_was_reached_is_doubled_by_the_command_that_continues() -> 
     assert further("the strategy has nothing more to ask") == "" == further("152 calls")
 
 
+def test_more_is_offered_where_there_is_more_to_search(endings: dict[str, str]) -> None:
+    assert "fanfold resume functions --max-trials 80" in endings["functions"]
+    assert "fanfold resume" not in endings["secrets"], "a sweep over pairs has no others"
+
+
 def test_a_failure_is_shown_with_its_traceback_and_its_cell(
     endings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

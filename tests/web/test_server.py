@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from asking import Asker, asking
+from click.testing import CliRunner
 
 from fanfold import Blob, Case, Float, MaxTrials, Ok, Space, Study
+from fanfold.cli import cli
 from fanfold.ledger import Ledger, RunView
 from fanfold.strategies import Genetic
 
@@ -218,6 +220,16 @@ def test_scores_that_are_to_be_low_are_shown_as_the_evaluator_gave_them(tmp_path
         assert page["history"]["best"] == sorted(page["history"]["best"], reverse=True)
         head = server.get("/api/run/0/low/matrix")
         assert head["low"] == max(row["score"] for row in rows) and head["high"] == page["best"]["score"]
+
+
+def test_a_resumed_run_shows_the_limit_it_has_now(tmp_path: Path) -> None:
+    path = str(tmp_path / "runs.db")
+    for words in (["run", "functions", "--trials", "4", "--run", "it"], ["resume", "it", "--max-trials", "9"]):
+        done = CliRunner().invoke(cli, [*words, "--ledger", path, "--executor", "inline"])
+        assert done.exit_code == 0, done.output
+    with asking(Path(path)) as server:
+        page = server.get("/api/run/0/it")
+    assert page["limits"]["max_trials"] == page["progress"]["goal"] == page["progress"]["told"] == 9
 
 
 def test_prometheus_can_scrape_the_runs(server: Asker) -> None:

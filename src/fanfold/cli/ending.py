@@ -158,7 +158,7 @@ def _next(run: Run[Any], shown: Presentation, ledger: str) -> Iterator[str]:
     }
     if run.progress.failures:
         commands[f"fanfold show {run.id} --failure 1{where}"] = "the most frequent failure"
-    if shown.unit is None and (more := further(run.reason)):
+    if shown.unit is None and run.view.info.open_ended and (more := further(run.reason)):
         commands[f"fanfold resume {run.id} {more}{where}"] = "search on"
     width = max(map(len, commands))
     explained_too = width + max(map(len, commands.values())) + 4 <= screen_width()

@@ -48,6 +48,11 @@ class RunInfo:
     def objective(self) -> Objective:
         return Objective(self.identity.get("objective"), bool(self.identity.get("minimize")))
 
+    @property
+    def open_ended(self) -> bool:
+        """Whether higher limits give more trials: a sweep has its candidates and no others."""
+        return not str(self.identity.get("strategy")).startswith("Sweep")
+
 
 @dataclass(frozen=True, slots=True)
 class TrialRow:

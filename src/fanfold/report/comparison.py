@@ -16,7 +16,7 @@ from fanfold.types import Ok
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How much better the best candidate of `run` is than that of `against`, on the cases that both were scored on.
+    """How much more the best candidate of `run` scores than that of `against`, on the cases that both were scored on.
 
     `cases` says which ones: those of the search, or the held-out ones.  `better` and `worse` count those on which the
     scores differ.  Where cases are only right or wrong, the p-value is that of McNemar's test.
@@ -31,9 +31,12 @@ class Difference:
     test: str
 
     @classmethod
-    def of(cls, run: str, against: str, cases: str, shared: Mapping[str, tuple[float, float]]) -> Difference:
-        better = sum(theirs > ours for theirs, ours in shared.values())
-        worse = sum(theirs < ours for theirs, ours in shared.values())
+    def of(
+        cls, run: str, against: str, cases: str, shared: Mapping[str, tuple[float, float]], minimize: bool = False
+    ) -> Difference:
+        higher = sum(theirs > ours for theirs, ours in shared.values())
+        lower = sum(theirs < ours for theirs, ours in shared.values())
+        better, worse = (lower, higher) if minimize else (higher, lower)
         difference = paired({case: [pair] for case, pair in shared.items()})
         if all(score in (0, 1) for pair in shared.values() for score in pair):
             exact = replace(difference, p=mcnemar(better, worse))
@@ -64,7 +67,7 @@ def compare(views: Mapping[str, RunView]) -> Comparison:
         ):
             shared = {case: (theirs[case], ours[case]) for case in theirs if case in ours}
             if shared:
-                differences.append(Difference.of(name, first, cases, shared))
+                differences.append(Difference.of(name, first, cases, shared, base.info.objective.minimize))
     figures = tuple(tuple(metrics(view)) for view in views.values())
     return Comparison(tuple(views), figures, tuple(differences), _differing([*views.values()]))
 
@@ -79,12 +82,15 @@ def _held_out_scores(view: RunView) -> dict[str, float]:
 
 
 def _scores(view: RunView, trial: int | None) -> dict[str, float]:
-    """The scores of a trial by what makes a case the same in two runs: its id, and its data or else its seed."""
+    """The scores of a trial by what makes a case the same in two runs: its id, and its data or else its seed.
+
+    They are in the evaluator's units, also where the study minimises.
+    """
     if trial is None:
         return {}
-    outcomes = view.outcomes(trial)
+    outcomes, sign = view.outcomes(trial), -1 if view.info.objective.minimize else 1
     return {
-        encode([case.id, case.seed if case.data is None else case.data]): outcome.score
+        encode([case.id, case.seed if case.data is None else case.data]): sign * outcome.score
         for case in view.cases()
         if isinstance(outcome := outcomes.get(case.id), Ok)
     }

@@ -29,9 +29,7 @@ def comparing(runs: Sequence[ShownRun]) -> Payload:
         "runs": [
             _run(shown, figures, past) for shown, figures, past in zip(runs, compared.metrics, histories, strict=True)
         ],
-        "differences": [
-            _difference(difference, -1 if runs[0].info.objective.minimize else 1) for difference in compared.differences
-        ],
+        "differences": [_difference(difference) for difference in compared.differences],
         "settings": [{"name": name, "values": list(values)} for name, values in plain(dict(compared.settings)).items()],
         "sections": sections(together or ()),
         "costs": _costs(histories, -1 if runs[0].info.objective.minimize else 1),
@@ -63,17 +61,16 @@ def _run(shown: ShownRun, figures: Sequence[Metric], past: Mapping[str, Any]) ->
     }
 
 
-def _difference(difference: Difference, sign: int) -> Payload:
+def _difference(difference: Difference) -> Payload:
     interval = difference.paired.difference
-    low, high = sorted((sign * interval.low, sign * interval.high))
     return {
         "run": difference.run,
         "against": difference.against,
         "cases": difference.cases,
         "n": interval.n,
-        "difference": None if interval.estimate is None else finite(sign * interval.estimate),
-        "low": finite(low),
-        "high": finite(high),
+        "difference": finite(interval.estimate),
+        "low": finite(interval.low),
+        "high": finite(interval.high),
         "better": difference.better,
         "worse": difference.worse,
         "equal": interval.n - difference.better - difference.worse,

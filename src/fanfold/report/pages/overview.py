@@ -91,7 +91,7 @@ def standing(shown: ShownRun, progress: Progress) -> Payload:
 
 
 def limits(shown: ShownRun) -> Payload:
-    """The limits of a run: those it was started with, as far as they are recorded, and those it was given since."""
+    """The limits of a run: those of its last start, as far as they are recorded, and those given since."""
     known: dict[str, float | None] = dict.fromkeys(KINDS.values())
     for kind, amount in re.findall(r"(Max\w+)\('?([\d.]+[smh]?)'?\)", str(shown.info.meta.get("stop", ""))[:500]):
         if kind in KINDS:
@@ -177,7 +177,7 @@ def next_steps(shown: ShownRun, state: str) -> list[Payload]:
         if shown.info.failures:
             retry = f"fanfold resume {name} --retry-failed {ledger}"
             steps.append({"text": "Evaluate what failed again", "command": retry})
-        if state == "finished" and (trials := shown.info.trials) and shown.study.unit is None:
+        if state == "finished" and (trials := shown.info.trials) and shown.study.unit is None and shown.info.open_ended:
             more = f"fanfold resume {name} --max-trials {2 * trials} {ledger}"
             steps.append({"text": "Search twice as long", "command": more})
     if shown.study_name == "prompts" and state == "finished":
