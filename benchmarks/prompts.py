@@ -4,6 +4,7 @@ python benchmarks/prompts.py --quick                    # three tasks, two seeds
 python benchmarks/prompts.py                            # everything; start it again to continue
 python benchmarks/prompts.py --only guided,dspy-random --tasks dates,sums --seeds 0,1 --calls 200
 python benchmarks/prompts.py --report                   # only the tables, from what is finished
+python benchmarks/prompts.py --server http://127.0.0.1:8080/v1 --jobs 12    # the same weights on a GPU: in minutes
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import asyncio
 import dataclasses
 import functools
 import json
+import multiprocessing
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +44,7 @@ MORE = "-16"
 #: Where the position of the problem is marked in a prompt.
 MARK = "\0"
 #: The longest a peer may take for one job, in seconds.
-PATIENCE = 3600.0
+PATIENCE = 900.0
 #: The code that decides what our searches do: a change of it makes their results old.
 SEARCH = ("prompting", "schedules/paired.py", "schedules/racing.py", "strategies", "studies/prompts", "tasks")
 
@@ -281,12 +284,12 @@ def finished(file: Path) -> dict[Job, Outcome]:
     return outcomes
 
 
-def work_off(wanted: Sequence[Job], folder: Path) -> dict[Job, Outcome]:
+def work_off(wanted: Sequence[Job], folder: Path, server: str | None = None, part: int = 0) -> dict[Job, Outcome]:
     """The outcomes of all jobs; those that the folder lacks are run, and written down one by one."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "prompts.jsonl"
     done = finished(file)
-    counted = CountedModel(folder / "replies.db")
+    counted = CountedModel(folder / (f"replies-{part}.db" if part else "replies.db"), server)
     for job in wanted:
         version(job.method, job.task)
     for number, job in enumerate(wanted, 1):
@@ -308,6 +311,17 @@ def work_off(wanted: Sequence[Job], folder: Path) -> dict[Job, Outcome]:
     return {job: done[job] for job in wanted if job in done}
 
 
+def side_by_side(options: argparse.Namespace, wanted: Sequence[Job]) -> dict[Job, Outcome]:
+    """The outcomes of all jobs, worked off by several processes."""
+    servers = options.server.split(",") if options.server else [None]
+    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        parts = [
+            pool.submit(work_off, wanted[part :: options.jobs], options.folder, servers[part % len(servers)], part + 1)
+            for part in range(options.jobs)
+        ]
+        return {job: outcome for part in parts for job, outcome in part.result().items()}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three tasks, two seeds, three methods: 15 minutes")
@@ -316,6 +330,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", default=",".join(map(str, SEEDS)), help="seeds, separated by commas")
     parser.add_argument("--calls", default=",".join(map(str, CALLS)), help="budgets, separated by commas")
     parser.add_argument("--report", action="store_true", help="run nothing: tables of what is finished")
+    parser.add_argument("--server", help="addresses of OpenAI-compatible servers of the same weights, instead of ours")
+    parser.add_argument("--jobs", type=int, default=1, help="searches at once, each in a process of its own")
     parser.add_argument("--folder", type=Path, default=ROOT / "results", help="where results and replies are kept")
     parser.add_argument("--out", type=Path, help="where the tables are written besides the terminal")
     if parser.parse_args(arguments).quick:
@@ -329,7 +345,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         done = finished(options.folder / "prompts.jsonl")
         outcomes = {job: done[job] for job in wanted if job in done}
     else:
-        outcomes = work_off(wanted, options.folder)
+        alone = options.jobs == 1
+        outcomes = work_off(wanted, options.folder, options.server) if alone else side_by_side(options, wanted)
     text = report(list(outcomes.values()), commit())
     print(f"\n{text}")
     if options.out is not None:

@@ -288,7 +288,8 @@ def gepa(access: Access) -> str:
         valset=access.train,
         adapter=Adapter(),
         reflection_lm=lambda text: access.write(str(text)),
-        stop_callbacks=lambda state: access.made + len(access.train) > access.calls,
+        # Where every problem is solved already, it looks on without a call, so its rounds count too.
+        stop_callbacks=lambda state: access.made + len(access.train) > access.calls or state.i > access.calls,
         seed=access.seed,
         raise_on_exception=False,
     )

@@ -1,4 +1,7 @@
-"""The local model for the prompt benchmark: counts every call, answers equal ones from a file, speaks HTTP to peers."""
+"""The model of the prompt benchmark: counts every call, answers equal ones from a file, speaks HTTP to peers.
+
+It is the local model, or the same weights behind any server that speaks OpenAI's protocol, which a GPU makes fast.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import hashlib
 import json
 import sqlite3
 import threading
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +23,7 @@ from typing import Any
 import fanfold.models
 from fanfold.models import Model, model
 from fanfold.models.http_exchange import Response
-from fanfold.models.local import LocalTransport
+from fanfold.models.local import MAX_TOKENS, LocalTransport
 from fanfold.models.transport import Transport
 from fanfold.tasks import Grader, Problem
 
@@ -45,18 +49,49 @@ def version_of(files: Sequence[Path]) -> str:
     return digest.hexdigest()[:12]
 
 
+class Served(Transport):
+    """The weights of the local model behind a server; usable from any event loop."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address.rstrip("/")
+        self._direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        deadline: float | None = None,
+        replay: bool = True,
+    ) -> Response:
+        asked = json.loads(body or b"{}")
+        path = "chat/completions" if "messages" in asked else "completions"
+        asked |= {"model": LOCAL.partition("/")[2], "max_tokens": asked.get("max_tokens") or MAX_TOKENS}
+        request = urllib.request.Request(
+            f"{self._address}/{path}", json.dumps(asked).encode(), {"content-type": "application/json"}
+        )
+
+        def ask() -> Response:
+            with self._direct.open(request, timeout=600) as response:
+                return Response(200, {}, response.read())
+
+        return await asyncio.to_thread(ask)
+
+
 class CountedModel(Transport):
-    """The local model behind a counter; a reply that the file has is not computed again, but counts like any other.
+    """The model behind a counter; a reply that the file has is not computed again, but counts like any other.
 
     So a benchmark that was interrupted, or a search that was changed, pays only for requests that nobody has made
     before, and every method is answered the same.  Replies of another version of the local model are not used.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, server: str | None = None) -> None:
         self.calls = 0
         self._seen: Counter[str] = Counter()
-        self._local = LocalTransport.of(LOCAL.partition("/")[2])
-        self._version = version_of(ENGINE)
+        self._local = Served(server) if server else LocalTransport.of(LOCAL.partition("/")[2])
+        self._version = "served" if server else version_of(ENGINE)
         self._lock = threading.Lock()
         self._replies = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
         self._replies.execute("PRAGMA journal_mode = wal")
