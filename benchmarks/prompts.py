@@ -43,6 +43,8 @@ PEERS = ROOT / ".venv-peers"
 MORE = "-16"
 #: Where the position of the problem is marked in a prompt.
 MARK = "\0"
+#: Calls that our searches have in flight: what two cores have by default, on every machine.
+IN_FLIGHT = 8
 #: The longest a peer may take for one job, in seconds.
 PATIENCE = 900.0
 #: The code that decides what our searches do: a change of it makes their results old.
@@ -114,6 +116,7 @@ def searched(search: str) -> Callable[[Job, CountedModel], Prompt]:
             seed=job.seed,
             trials=100_000,
             search=search,  # type: ignore[arg-type]
+            concurrent=IN_FLIGHT,
             **SIZES,
         )
         work = study(config, make=counted.model)
