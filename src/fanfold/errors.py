@@ -15,6 +15,10 @@ class FanfoldError(Exception):
     def __init__(self, *args: object) -> None:
         super().__init__(*(redact(arg) if isinstance(arg, str) else arg for arg in args))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For the way home from a worker process: by what it holds, not by how it was made."""
+        return _again, (type(self), self.args), self.__dict__
+
 
 class ConfigError(FanfoldError, ValueError):
     """An argument, option or configuration key that cannot be used as given."""
@@ -107,9 +111,6 @@ class CallFailed(FanfoldError):
         #: Parameters that the provider says the model does not take, the likeliest first.
         self.parameters = parameters
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _call_failed, (self.kind, str(self), self.retry_after, self.sent)
-
     @property
     def passing(self) -> bool:
         """Whether the same call may succeed a little later."""
@@ -126,10 +127,6 @@ class CallFailed(FanfoldError):
         return self.kind in ("auth", "billing", "budget", "unreachable", "no-batches")
 
 
-def _call_failed(kind: str, message: str, retry_after: float | None, sent: bool) -> CallFailed:
-    return CallFailed(kind, message, retry_after=retry_after, sent=sent)
-
-
 class Interrupted(FanfoldError, KeyboardInterrupt):
     """Ctrl-C or SIGTERM ended the run. `run_id` and `ledger` say what to resume.
 
@@ -141,6 +138,10 @@ class Interrupted(FanfoldError, KeyboardInterrupt):
         self.run_id = run_id
         self.ledger = ledger
         self.code = code
+
+
+def _again(kind: type[FanfoldError], args: tuple[object, ...]) -> FanfoldError:
+    return kind.__new__(kind, *args)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 import random
 import re
 import socket
@@ -476,8 +475,3 @@ def test_waiting_until_a_date_goes_by_the_clock_of_the_server_that_named_it() ->
     assert run.progress.failures == 0
     first, second, third = edge.came
     assert 20 <= second - first <= 23 and 20 <= third - second <= 45
-
-
-def test_a_failed_call_survives_the_way_to_another_place_waiting_and_all() -> None:
-    error = pickle.loads(pickle.dumps(CallFailed("rate-limit", "later", retry_after=3.0, sent=False)))  # noqa: S301
-    assert (str(error), error.kind, error.retry_after, error.sent) == ("later", "rate-limit", 3.0, False)
