@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from fanfold.encoding import derive_seed, digest
 from fanfold.executors import Executor, Inline, Processes, Threads
 from fanfold.studies.neuro.data import Resident, Source, resident
-from fanfold.studies.neuro.genome import Conv, Dense, NetworkGenome, NetworkSpace, random_genome
+from fanfold.studies.neuro.genome import Conv, Dense, NetworkGenome
+from fanfold.studies.neuro.space import NetworkSpace, random_genome
 from fanfold.studies.neuro.training import Session, TrainingJob, TrainingSettings, pinned_threads, train
 from fanfold.sync import run_sync
 from models import parse, publish
@@ -161,8 +162,8 @@ def _compared(size: str, sizes: Sizes, count: int, threads: int, rounds: dict[st
 class _ChannelsFirst(Resident):
     """The images as most programs lay them out."""
 
-    def batch(self, index: Tensor, base: int | Tensor) -> tuple[Tensor, Tensor]:
-        images, labels = super().batch(index, base)
+    def batch(self, index: Tensor, base: int | Tensor, augment: str = "data") -> tuple[Tensor, Tensor]:
+        images, labels = super().batch(index, base, augment)
         # With one channel the images are contiguous in both orders, and contiguous() would change nothing.
         return images.clone(memory_format=torch.contiguous_format), labels
 

@@ -22,8 +22,9 @@ from neuro_plain import Loaded, Plain, in_threads
 from fanfold.encoding import derive_seed
 from fanfold.studies.neuro import cuda_graph
 from fanfold.studies.neuro.data import Data, Resident, from_arrays
-from fanfold.studies.neuro.genome import NetworkGenome, NetworkSpace, random_genome
+from fanfold.studies.neuro.genome import NetworkGenome
 from fanfold.studies.neuro.morph import inherit
+from fanfold.studies.neuro.space import NetworkSpace, random_genome
 from fanfold.studies.neuro.stacked_training import train_graphs
 from fanfold.studies.neuro.strategy import Spread, crossover, mutate, shared, sibling
 from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, evaluate

@@ -39,7 +39,8 @@ from fanfold.legacy.neuroevolution import (
 )
 from fanfold.studies.neuro import NeuroConfig, evaluator
 from fanfold.studies.neuro.config import PRESETS as STUDY_PRESETS
-from fanfold.studies.neuro.genome import Conv, NetworkSpace, key, random_genome, valid
+from fanfold.studies.neuro.genome import Conv, key
+from fanfold.studies.neuro.space import NetworkSpace, random_genome, valid
 from fanfold.types import Result, Trial
 
 ROOT = Path(__file__).parents[2]

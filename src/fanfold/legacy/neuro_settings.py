@@ -12,7 +12,8 @@ from fanfold.errors import ConfigError
 from fanfold.legacy.settings import names
 from fanfold.strategies.generations import Convergence
 from fanfold.studies import neuro
-from fanfold.studies.neuro.genome import Conv, Dense, NetworkGenome, NetworkSpace, key, repair
+from fanfold.studies.neuro.genome import Conv, Dense, NetworkGenome, key
+from fanfold.studies.neuro.space import NetworkSpace, repair
 from fanfold.studies.neuro.strategy import Spread
 
 

@@ -24,8 +24,9 @@ from fanfold.strategies.generations import Convergence, GenerationRecord, Genera
 from fanfold.studies import neuro
 from fanfold.studies.neuro.data import Data, from_loaders, load
 from fanfold.studies.neuro.export import Classifier, best
-from fanfold.studies.neuro.genome import Individual, describe, individual_of, key, random_genome
+from fanfold.studies.neuro.genome import Individual, describe, individual_of, key
 from fanfold.studies.neuro.plots import plot_generations
+from fanfold.studies.neuro.space import random_genome
 from fanfold.study import Study
 from fanfold.types import Result
 

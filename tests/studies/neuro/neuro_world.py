@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from fanfold.studies.neuro.genome import AUGMENTED, BLOCKS, DENSE_BLOCKS, DENSE_NORMS, HEADS, SCHEDULES
+from fanfold.studies.neuro.space import NetworkSpace
 from fanfold.studies.neuro.training import TrainedNetwork
 from fanfold.tensors import unpack
 
@@ -26,3 +29,19 @@ def apart(one: TrainedNetwork, other: TrainedNetwork) -> float:
     mine, theirs = unpack(one.state), unpack(other.state)
     assert list(mine) == list(theirs)
     return max(float(np.abs(mine[name] - theirs[name]).max() / max(np.abs(mine[name]).max(), 1e-9)) for name in mine)
+
+
+def everything(space: NetworkSpace) -> NetworkSpace:
+    """The space with every choice of the newer genes."""
+    return replace(
+        space,
+        blocks=BLOCKS,
+        dense_blocks=DENSE_BLOCKS,
+        heads=HEADS,
+        dense_norms=DENSE_NORMS,
+        attentions=(0, 3, 8),
+        schedules=SCHEDULES,
+        decays=(0.0, 0.1),
+        smoothings=(0.0, 0.1),
+        augments=AUGMENTED,
+    )

@@ -7,6 +7,7 @@ import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,19 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from neuro_world import everything
 
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro.export import Classifier
-from fanfold.studies.neuro.genome import ACTIVATIONS, Conv, Dense, NetworkGenome, NetworkSpace, Shape, random_genome
+from fanfold.studies.neuro.genome import ACTIVATIONS, Conv, Dense, NetworkGenome, Shape
 from fanfold.studies.neuro.layout import parameters
 from fanfold.studies.neuro.network import forward, initial
+from fanfold.studies.neuro.space import NetworkSpace, random_genome
 
 WIDE = NetworkSpace(conv_layers=(0, 4), filters=(1, 9), kernels=(1, 3, 5, 7), dense_layers=(0, 3), nodes=(1, 17))
 IMAGES, COLOURED, VECTORS = Shape(1, 8, 8, 10), Shape(3, 13, 9, 2), Shape(7, 1, 1, 3)
+TABLE, SEQUENCES = Shape(7, 1, 1, 3, "table"), Shape(2, 1, 20, 4, "sequence")
+SHAPES = (IMAGES, COLOURED, VECTORS, TABLE, SEQUENCES)
 
 
 def a_classifier(
@@ -36,11 +41,23 @@ def a_classifier(
     rng = np.random.default_rng(seed)
     weights = initial(genome, shape, seed)
     for name, array in weights.items():
-        shift = rng.uniform(0.1, 0.5, array.shape) if name.startswith("norm.") else 0.0
+        shift = rng.uniform(0.1, 0.5, array.shape) if "norm." in name else 0.0
         weights[name] = (array + shift).astype(np.float32)
     mean, scale = rng.uniform(10, 100, shape.channels), rng.uniform(20, 60, shape.channels)
     names = classes or tuple(f"class {n}" for n in range(shape.classes))
     return Classifier(genome, shape, weights, tuple(mean.tolist()), tuple(scale.tolist()), names)
+
+
+def an_ensemble(shape: Shape, seed: int = 0) -> Classifier:
+    """Three networks, two of them of one genome."""
+    one, other = (random_genome(everything(WIDE), random.Random(seed + n)) for n in (0, 1))
+    members = [a_classifier(genome, shape, seed + n) for n, genome in enumerate((one, other, one))]
+    return replace(members[0], others=tuple((each.genome, each.weights) for each in members[1:]))
+
+
+def exported() -> list[Classifier]:
+    single = [a_classifier(genome, shape, number) for number, (genome, shape) in enumerate(genomes())]
+    return [*single, *(an_ensemble(shape, number) for number, shape in enumerate(SHAPES))]
 
 
 def some_images(shape: Shape, n: int, seed: int = 1) -> Any:
@@ -52,8 +69,11 @@ def expected(classifier: Classifier, images: Any) -> Any:
     """What the study's own forward pass makes of normalised images."""
     mean, scale = (np.asarray(each).reshape(-1, 1, 1) for each in (classifier.mean, classifier.scale))
     inputs = torch.from_numpy(((images - mean) / scale).astype(np.float32))
-    net = {name: torch.from_numpy(array) for name, array in classifier.weights.items()}
-    return forward(classifier.genome, net, inputs).numpy()
+    outputs = []
+    for genome, weights in classifier.members:
+        net = {name: torch.from_numpy(array) for name, array in weights.items()}
+        outputs.append(forward(genome, net, inputs).numpy())
+    return np.mean(outputs, axis=0)
 
 
 def genomes() -> list[tuple[NetworkGenome, Shape]]:
@@ -62,6 +82,8 @@ def genomes() -> list[tuple[NetworkGenome, Shape]]:
         for name, norm in zip(ACTIVATIONS, ("batch", "none") * 3)
     ]
     found += [(random_genome(WIDE, random.Random(seed)), (IMAGES, COLOURED, VECTORS)[seed % 3]) for seed in range(9)]
+    newer = everything(WIDE)
+    found += [(random_genome(newer, random.Random(seed)), SHAPES[seed % 5]) for seed in range(30, 50)]
     found.append((NetworkGenome((), (), "batch", 0.0, "sgd", 0.01), IMAGES))
     return found
 
@@ -82,8 +104,8 @@ for folder in sys.argv[1:]:
 @pytest.mark.slow
 def test_the_module_file_gives_the_same_scores_in_a_process_without_fanfold(tmp_path: Path) -> None:
     wanted, folders = [], []
-    for number, (genome, shape) in enumerate(genomes()):
-        classifier, images = a_classifier(genome, shape, number), some_images(shape, 5)
+    for number, classifier in enumerate(exported()):
+        images = some_images(classifier.shape, 5)
         folders.append(str(classifier.save(tmp_path / str(number)).folder))
         np.save(tmp_path / str(number) / "images.npy", images)
         wanted.append(expected(classifier, images))
@@ -96,20 +118,23 @@ def test_the_module_file_gives_the_same_scores_in_a_process_without_fanfold(tmp_
 def test_onnx_gives_the_same_scores_for_any_number_of_images() -> None:
     pytest.importorskip("onnx")
     runtime = pytest.importorskip("onnxruntime")
-    for number, (genome, shape) in enumerate(genomes()):
-        classifier = a_classifier(genome, shape, number)
+    for classifier in exported():
         session = runtime.InferenceSession(classifier.onnx(), providers=["CPUExecutionProvider"])
         for n in (1, 6):
-            images = some_images(shape, n)
+            images = some_images(classifier.shape, n)
             (scores,) = session.run(["scores"], {"images": images.astype(np.float32)})
             np.testing.assert_allclose(scores, expected(classifier, images), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
-@given(st.integers(0, 2**32), st.sampled_from([IMAGES, COLOURED, VECTORS]))
+@given(st.integers(0, 2**32), st.sampled_from(SHAPES), st.booleans())
 @settings(max_examples=25, deadline=None)
-def test_scores_are_those_of_the_study_and_the_same_alone_and_among_others(seed: int, shape: Shape) -> None:
-    classifier = a_classifier(random_genome(WIDE, random.Random(seed)), shape, seed)
+def test_scores_are_those_of_the_study_and_the_same_alone_and_among_others(
+    seed: int, shape: Shape, several: bool
+) -> None:
+    classifier = (
+        an_ensemble(shape, seed) if several else a_classifier(random_genome(WIDE, random.Random(seed)), shape, seed)
+    )
     images = some_images(shape, 4)
     scores = classifier.scores(images)
     assert scores.dtype == np.float64

@@ -10,19 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from neuro_world import everything
 
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro.genome import (
-    KERNELS,
-    Conv,
-    Dense,
-    Individual,
-    NetworkGenome,
-    NetworkSpace,
-    Shape,
-    random_genome,
-)
+from fanfold.studies.neuro.genome import KERNELS, Conv, Dense, Individual, NetworkGenome, Shape
 from fanfold.studies.neuro.layout import layout
+from fanfold.studies.neuro.space import NetworkSpace, random_genome
 from fanfold.studies.neuro.strategy import crossover, mutate
 from fanfold.tensors import pack
 from fanfold.types import Blob
@@ -366,3 +359,43 @@ def test_an_individual_starts_from_what_it_inherits() -> None:
 def test_bytes_that_are_no_weights_of_a_genome_are_refused(data: bytes) -> None:
     with pytest.raises(ConfigError):
         unpacked(data)
+
+
+NEWER = everything(SPACE)
+kinds = (
+    shapes
+    | st.builds(Shape, st.integers(1, 9), st.just(1), st.integers(1, 1), st.integers(1, 4), st.just("table"))
+    | st.builds(Shape, st.integers(1, 3), st.just(1), st.integers(2, 30), st.integers(1, 4), st.just("sequence"))
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(seeds, seeds, kinds)
+def test_any_child_with_newer_blocks_gets_tensors_that_fit(one: int, other: int, shape: Shape) -> None:
+    parent, child = random_genome(NEWER, Random(one)), random_genome(NEWER, Random(other))
+    inherited = inherit(parent, trained(parent, shape, 0), child, shape, 1)
+    assert {name: array.shape for name, array in inherited.items()} == dict(layout(child, shape).tensors)
+    assert all(array.dtype == np.float32 and np.isfinite(array).all() for array in inherited.values())
+    copy = inherit(parent, trained(parent, shape, 0), parent, shape, 1)
+    assert all(np.array_equal(array, trained(parent, shape, 0)[name]) for name, array in copy.items())
+
+
+@pytest.mark.parametrize(
+    "child",
+    [
+        with_conv(RELU, 0, filters=9),
+        with_conv(RELU, 1, kernel=5),
+        with_dense(RELU, 0, nodes=12),
+        replace(RELU, norm="batch"),
+    ],
+)
+def test_between_newer_networks_wider_layers_change_nothing(child: NetworkGenome) -> None:
+    extra: dict[str, Any] = {"schedule": "cosine", "smoothing": 0.1}
+    assert distance(replace(RELU, **extra), replace(child, **extra)) < 1e-5
+
+
+def test_an_attention_that_is_new_changes_nothing_at_first() -> None:
+    rows = Shape(6, 1, 1, 3, "table")
+    plain = NetworkGenome((), (Dense(7, "relu"),), "none", 0.0, "adam", 1e-3)
+    assert distance(plain, replace(plain, attention=4), rows) < 1e-6

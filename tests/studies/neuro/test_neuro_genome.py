@@ -11,35 +11,37 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from neuro_world import everything
 
 from fanfold.encoding import decode, encode
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro.genome import (
     ACTIVATIONS,
+    BLOCKS,
+    CHOSEN,
+    DENSE_BLOCKS,
     KERNELS,
     NORMS,
     OPTIMISERS,
+    TARGETS,
     Conv,
     Dense,
     Individual,
     NetworkGenome,
-    NetworkSpace,
     Shape,
     describe,
-    faults,
     genome_of,
     individual_of,
     key,
-    random_genome,
-    repair,
-    valid,
 )
 from fanfold.studies.neuro.layout import activation_bytes, layout, memory, operations, parameters
+from fanfold.studies.neuro.space import NetworkSpace, faults, random_genome, repair, valid
 from fanfold.types import Blob
 
 MNIST = Shape(1, 28, 28, 10)
 GENOME = NetworkGenome((Conv(16, 3, "relu"), Conv(32, 5, "tanh")), (Dense(128, "selu"),), "batch", 0.25, "adam", 1e-3)
 #: Spaces at the edges: a single genome, no layers at all, and those of every size.
+
 SPACES = (
     NetworkSpace(),
     NetworkSpace.original(),
@@ -48,8 +50,11 @@ SPACES = (
     NetworkSpace(
         conv_layers=(0, 12), filters=(1, 3), kernels=KERNELS, dense_layers=(0, 9), nodes=(1, 2), dropout=(0.0, 0.95)
     ),
+    everything(NetworkSpace(conv_layers=(0, 5), filters=(1, 40), kernels=KERNELS, dense_layers=(0, 3), nodes=(1, 40))),
 )
-shapes = st.builds(Shape, *(st.integers(1, 40) for _ in range(4)))
+shapes = st.builds(Shape, *(st.integers(1, 40) for _ in range(4))) | st.builds(
+    Shape, st.integers(1, 80), st.just(1), st.just(1), st.integers(1, 4), st.just("table"), st.sampled_from(TARGETS)
+)
 spaces = st.sampled_from(SPACES)
 seeds = st.integers(0, 2**32)
 
@@ -70,8 +75,10 @@ def consistent(genome: NetworkGenome, shape: Shape) -> bool:
     sizes = layout(genome, shape)
     inputs = shape.channels
     for i, (channels, height, width) in enumerate(sizes.maps[1:]):
-        filters, read, kernel, other = sizes.tensors[f"conv.{i}.weight"]
-        if (read, filters, kernel) != (inputs, channels, other) or min(height, width) < 1:
+        weight = sizes.tensors[f"conv.{i}.weight"]
+        kernel = sizes.tensors.get(f"conv.{i}.depth", weight)[2:]
+        sides = [1 if side == 1 else genome.conv[i].kernel for side in sizes.maps[i][1:]]
+        if weight[:2] != (channels, inputs) or list(kernel) != sides or min(height, width) < 1:
             return False
         inputs = channels
     inputs = sizes.features
@@ -89,7 +96,7 @@ def test_none_of_a_hundred_thousand_random_genomes_is_invalid() -> None:
     shapes = [Shape(rng.randint(1, 4), rng.randint(1, 33), rng.randint(1, 33), rng.randint(1, 11)) for _ in range(99)]
     wrong = 0
     for number in range(100_000):
-        space = SPACES[number % 8 == 0]
+        space = SPACES[1 if number % 8 == 0 else 5 if number % 8 == 1 else 0]
         genome = random_genome(space, rng)
         wrong += not (valid(genome, space) and consistent(genome, shapes[number % 99]))
     assert wrong == 0
@@ -101,6 +108,16 @@ def test_a_random_genome_of_any_space_can_be_built_for_any_shape(space: NetworkS
     genome = random_genome(space, Random(seed))
     assert valid(genome, space) and not faults(genome, space) and consistent(genome, shape)
     assert genome == random_genome(space, Random(seed))
+
+
+def test_random_genomes_reach_every_newer_choice() -> None:
+    rng, space = Random(0), SPACES[5]
+    drawn = [random_genome(space, rng) for _ in range(200)]
+    for gene, choices in CHOSEN.items():
+        assert {getattr(genome, gene) for genome in drawn} == set(getattr(space, choices))
+    assert {layer.block for genome in drawn for layer in genome.conv} == set(BLOCKS)
+    assert {layer.block for genome in drawn for layer in genome.dense} == set(DENSE_BLOCKS)
+    assert not all(genome.plain for genome in drawn) and all(random_genome(SPACES[0], rng).plain for _ in range(20))
 
 
 def test_random_genomes_reach_every_choice_and_both_ends() -> None:
@@ -126,8 +143,10 @@ def test_two_hundred_genomes_are_really_built() -> None:
     rng = Random(2)
     small = NetworkSpace(conv_layers=(0, 5), filters=(1, 12), kernels=KERNELS, dense_layers=(0, 3), nodes=(1, 24))
     for number in range(200):
-        genome = random_genome(small, rng)
+        genome = random_genome(everything(small) if number % 2 else small, rng)
         shape = Shape(rng.randint(1, 3), rng.randint(1, 20), rng.randint(1, 20), rng.randint(2, 6))
+        if number % 5 == 0:
+            shape = replace(shape, height=1, width=1, kind="table")
         net = {name: torch.from_numpy(array) for name, array in network.initial(genome, shape, number).items()}
         scores = network.forward(genome, net, torch.rand(2, shape.channels, shape.height, shape.width))
         assert scores.shape == (2, shape.classes) and bool(torch.isfinite(scores).all())
@@ -147,7 +166,8 @@ def test_maps_are_halved_only_while_they_are_large_enough() -> None:
     sizes = layout(genome, Shape(3, 15, 9, 4))
     assert sizes.maps == ((3, 15, 9), (2, 7, 4), (2, 3, 2), (2, 3, 2), (2, 3, 2))
     assert sizes.pooled == (True, True, False, False) and sizes.features == 12
-    assert layout(genome, Shape(1, 1, 100, 2)).maps[-1] == (2, 1, 100)
+    sequence = layout(genome, Shape(1, 1, 100, 2))
+    assert sequence.maps[-1] == (2, 1, 6) and sequence.tensors["conv.0.weight"] == (2, 1, 1, 7)
 
 
 def test_a_norm_takes_the_place_of_the_bias() -> None:

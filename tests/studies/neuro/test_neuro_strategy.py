@@ -13,24 +13,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from neuro_world import everything
 
 from fanfold import Case, MaxTrials, Study
 from fanfold.errors import ConfigError
 from fanfold.strategies import Genetic
 from fanfold.strategies.breeding import Bred, Breeder
 from fanfold.strategy import Strategy
-from fanfold.studies.neuro.genome import (
-    KERNELS,
-    Conv,
-    Dense,
-    Individual,
-    NetworkGenome,
-    NetworkSpace,
-    individual_of,
-    key,
-    random_genome,
-    valid,
-)
+from fanfold.studies.neuro.genome import CHOSEN, KERNELS, Conv, Dense, Individual, NetworkGenome, individual_of, key
+from fanfold.studies.neuro.space import NetworkSpace, random_genome, valid
 from fanfold.studies.neuro.strategy import (
     CHANGES,
     NeuroBreeder,
@@ -53,7 +44,8 @@ FATHER = NetworkGenome((Conv(9, 5, "selu"),), (Dense(40, "tanh"), Dense(50, "sel
 seeds = st.integers(0, 2**32)
 #: Bounds between the digits to which numbers are rounded, and whole ones.
 FINE = replace(WIDE, dropout=(0, 0.12345), learning_rates=(0.00123456, 1))
-spaces = st.sampled_from((SPACE, WIDE, FINE, NetworkSpace.original()))
+EVERYTHING = everything(WIDE)
+spaces = st.sampled_from((SPACE, WIDE, FINE, NetworkSpace.original(), EVERYTHING))
 
 
 def told(
@@ -128,7 +120,7 @@ def test_a_step_changes_one_gene_and_says_which(space: NetworkSpace, seed: int) 
     genome = random_genome(space, rng)
     changed, names = step(genome, space, rng)
     assert changed != genome and len(names) == 1
-    whole = {name.replace(" ", "_") for name in ("norm", "dropout", "optimiser", "learning rate")}
+    whole = {name.replace(" ", "_") for name in ("norm", "dropout", "optimiser", "learning rate", *CHOSEN)}
     differing = {name for name in whole if getattr(genome, name) != getattr(changed, name)}
     if names[0].replace(" ", "_") in whole:
         assert differing == {names[0].replace(" ", "_")}
@@ -151,6 +143,14 @@ def test_every_change_happens_at_about_its_rate() -> None:
     layers = {"filters": 2, "kernel": 2, "conv activation": 2, "nodes": 1, "dense activation": 1}
     expected = {name: 1 - 0.9 ** layers.get(name, 1) for name in CHANGES}
     assert {name: counts[name] / 3000 for name in CHANGES} == pytest.approx(expected, abs=0.03)
+
+
+def test_newer_genes_change_where_the_space_has_choices_and_take_no_luck_elsewhere() -> None:
+    names = {name for seed in range(40) for name in mutate(MOTHER, EVERYTHING, Random(seed), 1.0)[1]}
+    assert names >= {"block", "dense block", *(gene.replace("_", " ") for gene in CHOSEN)}
+    one, other = Random(5), Random(5)
+    narrow = replace(EVERYTHING, **{name: getattr(WIDE, name) for name in (*CHOSEN.values(), "blocks", "dense_blocks")})
+    assert mutate(MOTHER, narrow, one, 0.5) == mutate(MOTHER, WIDE, other, 0.5) and one.random() == other.random()
 
 
 def test_at_rate_nothing_changes_and_at_rate_one_everything_does() -> None:

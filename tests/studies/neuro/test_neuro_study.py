@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from fanfold.running import Run  # noqa: E402
 from fanfold.studies.neuro import NeuroConfig, run_options, study  # noqa: E402
 from fanfold.studies.neuro import evaluator as domain_module  # noqa: E402
 from fanfold.studies.neuro.engines import engine  # noqa: E402
-from fanfold.studies.neuro.genome import individual_of, key  # noqa: E402
+from fanfold.studies.neuro.genome import Shape, individual_of, key  # noqa: E402
+from fanfold.studies.neuro.space import NetworkSpace, handmade, valid  # noqa: E402
 from fanfold.types import Ok  # noqa: E402
 
 SMALL: dict[str, Any] = {
@@ -40,6 +42,11 @@ SMALL: dict[str, Any] = {
     "results": None,
     "seed": 3,
 }
+
+
+#: Networks that engines can stack.
+PLAIN: dict[str, Any] = {each.name: each.default for each in fields(NetworkSpace) if each.name not in SMALL}
+PLAIN["handmade"] = False
 
 
 def config(**changes: Any) -> NeuroConfig:
@@ -71,7 +78,7 @@ def test_the_search_is_the_same_bit_for_bit_on_every_cpu_engine(alone: Run[Any],
 @pytest.mark.parametrize("name", ["graph", "fused"])
 def test_networks_trained_as_one_make_the_same_search(name: Any) -> None:
     alone, together = (
-        searched(engine=engine, dtype="float64", device="cpu", concurrent=5) for engine in ("sequential", name)
+        searched(**PLAIN, engine=engine, dtype="float64", device="cpu", concurrent=5) for engine in ("sequential", name)
     )
     assert _course(together) == _course(alone)
 
@@ -83,8 +90,8 @@ def _course(run: Run[Any]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 def test_rungs_are_parts_of_one_training() -> None:
-    rungs = searched(engine="sequential", trials=6, inherit=False)
-    whole = searched(engine="sequential", trials=6, rungs=1, inherit=False)
+    rungs = searched(engine="sequential", trials=6, inherit=False, schedules=("constant",))
+    whole = searched(engine="sequential", trials=6, rungs=1, inherit=False, schedules=("constant",))
     straight = {key(individual_of(r.candidate).genome): r for r in whole.results()}
     climbed = [result for result in rungs.results() if result.complete]
     assert climbed
@@ -156,7 +163,7 @@ def test_a_steady_search_waits_for_nobody() -> None:
 def test_networks_that_do_not_fit_together_are_trained_in_smaller_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     import fanfold.studies.neuro.stacked_training as graphs
 
-    plain = searched(engine="graph", device="cpu", concurrent=6, dtype="float64")
+    plain = searched(**PLAIN, engine="graph", device="cpu", concurrent=6, dtype="float64")
     real, sizes = graphs.train_graphs, []
 
     def scarce(jobs: Any, *rest: Any, **more: Any) -> Any:
@@ -167,7 +174,7 @@ def test_networks_that_do_not_fit_together_are_trained_in_smaller_groups(monkeyp
 
     monkeypatch.setattr(graphs, "train_graphs", scarce)
     monkeypatch.setattr(domain_module, "_PLACES", {})
-    scarce_run = searched(engine="graph", device="cpu", concurrent=6, dtype="float64")
+    scarce_run = searched(**PLAIN, engine="graph", device="cpu", concurrent=6, dtype="float64")
     assert max(sizes) > 2 and _course(scarce_run) == _course(plain)
     assert scarce_run.progress.failures == 0
 
@@ -294,3 +301,23 @@ def test_an_engine_can_be_found_by_measuring_and_the_search_is_the_same(alone: R
 def test_a_config_written_with_lists_is_the_same_config() -> None:
     listed = config(filters=[3, 6], objectives=["accuracy"], engine="sequential")
     assert listed == config(engine="sequential") and run_options(listed) == {"executor": "inline"}
+
+
+@pytest.mark.slow
+def test_the_search_opens_with_networks_of_known_design(alone: Run[Any]) -> None:
+    ways = [result.trial.origin["by"] for result in alone.results() if result.trial.origin]
+    assert ways[:3] == ["seed"] * 3 and "seed" not in ways[3:]
+
+
+def test_networks_of_known_design_fit_the_kind_of_data() -> None:
+    for kind, shape in (("table", (13, 1, 1)), ("images", (3, 32, 32)), ("sequence", (2, 1, 64))):
+        space = NeuroConfig().space.within(Shape(*shape, 4, kind))
+        designs = handmade(space, Shape(*shape, 4, kind))
+        assert len({key(genome) for genome in designs}) == 3 and all(valid(genome, space) for genome in designs)
+        assert all(bool(genome.conv) == (kind != "table") for genome in designs)
+
+
+def test_a_run_of_before_the_newer_genes_continues_in_the_space_it_had() -> None:
+    old = {"filters": (4, 32), "conv_layers": (1, 3), "dense_layers": (1, 2), "nodes": (32, 128)}
+    assert NeuroConfig(**NeuroConfig.formerly(old)).space == NetworkSpace()
+    assert not NeuroConfig(**NeuroConfig.formerly(old)).handmade

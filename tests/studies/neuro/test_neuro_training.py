@@ -23,8 +23,9 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.executors import make
 from fanfold.studies.neuro import network
-from fanfold.studies.neuro.data import Data, Resident, from_arrays, order, resident
-from fanfold.studies.neuro.genome import OPTIMISERS, Conv, Dense, NetworkGenome, NetworkSpace, random_genome
+from fanfold.studies.neuro.data import Data, Images, Resident, from_arrays, order, resident
+from fanfold.studies.neuro.genome import OPTIMISERS, SCHEDULES, Conv, Dense, NetworkGenome, Shape
+from fanfold.studies.neuro.space import NetworkSpace, random_genome
 from fanfold.studies.neuro.training import (
     Session,
     TrainedNetwork,
@@ -40,6 +41,7 @@ from fanfold.studies.neuro.training import (
     right,
     scored,
     settled,
+    step_size,
     train,
     unpacked,
 )
@@ -285,9 +287,9 @@ def test_batches_are_the_order_of_the_epoch_cut_up() -> None:
     seen: list[Any] = []
 
     class Watched(Resident):
-        def batch(self, index: Any, base: Any) -> Any:
+        def batch(self, index: Any, base: Any, augment: str = "data") -> Any:
             seen.append((index.tolist(), base))
-            return super().batch(index, base)
+            return super().batch(index, base, augment)
 
     train(TrainingJob(SMALL, 1, 2), Watched(DATA, seed=5), FAST)
     expected = [order(5, epoch, 60)[start : start + 16].tolist() for epoch in (0, 1) for start in (0, 16, 32)]
@@ -453,3 +455,63 @@ def test_a_progress_without_an_epoch_can_be_handed_over() -> None:
     )
     worn = TrainingProgress({**fresh.arrays, "out.bias": np.full(3, np.nan)}, None, None, 0, ())
     assert worn.broken
+
+
+# ---------------------------------------------------------------- newer genes
+
+
+def test_a_schedule_falls_to_nothing_within_a_rung_and_one_cycle_rises_first() -> None:
+    def sizes(schedule: str) -> list[float]:
+        genome = dataclasses.replace(SMALL, schedule=schedule, learning_rate=1.0)
+        return [step_size(genome, step, 100) for step in range(100)]
+
+    constant, cosine, cycle = map(sizes, SCHEDULES)
+    assert constant == [1.0] * 100
+    assert cosine == sorted(cosine, reverse=True) and cosine[0] > 0.99 and cosine[-1] < 0.001
+    assert cosine[50] == pytest.approx(0.5, abs=0.02)
+    assert cycle[:25] == sorted(cycle[:25]) and cycle[0] < 0.12 and max(cycle) > 0.99 and cycle[-1] < 0.001
+
+
+def test_every_rung_has_a_schedule_of_its_own_and_continues_from_the_state_before() -> None:
+    genome = dataclasses.replace(SMALL, schedule="cosine")
+    short = train(TrainingJob(genome, 1, 1), IMAGES, FAST)
+    further = train(TrainingJob(genome, 1, 3, state=short.state), IMAGES, FAST)
+    assert further.curve[:1] == short.curve and len(further.curve) == 3
+    again = train(TrainingJob(genome, 1, 3, state=short.state), IMAGES, FAST)
+    assert same(further, again) and not same(further, train(TrainingJob(genome, 1, 3), IMAGES, FAST))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"decay": 1.0}, {"smoothing": 0.3}, {"augment": "shift"}, {"augment": "flip"}, {"schedule": "one-cycle"}],
+)
+def test_a_newer_way_of_training_changes_what_is_learnt(change: dict[str, Any]) -> None:
+    plain = train(TrainingJob(SMALL, 1, 1), IMAGES, FAST)
+    assert not same(plain, train(TrainingJob(dataclasses.replace(SMALL, **change), 1, 1), IMAGES, FAST))
+
+
+def test_decay_shrinks_numbers_that_nothing_else_moves() -> None:
+    still = dataclasses.replace(SMALL, optimiser="sgd", learning_rate=1e-12, decay=1e11, dropout=0.0)
+    session = Session(TrainingJob(still, 1, 1), IMAGES, FAST)
+    before = session.flat.vector.clone()
+    session.epoch()
+    assert torch.allclose(session.flat.vector, before * 0.9**session.steps, rtol=1e-4, atol=1e-7)
+
+
+def test_a_networks_own_augmentation_is_that_of_data_with_it() -> None:
+    of_data = train(TrainingJob(SMALL, 1, 2), Resident(stripes(augment="shift"), seed=5), FAST)
+    own = train(TrainingJob(dataclasses.replace(SMALL, augment="shift"), 1, 2), Resident(stripes(), seed=5), FAST)
+    assert same(of_data, own)
+
+
+@pytest.mark.parametrize("target", ["numbers", "labels"])
+def test_networks_learn_numbers_and_labels_of_a_table(target: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 5)).astype(np.float32)
+    truth = np.stack([rows[:, 0] * 2 - rows[:, 1], np.abs(rows[:, 2])], 1).astype(np.float32)
+    wanted = truth / truth.std(0) if target == "numbers" else (truth > 0.5).astype(np.float32)
+    images = rows[:, :, None, None]
+    parts = [Images(images[part], wanted[part]) for part in (slice(240), slice(240, 300), slice(0))]
+    data = Data("rows", *parts, Shape(5, 1, 1, 2, "table", target), (0.0,) * 5, (1.0,) * 5, ("a", "b"))
+    genome = NetworkGenome((), (Dense(32, "relu"),), "none", 0.0, "adam", 0.01, attention=4, schedule="cosine")
+    assert train(TrainingJob(genome, 1, 20), Resident(data), FAST).accuracy > 0.85

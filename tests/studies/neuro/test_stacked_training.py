@@ -19,7 +19,7 @@ from fanfold.errors import ConfigError
 from fanfold.studies.neuro import cuda_graph, stacked_training
 from fanfold.studies.neuro.cuda_graph import Captured
 from fanfold.studies.neuro.data import Resident, from_arrays
-from fanfold.studies.neuro.genome import NetworkSpace, random_genome
+from fanfold.studies.neuro.space import NetworkSpace, random_genome
 from fanfold.studies.neuro.stacked_training import Together, train_graphs
 from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, train, unpacked
 from fanfold.tensors import pack

@@ -9,8 +9,9 @@ from typing import Any
 
 from fanfold.plugins import Starter, StudyPlugin
 from fanfold.studies.neuro.config import NeuroConfig
-from fanfold.studies.neuro.genome import Conv, Dense, Individual, NetworkGenome, NetworkSpace, Shape
+from fanfold.studies.neuro.genome import Conv, Dense, Individual, NetworkGenome, Shape
 from fanfold.studies.neuro.shown import presentation
+from fanfold.studies.neuro.space import NetworkSpace
 from fanfold.studies.neuro.study import calibrate, run_options, study
 from fanfold.tables import ENDINGS
 

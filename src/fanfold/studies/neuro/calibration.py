@@ -21,8 +21,9 @@ from fanfold.studies.neuro.config import NeuroConfig, source, training
 from fanfold.studies.neuro.data import resident
 from fanfold.studies.neuro.engines import TrainingEngine, engine, has_gpu
 from fanfold.studies.neuro.evaluator import Trainer, free_on_gpu
-from fanfold.studies.neuro.genome import Individual, random_genome
+from fanfold.studies.neuro.genome import Individual
 from fanfold.studies.neuro.memory import SHARE, free_memory
+from fanfold.studies.neuro.space import random_genome
 from fanfold.study import Study
 from fanfold.summary import Section
 from fanfold.types import Case

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,8 +13,18 @@ from fanfold.encoding import derive_seed, digest
 from fanfold.errors import ConfigError, nearest
 from fanfold.strategies.generations import Convergence
 from fanfold.studies.neuro.engines import EngineName
-from fanfold.studies.neuro.genome import ACTIVATIONS, NORMS, OPTIMISERS, NetworkSpace
+from fanfold.studies.neuro.genome import (
+    ACTIVATIONS,
+    BLOCKS,
+    DENSE_BLOCKS,
+    DENSE_NORMS,
+    HEADS,
+    NORMS,
+    OPTIMISERS,
+    SCHEDULES,
+)
 from fanfold.studies.neuro.objectives import OBJECTIVES
+from fanfold.studies.neuro.space import NetworkSpace
 
 if TYPE_CHECKING:
     from fanfold.studies.neuro.data import Source
@@ -52,7 +63,9 @@ class NeuroConfig(Settings):
         None, "rows that networks are chosen by: a share, or a number; none: 0.1, of a table of few rows 0.2"
     )
     test: float | None = option(None, "rows that the winner is scored on once: a share, or a number; none: the same")
-    augment: Literal["none", "shift", "flip", "shift+flip"] = option("none", "how images are varied in training")
+    augment: Literal["none", "shift", "flip", "shift+flip"] = option(
+        "none", "how images are varied for all networks; none: as each has it, see augments"
+    )
     image_size: int = option(32, "height and width that the images of folder:PATH are brought to", least=1)
 
     preset: Literal["none", "conservative", "recommended", "high-performance", "debugging"] = option(
@@ -95,16 +108,30 @@ class NeuroConfig(Settings):
     max_batches: int | None = option(None, "steps of an epoch, at most", least=1)
     dtype: Literal["float32", "float64"] = option("float32", "of weights and activations")
 
-    conv_layers: tuple[int, int] = option((1, 3), "convolutions, at least and at most")
-    filters: tuple[int, int] = option((4, 32), "filters of a convolution")
+    handmade: bool = option(True, "whether a few networks of known good design open the search")
+    conv_layers: tuple[int, int] = option((1, 5), "convolutions, at least and at most")
+    filters: tuple[int, int] = option((4, 64), "filters of a convolution")
     kernels: tuple[int, ...] = option((3, 5), "sides of kernels: 1, 3, 5, 7")
-    dense_layers: tuple[int, int] = option((1, 2), "dense layers before the last")
-    nodes: tuple[int, int] = option((32, 128), "nodes of a dense layer")
+    blocks: tuple[str, ...] = option(
+        BLOCKS, "what convolutions are: plain, residual, depthwise, squeeze (and excite), residual+squeeze, ..."
+    )
+    heads: tuple[str, ...] = option(HEADS, "how dense layers see the last map: flat, mean")
+    dense_layers: tuple[int, int] = option((0, 3), "dense layers before the last")
+    nodes: tuple[int, int] = option((16, 256), "nodes of a dense layer")
+    dense_blocks: tuple[str, ...] = option(DENSE_BLOCKS, "what dense layers are: plain, residual")
+    dense_norms: tuple[str, ...] = option(DENSE_NORMS, "norms of dense layers: none, batch, layer")
+    attentions: tuple[int, ...] = option((0, 8, 16), "widths of an attention over the features of a table; 0: none")
     activations: tuple[str, ...] = option(ACTIVATIONS, "relu, leaky_relu, tanh, sigmoid, selu")
     norms: tuple[str, ...] = option(NORMS, "batch, none")
     dropout: tuple[float, float] = option((0.0, 0.5), "share that dense layers drop")
     optimisers: tuple[str, ...] = option(OPTIMISERS, "adam, adamw, sgd (with momentum), rmsprop")
     learning_rates: tuple[float, float] = option((1e-4, 3e-2), "least and most")
+    schedules: tuple[str, ...] = option(SCHEDULES, "how learning rates move: constant, cosine, one-cycle")
+    decays: tuple[float, ...] = option((0.0, 0.01, 0.1, 1.0), "weight decays")
+    smoothings: tuple[float, ...] = option((0.0, 0.1), "shares of a label that are spread over all classes")
+    augments: tuple[str, ...] = option(
+        ("none", "shift", "flip"), "how networks vary images: none, shift, flip, shift+flip; data: as --augment says"
+    )
 
     engine: EngineName = option(
         "auto", "how networks are trained at once; measured: as seconds of trying show; see `fanfold neuro calibrate`"
@@ -138,6 +165,12 @@ class NeuroConfig(Settings):
     @property
     def space(self) -> NetworkSpace:
         return NetworkSpace(**{each.name: getattr(self, each.name) for each in dataclasses.fields(NetworkSpace)})
+
+    @classmethod
+    def formerly(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """What a version without these settings did."""
+        plain = {each.name: each.default for each in dataclasses.fields(NetworkSpace)}
+        return {**plain, "handmade": False, **fields}
 
     @property
     def kept(self) -> int:

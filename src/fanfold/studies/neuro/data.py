@@ -344,9 +344,9 @@ class Resident:
         """The number that decides how images are changed in one epoch."""
         return network.dropout_base(derive_seed(self.seed, "augment"), epoch, 0)
 
-    def batch(self, index: Tensor, base: int | Tensor) -> tuple[Tensor, Tensor]:
+    def batch(self, index: Tensor, base: int | Tensor, augment: str = "data") -> tuple[Tensor, Tensor]:
         """The images at `index` as networks see them in the epoch of `base`, and their labels."""
-        shift, flip = AUGMENTS[self.data.augment]
+        shift, flip = AUGMENTS[self.data.augment if augment == "data" else augment]
         chosen = self._moved(index, base, shift, flip) if shift or flip else self.pixels[index]
         return _normalised(chosen, self.mean, self.scale), self.labels[index]
 

@@ -15,7 +15,7 @@ import torch
 from fanfold.encoding import derive_seed, digest
 from fanfold.studies.neuro import genome as genomes
 from fanfold.studies.neuro import layout as layouts
-from fanfold.studies.neuro import morph, network
+from fanfold.studies.neuro import morph, network, targets
 from fanfold.studies.neuro.data import Data, Resident, Source, identity, resident
 from fanfold.studies.neuro.engines import Devices, TrainingEngine
 from fanfold.studies.neuro.genome import Individual, individual_of
@@ -131,6 +131,14 @@ class Trainer:
         return in_groups(jobs, bytes_of, memory, group, out_of_memory, lambda: place.pace.size)
 
     def _together(self, jobs: Sequence[TrainingJob], images: Resident) -> list[TrainedNetwork]:
+        if self.engine.together == "each" or all(_stacks(job, images) for job in jobs):
+            return self._as_one(jobs, images)
+        # Networks with newer blocks or ways of training are trained one by one.
+        plain = [job for job in jobs if _stacks(job, images)]
+        done = iter(self._as_one(plain, images) if plain else ())
+        return [next(done) if _stacks(job, images) else train(job, images, self.training) for job in jobs]
+
+    def _as_one(self, jobs: Sequence[TrainingJob], images: Resident) -> list[TrainedNetwork]:
         if self.engine.together == "fused":
             from fanfold.studies.neuro.stacked_training import train_fused
 
@@ -203,6 +211,10 @@ def _job(individual: Individual, case: Case, previous: Ok | None, images: Reside
     return TrainingJob(genome, seed, case.data["epochs"], inherited=None if heritage is None else pack(heritage))
 
 
+def _stacks(job: TrainingJob, images: Resident) -> bool:
+    return job.genome.plain and images.shape.target == "classes"
+
+
 def _finite(loss: float) -> float | None:
     return loss if math.isfinite(loss) else None
 
@@ -213,8 +225,8 @@ def _guessed(individual: Individual, case: Case, images: Resident, training: Tra
     arrays = unpacked(job, images.shape, training.dtype).arrays
     net = {name: torch.tensor(array, device=images.device) for name, array in arrays.items()}
     leaves = [tensor.requires_grad_() for name, tensor in net.items() if network.trained(name)]
-    pixels, labels = images.batch(images.order(0)[: training.batch], images.base(0))
-    loss = torch.nn.functional.cross_entropy(network.forward(genome, net, pixels, bases_of(job, 0)), labels)
+    pixels, labels = images.batch(images.order(0)[: training.batch], images.base(0), genome.augment)
+    loss = targets.loss(network.forward(genome, net, pixels, bases_of(job, 0)), labels, images.shape.target)
     slopes = torch.autograd.grad(loss, leaves)
     depends = float(sum((leaf.detach() * slope).abs().sum() for leaf, slope in zip(leaves, slopes)))
     if not depends >= 0.0:  # not a number

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,9 @@ from fanfold.errors import ConfigError
 from fanfold.files import write_files
 from fanfold.studies.neuro.genome import NetworkGenome, Shape, describe
 from fanfold.studies.neuro.layout import layout, parameters
+from fanfold.studies.neuro.modules import source
 from fanfold.studies.neuro.morph import unpacked
+from fanfold.studies.neuro.onnx_graph import onnx_model
 from fanfold.studies.neuro.strategy import weights_of
 from fanfold.tensors import Arrays, pack
 from fanfold.types import Result
@@ -26,17 +28,6 @@ if TYPE_CHECKING:
 
 #: Images that are scored at once.
 CHUNK = 512
-#: The version of ONNX's operators that is written, and of its files: what every runtime of the last years reads.
-OPERATORS, FORMAT = 17, 8
-
-_CALLS = {
-    "relu": "torch.relu",
-    "leaky_relu": "F.leaky_relu",
-    "tanh": "torch.tanh",
-    "sigmoid": "torch.sigmoid",
-    "selu": "torch.selu",
-}
-_NODES = {"relu": "Relu", "leaky_relu": "LeakyRelu", "tanh": "Tanh", "sigmoid": "Sigmoid", "selu": "Selu"}
 
 
 @dataclass(frozen=True)
@@ -48,11 +39,16 @@ class Saved:
     notes: tuple[str, ...] = ()
 
 
+#: A genome and its trained tensors.
+Member: TypeAlias = tuple[NetworkGenome, Arrays]
+
+
 @dataclass(frozen=True, eq=False)
 class Classifier:
     """A trained network with what it takes to use it: how images are normalised, and what the classes are called.
 
-    `images` are always (n, channels, height, width) with the values of the data that it was trained on.
+    `images` are always (n, channels, height, width) with the values of the data that it was trained on.  With `others`
+    it is an ensemble: the scores of all of them are averaged.
     """
 
     genome: NetworkGenome
@@ -62,13 +58,19 @@ class Classifier:
     scale: tuple[float, ...]
     classes: tuple[str, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
+    others: tuple[Member, ...] = ()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return ((self.genome, self.weights), *self.others)
 
     def __post_init__(self) -> None:
-        wanted = dict(layout(self.genome, self.shape).tensors)
-        shapes = {name: array.shape for name, array in self.weights.items()}
-        if shapes != wanted:
-            wrong = sorted(name for name in wanted | shapes if wanted.get(name) != shapes.get(name))
-            raise ConfigError(f"these weights are not of this genome: {', '.join(wrong)} should be of other shapes")
+        for genome, weights in self.members:
+            wanted = dict(layout(genome, self.shape).tensors)
+            shapes = {name: array.shape for name, array in weights.items()}
+            if shapes != wanted:
+                wrong = sorted(name for name in wanted | shapes if wanted.get(name) != shapes.get(name))
+                raise ConfigError(f"these weights are not of this genome: {', '.join(wrong)} should be of other shapes")
         if len(self.classes) != self.shape.classes:
             raise ConfigError(f"{len(self.classes)} names were shapes for {self.shape.classes} classes")
         if {len(self.mean), len(self.scale)} != {self.shape.channels}:
@@ -78,18 +80,21 @@ class Classifier:
         """The score of every class for every image, in double precision: the same alone and among others."""
         import torch
 
-        from fanfold.studies.neuro.network import forward
+        from fanfold.studies.neuro.network import averaged
 
         expected = (self.shape.channels, self.shape.height, self.shape.width)
         if images.ndim != 4 or images.shape[1:] != expected:
             raise ConfigError(f"images must be of (n, {', '.join(map(str, expected))}), not {images.shape}")
-        net = {name: torch.tensor(array, dtype=torch.float64) for name, array in self.weights.items()}
+        nets = [
+            (genome, {name: torch.tensor(array, dtype=torch.float64) for name, array in weights.items()})
+            for genome, weights in self.members
+        ]
         mean, scale = (np.asarray(each, np.float64).reshape(-1, 1, 1) for each in (self.mean, self.scale))
         chunks = [np.empty((0, self.shape.classes))]
         with torch.inference_mode():
             for first in range(0, len(images), CHUNK):
                 chunk = (images[first : first + CHUNK] - mean) / scale
-                chunks.append(forward(self.genome, net, torch.from_numpy(chunk)).numpy())
+                chunks.append(averaged(nets, torch.from_numpy(chunk)).numpy())
         return np.concatenate(chunks)
 
     def save(self, folder: str | Path) -> Saved:
@@ -111,7 +116,10 @@ class Classifier:
 
     def tensors(self) -> Arrays:
         """All that the network consists of, under the names of the PyTorch module."""
-        tensors = {_name(name): np.asarray(array, np.float32) for name, array in self.weights.items()}
+        tensors: Arrays = {}
+        for k, (_, weights) in enumerate(self.members):
+            prefix = f"members.{k}." if self.others else ""
+            tensors |= {prefix + _name(name): np.asarray(array, np.float32) for name, array in weights.items()}
         for name in ("mean", "scale"):
             tensors[name] = np.asarray(getattr(self, name), np.float32).reshape(-1, 1, 1)
         return tensors
@@ -124,8 +132,9 @@ class Classifier:
             "input": {"name": "images", "shape": ["n", self.shape.channels, self.shape.height, self.shape.width]},
             "output": {"name": "scores", "shape": ["n", self.shape.classes]},
             "normalised_inside": {"mean": list(self.mean), "scale": list(self.scale)},
-            "parameters": parameters(self.genome, self.shape),
+            "parameters": sum(parameters(genome, self.shape) for genome, _ in self.members),
             "genome": asdict(self.genome),
+            "members": [asdict(genome) for genome, _ in self.members],
             "files": list(files),
             **self.about,
         }
@@ -133,128 +142,11 @@ class Classifier:
 
     def source(self) -> str:
         """The network as the text of a PyTorch module that imports nothing but torch."""
-        made, flow = [], []
-        for layer in layers(self.genome, self.shape):
-            made += layer.made()
-            flow += layer.flow()
-        flow.insert(len(self.genome.conv), "x = x.flatten(1)")
-        size = f"{self.shape.channels} x {self.shape.height} x {self.shape.width}"
-        template = Path(__file__).with_name("model.py.txt").read_text(encoding="utf-8")
-        return template.format(
-            about=f"A network for images of {size} in {self.shape.classes} classes.",
-            classes=repr(tuple(self.classes)),
-            channels=self.shape.channels,
-            made="\n".join(f"        {line}" for line in made),
-            flow="\n".join(f"        {line}" for line in flow),
-        )
+        return source([genome for genome, _ in self.members], self.shape, tuple(self.classes))
 
     def onnx(self) -> bytes:
         """The network as a model of ONNX: `images` of any number in, `scores` out."""
-        from onnx import TensorProto, checker, helper, numpy_helper
-
-        nodes = [helper.make_node("Sub", ["images", "mean"], ["x0"])]
-
-        def then(kind: str, *others: str, **settings: Any) -> None:
-            before = nodes[-1].output[0]
-            nodes.append(helper.make_node(kind, [before, *others], [f"x{len(nodes)}"], **settings))
-
-        then("Div", "scale")
-        for position, layer in enumerate(layers(self.genome, self.shape)):
-            if position == len(self.genome.conv):
-                then("Flatten", axis=1)
-            for kind, others, settings in layer.nodes():
-                then(kind, *others, **settings)
-        nodes[-1].output[0] = "scores"
-        shape = self.shape
-        graph = helper.make_graph(
-            nodes,
-            "network",
-            [
-                helper.make_tensor_value_info(
-                    "images", TensorProto.FLOAT, ["n", shape.channels, shape.height, shape.width]
-                )
-            ],
-            [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", shape.classes])],
-            [numpy_helper.from_array(array, name) for name, array in self.tensors().items()],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPERATORS)], ir_version=FORMAT)
-        checker.check_model(model, full_check=True)
-        data: bytes = model.SerializeToString()
-        return data
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One layer of a network, with its name in the tensors and what is done to its outputs."""
-
-    name: str
-    inputs: int
-    outputs: int
-    kernel: int | None = None
-    normalised: bool = False
-    pooled: bool = False
-    activation: str | None = None
-    dropout: float = 0.0
-
-    @property
-    def norm(self) -> str:
-        return self.name.replace("conv", "norm")
-
-    def made(self) -> list[str]:
-        """How a PyTorch module makes it."""
-        group, _, place = self.name.partition(".")
-        if self.kernel is None:
-            layer = f"nn.Linear({self.inputs}, {self.outputs})"
-            return [f"self.{group}.append({layer})" if place else f"self.{group} = {layer}"]
-        settings = f"{self.inputs}, {self.outputs}, {self.kernel}, padding={self.kernel // 2}"
-        bias = ", bias=False" if self.normalised else ""
-        lines = [f"self.conv.append(nn.Conv2d({settings}{bias}))"]
-        return lines + [f"self.norm.append(nn.BatchNorm2d({self.outputs}))"] * self.normalised
-
-    def flow(self) -> list[str]:
-        """What a PyTorch module does with `x`."""
-        group, _, place = self.name.partition(".")
-        call = f"self.{group}[{place}](x)" if place else f"self.{group}(x)"
-        if self.normalised:
-            call = f"self.norm[{place}]({call})"
-        if self.pooled:
-            call = f"F.max_pool2d({call}, 2)"
-        if self.activation is None:
-            return [f"return {call}"]
-        call = f"{_CALLS[self.activation]}({call})"
-        return [f"x = F.dropout({call}, {self.dropout!r}, self.training)" if self.dropout else f"x = {call}"]
-
-    def nodes(self) -> list[tuple[str, list[str], dict[str, Any]]]:
-        """The nodes of ONNX that take one tensor further: operator, other inputs, settings."""
-        if self.kernel is None:
-            nodes: list[tuple[str, list[str], dict[str, Any]]]
-            nodes = [("Gemm", [f"{self.name}.weight", f"{self.name}.bias"], {"transB": 1})]
-        else:
-            bias = [] if self.normalised else [f"{self.name}.bias"]
-            nodes = [("Conv", [f"{self.name}.weight", *bias], {"pads": [self.kernel // 2] * 4})]
-        if self.normalised:
-            parts = ("weight", "bias", "running_mean", "running_var")
-            nodes.append(("BatchNormalization", [f"{self.norm}.{part}" for part in parts], {}))
-        if self.pooled:
-            nodes.append(("MaxPool", [], {"kernel_shape": [2, 2], "strides": [2, 2]}))
-        if self.activation is not None:
-            nodes.append((_NODES[self.activation], [], {}))
-        return nodes
-
-
-def layers(genome: NetworkGenome, shape: Shape) -> list[Layer]:
-    """The layers of a network from its input to its output."""
-    stack: list[Layer] = []
-    sizes = layout(genome, shape)
-    batch = genome.norm == "batch"
-    for i, conv in enumerate(genome.conv):
-        channels, pooled = sizes.maps[i][0], sizes.pooled[i]
-        stack.append(Layer(f"conv.{i}", channels, conv.filters, conv.kernel, batch, pooled, conv.activation))
-    inputs = sizes.features
-    for j, dense in enumerate(genome.dense):
-        stack.append(Layer(f"dense.{j}", inputs, dense.nodes, activation=dense.activation, dropout=genome.dropout))
-        inputs = dense.nodes
-    return [*stack, Layer("out", inputs, shape.classes)]
+        return onnx_model([genome for genome, _ in self.members], self.shape, self.tensors())
 
 
 def best(run: Run[Any], data: Data, classes: Sequence[str] | None = None) -> Classifier:
@@ -277,5 +169,9 @@ def classifier(result: Result[Any], data: Data, classes: Sequence[str] | None = 
 
 
 def _name(name: str) -> str:
-    """PyTorch's name of a tensor: only the running statistics are called otherwise."""
+    """PyTorch's name of a tensor: only running statistics and parts of blocks are called otherwise."""
+    if name.startswith("squeeze."):
+        return f"{name}.weight"
+    if name.endswith(".depth"):
+        return f"depth.{name.split('.')[1]}.weight"
     return name.replace(".mean", ".running_mean").replace(".var", ".running_var")

@@ -1,21 +1,23 @@
-"""What is searched: a convolutional network with the way it is trained, and what it takes to build and to run it.
+"""What is searched: a network with the way it is trained.
 
-A genome stands for this network.  Each convolution keeps the size of its map (padding is half the kernel), is
-normalised or has a bias, is halved by a 2x2 maximum while the shorter side of the map is at least 4, and is activated.
-The last map is laid out flat; dense layers follow, each activated and then dropped out, and a last one gives the
-classes.  So every genome can be built for images of any size.  Its tensors are called `conv.0.weight`, `conv.0.bias`
-(without normalisation), `norm.0.weight`, `norm.0.bias`, `norm.0.mean`, `norm.0.var` (with it; the last two are running
-statistics), `dense.0.weight`, `dense.0.bias`, `out.weight` and `out.bias`, and laid out as PyTorch has them.
+Each convolution keeps the size of its map (padding is half the kernel), is normalised or has a bias, is halved by a
+maximum while the shorter side of the map is at least 4, and is activated.  Its block says what is added: `depthwise`
+splits it into a convolution of each channel and a mix of all, `squeeze` scales each map by a factor between 0 and 2
+that follows from the means of all maps, and `residual` adds what came in, cut or filled with zeros to fit.  The last
+map is laid out flat, or its mean taken.  Dense layers follow, each normalised if the genome says so, activated, dropped
+out, and added to what came in if it is residual; a last one gives the outputs.  With `attention`, the features of a
+table are also seen as tokens of that width that attend to each other, and their mean joins what the dense layers see.
+So every genome can be built for data of any shape.  A side of length 1 is neither convolved over nor halved: sequences
+have convolutions in one dimension.
+
+`layout` has the names and sizes of the tensors, which are laid out as PyTorch has them.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import functools
 from dataclasses import MISSING, dataclass, fields, replace
-from itertools import pairwise
-from random import Random
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -29,8 +31,32 @@ NORMS = ("batch", "none")
 KERNELS = (1, 3, 5, 7)
 KINDS = ("images", "sequence", "table")
 TARGETS = ("classes", "numbers", "labels")
+BLOCKS = ("plain", "residual", "depthwise", "squeeze", "residual+squeeze", "residual+depthwise")
+DENSE_BLOCKS = ("plain", "residual")
+DENSE_NORMS = ("none", "batch", "layer")
+HEADS = ("flat", "mean")
+SCHEDULES = ("constant", "cosine", "one-cycle")
+#: How images are varied in training; `data`: as the data say.
+AUGMENTED = ("data", "none", "shift", "flip", "shift+flip")
+#: What the newer genes of a whole network are chosen from: fields of the space.
+CHOSEN = {
+    "head": "heads",
+    "dense_norm": "dense_norms",
+    "attention": "attentions",
+    "schedule": "schedules",
+    "decay": "decays",
+    "smoothing": "smoothings",
+    "augment": "augments",
+}
 
+#: A table of more features has no attention, which takes their square.
+ATTENDED = 64
 _T = TypeVar("_T")
+
+
+@functools.cache
+def _defaults(kind: type[Any]) -> list[tuple[str, Any]]:
+    return [(each.name, each.default) for each in fields(kind) if each.default is not MISSING]
 
 
 class Sparse:
@@ -39,14 +65,17 @@ class Sparse:
     So records, keys and seeds of before a field existed are those of its default.
     """
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
     def __post_init__(self) -> None:
-        for each in fields(self):  # type: ignore[arg-type]
-            if each.default is not MISSING and getattr(self, each.name) == each.default:
-                self.__dict__.pop(each.name, None)
+        held = self.__dict__
+        for name, default in _defaults(type(self)):  # type: ignore[arg-type]
+            if name in held and held[name] == default:
+                del held[name]
 
     def __repr__(self) -> str:
-        names = [each.name for each in fields(self) if each.name in self.__dict__]  # type: ignore[arg-type]
-        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+        held = [f"{name}={self.__dict__[name]!r}" for name in self.__dataclass_fields__ if name in self.__dict__]
+        return f"{type(self).__name__}({', '.join(held)})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,7 +95,7 @@ class Shape(Sparse):
 
     def __post_init__(self) -> None:
         for name in ("channels", "height", "width", "classes"):
-            if not _whole(value := getattr(self, name)) or value < 1:
+            if not whole(value := getattr(self, name)) or value < 1:
                 raise ConfigError(f"{name} of the images must be a whole number of at least 1, not {value!r}")
         for name, known in (("kind", KINDS), ("target", TARGETS)):
             if (word := getattr(self, name)) not in known:
@@ -74,26 +103,33 @@ class Shape(Sparse):
         super().__post_init__()
 
 
-@dataclass(frozen=True)
-class Conv:
-    """A convolution: how many maps it makes, the side of its kernel, and what it is activated by."""
+@dataclass(frozen=True, repr=False)
+class Conv(Sparse):
+    """A convolution: how many maps it makes, the side of its kernel, what it is activated by, and its block."""
 
     filters: int
     kernel: int
     activation: str
+    block: str = "plain"
 
 
-@dataclass(frozen=True)
-class Dense:
+@dataclass(frozen=True, repr=False)
+class Dense(Sparse):
     """A layer in which every node sees everything."""
 
     nodes: int
     activation: str
+    block: str = "plain"
 
 
-@dataclass(frozen=True)
-class NetworkGenome:
-    """A network and how it is trained.  A plain value that promises nothing: `valid` checks it, `repair` fixes it."""
+@dataclass(frozen=True, repr=False)
+class NetworkGenome(Sparse):
+    """A network and how it is trained.  A plain value that promises nothing: `valid` checks it, `repair` fixes it.
+
+    `schedule` is how the learning rate moves while a network is trained up to a rung.  `decay` shrinks all numbers by
+    that share of the learning rate in each step, beside what the optimiser does.  `smoothing` is the share of a label
+    that is spread over all classes.
+    """
 
     conv: tuple[Conv, ...]
     dense: tuple[Dense, ...]
@@ -101,11 +137,22 @@ class NetworkGenome:
     dropout: float
     optimiser: str
     learning_rate: float
+    head: str = "flat"
+    dense_norm: str = "none"
+    attention: int = 0
+    schedule: str = "constant"
+    decay: float = 0.0
+    smoothing: float = 0.0
+    augment: str = "data"
 
     @property
     def plain(self) -> bool:
         """Whether it has only what every engine can stack: no newer blocks, and no newer ways of training."""
-        return True
+        return not CHOSEN.keys() & self.__dict__.keys() and set(self.block_names) <= {"plain"}
+
+    @property
+    def block_names(self) -> list[str]:
+        return [conv.block for conv in self.conv] + [dense.block for dense in self.dense]
 
 
 @dataclass(frozen=True)
@@ -116,49 +163,6 @@ class Individual:
     inherited: Blob | None = None
 
 
-@dataclass(frozen=True)
-class NetworkSpace:
-    """Which genomes are searched: the least and the most of each number, and the choices.
-
-    The default holds networks for small images that a processor trains in seconds.
-    """
-
-    conv_layers: tuple[int, int] = (1, 3)
-    filters: tuple[int, int] = (4, 32)
-    kernels: tuple[int, ...] = (3, 5)
-    dense_layers: tuple[int, int] = (1, 2)
-    nodes: tuple[int, int] = (32, 128)
-    activations: tuple[str, ...] = ACTIVATIONS
-    norms: tuple[str, ...] = NORMS
-    dropout: tuple[float, float] = (0.0, 0.5)
-    optimisers: tuple[str, ...] = OPTIMISERS
-    learning_rates: tuple[float, float] = (1e-4, 3e-2)
-
-    def __post_init__(self) -> None:
-        for name, least in (("conv_layers", 0), ("filters", 1), ("dense_layers", 0), ("nodes", 1)):
-            _check_range(name, getattr(self, name), least, math.inf, whole=True)
-        _check_range("dropout", self.dropout, 0.0, 0.95)
-        _check_range("learning_rates", self.learning_rates, 1e-12, 1e3)
-        _check_choices("kernels", self.kernels, KERNELS)
-        _check_choices("activations", self.activations, ACTIVATIONS)
-        _check_choices("norms", self.norms, NORMS)
-        _check_choices("optimisers", self.optimisers, OPTIMISERS)
-
-    @classmethod
-    def original(cls) -> NetworkSpace:
-        """The ranges of the original system, those of creation and of mutation together."""
-        return cls(
-            conv_layers=(1, 7),
-            filters=(2, 256),
-            kernels=(1, 3, 5, 7),
-            dense_layers=(1, 7),
-            nodes=(128, 2048),
-            norms=("batch",),
-            dropout=(0.1, 0.8),
-            learning_rates=(1e-6, 5e-2),
-        )
-
-
 def key(genome: NetworkGenome) -> str:
     """What a genome is, as a short text: equal for genomes that stand for the same training.
 
@@ -167,6 +171,8 @@ def key(genome: NetworkGenome) -> str:
     plain = replace(
         genome,
         norm=genome.norm if genome.conv else "none",
+        head=genome.head if genome.conv else "flat",
+        dense_norm=genome.dense_norm if genome.dense else "none",
         dropout=_plain(genome.dropout) if genome.dense else 0.0,
         learning_rate=_plain(genome.learning_rate),
     )
@@ -175,13 +181,22 @@ def key(genome: NetworkGenome) -> str:
 
 def describe(genome: NetworkGenome) -> str:
     """A genome in one line, as people write it: `conv 16x3 relu, batch norm, dense 128 tanh, adam 0.001`."""
-    parts = [f"conv {conv.filters}x{conv.kernel} {conv.activation}" for conv in genome.conv]
-    if genome.conv and genome.norm != "none":
-        parts.append(f"{genome.norm} norm")
-    parts += [f"dense {dense.nodes} {dense.activation}" for dense in genome.dense]
-    if genome.dense and genome.dropout:
-        parts.append(f"dropout {genome.dropout:g}")
-    return ", ".join([*parts, f"{genome.optimiser} {genome.learning_rate:g}"])
+
+    def layer(text: str, block: str) -> str:
+        return text if block == "plain" else f"{text} {block}"
+
+    parts = [f"attention {genome.attention}"] * bool(genome.attention)
+    parts += [layer(f"conv {conv.filters}x{conv.kernel} {conv.activation}", conv.block) for conv in genome.conv]
+    if genome.conv:
+        parts += [f"{genome.norm} norm"] * (genome.norm != "none") + ["mean"] * (genome.head == "mean")
+    parts += [layer(f"dense {dense.nodes} {dense.activation}", dense.block) for dense in genome.dense]
+    if genome.dense:
+        parts += [f"dense {genome.dense_norm} norm"] * (genome.dense_norm != "none")
+        parts += [f"dropout {genome.dropout:g}"] * bool(genome.dropout)
+    rate = f"{genome.optimiser} {genome.learning_rate:g}"
+    parts.append(rate if genome.schedule == "constant" else f"{rate} {genome.schedule}")
+    parts += [f"{name} {getattr(genome, name):g}" for name in ("decay", "smoothing") if getattr(genome, name)]
+    return ", ".join([*parts, *([f"augment {genome.augment}"] if genome.augment != "data" else [])])
 
 
 def individual_of(value: Any) -> Individual:
@@ -194,146 +209,17 @@ def genome_of(value: Any) -> NetworkGenome:
     return value if isinstance(value, NetworkGenome) else _converted(value, NetworkGenome)
 
 
-def random_genome(space: NetworkSpace, rng: Random) -> NetworkGenome:
-    """Any genome of the space: counts of layers evenly, sizes and learning rates evenly on a logarithmic scale."""
-    genome = NetworkGenome(
-        conv=tuple(random_conv(space, rng) for _ in range(rng.randint(*space.conv_layers))),
-        dense=tuple(random_dense(space, rng) for _ in range(rng.randint(*space.dense_layers))),
-        norm=rng.choice(space.norms),
-        dropout=round(rng.uniform(*space.dropout), 3),
-        optimiser=rng.choice(space.optimisers),
-        learning_rate=rounded(math.exp(rng.uniform(*map(math.log, space.learning_rates)))),
-    )
-    return repair(genome, space)
-
-
-def random_conv(space: NetworkSpace, rng: Random) -> Conv:
-    return Conv(_size(space.filters, rng), rng.choice(space.kernels), rng.choice(space.activations))
-
-
-def random_dense(space: NetworkSpace, rng: Random) -> Dense:
-    return Dense(_size(space.nodes, rng), rng.choice(space.activations))
-
-
-def rounded(rate: float) -> float:
-    """A learning rate to three significant digits: more would only look like knowledge."""
-    return float(f"{rate:.3g}")
-
-
-def repair(genome: NetworkGenome, space: NetworkSpace) -> NetworkGenome:
-    """The genome of the space that is nearest, whatever was in the fields; one of the space comes back as it was.
-
-    Numbers go to the nearest bound, and anything else to the middle; unknown names become the first choice; layers
-    too many are left out at the end, and layers too few are repeated.
-    """
-
-    def activation(layer: Any) -> str:
-        return _known(getattr(layer, "activation", None), space.activations)
-
-    def size(layer: Any, name: str) -> int:
-        return _clamped_whole(getattr(layer, name, None), getattr(space, name))
-
-    conv = _layers(genome.conv, space.conv_layers)
-    kernels = [_nearest_kernel(getattr(layer, "kernel", None), space.kernels) for layer in conv]
-    dense = _layers(genome.dense, space.dense_layers)
-    return NetworkGenome(
-        conv=tuple(Conv(size(layer, "filters"), kernel, activation(layer)) for layer, kernel in zip(conv, kernels)),
-        dense=tuple(Dense(size(layer, "nodes"), activation(layer)) for layer in dense),
-        norm=_known(genome.norm, space.norms),
-        dropout=_clamped(genome.dropout, space.dropout, sum(space.dropout) / 2),
-        optimiser=_known(genome.optimiser, space.optimisers),
-        learning_rate=_clamped(
-            genome.learning_rate, space.learning_rates, rounded(math.sqrt(math.prod(space.learning_rates)))
-        ),
-    )
-
-
-def faults(genome: NetworkGenome, space: NetworkSpace) -> list[str]:
-    """What keeps a genome out of the space, each with what would fit."""
-    mended = repair(genome, space)
-    # By their text: True is no 1, and NaN not equal to itself.
-    pairs = [(each.name, getattr(genome, each.name), getattr(mended, each.name)) for each in fields(NetworkGenome)]
-    return [f"{name} is {was!r:.200}, near it is {now!r:.200}" for name, was, now in pairs if repr(was) != repr(now)]
-
-
-def valid(genome: NetworkGenome, space: NetworkSpace) -> bool:
-    """Whether a genome is one of the space; then it can be built for images of any size."""
-    return not faults(genome, space)
-
-
-def _size(bounds: tuple[int, int], rng: Random) -> int:
-    least, most = bounds
-    return min(most, int(math.exp(rng.uniform(math.log(least), math.log(most + 1)))))
-
-
-def _layers(layers: Any, bounds: tuple[int, int]) -> list[Any]:
-    least, most = bounds
-    kept = list(layers)[:most] if isinstance(layers, Sequence) and not isinstance(layers, str) else []
-    return kept + [kept[-1] if kept else None] * (least - len(kept))
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # only NaN is not itself
-        return None
-    return value
-
-
-def _clamped(value: Any, bounds: tuple[float, float], middle: float) -> float:
-    number = _number(value)
-    least, most = bounds
-    return float(min(max(middle if number is None else number, least), most))
-
-
-def _clamped_whole(value: Any, bounds: tuple[int, int]) -> int:
-    least, most = bounds
-    number = _number(value)
-    if number is None:
-        return (least + most) // 2
-    return round(min(max(number, least), most))
-
-
-def _nearest_kernel(value: Any, kernels: tuple[int, ...]) -> int:
-    number = _number(value)
-    if number is None:
-        return kernels[0]
-    bounded = min(max(number, 0), max(KERNELS) + 1)
-    return min(kernels, key=lambda kernel: (abs(kernel - bounded), kernel))
-
-
-def _known(value: Any, names: tuple[str, ...]) -> str:
-    return value if isinstance(value, str) and value in names else names[0]
+def _converted(value: Any, kind: type[_T]) -> _T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"this is not a network of this study: {value!r:.100} ({error})") from error
 
 
 def _plain(value: float) -> float:
     return float(f"{value:.6g}") + 0.0  # adding 0.0 makes -0.0 a plain zero
 
 
-def _whole(value: Any) -> bool:
+def whole(value: Any) -> bool:
+    """Whether a value is a whole number, and not True or False."""
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _check_range(name: str, bounds: Any, least: float, most: float, whole: bool = False) -> None:
-    kind = "whole numbers" if whole else "numbers"
-    numbers = isinstance(bounds, tuple) and len(bounds) == 2 and all(_number(bound) is not None for bound in bounds)
-    if not numbers or (whole and not all(map(_whole, bounds))):
-        raise ConfigError(f"{name} of the space must be two {kind}, the least and the most, not {bounds!r}")
-    if any(one > other for one, other in pairwise((least, *bounds, most))):
-        limit = f"at least {least:g}" if most == math.inf else f"between {least:g} and {most:g}"
-        raise ConfigError(f"{name} of the space must be {limit} and in rising order, not {bounds!r}")
-
-
-def _check_choices(name: str, chosen: Any, known: Sequence[Any]) -> None:
-    if not isinstance(chosen, tuple) or not chosen:
-        raise ConfigError(f"{name} of the space must be a tuple of some of {known!r}, not {chosen!r}")
-    for choice in chosen:
-        if choice not in known or isinstance(choice, bool):
-            raise ConfigError(f"{name} of the space: there is no {choice!r}{nearest(str(choice), map(str, known))}")
-    if len(set(chosen)) < len(chosen):
-        raise ConfigError(f"{name} of the space names one choice twice: {chosen!r}; leave the second out")
-
-
-def _converted(value: Any, kind: type[_T]) -> _T:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"this is not a network of this study: {value!r:.100} ({error})") from error

@@ -4,7 +4,7 @@ The layers of the two networks are aligned; from the images on, it is then known
 unit of the parent it stands.  A wider layer repeats units, and whoever reads them reads each in random parts that add
 up to one: the network computes the same, yet the copies learn apart.  A narrower layer keeps the units that weigh most.
 A new layer hands on what it gets, and one that is gone is read through as if it had been linear.  Where nothing of the
-parent fits, tensors start from chance.
+parent fits, tensors start from chance.  With newer blocks in either network, aligned layers share their first units.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ def inherit(
             what = f"has the shape {arrays[name].shape}" if name in arrays else "is missing"
             raise ConfigError(f"the weights to inherit are not those of their genome: {name} {what}, not {size}")
     start = fresh(child, shape, rng_seed)
-    grown = _Growth(parent, _normed(parent, arrays, child.norm), child, shape, start, rng_seed).tensors()
+    normed = _normed(parent, arrays, child.norm)
+    if parent.plain and child.plain:
+        grown = _Growth(parent, normed, child, shape, start, rng_seed).tensors()
+    else:
+        grown = _overlaid(parent, normed, child, shape, start)
     return {name: _finite(grown[name], start[name]) for name in start}
 
 
@@ -83,13 +87,51 @@ def fresh(genome: NetworkGenome, shape: Shape, seed: int) -> Arrays:
     tensors: Arrays = {}
     reach = 1.0
     for name, size in layout(genome, shape).tensors.items():
-        if name.startswith("norm."):
+        if "norm." in name:
             tensors[name] = np.full(size, float(name.endswith((".weight", ".var"))), np.float32)
             continue
-        if name.endswith(".weight"):  # a layer's bias has the reach of its weights, which come before it
+        if len(size) > 1:  # a layer's bias has the reach of its weights, which come before it
             reach = 1.0 / math.sqrt(math.prod(size[1:]))
         tensors[name] = rng.uniform(-reach, reach, size).astype(np.float32)
     return tensors
+
+
+def _overlaid(
+    parent: NetworkGenome,
+    arrays: Mapping[str, _Floats],
+    child: NetworkGenome,
+    shape: Shape,
+    start: Mapping[str, _Floats],
+) -> dict[str, _Floats]:
+    """What aligned layers have in common, unit for unit; units that are new are read with a weight of 0."""
+    made = {name: array.copy() for name, array in start.items()}
+    maps = [layout(genome, shape).maps[-1] for genome in (parent, child)]
+    groups = ("conv", "norm", "squeeze")
+    pairs = {f"{g}.{i}": f"{g}.{q}" for i, q in _aligned(parent.conv, child.conv).items() for g in groups}
+    olds, news = _stack(parent), _stack(child)
+    for j, q in _aligned_dense(parent.dense, child.dense).items():
+        pairs |= {news[j]: olds[q], news[j].replace("dense", "dense_norm"): olds[q].replace("dense", "dense_norm")}
+    pairs["attend"] = "attend"
+    same = (parent.head, maps[0][1:], bool(parent.conv)) == (child.head, maps[1][1:], bool(child.conv))
+    for name, target in made.items():
+        layer, _, part = name.rpartition(".")
+        partner = pairs.get(layer, "")
+        source = arrays.get(f"{partner}.{part}")
+        if source is None:
+            continue
+        if part == "weight" and (layer == news[0] or partner == olds[0]):  # what reads the last map
+            if not (same and layer == news[0] and partner == olds[0]):
+                continue
+            if child.conv:
+                source = source.reshape(len(source), maps[0][0], -1)
+                target = target.reshape(len(target), maps[1][0], -1)
+        if source.ndim == 4:
+            source = _fitted(source, target.shape[2:])
+        shared = tuple(slice(min(pair)) for pair in zip(source.shape, target.shape))
+        if target.ndim > 1:
+            target[shared[0]] = 0.0
+        target[shared] = source[shared]
+    return made
 
 
 class _Growth:
@@ -128,12 +170,13 @@ class _Growth:
         for i, conv in enumerate(self._child.conv):
             weight = self._made[f"conv.{i}.weight"]
             if (q := partners.get(i)) is None:
-                self._hand_on(weight[:, :, conv.kernel // 2, conv.kernel // 2], weight, self._conv_importance)
+                height, width = weight.shape[2:]
+                self._hand_on(weight[:, :, height // 2, width // 2], weight, self._conv_importance)
                 if self._child.norm == "none":  # a fresh norm changes next to nothing
                     self._made[f"conv.{i}.bias"][:] = 0.0
                 continue
             rows = _kept(self._parent.conv[q].filters, conv.filters, self._conv_importance(q), self._rng)
-            old = _fitted(self._arrays[f"conv.{q}.weight"], conv.kernel)[rows]
+            old = _fitted(self._arrays[f"conv.{q}.weight"], weight.shape[2:])[rows]
             gone = [f"conv.{at}" for at in range(self._layer + 1, q)]
             offset = self._read(old.reshape(*old.shape[:2], -1), weight, gone)
             if self._child.norm == "batch":
@@ -285,7 +328,7 @@ def _normed(genome: NetworkGenome, arrays: Mapping[str, _Floats], norm: str) -> 
     """Tensors that evaluate to the same with another norm: scale and shift become weight and bias, or bias a shift."""
     if norm == genome.norm:
         return arrays
-    tensors = {name: array for name, array in arrays.items() if name.startswith(("dense.", "out."))}
+    tensors = {name: array for name, array in arrays.items() if not name.startswith("norm.")}
     for i, conv in enumerate(genome.conv):
         weight = arrays[f"conv.{i}.weight"].astype(np.float64)
         if norm == "none":
@@ -295,6 +338,7 @@ def _normed(genome: NetworkGenome, arrays: Mapping[str, _Floats], norm: str) -> 
             parts = (np.ones(conv.filters), arrays[f"conv.{i}.bias"], np.zeros(conv.filters))
             tensors |= {f"norm.{i}.{part}": array for part, array in zip(_PARTS, parts)}
             tensors |= {f"conv.{i}.weight": weight, f"norm.{i}.var": np.full(conv.filters, 1.0 - EPSILON)}
+            del tensors[f"conv.{i}.bias"]
     return tensors
 
 
@@ -305,12 +349,15 @@ def _affine(arrays: Mapping[str, _Floats], norm: str) -> tuple[_Floats, _Floats]
     return scale, bias - mean * scale
 
 
-def _fitted(weight: _Floats, kernel: int) -> _Floats:
-    """A kernel of another side around the same centre: zeros around it, or its rim cut off."""
-    margin = (kernel - weight.shape[-1]) // 2
-    if margin >= 0:
-        return np.pad(weight, ((0, 0), (0, 0), (margin, margin), (margin, margin)))
-    return weight[:, :, -margin:margin, -margin:margin]
+def _fitted(weight: _Floats, sides: tuple[int, ...]) -> _Floats:
+    """A kernel of other sides around the same centre: zeros around it, or its rim cut off."""
+    for axis, side in zip((2, 3), sides):
+        margin = (side - weight.shape[axis]) // 2
+        if margin >= 0:
+            weight = np.pad(weight, [(margin, margin) if at == axis else (0, 0) for at in range(4)])
+        else:
+            weight = np.take(weight, range(-margin, weight.shape[axis] + margin), axis)
+    return weight
 
 
 def _resampled(weight: _Floats, axis: int, new: int) -> _Floats:

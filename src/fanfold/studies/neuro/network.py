@@ -6,6 +6,8 @@ graph, it is the same arithmetic on the same names.  See `genome` for the names.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fanfold.studies.neuro.genome import NetworkGenome
-from fanfold.studies.neuro.layout import POOLED
+from fanfold.studies.neuro.genome import Conv, NetworkGenome
+from fanfold.studies.neuro.layout import halving
 from fanfold.studies.neuro.morph import fresh
 
 #: Of batch normalisation.
@@ -38,22 +40,89 @@ initial = fresh
 def forward(
     genome: NetworkGenome, net: Mapping[str, Tensor], images: Tensor, bases: Sequence[int | Tensor] | None = None
 ) -> Tensor:
-    """The scores of the classes.  With `bases`, one for each dense layer, the network is being trained."""
+    """The outputs.  With `bases`, one for each dense layer, the network is being trained."""
     x, training = images, bases is not None
     for i, conv in enumerate(genome.conv):
-        x = F.conv2d(x, net[f"conv.{i}.weight"], net.get(f"conv.{i}.bias"), padding=conv.kernel // 2)
-        if genome.norm == "batch":
-            weight, bias, mean, var = (net[f"norm.{i}.{part}"] for part in ("weight", "bias", "mean", "var"))
-            x = F.batch_norm(x, mean, var, weight, bias, training, MOMENTUM, EPSILON)
-        if min(x.shape[-2:]) >= POOLED:
-            x = F.max_pool2d(x, 2)
-        x = activate(conv.activation, x)
-    x = x.flatten(1)
+        x = activate(conv.activation, pooled(_convolved(conv, i, net, x, training)))
+    x = x.mean((2, 3)) if genome.conv and genome.head == "mean" else x.flatten(1)
+    if "attend.key" in net:
+        x = torch.cat([x, _attended(net, x)], 1)
     for j, dense in enumerate(genome.dense):
-        x = activate(dense.activation, F.linear(x, net[f"dense.{j}.weight"], net[f"dense.{j}.bias"]))
+        before, x = x, F.linear(x, net[f"dense.{j}.weight"], net[f"dense.{j}.bias"])
+        if genome.dense_norm == "layer":
+            x = F.layer_norm(x, x.shape[1:], net[f"dense_norm.{j}.weight"], net[f"dense_norm.{j}.bias"], EPSILON)
+        elif genome.dense_norm == "batch":
+            x = _normed(f"dense_norm.{j}", net, x, training)
+        x = activate(dense.activation, x)
         if bases is not None and genome.dropout > 0:
             x = dropped(x, *rarity(genome.dropout), bases[j])
+        if dense.block == "residual":
+            x = x + fitted(before, x.shape[1])
     return F.linear(x, net["out.weight"], net["out.bias"])
+
+
+def _through(genome: NetworkGenome, images: Tensor, net: Mapping[str, Tensor]) -> Tensor:
+    return forward(genome, net, images)
+
+
+def averaged(nets: Sequence[tuple[NetworkGenome, Mapping[str, Tensor]]], images: Tensor) -> Tensor:
+    """The mean of the outputs of several networks; those of one genome are stacked and go through as one."""
+    kinds: dict[NetworkGenome, list[Mapping[str, Tensor]]] = {}
+    for genome, net in nets:
+        kinds.setdefault(genome, []).append(net)
+    total: Tensor | float = 0.0
+    for genome, same in kinds.items():
+        if len(same) == 1:
+            total = total + forward(genome, same[0], images)
+        else:
+            stacked = {name: torch.stack([net[name] for net in same]) for name in same[0]}
+            total = total + torch.vmap(functools.partial(_through, genome, images))(stacked).sum(0)
+    assert isinstance(total, Tensor)
+    return total / len(nets)
+
+
+def _convolved(conv: Conv, i: int, net: Mapping[str, Tensor], x: Tensor, training: bool) -> Tensor:
+    before = x
+    if (depth := net.get(f"conv.{i}.depth")) is not None:
+        x = F.conv2d(x, depth, padding=around(depth), groups=len(depth))
+    weight = net[f"conv.{i}.weight"]
+    x = F.conv2d(x, weight, net.get(f"conv.{i}.bias"), padding=around(weight))
+    if f"norm.{i}.weight" in net:
+        x = _normed(f"norm.{i}", net, x, training)
+    if "squeeze" in conv.block:
+        within = torch.relu(F.linear(x.mean((2, 3)), net[f"squeeze.{i}.down"]))
+        x = x * (2.0 * torch.sigmoid(F.linear(within, net[f"squeeze.{i}.up"])))[:, :, None, None]
+    return x + fitted(before, x.shape[1]) if "residual" in conv.block else x
+
+
+def _normed(name: str, net: Mapping[str, Tensor], x: Tensor, training: bool) -> Tensor:
+    weight, bias, mean, var = (net[f"{name}.{part}"] for part in ("weight", "bias", "mean", "var"))
+    return F.batch_norm(x, mean, var, weight, bias, training, MOMENTUM, EPSILON)
+
+
+def _attended(net: Mapping[str, Tensor], rows: Tensor) -> Tensor:
+    """The features of each row as tokens that attend to each other: their mean."""
+    tokens = rows[:, :, None] * net["attend.embed"] + net["attend.place"]
+    query, key, value = (tokens @ net[f"attend.{part}"] for part in ("query", "key", "value"))
+    chances = (query @ key.transpose(1, 2) / math.sqrt(tokens.shape[2])).softmax(2)
+    return torch.relu(tokens + chances @ value).mean(1)
+
+
+def around(kernel: Tensor) -> tuple[int, int]:
+    """The padding that keeps the size of a map."""
+    return kernel.shape[-2] // 2, kernel.shape[-1] // 2
+
+
+def pooled(x: Tensor) -> Tensor:
+    """Maps with their sides halved while they are long enough."""
+    by = halving(x.shape[-2], x.shape[-1])
+    return x if by == (1, 1) else F.max_pool2d(x, by)
+
+
+def fitted(x: Tensor, channels: int) -> Tensor:
+    """As many channels as asked for: the first ones, or all and zeros."""
+    missing = channels - x.shape[1]
+    return x[:, :channels] if missing <= 0 else F.pad(x, (0, 0) * (x.ndim - 2) + (0, missing))
 
 
 _ACTIVATIONS: dict[str, Any] = {

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fanfold.studies.neuro.genome import NetworkGenome, Shape
-from fanfold.studies.neuro.layout import POOLED, layout, operations
-from fanfold.studies.neuro.network import EPSILON, MOMENTUM, activate, drawn, places, rarity, trained
+from fanfold.studies.neuro.layout import layout, operations
+from fanfold.studies.neuro.network import EPSILON, MOMENTUM, activate, around, drawn, places, pooled, rarity, trained
 from fanfold.studies.neuro.optimiser import Flat, Moments, gap
 from fanfold.tensors import Arrays
 
@@ -57,11 +57,12 @@ class Stack:
         genome, x = self.genome, images
         for i, conv in enumerate(genome.conv):
             bias = net.get(f"conv.{i}.bias")
+            weight = net[f"conv.{i}.weight"].flatten(0, 1)
             x = F.conv2d(
                 x,
-                net[f"conv.{i}.weight"].flatten(0, 1),
+                weight,
                 None if bias is None else bias.flatten(),
-                padding=conv.kernel // 2,
+                padding=around(weight),
                 groups=self.count if i else 1,  # all networks see the same images
             )
             if genome.norm == "batch":
@@ -69,9 +70,7 @@ class Stack:
                     net[f"norm.{i}.{part}"].view(-1) for part in ("mean", "var", "weight", "bias")
                 )
                 x = F.batch_norm(x, mean, var, weight, shift, factors is not None, MOMENTUM, EPSILON)
-            if min(x.shape[-2:]) >= POOLED:
-                x = F.max_pool2d(x, 2)
-            x = activate(conv.activation, x)
+            x = activate(conv.activation, pooled(x))
         if genome.conv:
             x = x.reshape(len(x), self.count, -1).transpose(0, 1)
         else:

@@ -11,18 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 
 from fanfold.errors import ConfigError
 from fanfold.strategies.breeding import Bred, Pick
-from fanfold.studies.neuro.genome import (
-    Individual,
-    NetworkGenome,
-    NetworkSpace,
-    individual_of,
-    key,
-    random_conv,
-    random_dense,
-    random_genome,
-    repair,
-    rounded,
-)
+from fanfold.studies.neuro.genome import CHOSEN, Individual, NetworkGenome, individual_of, key
+from fanfold.studies.neuro.space import NetworkSpace, drawn, random_conv, random_dense, random_genome, repair, rounded
 from fanfold.types import Blob, Ok, Result
 
 #: Standard deviations of a step: of a size and a learning rate in powers of e, of the dropout as it is.
@@ -84,50 +74,68 @@ CHANGES: dict[str, tuple[str, Change]] = {
 }
 
 
-def _genes(genome: NetworkGenome) -> list[tuple[str, int]]:
-    """What can be changed: the name of the change, and the layer."""
+def _choice(stack: str, gene: str, choices: str) -> tuple[str, tuple[str, Change]]:
+    """Where the choices of a gene stand in the space, and a change to another of them."""
+
+    def change(choice: Any, space: NetworkSpace, rng: Random) -> Any:
+        return _other(choice, getattr(space, choices), rng)
+
+    return choices, _layer(stack, gene, change) if stack else _whole(gene, change)
+
+
+#: The same for the newer genes, which count only where the space has choices.
+CHOICES: dict[str, tuple[str, tuple[str, Change]]] = {
+    "block": _choice("conv", "block", "blocks"),
+    "dense block": _choice("dense", "block", "dense_blocks"),
+    **{gene.replace("_", " "): _choice("", gene, choices) for gene, choices in CHOSEN.items()},
+}
+
+
+def _genes(genome: NetworkGenome, space: NetworkSpace) -> list[tuple[Change, int, str]]:
+    """What can be changed: the change, the layer, and its name."""
     counts = {"conv": len(genome.conv), "dense": len(genome.dense), "": 1}
-    return [(name, at) for name, (about, _) in CHANGES.items() for at in range(counts[about])]
-
-
-def _changed(genome: NetworkGenome, gene: tuple[str, int], space: NetworkSpace, rng: Random) -> NetworkGenome:
-    name, at = gene
-    return CHANGES[name][1](genome, at, space, rng)
+    open_choices = {name: way for name, (choices, way) in CHOICES.items() if len(getattr(space, choices)) > 1}
+    ways = (open_choices | CHANGES).items()
+    return [(change, at, name) for name, (about, change) in ways for at in range(counts[about])]
 
 
 def mutate(genome: NetworkGenome, space: NetworkSpace, rng: Random, rate: float) -> tuple[NetworkGenome, list[str]]:
     """A genome of the space with each gene changed with probability `rate`, and the names of the changes, if any."""
     names: dict[str, None] = {}
-    for gene in [gene for gene in _genes(genome) if rng.random() < rate]:
-        mutant = _changed(genome, gene, space, rng)
+    for change, at, name in [gene for gene in _genes(genome, space) if rng.random() < rate]:
+        mutant = change(genome, at, space, rng)
         if mutant != genome:
-            genome, names[gene[0]] = mutant, None
+            genome, names[name] = mutant, None
     return genome, list(names)
 
 
 def step(genome: NetworkGenome, space: NetworkSpace, rng: Random) -> tuple[NetworkGenome, list[str]]:
     """A genome of the space with one gene changed, and the name of the change; none where there is no other genome."""
-    genes = _genes(genome)
-    for gene in rng.sample(genes, len(genes)):
-        mutant = _changed(genome, gene, space, rng)
+    genes = _genes(genome, space)
+    for change, at, name in rng.sample(genes, len(genes)):
+        mutant = change(genome, at, space, rng)
         if mutant != genome:
-            return mutant, [gene[0]]
+            return mutant, [name]
     return genome, []
 
 
 def crossover(mother: NetworkGenome, father: NetworkGenome, rng: Random) -> NetworkGenome:
     """Each layer from either parent, convolutions aligned from the images on and dense layers from the classes back.
 
-    What one stack has more than the other is inherited as a whole, or not.  The optimiser comes with its learning rate.
+    What one stack has more than the other is inherited as a whole, or not.  How a network is trained comes from one
+    parent: the optimiser, its learning rate and the like.
     """
     trained = rng.choice((mother, father))
-    return NetworkGenome(
+    return replace(
+        trained,
         conv=_crossed(mother.conv, father.conv, rng),
         dense=_crossed(mother.dense[::-1], father.dense[::-1], rng)[::-1],
         norm=rng.choice((mother.norm, father.norm)),
         dropout=rng.choice((mother.dropout, father.dropout)),
-        optimiser=trained.optimiser,
-        learning_rate=trained.learning_rate,
+        **{
+            gene: drawn(list(dict.fromkeys((getattr(mother, gene), getattr(father, gene)))), rng)
+            for gene in ("head", "dense_norm", "attention")
+        },
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fanfold.encoding import derive_seed
@@ -17,6 +18,7 @@ from fanfold.studies.neuro.engines import TrainingEngine, engine
 from fanfold.studies.neuro.genome import Individual
 from fanfold.studies.neuro.objectives import merit
 from fanfold.studies.neuro.shown import trained
+from fanfold.studies.neuro.space import handmade
 from fanfold.studies.neuro.strategy import NeuroBreeder, Spread
 from fanfold.study import Study
 from fanfold.summary import Section
@@ -45,9 +47,14 @@ def study(config: NeuroConfig, data: Data | None = None) -> Study[Individual]:
     least, most = config.mutation_range
     spread = Spread(least=least, most=most, members=config.population) if config.adaptive == "spread" else None
     ranked = merit(config.objectives)
+    space = config.space.within(images.shape)
+    if config.augment != "none":
+        space = replace(space, augments=("data",))
+    first = handmade(space, images.shape)[: config.population // 2] if config.handmade else []
     strategy = Genetic(
+        seeds=[Individual(genome) for genome in first],
         breeder=NeuroBreeder(
-            config.space,
+            space,
             config.crossover_rate,
             config.fresh_share,
             inherit=config.inherit,

@@ -13,12 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
 from fanfold.config import Settings, option
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro import network
+from fanfold.studies.neuro import network, targets
 from fanfold.studies.neuro.data import DTYPES, Images, Resident
 from fanfold.studies.neuro.genome import NetworkGenome, Shape
 from fanfold.studies.neuro.layout import layout
@@ -179,6 +178,20 @@ def going(curve: Curve, broken: bool, job: TrainingJob, training: TrainingSettin
     return len(curve) < job.epochs and not broken and not settled(curve, training)
 
 
+def step_size(genome: NetworkGenome, step: int, steps: int) -> float:
+    """The learning rate of one step, counted from 0, of a training up to the next rung, which has so many steps.
+
+    `cosine` falls to 0 along half a cosine; `one-cycle` first rises from a tenth in a quarter of the steps.  Every rung
+    ends with small steps, so that networks are compared when they have settled.
+    """
+    if genome.schedule == "constant":
+        return genome.learning_rate
+    done, rising = (step + 0.5) / max(1, steps), 0.25 if genome.schedule == "one-cycle" else 0.0
+    if done < rising:
+        return genome.learning_rate * (0.1 + 0.9 * done / rising)
+    return genome.learning_rate * 0.5 * (1.0 + math.cos(math.pi * (done - rising) / (1.0 - rising)))
+
+
 def bases_of(job: TrainingJob, step: int) -> list[int]:
     """What decides the dropout of each dense layer in one step, counted from 0 at the job's very first."""
     seed = derive_seed(job.seed, "dropout")
@@ -218,6 +231,9 @@ class Session:
         self.job, self.resident, self.training = job, resident, training
         start = unpacked(job, resident.shape, training.dtype)
         self.steps, self.curve, self.broken = start.steps, start.curve, start.broken
+        #: Where this rung begins, and how many steps it has.
+        self.began = start.steps
+        self.length = (job.epochs - len(start.curve)) * training.steps(len(resident))
         tensors = {name: torch.tensor(array, device=resident.device) for name, array in start.arrays.items()}
         self.flat = Flat({name: tensor for name, tensor in tensors.items() if network.trained(name)})
         self.net = tensors | self.flat.views
@@ -239,7 +255,7 @@ class Session:
         size, steps = self.training.batch, self.training.steps(len(self.resident))
         total = torch.zeros((), dtype=self.flat.vector.dtype, device=self.flat.vector.device)
         for place in range(0, steps * size, size):
-            total += self.step(*self.resident.batch(order[place : place + size], base))
+            total += self.step(*self.resident.batch(order[place : place + size], base, self.job.genome.augment))
         loss = float(total) / steps
         self.curve += ((self.accuracy(), loss),)
         self.broken = not math.isfinite(loss) or not bool(torch.isfinite(self.flat.vector).all())
@@ -247,17 +263,20 @@ class Session:
     def step(self, images: Tensor, labels: Tensor) -> Tensor:
         """Learn from one batch; the loss before, left on the device."""
         genome = self.job.genome
-        scores = network.forward(genome, self.net, images, bases_of(self.job, self.steps))
-        loss = F.cross_entropy(scores, labels)
+        outputs = network.forward(genome, self.net, images, bases_of(self.job, self.steps))
+        loss = targets.loss(outputs, labels, self.resident.shape.target, smoothing=genome.smoothing)
+        rate = step_size(genome, self.steps - self.began, self.length)
         self.steps += 1
-        scales = corrections(genome.optimiser, self.steps)
-        self.moments.move(self.flat.vector, self.flat.slope(loss), genome.learning_rate, scales)
+        slope = self.flat.slope(loss)
+        if genome.decay:
+            self.flat.vector.mul_(1.0 - min(1.0, genome.decay * rate))
+        self.moments.move(self.flat.vector, slope, rate, corrections(genome.optimiser, self.steps))
         return loss.detach()
 
     def accuracy(self) -> float:
-        """On the whole validation part."""
+        """The score on the whole validation part."""
         images, labels = self.resident.validation
-        return int(right(scored(self.job.genome, self.net, images), labels).sum()) / len(labels)
+        return float(targets.score(scored(self.job.genome, self.net, images), labels, self.resident.shape.target))
 
     def progress(self) -> TrainingProgress:
         arrays = {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.net.items()}
