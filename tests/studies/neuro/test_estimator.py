@@ -29,7 +29,8 @@ DIGITS = load_digits()
 #: Small enough for a test, large enough to learn something.
 SMALL: dict[str, Any] = {
     "trials": 3, "population": 2, "epochs": 4, "rungs": 1, "batch_size": 32, "engine": "sequential", "random_state": 0,
-    "settings": {"learning_rates": (3e-3, 1e-2), "optimisers": ("adam",), "filters": (4, 8), "nodes": (32, 32)},
+    "settings": {"learning_rates": (3e-3, 1e-2), "optimisers": ("adam",), "filters": (4, 8), "nodes": (32, 32),
+                 "conv_layers": (1, 2), "dense_layers": (1, 1), "augments": ("none",), "blocks": ("plain",)},
 }  # fmt: skip
 
 

@@ -498,10 +498,29 @@ def test_decay_shrinks_numbers_that_nothing_else_moves() -> None:
     assert torch.allclose(session.flat.vector, before * 0.9**session.steps, rtol=1e-4, atol=1e-7)
 
 
-def test_a_networks_own_augmentation_is_that_of_data_with_it() -> None:
-    of_data = train(TrainingJob(SMALL, 1, 2), Resident(stripes(augment="shift"), seed=5), FAST)
-    own = train(TrainingJob(dataclasses.replace(SMALL, augment="shift"), 1, 2), Resident(stripes(), seed=5), FAST)
-    assert same(of_data, own)
+def test_a_networks_own_augmentation_takes_the_place_of_that_of_the_data() -> None:
+    of_data = train(TrainingJob(SMALL, 1, 2), Resident(stripes(augment="flip"), seed=5), FAST)
+    own = train(TrainingJob(dataclasses.replace(SMALL, augment="flip"), 1, 2), Resident(stripes(), seed=5), FAST)
+    none = train(
+        TrainingJob(dataclasses.replace(SMALL, augment="none"), 1, 2),
+        Resident(stripes(augment="flip"), seed=5),
+        FAST,
+    )
+    assert same(of_data, own) and same(none, train(TrainingJob(SMALL, 1, 2), Resident(stripes(), seed=5), FAST))
+
+
+def test_a_network_shifts_images_by_a_part_of_their_size() -> None:
+    images = Resident(from_arrays(np.eye(28)[None].repeat(20, 0), np.arange(20) % 2), seed=5)
+    small, index = Resident(stripes(), seed=5), torch.arange(10)
+    for held, most in ((images, 2), (small, 1)):
+        pixels = held.batch(index, 3, "none")[0]
+        moved = held.batch(index, 3, "shift")[0]
+        wide = torch.nn.functional.pad(pixels, (most,) * 4, mode="replicate")
+        side = pixels.shape[-1]
+        spots = [(y, x) for y in range(2 * most + 1) for x in range(2 * most + 1)]
+        for image, padded in zip(moved, wide):
+            assert any(torch.equal(image, padded[:, y : y + side, x : x + side]) for y, x in spots)
+        assert not torch.equal(pixels, moved)
 
 
 @pytest.mark.parametrize("target", ["numbers", "labels"])

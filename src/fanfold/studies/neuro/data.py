@@ -345,8 +345,13 @@ class Resident:
         return network.dropout_base(derive_seed(self.seed, "augment"), epoch, 0)
 
     def batch(self, index: Tensor, base: int | Tensor, augment: str = "data") -> tuple[Tensor, Tensor]:
-        """The images at `index` as networks see them in the epoch of `base`, and their labels."""
+        """The images at `index` as networks see them in the epoch of `base`, and their labels.
+
+        They are varied as the data say, or as `augment`, which shifts by a part of their size.
+        """
         shift, flip = AUGMENTS[self.data.augment if augment == "data" else augment]
+        if shift and augment != "data":
+            shift = max(1, round(min((side for side in self.pixels.shape[1:3] if side > 1), default=1) / 14))
         chosen = self._moved(index, base, shift, flip) if shift or flip else self.pixels[index]
         return _normalised(chosen, self.mean, self.scale), self.labels[index]
 

@@ -144,10 +144,11 @@ def handmade(space: NetworkSpace, shape: Shape) -> list[NetworkGenome]:
     else:
         conv = (Conv(width, 3, "relu"), Conv(64, 3, "relu"))
         residual = (*conv, Conv(64, 3, "relu", "residual"))
+        still = cosine | {"augment": "none"}
         designs = [
             NetworkGenome(conv, (Dense(128, "relu"),), "batch", 0.3, "adam", 3e-3, **cosine),
             NetworkGenome(residual, (), "batch", 0.0, "adamw", 5e-3, "mean", smoothing=0.1, **cosine),
-            NetworkGenome(residual[::2], (Dense(64, "relu"),), "batch", 0.2, "adam", 3e-3, **cosine),
+            NetworkGenome(residual[::2], (Dense(64, "relu"),), "batch", 0.2, "adam", 3e-3, **still),
         ]
     return list({key(genome): genome for genome in (repair(design, space) for design in designs)}.values())
 

@@ -123,7 +123,7 @@ def crossover(mother: NetworkGenome, father: NetworkGenome, rng: Random) -> Netw
     """Each layer from either parent, convolutions aligned from the images on and dense layers from the classes back.
 
     What one stack has more than the other is inherited as a whole, or not.  How a network is trained comes from one
-    parent: the optimiser, its learning rate and the like.
+    parent: the optimiser with its learning rate, the schedule, decay, smoothing and augmentation.
     """
     trained = rng.choice((mother, father))
     return replace(

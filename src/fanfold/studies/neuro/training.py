@@ -255,16 +255,18 @@ class Session:
         size, steps = self.training.batch, self.training.steps(len(self.resident))
         total = torch.zeros((), dtype=self.flat.vector.dtype, device=self.flat.vector.device)
         for place in range(0, steps * size, size):
-            total += self.step(*self.resident.batch(order[place : place + size], base, self.job.genome.augment))
+            index = order[place : place + size]
+            weights = None if self.resident.weights is None else self.resident.weights[index]
+            total += self.step(*self.resident.batch(index, base, self.job.genome.augment), weights)
         loss = float(total) / steps
         self.curve += ((self.accuracy(), loss),)
         self.broken = not math.isfinite(loss) or not bool(torch.isfinite(self.flat.vector).all())
 
-    def step(self, images: Tensor, labels: Tensor) -> Tensor:
+    def step(self, images: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         """Learn from one batch; the loss before, left on the device."""
         genome = self.job.genome
         outputs = network.forward(genome, self.net, images, bases_of(self.job, self.steps))
-        loss = targets.loss(outputs, labels, self.resident.shape.target, smoothing=genome.smoothing)
+        loss = targets.loss(outputs, labels, self.resident.shape.target, weights, genome.smoothing)
         rate = step_size(genome, self.steps - self.began, self.length)
         self.steps += 1
         slope = self.flat.slope(loss)
