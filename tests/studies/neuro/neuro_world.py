@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from fanfold.studies.neuro.genome import AUGMENTED, BLOCKS, DENSE_BLOCKS, DENSE_NORMS, HEADS, SCHEDULES
+from fanfold.studies.neuro.genome import AUGMENTED, BLOCKS, CHOSEN, DENSE_BLOCKS, DENSE_NORMS, HEADS, SCHEDULES
 from fanfold.studies.neuro.space import NetworkSpace
 from fanfold.studies.neuro.training import TrainedNetwork
 from fanfold.tensors import unpack
+
+#: Settings of a search for networks without the newer genes, which engines can stack.
+PLAIN: dict[str, Any] = {name: getattr(NetworkSpace(), name) for name in (*CHOSEN.values(), "blocks", "dense_blocks")}
+PLAIN["handmade"] = False
 
 
 @pytest.fixture(autouse=True)

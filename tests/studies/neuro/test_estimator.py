@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 import numpy as np
+from neuro_world import PLAIN
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_wine
 from sklearn.model_selection import GridSearchCV, train_test_split
@@ -29,8 +30,8 @@ DIGITS = load_digits()
 #: Small enough for a test, large enough to learn something.
 SMALL: dict[str, Any] = {
     "trials": 3, "population": 2, "epochs": 4, "rungs": 1, "batch_size": 32, "engine": "sequential", "random_state": 0,
-    "settings": {"learning_rates": (3e-3, 1e-2), "optimisers": ("adam",), "filters": (4, 8), "nodes": (32, 32),
-                 "conv_layers": (1, 2), "dense_layers": (1, 1), "augments": ("none",), "blocks": ("plain",)},
+    "settings": {"learning_rates": (3e-3, 1e-2), "optimisers": ("adam",), "filters": (4, 8), "nodes": (32, 32)}
+    | PLAIN,
 }  # fmt: skip
 
 

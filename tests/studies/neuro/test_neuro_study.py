@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from neuro_world import PLAIN  # noqa: E402
 
 from fanfold.errors import ConfigError, LedgerError  # noqa: E402
 from fanfold.ledger import Ledger  # noqa: E402
@@ -42,11 +43,6 @@ SMALL: dict[str, Any] = {
     "results": None,
     "seed": 3,
 }
-
-
-#: Networks that engines can stack.
-PLAIN: dict[str, Any] = {each.name: each.default for each in fields(NetworkSpace) if each.name not in SMALL}
-PLAIN["handmade"] = False
 
 
 def config(**changes: Any) -> NeuroConfig:

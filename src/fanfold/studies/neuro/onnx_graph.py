@@ -26,7 +26,7 @@ def onnx_model(genomes: Sequence[NetworkGenome], shape: Shape, tensors: Arrays) 
     graph = _Graph(tensors)
     x = graph.add("Div", graph.add("Sub", "images", "mean"), "scale")
     prefixes = [f"members.{k}." if len(genomes) > 1 else "" for k in range(len(genomes))]
-    outputs = [_Walk(graph, genome, shape, prefix).outputs(x) for genome, prefix in zip(genomes, prefixes)]
+    outputs = [_Layers(graph, genome, shape, prefix).outputs(x) for genome, prefix in zip(genomes, prefixes)]
     graph.add("Mean", *outputs)
     graph.nodes[-1].output[0] = "scores"
     size: list[str | int | None] = ["n", shape.channels, shape.height, shape.width]
@@ -70,7 +70,7 @@ class _Graph:
         return name
 
 
-class _Walk:
+class _Layers:
     """One network from what it sees to its outputs."""
 
     def __init__(self, graph: _Graph, genome: NetworkGenome, shape: Shape, prefix: str) -> None:
