@@ -29,7 +29,7 @@ from fanfold.cli.prompt import prompt
 from fanfold.cli.run import resume, run
 from fanfold.cli.schema import schema
 from fanfold.cli.show import report, runs, show
-from fanfold.cli.studies import renamed, study_group, study_names
+from fanfold.cli.studies import SHORT, renamed, study_group, study_names
 from fanfold.cli.view import view
 from fanfold.errors import ConfigError, FanfoldError, Interrupted, LedgerError, ReplayDivergence
 from fanfold.texts import printable
@@ -63,6 +63,8 @@ class Commands(click.Group):
         return [*super().list_commands(ctx), *(name for name in self._studies(ctx) if name not in self.commands)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in SHORT and name not in self.commands:
+            return study_group(SHORT[name]).get_command(ctx, name)
         return super().get_command(ctx, name) or (study_group(name) if name in self._studies(ctx) else None)
 
     def _studies(self, ctx: click.Context) -> list[str]:

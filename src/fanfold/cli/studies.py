@@ -166,6 +166,8 @@ def _able(study: str) -> bool:
         return False
 
 
+#: Commands of studies that are also commands of their own: `fanfold play` is `fanfold rl play`.
+SHORT = {"play": "rl"}
 #: Options by which `fanfold compare`, as it was before version 0.2, is told from the comparison of runs.
 _GAMES = {"--models", "--style", "--mode", "--interactions", "--messages", "--batch-service", "--output-dir", "--plan"}
 

@@ -187,9 +187,9 @@ def policy_for(env: str | Environment, hidden: int = 64) -> Mlp:
 class Lane:
     """An environment that plays one episode after another, with what every step needs at hand."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, **more: Any) -> None:
         self.name = env.name
-        self._take(env())
+        self._take(env(**more))
 
     def _take(self, made: Any) -> None:
         from gymnasium.spaces import Discrete

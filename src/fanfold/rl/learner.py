@@ -87,8 +87,8 @@ class Learner(Strategy[Collect]):
         self.adam = Adam()
         #: Blocks to learn from: their trials, and their experience.
         self.pending: list[tuple[int, bytes]] = []
-        #: What the last update learnt from and how long it took, until that is said.
-        self.news: dict[str, Any] = {}
+        #: What the latest updates learnt from and how long they took, until that is said.
+        self.news: list[dict[str, Any]] = []
         self.failures = FailureTally(self.plan.max_failed)
         #: Halves of blocks that failed: whose they are, their first episode, how many, and the attempt.
         self.again: list[tuple[int, int, int, int]] = []
@@ -163,19 +163,20 @@ class Learner(Strategy[Collect]):
             self.again.append((policy, block.first_episode + first, count, block.attempt + 1))
 
     def origin(self, candidate: Collect) -> Any:
-        """With the first block after an update: which trials it learnt from, and how long it took."""
-        news, self.news = self.news, {}
-        return news or None
+        """With the first block after updates: which trials they learnt from, and how long they took."""
+        news, self.news = self.news, []
+        return {"updates": news} if news else None
 
     def _learn(self) -> None:
         began = time.perf_counter()
         if self.pending:
             self._improve()
         self.version += 1
-        self.news = {"update": self.version, "learnt": [trial for trial, _ in self.pending]}
+        trials = [trial for trial, _ in self.pending]
         self.pending, self.counts.fresh = [], 0
         self._publish()
-        self.news["seconds"] = round(time.perf_counter() - began, 6)
+        seconds = round(time.perf_counter() - began, 6)
+        self.news.append({"number": self.version, "trials": trials, "seconds": seconds})
 
     def _improve(self) -> None:
         experience = self._experience()
@@ -212,7 +213,7 @@ class Learner(Strategy[Collect]):
             arrays[f"pending:{trial}"] = np.frombuffer(data, np.uint8)
         if self.again:
             arrays["again"] = np.array(self.again)
-        news = {name: value for name, value in self.news.items() if name != "seconds"}  # a state is the same everywhere
+        news = [{**each, "seconds": 0.0} for each in self.news]  # a state is the same everywhere
         for name, data in (("news", msgspec.json.encode(news)), ("failures", self.failures.state)):
             arrays[name] = np.frombuffer(data, np.uint8)
         return pack(arrays)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,6 +67,14 @@ class Environment:
         for wrapper in self.wrappers:
             made = wrapper(made)
         return self._checked(made)
+
+    def takes(self, name: str) -> bool:
+        """Whether an argument of that name can be given; every environment of Gymnasium's registry takes any."""
+        if self.spec is not None:
+            return True
+        assert callable(self.make)
+        parameters = inspect.signature(self.make).parameters
+        return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
     def _called(self, arguments: Mapping[str, Any]) -> Any:
         assert callable(self.make)

@@ -51,20 +51,26 @@ class Update:
 
 
 def updates(results: Iterable[Result[Any]], times: Times | None = None) -> list[Update]:
-    """The updates of a run.  The learner says which blocks each learnt from, where it asks for the next ones."""
+    """The updates of a run.  The learner says which blocks each learnt from, where it asks for the next ones.
+
+    Of a run that was stopped, the last blocks are an update that may not have come.
+    """
     blocks: dict[int, tuple[int, Ok]] = {}
-    learnt: dict[int, Mapping[str, Any]] = {}
+    said: list[Mapping[str, Any]] = []
     for result in results:
         outcome = next(iter(result.outcomes.values()))
         if isinstance(outcome, Ok) and result.candidate["learn"]:
             blocks[result.number] = (result.candidate["version"], outcome)
-        if isinstance(result.trial.origin, Mapping) and "update" in result.trial.origin:
-            learnt[result.trial.origin["update"]] = result.trial.origin
-    return [_update(number, learnt[number], blocks, times or {}) for number in sorted(learnt)]
+        if isinstance(result.trial.origin, Mapping):
+            said += result.trial.origin.get("updates", ())
+    learnt = {trial for each in said for trial in each["trials"]}
+    if rest := [trial for trial in blocks if trial not in learnt]:
+        said.append({"number": len(said) + 1, "trials": rest})
+    return [_update(each, blocks, times or {}) for each in sorted(said, key=lambda each: each["number"])]
 
 
-def _update(number: int, origin: Mapping[str, Any], blocks: Mapping[int, tuple[int, Ok]], times: Times) -> Update:
-    own = [(trial, *blocks[trial]) for trial in origin["learnt"] if trial in blocks]
+def _update(said: Mapping[str, Any], blocks: Mapping[int, tuple[int, Ok]], times: Times) -> Update:
+    number, own = said["number"], [(trial, *blocks[trial]) for trial in said["trials"] if trial in blocks]
     lags: Counter[int] = Counter()
     for _, version, outcome in own:
         lags[number - 1 - version] += len(outcome.data["returns"])
@@ -75,7 +81,7 @@ def _update(number: int, origin: Mapping[str, Any], blocks: Mapping[int, tuple[i
         sum(sum(data.get("lengths", ())) for data in datas),
         lags,
         _covered(times[trial] for trial, *_ in own if trial in times),
-        origin.get("seconds", 0.0),
+        said.get("seconds", 0.0),
         sum(len(data.get("failed", ())) for data in datas),
         datas,
     )

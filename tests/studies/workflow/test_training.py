@@ -25,10 +25,11 @@ from fanfold.rl.failures import TooManyFailures
 from fanfold.rl.heads import Categories
 from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.rl.policy import Mlp
+from fanfold.rl.updates import updates as made_updates
 from fanfold.running import Run
 from fanfold.stop import MaxTrials
 from fanfold.studies.workflow import Ppo, WorkflowConfig, run_options, study
-from fanfold.studies.workflow import trainings as t
+from fanfold.studies.workflow.logs import compliance_of
 from fanfold.tensors import about, unpack
 from fanfold.types import Blob, Failed, Result, Trial
 
@@ -49,7 +50,7 @@ def reference() -> Run[Any]:
 
 
 def curve(run: Run[Any], config: WorkflowConfig = SMALL) -> list[tuple[Any, ...]]:
-    updates = t.curve(run.results(), config.per_update, config.total_episodes, {})
+    updates = made_updates(run.results())
     return [(each.number, each.episodes, each.mean_return, dict(each.lags)) for each in updates]
 
 
@@ -164,7 +165,7 @@ def test_a_hung_environment_is_killed_by_its_timeout_and_its_episodes_are_played
     results = list(run.results())
     assert (tmp_path / "hung").exists() and all(result.score is not None for result in results)
     assert run.trace == study(CORRIDOR).run().trace
-    assert sum(update.episodes for update in t.curve(iter(results), 60, 120, {})) == 120
+    assert sum(update.episodes for update in made_updates(results)) == 120
 
 
 # ---------------------------------------------------------------- the learner
@@ -291,6 +292,7 @@ def test_cage2_is_learnt_and_the_agent_and_its_log_are_kept(tmp_path: Path) -> N
     assert [float(row["Env_Reward"]) for row in rows] == pytest.approx([each[2] for each in updates], rel=1e-4)
     assert json.loads((folder / "experiment_config.json").read_text())["length"] == 30
     assert sorted(each.name for each in folder.iterdir()) == [
+        "agent.json",
         "agent.safetensors",
         "events.out.tfevents.1.fanfold",
         "experiment_config.json",
@@ -307,9 +309,10 @@ def test_a_workflow_is_learnt_to_be_kept_to() -> None:
     figures = run.summary.figures
     low, high = figures["compliance_interval"]
     assert low <= figures["compliance"] <= high
-    first, *_, last = t.curve(run.results(), config.per_update, config.total_episodes, {})
-    assert first.compliance is not None and last.compliance is not None
-    assert last.bonus > first.bonus
+    first, *_, last = made_updates(run.results())
+    assert compliance_of(first) is not None and compliance_of(last) is not None
+    bonuses = [sum(block["bonus"] for block in each.blocks) / each.episodes for each in (first, last)]
+    assert bonuses[1] > bonuses[0]
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import numpy as np
 from fanfold import stats
 from fanfold.identity import formerly
 from fanfold.rl.collect import Collect
+from fanfold.rl.conclusion import returned
 from fanfold.rl.heads import Array
 from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, RESTORE, Cage2Game
 from fanfold.studies.workflow.collect import context_of
@@ -74,12 +75,6 @@ def judged(result: Result[Any]) -> dict[str, Any]:
     for name, definition in (("compliance", "effective"), ("contested", "contested")):
         figures |= rated(name, (pair for block in blocks for pair in zip(*block[definition])))
     return figures | {"original": stats.mean(each for block in blocks for each in block["original"]).estimate}
-
-
-def returned(blocks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean return of blocks of episodes, with its interval."""
-    mean = stats.mean(each for block in blocks for each in block["returns"])
-    return {"return": mean.estimate, "return_interval": [mean.low, mean.high], "fresh_episodes": mean.n}
 
 
 def rated(name: str, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,30 +12,25 @@ from typing import Any, Self
 
 import msgspec
 
-from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.files import write_files
-from fanfold.rl.collect import Collect
+from fanfold.rl import tensorboard
+from fanfold.rl.conclusion import cpu_seconds
+from fanfold.rl.logs import Curves
 from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
 from fanfold.strategies.gp_ucb import Belief
-from fanfold.studies.workflow import logs, shown, tensorboard
-from fanfold.studies.workflow.baselines import Play, Watch, cases, judged, rated, returned
-from fanfold.studies.workflow.collect import CAGE2
+from fanfold.studies.workflow import logs, shown
+from fanfold.studies.workflow.baselines import Play, Watch, cases, judged
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.evaluator import MOMENTS
-from fanfold.studies.workflow.orders import Workflow, orders, parse, show
+from fanfold.studies.workflow.orders import orders, show
 from fanfold.studies.workflow.strategy import gp_ucb
-from fanfold.studies.workflow.trainings import EndPolicy, FinishedTraining, Update, curve, ending, trainings
+from fanfold.studies.workflow.trainings import FinishedTraining, trainings
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
 from fanfold.tensors import pack, unpack
-from fanfold.types import Case, Ok, Result, Trial
-
-
-def cpu_seconds() -> float:
-    """What this process and those it has waited for have used so far."""
-    return sum(os.times()[:4])
+from fanfold.types import Ok, Result, Trial
 
 
 @dataclass(frozen=True)
@@ -57,7 +50,7 @@ class _Conclusion:
         """The same without a folder: a rehearsal keeps nothing."""
         return replace(self, config=replace(self.config, results=None))
 
-    def write(self, run: Run[Any], files: Mapping[str, bytes], curves: logs.Curves, what: str) -> tuple[str, Section]:
+    def write(self, run: Run[Any], files: Mapping[str, bytes], curves: Curves, what: str) -> tuple[str, Section]:
         """Write files into the run's folder, each whole or not at all, and say what is there."""
         folder = Path(self.config.results or "") / run.id
         settings = msgspec.json.format(msgspec.json.encode(dataclasses.asdict(self.config)))
@@ -196,74 +189,3 @@ def regrets(told: Sequence[FinishedTraining], threshold: float, reference: float
         behind = None if best is None or reference is None else round(reference - best, 6)
         rows.append([episodes, best, behind])
     return rows
-
-
-@dataclass(frozen=True)
-class PolicyConclusion(_Conclusion):
-    """Picks the policy that did best on held-out episodes, scores it on fresh ones, and writes agent and log."""
-
-    #: Episodes of the largest block.
-    block: int = 256
-
-    async def __call__(self, run: Run[Any], go: Go) -> Summary:
-        cpu, (seconds, started) = cpu_seconds() - self.used, _times(run)
-        updates = curve(run.results(), self.config.per_update, self.config.total_episodes, seconds)
-        # What an earlier process played is not on this one's account.
-        recent = sum(
-            result.candidate["episodes"]
-            for result in run.results()
-            if result.score is not None and result.candidate["learn"] and started[result.number] >= self.began
-        )
-        episodes = sum(update.episodes for update in updates)
-        figures: dict[str, Any] = {"updates": len(updates), "episodes": episodes, **_speed(recent, cpu)}
-        sections = [shown.learning(updates)]
-        policies = ending(run.results())
-        if policies:
-            best = max(policies, key=lambda policy: policy.mean)
-            fresh = (await go("fresh", self._fresh(best))).results()
-            blocks = [each.data for result in fresh for each in result.outcomes.values() if isinstance(each, Ok)]
-            figures |= returned(blocks) | {"policy": best.name}
-            if blocks and "fixes" in blocks[0]:
-                pairs = (pair for block in blocks for pair in zip(block["kept"], block["fixes"]))
-                figures |= rated("compliance", pairs)
-            sections.insert(0, shown.final_policy(figures, policies))
-            if self.config.env == CAGE2:
-                sections.append(await asyncio.to_thread(self._watched, best))
-            if self.config.results is not None:
-                what = "agent, training_log.csv, experiment_config.json, {}"
-                files = self._files(best.candidate, updates, figures)
-                figures["folder"], section = self.write(run, files, logs.policy_curves(updates), what)
-                sections.append(section)
-        return Summary(figures, tuple(sections))
-
-    def _fresh(self, policy: EndPolicy) -> Study[Collect]:
-        """The policy on as many fresh blocks as it takes, none larger than those of training."""
-        config, episodes = self.config, self.config.scored_on
-        size = min(self.block, episodes)
-        candidate = replace(msgspec.convert(policy.candidate, Collect), first_episode=0, episodes=size, attempt=0)
-        return Study(
-            Sweep([candidate]),
-            config.collector,
-            [Case(f"fresh-{first // size}", episodes - first) for first in range(0, episodes, size)],
-            seed=config.seed,
-            failed_score=0.0,
-            timeout=config.timeout,
-            retries=2,
-            name="fresh",
-        )
-
-    @property
-    def _order(self) -> Workflow | None:
-        return None if self.config.workflow is None else parse(self.config.workflow)
-
-    def _watched(self, policy: EndPolicy) -> Section:
-        from fanfold.studies.workflow.watching import watched  # compiled code
-
-        chosen, seed = msgspec.convert(policy.candidate, Collect), derive_seed(self.config.seed, "watch")
-        weights = unpack(chosen.weights.read())
-        return shown.replayed(watched(weights, self.config.game, self._order, chosen.greedy, seed))
-
-    def _files(self, chosen: Mapping[str, Any], updates: list[Update], figures: Mapping[str, Any]) -> dict[str, bytes]:
-        about = {"greedy": str(chosen["greedy"]).lower(), "env": self.config.env, "return": f"{figures['return']}"}
-        agent = pack(unpack(chosen["weights"].read()), about)
-        return {"agent.safetensors": agent, "training_log.csv": logs.policy_log(updates, self._order)}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from fanfold.config import Settings, option
 from fanfold.errors import ConfigError, nearest
-from fanfold.rl.collect import Collector
+from fanfold.rl.config import RlConfig
 from fanfold.rl.ppo import Ppo
 from fanfold.studies.workflow.cage2.rules import REDS, Cage2Game
 from fanfold.studies.workflow.collect import CAGE2, Cage2Collector, environment
@@ -130,8 +130,24 @@ class WorkflowConfig(Settings):
         return Cage2Game((self.red,), self.length, self.green, self.observation)
 
     @property
-    def collector(self) -> Collector:
-        return self.cage2 if self.env == CAGE2 else Collector(environment(self.env), *self._learning)
+    def as_rl(self) -> RlConfig:
+        """The same for another environment than CAGE-2, where `fanfold run rl` does the work."""
+        own: dict[str, Any] = (
+            {} if self.episodes_per_update is None else {"episodes_per_update": self.per_update, "block": self.block}
+        )
+        return RlConfig(
+            environment(self.env),
+            total_episodes=self.total_episodes,
+            n_workers=self.n_workers,
+            in_flight=self.in_flight,
+            synchronous=self.synchronous,
+            timeout=self.timeout,
+            fresh_episodes=self.scored_on,
+            results=self.results,
+            ppo=self.ppo,
+            seed=self.seed,
+            **own,
+        )
 
     @property
     def cage2(self) -> Cage2Collector:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
 
+from fanfold.rl.logs import Curves, csv_file, short
+from fanfold.rl.updates import Update
 from fanfold.studies.workflow.orders import show
-from fanfold.studies.workflow.trainings import FinishedTraining, Update
-
-#: What is drawn over the episodes learnt from, by name.
-Curves: TypeAlias = dict[str, list[tuple[int, float]]]
+from fanfold.studies.workflow.trainings import FinishedTraining
 
 #: The columns of the log of updates; the last, the lag of the policies that played, is of one policy's alone.
 _UPDATES = (
@@ -21,16 +17,6 @@ _UPDATES = (
 )
 _CHOICES = "Iteration Workflow UCB_Score Reward Final_Compliance Episodes_Trained GP_Updated"
 COLUMNS, SAMPLING = _UPDATES.split(), _CHOICES.split()
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
-    return text.getvalue().encode()
-
-
-def _short(*values: float | None, digits: int = 6) -> list[str]:
-    return ["" if value is None else f"{value:.{digits}g}" for value in values]
 
 
 def training_log(told: Sequence[FinishedTraining]) -> bytes:
@@ -42,9 +28,9 @@ def training_log(told: Sequence[FinishedTraining]) -> bytes:
             head = [each.number, show(each.workflow), number, int(episodes), total]
             share = kept / fixes if fixes else None
             took = each.seconds * episodes / each.data["episodes"]
-            rest = _short(reward, bonus, reward + bonus, share, fixes / episodes)
-            rows.append([*head, *rest, *_short(took, digits=4), ""])
-    return _csv(COLUMNS[:-1], rows)
+            rest = short(reward, bonus, reward + bonus, share, fixes / episodes)
+            rows.append([*head, *rest, *short(took, digits=4), ""])
+    return csv_file(COLUMNS[:-1], rows)
 
 
 def sampling_log(told: Sequence[FinishedTraining]) -> bytes:
@@ -52,21 +38,38 @@ def sampling_log(told: Sequence[FinishedTraining]) -> bytes:
     rows = []
     for number, each in enumerate(told, 1):
         bound = each.origin.get("bound")
-        rest = _short(bound, each.score, each.data["compliance"])
+        rest = short(bound, each.score, each.data["compliance"])
         rows.append([number, show(each.workflow), *rest, each.data["episodes"], bound is not None])
-    return _csv(SAMPLING, rows)
+    return csv_file(SAMPLING, rows)
 
 
 def policy_log(updates: Sequence[Update], workflow: Sequence[str] | None) -> bytes:
-    """Every update of one policy.  The time of an update is not known: a strategy has no clock."""
+    """Every update of one policy."""
     rows, total = [], 0
     for each in updates:
         total += each.episodes
         head = [0, "" if workflow is None else show(tuple(workflow)), each.number, each.episodes, total]
-        rest = _short(each.mean_return, each.bonus, each.mean_return + each.bonus, each.compliance)
-        times = _short(each.seconds, None, each.lag, digits=4)
-        rows.append([*head, *rest, *_short(each.fixes / each.episodes), *times])
-    return _csv(COLUMNS, rows)
+        bonus = sum(block.get("bonus", 0.0) for block in each.blocks) / max(1, each.episodes)
+        fixes = sum(sum(block.get("fixes", ())) for block in each.blocks)
+        rest = short(each.mean_return, bonus, each.mean_return + bonus, compliance_of(each))
+        times = short(each.collection, each.learning, each.lag, digits=4)
+        rows.append([*head, *rest, *short(fixes / max(1, each.episodes)), *times])
+    return csv_file(COLUMNS, rows)
+
+
+def compliance_of(update: Update) -> float | None:
+    """The share of fixes that kept to the workflow, in the episodes of an update."""
+    fixes, kept = (sum(sum(block.get(name, ())) for block in update.blocks) for name in ("fixes", "kept"))
+    return kept / fixes if fixes else None
+
+
+def compliance_curve(updates: Iterable[Update]) -> list[tuple[int, float]]:
+    points, episodes = [], 0
+    for update in updates:
+        episodes += update.episodes
+        if (rate := compliance_of(update)) is not None:
+            points.append((episodes, rate))
+    return points
 
 
 def search_curves(told: Sequence[FinishedTraining], threshold: float) -> Curves:
@@ -81,17 +84,4 @@ def search_curves(told: Sequence[FinishedTraining], threshold: float) -> Curves:
             best = max(best, each.score)
         if math.isfinite(best):
             curves["best/return"].append((episodes, best))
-    return curves
-
-
-def policy_curves(updates: Iterable[Update]) -> Curves:
-    """Return, staleness and compliance of every update."""
-    curves: Curves = {"return/mean": [], "compliance": [], "staleness": []}
-    episodes = 0
-    for update in updates:
-        episodes += update.episodes
-        curves["return/mean"].append((episodes, update.mean_return))
-        curves["staleness"].append((episodes, update.lag))
-        if update.compliance is not None:
-            curves["compliance"].append((episodes, update.compliance))
     return curves

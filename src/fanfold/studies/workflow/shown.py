@@ -18,7 +18,7 @@ from fanfold.plugins import Presentation, concluded
 from fanfold.strategies.gp_ucb import Belief
 from fanfold.studies.workflow.orders import NAMED, UNITS, Workflow, show
 from fanfold.studies.workflow.strategy import report
-from fanfold.studies.workflow.trainings import EndPolicy, FinishedTraining, Update
+from fanfold.studies.workflow.trainings import FinishedTraining
 from fanfold.summary import Curve, Section
 from fanfold.types import Blob, Ok, Result
 
@@ -325,41 +325,3 @@ def family(told: Sequence[FinishedTraining]) -> Section:
         for each in told[: 4 * ROWS]
     )
     return Section("Inheritance", "", columns, rows)
-
-
-def final_policy(figures: Mapping[str, Any], policies: Sequence[EndPolicy]) -> Section:
-    """How good the policy is that training ended with."""
-    text = "None of the fresh episodes could be played."
-    if figures["return"] is not None:
-        low, high = figures["return_interval"]
-        text = (
-            f"Mean return {figures['return']:.2f} (95 % interval {low:.2f} to {high:.2f}) over "
-            f"{figures['fresh_episodes']} fresh episodes; {figures['policy']}, chosen on other held-out episodes."
-        )
-    if figures.get("compliance") is not None:
-        low, high = figures["compliance_interval"]
-        text += f" Compliance {figures['compliance']:.3f} ({low:.3f} to {high:.3f})."
-    if figures["episodes_per_cpu_second"] is not None:
-        text += f" {figures['episodes_per_cpu_second']:,.0f} episodes per CPU-second, collection and learning."
-    rows = tuple((policy.name, policy.mean) for policy in policies)
-    return Section("Final policy", text, ("policy", "mean return when chosen"), rows)
-
-
-def learning(updates: Sequence[Update]) -> Section:
-    """The learning curve, thinned to about twenty rows, and how stale the policies were that played."""
-    lags: Counter[int] = Counter()
-    for update in updates:
-        lags.update(update.lags)
-    total = lags.total()
-    shares = ", ".join(f"{lag}: {count / total:.0%}" for lag, count in sorted(lags.items()))
-    every = max(1, len(updates) // 20)
-    learnt = list(zip(updates, itertools.accumulate(update.episodes for update in updates)))
-    rows = tuple(
-        (each.number, episodes, each.mean_return, each.compliance, each.lag)
-        for each, episodes in learnt
-        if each.number % every == 0 or each is updates[-1]
-    )
-    columns = ("update", "episodes", "mean return", "compliance", "versions behind")
-    curve = Curve("mean return", tuple((float(episodes), each.mean_return) for each, episodes in learnt))
-    text = f"Episodes by versions behind: {shares}." if total else ""
-    return Section("Learning curve", text, columns, rows, (curve,), "episodes learnt from", up="mean return")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fanfold.rl.collect import Collect
 from fanfold.rl.learner import Learner, LearningPlan
+from fanfold.rl.training import study_of
 from fanfold.strategy import Strategy
-from fanfold.studies.workflow.collect import context_of, policy_for
+from fanfold.studies.workflow.collect import CAGE2, cage2_policy, context_of
 from fanfold.studies.workflow.compliance import Stopping, reachable
-from fanfold.studies.workflow.conclusion import PolicyConclusion, SearchConclusion
+from fanfold.studies.workflow.conclusion import SearchConclusion
 from fanfold.studies.workflow.config import WorkflowConfig
+from fanfold.studies.workflow.defender import DefenderConclusion, defender_card
 from fanfold.studies.workflow.evaluator import Train, WorkflowTrainer
 from fanfold.studies.workflow.orders import NAMED, UNITS, orders, parse
 from fanfold.studies.workflow.shown import played, trained
@@ -24,9 +27,12 @@ def study(config: WorkflowConfig) -> Study[Any]:
 
 
 def _one_policy(config: WorkflowConfig) -> Study[Collect]:
+    if config.env != CAGE2:
+        return replace(study_of(config.as_rl), name="workflow")
     workflow = None if config.workflow is None else parse(config.workflow)
+    policy = cage2_policy(context_of(workflow), config.ppo.hidden)
     plan = LearningPlan(
-        policy_for(config.env, workflow, config.ppo.hidden),
+        policy,
         config.total_episodes,
         config.per_update,
         config.block,
@@ -38,13 +44,23 @@ def _one_policy(config: WorkflowConfig) -> Study[Collect]:
     )
     return Study(
         Learner(plan),
-        config.collector,
+        config.cage2,
         seed=config.seed,
         timeout=config.timeout,
         retries=2,
         name="workflow",
         shown=played,
-        conclude=PolicyConclusion(config, block=plan.most),
+        conclude=DefenderConclusion(
+            config,
+            config.cage2,
+            policy,
+            defender_card(config.game, context_of(workflow)),
+            config.scored_on,
+            plan.most,
+            config.results,
+            config.seed,
+            config.timeout,
+        ),
     )
 
 

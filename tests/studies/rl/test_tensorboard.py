@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from fanfold import Study
 from fanfold.errors import ConfigError
 from fanfold.events import Progress, RunStarted, RunStopped, TrialTold
+from fanfold.rl import tensorboard
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.heads import Categories
 from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.rl.policy import Mlp
-from fanfold.studies.workflow import tensorboard
 from fanfold.types import Blob, Result, Trial
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")

@@ -1,0 +1,250 @@
+"""Trained agents: files that say what they are, a policy that acts, and episodes to look at.
+
+An agent's folder holds `agent.safetensors`, the weights, and `agent.json`, its card: the environment, the spaces, the
+network, and how well it did.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from fanfold.encoding import derive_seed
+from fanfold.errors import ConfigError
+from fanfold.files import write_files
+from fanfold.ledger import RunView
+from fanfold.rl.environments import Lane
+from fanfold.rl.failures import FailedEpisode
+from fanfold.rl.making import Environment
+from fanfold.rl.policy import MEAN, Mlp, Policy, act
+from fanfold.rl.space_json import space_from_json, space_to_json
+from fanfold.rl.spaces import Decoder, Encoder, head_of
+from fanfold.rl.updates import ending
+from fanfold.tensors import Arrays, pack, unpack
+
+if TYPE_CHECKING:
+    from fanfold.running import Run
+
+WEIGHTS, CARD = "agent.safetensors", "agent.json"
+
+
+def card_of(env: Environment) -> dict[str, Any]:
+    """What an agent's file says of its environment."""
+    lane = Lane(env)
+    wrappers = [str(getattr(each, "__qualname__", each)) for each in env.wrappers]
+    made = {"name": env.name, "kwargs": dict(env.kwargs), "wrappers": wrappers}
+    spaces = {"observation_space": lane.env.observation_space, "action_space": lane.env.action_space}
+    return {"format": 1, "env": made, **{name: space_to_json(space) for name, space in spaces.items()}}
+
+
+@dataclass(frozen=True, eq=False)
+class Agent:
+    """A policy that was trained, and its card.
+
+    `agent.act(observation)` gives an action that `env.step` takes.  An agent acts as it did best in training, greedy
+    or drawing its actions; `greedy=` says otherwise.
+    """
+
+    policy: Policy
+    weights: Arrays
+    card: Mapping[str, Any]
+    #: The luck of actions that are drawn.
+    _keys: Any = field(default_factory=lambda: np.array([0], np.uint64), repr=False)
+
+    @classmethod
+    def load(
+        cls,
+        source: str | Path | Run[Any] | RunView,
+        *,
+        ledger: str | Path | None = None,
+        version: int | None = None,
+        env: str | Callable[..., Any] | Environment | None = None,
+        policy: Policy | None = None,
+    ) -> Agent:
+        """The agent of a folder, or of a run.
+
+        A run is an object that `train` returned, or a name in a `ledger`.  `version` takes the policy that a run had
+        after so many updates.  `env` is needed where the run's environment is a function of a Python program, and
+        `policy` where its network is.
+        """
+        if isinstance(source, str | Path) and (folder := _folder(Path(source))) is not None:
+            if version is not None:
+                raise ConfigError("a folder holds one version of an agent: name the run instead, with its ledger")
+            return cls._read(folder, policy)
+        if isinstance(source, str | Path):
+            if ledger is None or not Path(ledger).exists():
+                raise ConfigError(f"there is no agent in {str(source)!r}: give a folder with {CARD}, or a run's ledger")
+            with RunView.open(ledger, str(source)) as view:
+                return cls._of_run(view, version, env, policy)
+        return cls._of_run(source if isinstance(source, RunView) else source.view, version, env, policy)
+
+    @classmethod
+    def _read(cls, folder: Path, policy: Policy | None) -> Agent:
+        try:
+            card = msgspec.json.decode((folder / CARD).read_bytes(), type=dict[str, Any])
+            weights = unpack((folder / WEIGHTS).read_bytes())
+        except (OSError, msgspec.MsgspecError) as error:
+            raise ConfigError(f"the agent in {folder} cannot be read: {error}") from error
+        return cls(policy or policy_of(weights, card), weights, card)
+
+    @classmethod
+    def _of_run(cls, view: RunView, version: int | None, env: Any, policy: Policy | None) -> Agent:
+        summary = view.summary()
+        figures = {} if summary is None else summary.figures
+        blob, greedy = _weights(view, version, figures.get("policy"))
+        card = dict(figures.get("agent") or {}) if env is None else card_of(Environment.of(env))
+        if not card:
+            card = card_of(_recorded(view))
+        weights = unpack(blob)
+        return cls(policy or policy_of(weights, card), weights, {**card, "greedy": greedy})
+
+    def save(self, folder: str | Path) -> None:
+        """Write the agent's two files into a folder."""
+        write_files(Path(folder), self.files())
+
+    def files(self) -> dict[str, bytes]:
+        about = {name: str(self.card[name]) for name in ("greedy", "return") if name in self.card}
+        card = msgspec.json.format(msgspec.json.encode(dict(self.card)))
+        env = self.card["env"]
+        return {WEIGHTS: pack(self.weights, {"env": env.get("alias", env["name"]), **about}), CARD: card}
+
+    @property
+    def greedy(self) -> bool:
+        return bool(self.card.get("greedy", True))
+
+    def act(self, observation: Any, greedy: bool | None = None, mask: Any = None) -> Any:
+        """The action for one observation, as `env.step` takes it; `mask` says which choices are allowed."""
+        row = self._encoder(observation)
+        if mask is not None:
+            row = np.concatenate([row, np.asarray(mask, row.dtype).ravel()])
+        chosen = act(self.policy, self.weights, row[None], self._keys, self.greedy if greedy is None else greedy)
+        return self._decoder(chosen)[0]
+
+    @functools.cached_property
+    def _encoder(self) -> Encoder:
+        return Encoder(space_from_json(self.card["observation_space"]))
+
+    @functools.cached_property
+    def _decoder(self) -> Decoder:
+        return Decoder(space_from_json(self.card["action_space"]))
+
+    def environment(self) -> Environment:
+        """The environment that it was trained on, where its card can name it."""
+        env = self.card["env"]
+        if env["wrappers"]:
+            raise ConfigError(
+                f"the agent was trained with the wrappers {', '.join(env['wrappers'])}: give env= yourself"
+            )
+        return Environment.of(env["name"], env["kwargs"])
+
+    def play(
+        self,
+        env: str | Callable[..., Any] | Environment | None = None,
+        episodes: int = 10,
+        seed: int = 0,
+        greedy: bool | None = None,
+        render_mode: str | None = None,
+    ) -> Iterator[PlayedEpisode]:
+        """Play episodes, the first of them with just this seed."""
+        made = self.environment() if env is None else Environment.of(env)
+        lane = Lane(made, **({"render_mode": render_mode} if render_mode and made.takes("render_mode") else {}))
+        for number in range(episodes):
+            own = seed if number == 0 else derive_seed(seed, "episode", number)
+            yield self._episode(lane, own, number, self.greedy if greedy is None else greedy)
+        lane.env.close()
+
+    def _episode(self, lane: Lane, seed: int, number: int, greedy: bool) -> PlayedEpisode:
+        played, keys = PlayedEpisode(number, seed), np.array([seed % 2**64], np.uint64)
+        try:
+            row = lane.begin(seed % 2**31, 0)
+            played.seen(lane, None, 0.0)
+            for step in itertools.count(1):
+                (action,) = lane.decode(act(self.policy, self.weights, row[None], keys, greedy))
+                observation, reward, terminated, truncated, info = lane.step(action)
+                played.seen(lane, action, float(reward))
+                if terminated or truncated or step >= lane.due:
+                    break
+                row = lane.row(observation, info)
+        except Exception as error:
+            played.failed = FailedEpisode.of(number, seed, played.length, error)
+            played.traceback = traceback.format_exc()
+        return played
+
+
+@dataclass(slots=True)
+class PlayedEpisode:
+    """An episode that an agent played: actions and rewards by step, and what the environment rendered."""
+
+    number: int
+    seed: int
+    actions: list[Any] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    #: Before the first step, and after every step.
+    frames: list[Any] = field(default_factory=list, repr=False)
+    failed: FailedEpisode | None = None
+    traceback: str = field(default="", repr=False)
+
+    @property
+    def length(self) -> int:
+        return len(self.actions)
+
+    @property
+    def total(self) -> float:
+        return float(sum(self.rewards))
+
+    def seen(self, lane: Lane, action: Any, reward: float) -> None:
+        if action is not None:
+            self.actions.append(action)
+            self.rewards.append(reward)
+        if getattr(lane.env, "render_mode", None) in ("rgb_array", "ansi"):
+            self.frames.append(lane.env.render())
+
+
+def policy_of(weights: Arrays, card: Mapping[str, Any]) -> Policy:
+    """The network that these weights are of."""
+    encoder, head = Encoder(space_from_json(card["observation_space"])), head_of(space_from_json(card["action_space"]))
+    if "policy.0.weight" not in weights:
+        raise ConfigError("the agent's network is not one of Fanfold's own: load it with policy=")
+    inputs, hidden = weights["policy.0.weight"].shape
+    context = tuple(float(each) for each in card.get("context", ()))
+    if inputs != encoder.width + len(context):
+        raise ConfigError(f"the agent has {inputs} inputs, and its card describes {encoder.width + len(context)}")
+    return Mlp(encoder.width, head, context, hidden, MEAN in weights)
+
+
+def _folder(path: Path) -> Path | None:
+    """The folder of an agent that a path means."""
+    path = path.parent if path.name in (WEIGHTS, CARD) else path
+    return path if (path / CARD).is_file() else None
+
+
+def _weights(view: RunView, version: int | None, chosen: str | None) -> tuple[bytes, bool]:
+    """The weights of a version, or of the policy that the run ended with; and whether it acts greedily."""
+    if version is None:
+        policies = ending(view.results())
+        if not policies:
+            raise ConfigError(f"the run {view.name!r} has no policy yet")
+        best = next((each for each in policies if each.name == chosen), max(policies, key=lambda each: each.mean))
+        return best.candidate["weights"].read(), best.candidate["greedy"]
+    known_versions = set()
+    for row in view.trials():
+        known_versions.add(row.candidate["version"])
+        if row.candidate["version"] == version and row.candidate["learn"]:
+            return row.candidate["weights"].read(), False
+    raise ConfigError(f"the run {view.name!r} has no version {version}: it has 0 to {max(known_versions, default=0)}")
+
+
+def _recorded(view: RunView) -> Environment:
+    """The environment that the settings of a run name."""
+    fields = view.info.meta.get("fields", {})
+    if "env" not in fields:
+        raise ConfigError(f"the environment of the run {view.name!r} is not known here: say env=")
+    return Environment.of(fields["env"], fields.get("env_kwargs"), fields.get("wrappers", ()))

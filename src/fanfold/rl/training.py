@@ -1,0 +1,102 @@
+"""Training as a study, and as one call: `train(make_env)`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fanfold.errors import ConfigError, nearest
+from fanfold.rl.agent import Agent, card_of
+from fanfold.rl.collect import Collect, Collector
+from fanfold.rl.conclusion import PolicyConclusion
+from fanfold.rl.config import RlConfig
+from fanfold.rl.environments import policy_for
+from fanfold.rl.learner import Learner, LearningPlan
+from fanfold.rl.making import Environment
+from fanfold.rl.policy import Policy
+from fanfold.rl.shown import played
+from fanfold.rl.updates import updates
+from fanfold.run_options import RunOptions
+from fanfold.running import Run
+from fanfold.study import Study
+
+
+def study_of(config: RlConfig, env: Environment | None = None, policy: Policy | None = None) -> Study[Collect]:
+    """The study that a config describes.  What cannot be learnt is refused here."""
+    env = env or config.environment
+    env.check()
+    policy = policy or policy_for(env, config.ppo.hidden)
+    ppo = config.ppo
+    plan = LearningPlan(
+        policy,
+        config.total_episodes,
+        config.episodes_per_update,
+        config.block,
+        config.window,
+        ppo,
+        synchronous=config.synchronous,
+        held_out=-(-config.fresh_episodes // 4),
+        max_failed=config.max_failed_share,
+    )
+    collector = Collector(env, ppo.discount, ppo.trace, ppo.correction == "vtrace", policy)
+    return Study(
+        Learner(plan),
+        collector,
+        seed=config.seed,
+        timeout=config.timeout,
+        retries=2,
+        name="rl",
+        shown=played,
+        conclude=PolicyConclusion(
+            config,
+            collector,
+            policy,
+            card_of(env),
+            config.fresh_episodes,
+            plan.most,
+            config.results,
+            config.seed,
+            config.timeout,
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of `train`: the agent, its learning curve, and the run in which it learnt."""
+
+    agent: Agent
+    #: Episodes learnt from so far, and the mean return of those of an update.
+    curve: tuple[tuple[int, float], ...]
+    run: Run[Collect]
+
+
+def train(
+    env: str | Callable[..., Any] | Environment,
+    *,
+    policy: Policy | None = None,
+    env_kwargs: dict[str, Any] | None = None,
+    wrappers: Sequence[str | Callable[[Any], Any]] = (),
+    **settings: Any,
+) -> Trained:
+    """Train a policy on an environment: an id, `module:name`, `file.py:name`, or a function that makes one.
+
+    Further arguments are the fields of `RlConfig` (`total_episodes`, `n_workers`, `seed`, ...) and the options of
+    `Study.run` (`executor`, `ledger`, `run`, `watch`, ...).  No folder is written unless `results` names one.
+    """
+    fields = {each.name for each in dataclasses.fields(RlConfig)} - {"env", "env_kwargs", "wrappers"}
+    options = {each.name for each in dataclasses.fields(RunOptions)}
+    for name in settings.keys() - fields - options:
+        raise ConfigError(f"train() has no argument {name!r}{nearest(name, [*fields, *options])}")
+    made = Environment.of(env, env_kwargs, wrappers)
+    own = {name: value for name, value in settings.items() if name in fields}
+    config = RlConfig(env=made.name, **{"results": None, **own})
+    how = {name: value for name, value in settings.items() if name not in fields}
+    run = study_of(config, made, policy).run(**{"executor": config.executor, **how})
+    curve, episodes = [], 0
+    for update in updates(run.results()):
+        episodes += update.episodes
+        curve.append((episodes, update.mean_return))
+    return Trained(Agent.load(run, policy=policy), tuple(curve), run)

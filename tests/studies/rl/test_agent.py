@@ -1,0 +1,151 @@
+"""Agents: what was trained is loaded, acts, plays, is drawn, and is exported to what computes the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rl_world
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+
+from fanfold.errors import ConfigError
+from fanfold.rl import Agent
+from fanfold.rl.agent import card_of
+from fanfold.rl.environments import policy_for
+from fanfold.rl.exports import export
+from fanfold.rl.making import Environment
+from fanfold.rl.space_json import space_from_json, space_to_json
+from fanfold.studies.rl.commands import _picture
+
+SPACES: list[Any] = [
+    Box(-1, 1, (3,), np.float32),
+    Box(np.array([-1, -np.inf], np.float32), np.array([np.inf, 2], np.float32)),
+    Box(0, 255, (4, 4, 3), np.uint8),
+    Discrete(5, start=2),
+    MultiDiscrete([3, 4]),
+    MultiBinary(4),
+    Dict(a=Discrete(2), b=Tuple((Box(0, 1, (2,), np.float32), MultiBinary((2, 2))))),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_a_space_survives_its_file(space: Any) -> None:
+    assert space_from_json(space_to_json(space)) == space
+
+
+class Spaces(rl_world.Walk):
+    """Five steps of whatever spaces are given."""
+
+    def __init__(self, observed: Any, acted: Any) -> None:
+        super().__init__(5)
+        self.observation_space, self.action_space = observed, acted
+
+    def _seen(self) -> Any:
+        self.observation_space.seed(int(self.np_random.integers(2**31)))
+        return self.observation_space.sample()
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.age += 1
+        return self._seen(), 1.0, self.age == 5, False, {}
+
+
+def untrained(observed: Any, acted: Any) -> Agent:
+    env = Environment.of(lambda: Spaces(observed, acted))
+    policy = policy_for(env, 8)
+    weights = {name: np.array(array) for name, array in policy.initial(1).items()}
+    if "observation.mean" in weights:
+        weights["observation.mean"] += 0.3
+        weights["observation.deviation"] *= 0.2
+    return Agent(policy, weights, {**card_of(env), "greedy": True})
+
+
+ACTED = [Discrete(3), Discrete(3, start=4), MultiDiscrete([2, 3]), MultiBinary(3), Box(-2, 2, (2,), np.float32)]
+
+
+@pytest.mark.parametrize("acted", ACTED, ids=str)
+def test_an_agent_that_was_saved_acts_as_before(acted: Any, tmp_path: Path) -> None:
+    observed = Dict(a=Discrete(2), b=Box(0, 1, (2,), np.float32))
+    agent = untrained(observed, acted)
+    agent.save(tmp_path)
+    loaded = Agent.load(tmp_path)
+    for seed in range(5):
+        observed.seed(seed)
+        seen = observed.sample()
+        action = loaded.act(seen)
+        assert acted.contains(action)
+        assert np.array_equal(action, agent.act(seen))
+        assert acted.contains(loaded.act(seen, greedy=False))
+    (episode,) = loaded.play(lambda: Spaces(observed, acted), 1)
+    assert episode.length == 5 and episode.total == 5.0 and episode.failed is None
+
+
+@pytest.mark.parametrize("acted", [Discrete(3), Box(-2, 2, (2,), np.float32)], ids=str)
+def test_exports_compute_what_the_policy_does(acted: Any, tmp_path: Path) -> None:
+    onnxruntime, torch = pytest.importorskip("onnxruntime"), pytest.importorskip("torch")
+    agent = untrained(Box(-1, 1, (3,), np.float32), acted)
+    onnx, script = export(agent, tmp_path)
+    rows = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
+    wanted = agent.policy.outputs(agent.weights, rows)
+    session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
+    assert np.allclose(session.run(["outputs"], {"observations": rows})[0], wanted, atol=1e-5)
+    assert np.allclose(torch.jit.load(script)(torch.from_numpy(rows)).numpy(), wanted, atol=1e-5)
+    with pytest.raises(ConfigError, match="no format 'tflite'; known: onnx, torchscript"):
+        export(agent, tmp_path, ("tflite",))
+
+
+def walker() -> Agent:
+    env = Environment.of("rl_world:Walk")
+    policy = policy_for(env, 8)
+    return Agent(policy, policy.initial(0), card_of(env))
+
+
+def test_an_episode_is_played_again_by_its_seed() -> None:
+    agent = walker()
+    one, two, other = (next(agent.play(seed=seed, greedy=False)) for seed in (7, 7, 8))
+    assert one.actions == two.actions and one.seed == 7
+    assert [each.seed for each in agent.play(episodes=3, seed=7)][1:] != [7, 7]
+    assert other.actions != one.actions
+
+
+def test_an_episode_that_fails_while_playing_is_shown_with_its_traceback() -> None:
+    agent = walker()
+    (episode,) = agent.play(lambda: rl_world.Raises(1.0), 1)
+    assert episode.failed is not None and episode.failed.step == 3
+    assert "ZeroDivisionError: the simulator broke down" in episode.traceback
+
+
+def test_an_episode_becomes_a_picture_that_moves(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    episode = next(walker().play(episodes=1, render_mode="rgb_array"))
+    path = _picture(episode, tmp_path / "new")
+    with image.open(path) as picture:
+        assert picture.n_frames > 5 and picture.size == (48, 16)
+
+
+def test_what_is_no_agent_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"give a folder with agent.json, or a run's ledger"):
+        Agent.load(tmp_path / "nothing")
+    agent = walker()
+    agent.save(tmp_path)
+    with pytest.raises(ConfigError, match="a folder holds one version"):
+        Agent.load(tmp_path, version=3)
+    (tmp_path / "agent.json").write_text("{")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Agent.load(tmp_path)
+
+
+def test_plain_numpy_reads_an_agent(tmp_path: Path) -> None:
+    """As the documentation shows it."""
+    safetensors = pytest.importorskip("safetensors.numpy")
+    agent = walker()
+    agent.save(tmp_path)
+    net = safetensors.load_file(tmp_path / "agent.safetensors")
+    row = np.array([1.0, 0.5], np.float32)
+    seen = np.clip((row - net["observation.mean"]) / net["observation.deviation"], -10, 10)
+    for layer in range(3):
+        seen = seen @ net[f"policy.{layer}.weight"] + net[f"policy.{layer}.bias"]
+        seen = np.tanh(seen) if layer < 2 else seen
+    assert int(seen.argmax()) == agent.act(row)

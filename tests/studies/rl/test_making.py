@@ -1,0 +1,121 @@
+"""What a stranger writes for an environment: it is made, or refused with the remedy before anything is played."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import rl_world
+
+from fanfold.errors import ConfigError
+from fanfold.executors.worker import dumps, loads
+from fanfold.fingerprints import fingerprint
+from fanfold.rl.making import Environment
+
+FILE = """
+import rl_world
+
+def make_env(length=10):
+    return rl_world.Walk(length)
+"""
+
+
+def test_environments_are_named_in_every_way_that_people_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_walk.py").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    for env in ("own_walk.py:make_env", str(tmp_path / "own_walk.py:make_env"), "own_walk:make_env", "rl_world:Walk"):
+        assert Environment.of(env, {"length": 7}).check().length == 7, env
+    assert Environment.of(rl_world.make_walk).check().length == 10
+    assert Environment.of(functools.partial(rl_world.Walk, length=4)).check().length == 4
+    assert Environment.of("CartPole-v1").check().spec.id == "CartPole-v1"
+    assert "gym_world" in str(Environment.of("gym_world:Corridor-v0").check().unwrapped.__class__)
+
+
+def test_wrappers_are_called_in_order_by_name_or_as_functions() -> None:
+    def tail(env: Any) -> Any:
+        return gymnasium.wrappers.TransformReward(env, lambda reward: 10 * reward)
+
+    made = Environment.of(rl_world.Walk, wrappers=["RecordEpisodeStatistics", tail]).check()
+    assert isinstance(made, gymnasium.wrappers.TransformReward)
+    assert isinstance(made.env, gymnasium.wrappers.RecordEpisodeStatistics)
+    made.reset(seed=0)
+    assert made.step(1)[1] == 10.0
+
+
+class Vector:
+    num_envs = single_action_space = 1
+
+
+class Old(rl_world.Walk):
+    def reset(self) -> Any:  # type: ignore[override]
+        return super().reset()[0]
+
+
+class OldGym(Old):
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return super().reset()
+
+
+class Broken(rl_world.Walk):
+    def reset(self, **_: Any) -> Any:
+        raise OSError("no licence for the simulator")
+
+
+@pytest.mark.parametrize(
+    ("env", "more", "message"),
+    [
+        ("CartPool-v1", {}, "did you mean 'CartPole-v1'"),
+        ("CartPole-v7", {}, r"version `v7`.*did you mean 'CartPole-v1'"),
+        ("highway-fast-v0", {}, r"as in module:highway-fast-v0, and one of your own as file.py:make_env"),
+        ("no_such_module:Env-v0", {}, "there is no module 'no_such_module'. Install the package"),
+        ("rl_world:Wolk", {}, "rl_world has no 'Wolk'; did you mean 'Walk'"),
+        ("no_such_file.py:make_env", {}, "there is no file .*no_such_file.py"),
+        ("mine.py", {}, "say which function in it, as in mine.py:make_env"),
+        ("CartPole-v1", {"kwargs": {"size": 3}}, r"does not take env_kwargs=\{'size': 3\}"),
+        (rl_world.make_walk, {"kwargs": {"size": 3}}, r"does not take env_kwargs=\{'size': 3\}"),
+        ("CartPole-v1", {"wrappers": ["TimeAwareObservatio"]}, "did you mean 'TimeAwareObservation'"),
+        (rl_world.Walk(), {}, "not an id and not callable: give a function"),
+        (Vector, {}, "is a vector of environments: give a single one"),
+        (lambda: 3, {}, "which has no reset and no step .* should be a gymnasium.Env"),
+        (Old, {}, r"Episodes are seeded: write reset\(self, \*, seed=None"),
+        (OldGym, {}, "must return an observation and a dict"),
+        (Broken, {}, "cannot begin an episode: .* OSError: no licence for the simulator"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_remedy(env: Any, more: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Environment.of(env, **more).check()
+
+
+def test_a_package_that_an_environment_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make_env() -> Any:
+        import a_simulator_nobody_has  # type: ignore[import-not-found]  # noqa: F401
+
+    with pytest.raises(ConfigError, match=r"needs the module 'a_simulator_nobody_has'.* pip install"):
+        Environment.of(make_env).check()
+
+
+def test_the_code_of_an_environment_is_part_of_a_runs_identity() -> None:
+    def one() -> Any:
+        return rl_world.Walk(10)
+
+    def other() -> Any:
+        return rl_world.Walk(11)
+
+    def text(env: Any, **more: Any) -> str:
+        return fingerprint(Environment.of(env, **more)).text.partition("@")[2]
+
+    other.__qualname__ = one.__qualname__
+    assert text(one) == text(one) != text(other)
+    assert text(rl_world.Walk) != text(rl_world.Walk, kwargs={"length": 3})
+    assert text("CartPole-v1") == text("CartPole-v1") != text("CartPole-v1", wrappers=["TimeAwareObservation"])
+
+
+def test_an_id_that_only_this_process_registered_is_made_in_others_too() -> None:
+    gymnasium.register("OnlyHere-v0", lambda: rl_world.Walk(5), max_episode_steps=3)
+    travelled = loads(dumps(Environment.of("OnlyHere-v0")))
+    del gymnasium.registry["OnlyHere-v0"]
+    assert travelled.check().unwrapped.length == 5

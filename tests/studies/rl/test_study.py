@@ -1,0 +1,170 @@
+"""`fanfold run rl` and `train`: the same everywhere and after any death; faults cost what they must, and are said."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rl_world
+
+from fanfold.errors import ConfigError
+from fanfold.ledger import Ledger
+from fanfold.rl import Agent, train
+from fanfold.rl.failures import TooManyFailures
+from fanfold.rl.training import Trained
+
+SMALL: dict[str, Any] = {"total_episodes": 160, "episodes_per_update": 40, "block": 10, "fresh_episodes": 16}
+
+
+@pytest.fixture(scope="module")
+def walk() -> Trained:
+    return train("rl_world:Once", **SMALL)
+
+
+def same(one: Trained, other: Trained) -> bool:
+    figures = [each.run.summary.figures for each in (one, other) if each.run.summary is not None]
+    return one.run.trace == other.run.trace and figures[0]["return"] == figures[1]["return"]
+
+
+def test_an_environment_of_ones_own_is_learnt(walk: Trained) -> None:
+    assert walk.run.summary is not None
+    assert walk.curve[-1][1] > walk.curve[0][1] and walk.curve[-1][0] == 160
+    assert walk.run.summary.figures["return"] > 8
+    assert walk.agent.act(np.array([0.0, 0.0], np.float32)) == 1
+    assert [each.title for each in walk.run.summary.sections] == ["Final policy", "Learning curve"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["threads:2", "processes:2"])
+def test_results_are_the_same_on_every_executor(executor: str, walk: Trained) -> None:
+    assert same(walk, train("rl_world:Once", executor=executor, **SMALL))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deed", ["die", "exit", "hang"])
+def test_a_worker_that_is_lost_is_replaced_and_changes_nothing(
+    deed: str, walk: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RL_WORLD_ONCE", str(tmp_path / "once"))
+    monkeypatch.setenv("RL_WORLD_DEED", deed)
+    more = {"timeout": 4.0} if deed == "hang" else {}
+    assert same(walk, train("rl_world:Once", executor="processes:2", **SMALL, **more))
+    assert (tmp_path / "once").exists()
+
+
+@pytest.mark.slow
+def test_an_episode_that_always_ends_its_process_costs_that_episode() -> None:
+    found = train("rl_world:Deadly", env_kwargs={"share": 0.05}, executor="processes:2", **SMALL)
+    assert found.run.summary is not None
+    figures = found.run.summary.figures
+    assert 1 <= figures["failed_episodes"] <= 8 and figures["episodes"] + figures["failed_episodes"] >= 160
+    section = next(each for each in found.run.summary.sections if each.title == "Failed episodes")
+    assert section.rows[0][0] == "worker-died"
+
+
+@pytest.mark.slow
+def test_episodes_that_raise_are_counted_and_shown_with_how_to_see_one_again() -> None:
+    found = train("rl_world:Raises", env_kwargs={"share": 0.05}, **SMALL)
+    assert found.run.summary is not None
+    figures = found.run.summary.figures
+    assert 2 <= figures["failed_episodes"] <= 25 and figures["return"] > 8
+    section = next(each for each in found.run.summary.sections if each.title == "Failed episodes")
+    kind, count, _, steps, message, again = section.rows[0]
+    assert kind == "ZeroDivisionError" and count == figures["failed_episodes"] and "broke down" in message
+    version, seed = int(again.split()[4]), int(again.split()[6])
+    agent = Agent.load(found.run, version=version)
+    (episode,) = agent.play(episodes=1, seed=seed)
+    assert episode.failed is not None and (episode.failed.step, episode.failed.message) == (steps, message)
+    with pytest.raises(ConfigError, match="has no version 99"):
+        Agent.load(found.run, version=99)
+
+
+@pytest.mark.slow
+def test_too_many_failures_end_the_run_with_the_commonest_error(tmp_path: Path) -> None:
+    with pytest.raises(
+        TooManyFailures, match=r"of the latest \d+ episodes failed, most of them with ZeroDivisionError"
+    ):
+        train("rl_world:Raises", env_kwargs={"share": 0.4}, ledger=tmp_path / "runs.db", run="lost", **SMALL)
+    kept = train("rl_world:Raises", env_kwargs={"share": 0.4}, max_failed_share=0.6, **SMALL)
+    assert kept.run.summary is not None and kept.run.summary.figures["failed_episodes"] > 40
+
+
+_SCRIPT = """
+import json, sys
+from fanfold.rl import train
+train("rl_world:Walk", executor="processes:2", ledger=sys.argv[2], run="killed", **json.loads(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_identical_result(tmp_path: Path) -> None:
+    settings = {**SMALL, "total_episodes": 1600}
+    expected, ledger = train("rl_world:Walk", **settings), tmp_path / "ledger.db"
+    command = [sys.executable, "-c", _SCRIPT, json.dumps(settings), str(ledger)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parent)
+    deadline = time.monotonic() + 50
+    while told(ledger) < 20 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "it was killed before its end"
+    before = told(ledger)
+    assert 20 <= before < 160
+    assert same(expected, train("rl_world:Walk", executor="threads:2", ledger=ledger, run="killed", **settings))
+
+
+def told(path: Path) -> int:
+    if not path.exists():
+        return 0
+    try:
+        with Ledger(path, readonly=True) as ledger:
+            return sum(run.trials for run in ledger.runs())
+    except Exception:  # it is being made
+        return 0
+
+
+def test_another_environment_under_the_same_name_is_not_resumed(tmp_path: Path) -> None:
+    small = {**SMALL, "total_episodes": 40}
+    train(lambda: rl_world.Walk(3), ledger=tmp_path / "runs.db", run="mine", **small)
+    with pytest.raises(Exception, match="env"):
+        train(lambda: rl_world.Walk(4), ledger=tmp_path / "runs.db", run="mine", **small)
+
+
+def test_the_log_has_the_times_of_every_update(tmp_path: Path) -> None:
+    found = train("rl_world:Walk", results=str(tmp_path), run="timed", **SMALL)
+    rows = list(csv.DictReader((tmp_path / "timed" / "training_log.csv").open()))
+    assert [int(row["Update"]) for row in rows] == [1, 2, 3, 4]
+    assert int(rows[-1]["Total_Episodes"]) == 160 and int(rows[-1]["Total_Steps"]) == 1600
+    spans = {trial: seconds for trial, _, _, seconds in found.run.view.times()}
+    assert all(float(row["Collection_Time"]) > 0 and float(row["Update_Time"]) > 0 for row in rows)
+    # Inline, blocks are played one after another: what they took in all is what the updates' collection took.
+    learnt = [each.number for each in found.run.results() if each.candidate["learn"]]
+    total = sum(float(row["Collection_Time"]) for row in rows)
+    assert total == pytest.approx(sum(spans[trial] for trial in learnt), rel=0.05)
+    assert sorted(each.name for each in (tmp_path / "timed").iterdir()) == [
+        "agent.json",
+        "agent.safetensors",
+        "events.out.tfevents.1.fanfold",
+        "experiment_config.json",
+        "training_log.csv",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"total_epsiodes": 3}, "did you mean 'total_episodes'"),
+        ({"max_failed_share": 2.0}, "max_failed_share must be from 0 to 1"),
+        ({"n_workers": 0}, "n_workers must be at least 1"),
+    ],
+)
+def test_arguments_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train("rl_world:Walk", **settings)
