@@ -154,7 +154,8 @@ def _settings(
 @contextlib.contextmanager
 def _files_beside(starter: Starter, settings: Mapping[str, Any]) -> Iterator[None]:
     """Write what the settings name and the study brings; gone again where the block fails."""
-    missing = [name for name in starter.files if name in settings.values() and not Path(name).exists()]
+    named = {str(value).partition(":")[0] for value in settings.values()}
+    missing = [name for name in starter.files if name in named and not Path(name).exists()]
     for name in missing:
         Path(name).write_text(starter.files[name], encoding="utf-8")
     try:
