@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/web"))
 
+import numpy
 import worlds
 from browsing import Visitor, chromium, serving
 from PIL import Image
 
+ROOT = Path(__file__).resolve().parents[1]
 #: Names of pictures, and the page, width and colours of each.
 PICTURES: dict[str, tuple[str, int, str]] = {
     "runs": ("#/", 1400, "light"),
@@ -42,15 +45,24 @@ PICTURES: dict[str, tuple[str, int, str]] = {
     },
 }
 
+#: Leaves folders of this machine out of tracebacks.
+SHORTEN = """(folders) => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode())
+    for (const folder of folders) texts.currentNode.data = texts.currentNode.data.replaceAll(folder, "");
+}"""
+
 #: Pictures of the upper part of a page: how many pixels of it.
 UPPER = {"page": 900}
 
 
 def main(folder: Path, names: list[str], ledger: Path | None) -> None:
+    folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made:
-        path = ledger or worlds.made(Path(made) / "worlds")
-        with serving(path) as address, chromium() as browser:
+        path = (ledger or worlds.made(Path(made) / "worlds")).absolute()
+        # In its folder: commands on the pages then name the file alone.
+        with contextlib.chdir(path.parent), serving(Path(path.name)) as address, chromium() as browser:
             for width, scheme in sorted({(width, scheme) for _, width, scheme in PICTURES.values()}):
                 visitor = Visitor(browser, address, width, scheme)
                 for name, (place, *window) in PICTURES.items():
@@ -71,18 +83,24 @@ def picture(visitor: Visitor, place: str, file: Path) -> None:
         place = place.replace("BEST", str(best))
     visitor.go(place)
     visitor.page.wait_for_timeout(400)
+    visitor.page.evaluate(SHORTEN, [f"{ROOT}/", f"{Path.cwd()}/"])
     visitor.page.screenshot(path=file, full_page=True)
     shrink(file)
     print(f"{file}: {file.stat().st_size // 1000} kB")
 
 
 def shrink(file: Path) -> None:
-    """Keep the 256 most frequent colours: small files, and flat areas that keep their exact colour."""
+    """Keep 256 colours: the most frequent, so that flat areas stay exact, and rare ones that none of those is near."""
     with Image.open(file) as image:
         full = image.convert("RGB").crop((0, 0, image.width, min(image.height, UPPER.get(file.stem, image.height))))
-    frequent = sorted(full.getcolors(2**24) or (), reverse=True)[:256]
+    frequent = numpy.array([colour for _, colour in sorted(full.getcolors(2**24) or (), reverse=True)], dtype=int)
+    kept = list(range(min(64, len(frequent))))
+    far = numpy.min([numpy.abs(frequent - frequent[at]).sum(1) for at in kept], axis=0)
+    while len(kept) < 256 and far.max() > 0:
+        kept.append(int(far.argmax()))
+        far = numpy.minimum(far, numpy.abs(frequent - frequent[kept[-1]]).sum(1))
     palette = Image.new("P", (1, 1))
-    palette.putpalette([part for _, colour in frequent for part in colour])
+    palette.putpalette(frequent[kept].ravel().tolist())
     full.quantize(palette=palette, dither=Image.Dither.NONE).save(file, optimize=True)
 
 

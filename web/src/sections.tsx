@@ -138,7 +138,7 @@ export function Sortable({ label, columns, rows, most = PAGE }: { label: string;
 }
 
 function widthOf(field: Field | undefined): string {
-  const size = typeof field?.value === "string" ? field.value.length : 30;
+  const size = typeof field?.value === "number" ? 0 : typeof field?.value === "string" ? field.value.length : 30;
   return size > 60 ? "long" : size <= 24 ? "short" : "";
 }
 

@@ -48,6 +48,7 @@ const searched = ({ history: { score } }: Overview) => score.length < 3 || ![1, 
 
 /** What can be said of a run whose study has no headline, or not yet. */
 function inShort({ best, unit, units, progress, state }: Overview): string {
+  if (!best && progress.told) return `${plural(progress.told, unit, units)} finished.`;
   if (!best) return progress.evaluations ? `No ${unit} has finished yet.` : "Nothing has been evaluated yet.";
   return `Best of ${plural(progress.told, unit, units)}${state === "running" ? " so far" : ""}: ${best.score_text}`;
 }
@@ -73,7 +74,11 @@ function Said({ notes }: { notes: Overview["notes"] }) {
   );
 }
 
-const isWide = ({ columns, drawings }: Section) => columns.length > 6 || drawings.some(({ kind, data }) => kind === "replay" || (kind === "grid" && data.columns?.length > 8));
+/** About how many pixels the table of a section needs; longer texts are broken into lines. */
+const tableWidth = ({ columns, rows }: Section) =>
+  columns.reduce((sum, name, at) => sum + 24 + 7.2 * Math.max(name.length, ...rows.slice(0, 12).map((row) => (typeof row[at] === "number" ? 7 : Math.min(24, String(row[at] ?? "").length)))), 0);
+
+const isWide = (section: Section) => tableWidth(section) > 520 || section.drawings.some(({ kind, data }) => kind === "replay" || (kind === "grid" && data.columns?.length > 8));
 
 /** About how tall a section is. */
 const weight = ({ text, rows, curves, drawings }: Section) =>

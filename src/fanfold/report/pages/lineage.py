@@ -82,7 +82,7 @@ def _ways(shown: ShownRun, origins: Mapping[int, TrialOrigin]) -> list[Payload]:
             ways.setdefault(origin.by, []).append(origin)
     rows = [
         {
-            "by": by[:80],
+            "by": by[:400],
             "made": len(made),
             "better": sum(_better(origin, origins) for origin in made),
             "best": shown.score(_most(origin.score for origin in made if origin.dropped is None)),

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from fanfold.errors import ConfigError
 
@@ -58,9 +59,10 @@ def differences(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """What changed from some texts to others, as unified diffs; empty if nothing did."""
     lines: list[str] = []
     for name, text in after.items():
-        old = before.get(name, "")
+        old, path = before.get(name, ""), PurePath(name)
+        file = path.name if path.is_absolute() else name
         lines += difflib.unified_diff(
-            old.splitlines(), text.splitlines(), f"start/{name}", f"best/{name}", "", "", 2, ""
+            old.splitlines(), text.splitlines(), f"start/{file}", f"best/{file}", "", "", 2, ""
         )
     return "\n".join(lines)
 
