@@ -247,20 +247,13 @@ def test_a_candidate_that_kills_its_workers_is_a_failed_cell_and_the_study_goes_
 
 
 def test_a_policy_learns_the_same_on_ray_as_inline() -> None:
-    from fanfold.rl.collect import Collector
-    from fanfold.rl.heads import Categories
-    from fanfold.rl.learner import Learner, LearningPlan
-    from fanfold.rl.policy import Mlp
+    from fanfold.rl import train
 
-    def curve(executor: str) -> list[Any]:
-        learner = Learner(LearningPlan(Mlp(4, Categories((2,))), 60, per_update=20, block=10, held_out=10))
-        run = Study(learner, Collector("CartPole-v1"), seed=4).run(executor=executor)
-        return [(result.candidate["version"], result.score) for result in run.results()]
-
-    assert curve("ray:2") == curve("inline")
-
-
-# ---------------------------------------------------------------- whose Ray it is
+    small = {"total_episodes": 40, "episodes_per_update": 20, "block": 5, "fresh_episodes": 8}
+    inline, remote = (train("CartPole-v1", executor=place, **small) for place in ("inline", "ray:2"))  # type: ignore[arg-type]
+    assert inline.run.trace == remote.run.trace and inline.curve == remote.curve
+    assert inline.run.summary is not None and remote.run.summary is not None
+    assert inline.run.summary.figures["return"] == remote.run.summary.figures["return"]
 
 
 def test_a_ray_that_was_there_before_stays() -> None:

@@ -40,7 +40,7 @@ def card_of(env: Environment) -> dict[str, Any]:
     """What an agent's file says of its environment."""
     lane = Lane(env)
     wrappers = [str(getattr(each, "__qualname__", each)) for each in env.wrappers]
-    made = {"name": env.name, "kwargs": dict(env.kwargs), "wrappers": wrappers}
+    made = {"name": env.name, "kwargs": dict(env.kwargs), "wrappers": wrappers, "max_steps": env.max_steps}
     spaces = {"observation_space": lane.env.observation_space, "action_space": lane.env.action_space}
     return {"format": 1, "env": made, **{name: space_to_json(space) for name, space in spaces.items()}}
 
@@ -143,7 +143,7 @@ class Agent:
             raise ConfigError(
                 f"the agent was trained with the wrappers {', '.join(env['wrappers'])}: give env= yourself"
             )
-        return Environment.of(env["name"], env["kwargs"])
+        return Environment.of(env["name"], env["kwargs"], max_steps=env["max_steps"])
 
     def play(
         self,
@@ -247,4 +247,6 @@ def _recorded(view: RunView) -> Environment:
     fields = view.info.meta.get("fields", {})
     if "env" not in fields:
         raise ConfigError(f"the environment of the run {view.name!r} is not known here: say env=")
-    return Environment.of(fields["env"], fields.get("env_kwargs"), fields.get("wrappers", ()))
+    own = (fields.get(name) for name in ("env_kwargs", "wrappers", "max_episode_steps"))
+    kwargs, wrappers, steps = own
+    return Environment.of(fields["env"], kwargs, wrappers or (), steps)

@@ -81,7 +81,9 @@ class Collector:
         figures: dict[str, Any] = {"failed": [asdict(each) for each in failed]} if failed else {}
         if steps is None:
             return None, np.zeros(0), figures
-        return steps, steps.rewards.sum(axis=1), figures | {"lengths": steps.lengths.tolist()}
+        returns, lengths = steps.rewards.sum(axis=1), steps.lengths
+        figures["scores"] = {"return": float(returns.mean()), "length": float(lengths.mean()), "failed": len(failed)}
+        return steps, returns, figures | {"lengths": lengths.tolist()}
 
 
 def _all_failed(failed: Sequence[Mapping[str, Any]]) -> Failed:

@@ -24,6 +24,9 @@ class RlConfig(Settings):
         (),
         "wrappers of the environment, the innermost first: a name in gymnasium.wrappers, module:name or file.py:name",
     )
+    max_episode_steps: int | None = option(
+        None, "steps after which an episode is cut off; none: the environment's own limit, or 10,000", least=1
+    )
     total_episodes: int = option(2_000, "episodes learnt from in all", least=1)
     episodes_per_update: int = option(20, "episodes from which the policy learns at once", least=1)
     block: int = option(10, "the most episodes that a worker plays at a time", least=1)
@@ -43,7 +46,7 @@ class RlConfig(Settings):
 
     @property
     def environment(self) -> Environment:
-        return Environment.of(self.env, self.env_kwargs, self.wrappers)
+        return Environment.of(self.env, self.env_kwargs, self.wrappers, self.max_episode_steps)
 
     @property
     def window(self) -> int:

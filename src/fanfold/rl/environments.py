@@ -189,12 +189,13 @@ class Lane:
 
     def __init__(self, env: Environment, **more: Any) -> None:
         self.name = env.name
-        self._take(env(**more))
+        self._take(env(**more), env)
 
-    def _take(self, made: Any) -> None:
+    def _take(self, made: Any, env: Environment) -> None:
         from gymnasium.spaces import Discrete
 
-        self.env, self.limit = _peeled(made)
+        self.env, limit = _peeled(made)
+        self.limit = min(limit, env.longest(made))
         self.step = self.env.step
         with refused(self.name):
             self.encoder, self.head = Encoder(self.env.observation_space), head_of(self.env.action_space)
@@ -213,7 +214,7 @@ class Lane:
         """Another environment in place of one that failed."""
         with contextlib.suppress(Exception):
             self.env.close()
-        self._take(env())
+        self._take(env(), env)
 
     def begin(self, seed: int, tick: int) -> Array:
         """A new episode, of which no step is taken after `due`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from typing import Any
 from fanfold.errors import ConfigError, MissingExtra, nearest
 from fanfold.files import guarded, import_file
 
+#: Steps after which episodes are cut off where an environment has no time limit, so that none is endless.
+LONGEST = 10_000
 #: Seeds on which a new kind of environment is tried before anything is played.
 _TRIED = (0, 1, 2)
 
@@ -33,11 +36,14 @@ class Environment:
     name: str = ""
     #: What Gymnasium's registry says of an id, for worker processes in which nobody registered it.
     spec: Any = None
+    #: Steps after which an episode is cut off; none: the environment's own limit.
+    max_steps: int | None = None
 
     @property
     def fingerprint(self) -> dict[str, Any]:
         """Without the name: a file may be somewhere else when a run is resumed."""
-        made = {"make": self.make, "kwargs": dict(self.kwargs), "wrappers": self.wrappers}
+        made: dict[str, Any] = {"make": self.make, "kwargs": dict(self.kwargs), "wrappers": self.wrappers}
+        made |= {} if self.max_steps is None else {"max_steps": self.max_steps}
         return made if self.spec is None else {**made, "entry_point": _entry_point(self.spec)}
 
     @classmethod
@@ -46,6 +52,7 @@ class Environment:
         env: str | Callable[..., Any] | Environment,
         kwargs: Mapping[str, Any] | None = None,
         wrappers: Sequence[str | Callable[[Any], Any]] = (),
+        max_steps: int | None = None,
     ) -> Environment:
         """An environment from what a user writes: an id, `module:name`, `file.py:name`, or a callable."""
         if isinstance(env, Environment):
@@ -58,12 +65,16 @@ class Environment:
             raise ConfigError(f"wrappers must be functions of an environment, and {odd!r} is not")
         inner = made.func if isinstance(made, functools.partial) else made
         name = env if isinstance(env, str) else getattr(inner, "__qualname__", type(inner).__qualname__)
-        return cls(made, dict(kwargs or {}), wrapped, name, _spec(made) if isinstance(made, str) else None)
+        return cls(made, dict(kwargs or {}), wrapped, name, _spec(made) if isinstance(made, str) else None, max_steps)
 
     def __call__(self, **more: Any) -> Any:
         """A new environment.  `more` are arguments beside `kwargs`, such as render_mode."""
         arguments = {**self.kwargs, **more}
-        made = self._called(arguments) if self.spec is None else _from_spec(self.spec, self.name, arguments)
+        if self.spec is None:
+            made = self._called(arguments)
+        else:
+            limit = {} if self.max_steps is None else {"max_episode_steps": self.max_steps}
+            made = _from_spec(self.spec, self.name, arguments | limit)
         for wrapper in self.wrappers:
             made = wrapper(made)
         return self._checked(made)
@@ -75,6 +86,18 @@ class Environment:
         assert callable(self.make)
         parameters = inspect.signature(self.make).parameters
         return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+    def longest(self, made: Any) -> float:
+        """Steps after which an episode of `made` is cut off, beside the time limit that may be among its wrappers."""
+        if self.max_steps is not None:
+            return self.max_steps
+        from gymnasium.wrappers import TimeLimit
+
+        while made is not made.unwrapped:
+            if isinstance(made, TimeLimit):
+                return math.inf
+            made = made.env
+        return LONGEST
 
     def _called(self, arguments: Mapping[str, Any]) -> Any:
         assert callable(self.make)
@@ -89,6 +112,7 @@ class Environment:
 
     def _checked(self, made: Any) -> Any:
         """Refuse what is not one environment with the interface of Gymnasium."""
+        from gymnasium import Env
         from gymnasium.spaces import Space
 
         if hasattr(made, "num_envs") and hasattr(made, "single_action_space"):
@@ -100,6 +124,8 @@ class Environment:
                 f"env={self.name!r} gave {made!r}, which has no {' and no '.join(missing)}: it should be a "
                 f"gymnasium.Env.{hint}"
             )
+        if not isinstance(made, Env):
+            raise ConfigError(f"env={self.name!r} gave {made!r}: let its class extend gymnasium.Env")
         for what in ("observation_space", "action_space"):
             if not isinstance(space := getattr(made, what), Space):
                 raise ConfigError(

@@ -14,7 +14,7 @@ from fanfold.rl.conclusion import PolicyConclusion
 from fanfold.rl.config import RlConfig
 from fanfold.rl.environments import policy_for
 from fanfold.rl.learner import Learner, LearningPlan
-from fanfold.rl.making import Environment
+from fanfold.rl.making import LONGEST, Environment
 from fanfold.rl.policy import Policy
 from fanfold.rl.shown import played
 from fanfold.rl.updates import updates
@@ -26,7 +26,7 @@ from fanfold.study import Study
 def study_of(config: RlConfig, env: Environment | None = None, policy: Policy | None = None) -> Study[Collect]:
     """The study that a config describes.  What cannot be learnt is refused here."""
     env = env or config.environment
-    env.check()
+    remarks = _remarks(env, env.check())
     policy = policy or policy_for(env, config.ppo.hidden)
     ppo = config.ppo
     plan = LearningPlan(
@@ -49,6 +49,7 @@ def study_of(config: RlConfig, env: Environment | None = None, policy: Policy | 
         retries=2,
         name="rl",
         shown=played,
+        remarks=remarks,
         conclude=PolicyConclusion(
             config,
             collector,
@@ -61,6 +62,13 @@ def study_of(config: RlConfig, env: Environment | None = None, policy: Policy | 
             config.timeout,
         ),
     )
+
+
+def _remarks(env: Environment, made: Any) -> tuple[str, ...]:
+    """What was inferred about the environment."""
+    if env.max_steps is None and env.longest(made) == LONGEST:
+        return (f"{env.name} has no time limit: episodes are cut off after {LONGEST:,} steps (max_episode_steps)",)
+    return ()
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ def train(
     options = {each.name for each in dataclasses.fields(RunOptions)}
     for name in settings.keys() - fields - options:
         raise ConfigError(f"train() has no argument {name!r}{nearest(name, [*fields, *options])}")
-    made = Environment.of(env, env_kwargs, wrappers)
+    made = Environment.of(env, env_kwargs, wrappers, settings.get("max_episode_steps"))
     own = {name: value for name, value in settings.items() if name in fields}
     config = RlConfig(env=made.name, **{"results": None, **own})
     how = {name: value for name, value in settings.items() if name not in fields}

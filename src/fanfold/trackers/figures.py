@@ -70,6 +70,7 @@ def _figures(event: TrialTold) -> Iterator[tuple[str, float]]:
     progress = event.progress
     values = {"score": event.result.score, "best": progress.best, "cost": progress.cost, "seconds": progress.elapsed}
     yield from _numbers({**values, "evaluations": progress.evaluations, "failures": progress.failures})
+    yield from _numbers({f"scores/{name}": value for name, value in event.result.scores.items()})
 
 
 def _numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import rl_world
 from fanfold.errors import ConfigError
 from fanfold.executors.worker import dumps, loads
 from fanfold.fingerprints import fingerprint
+from fanfold.rl.environments import play, policy_for
 from fanfold.rl.making import Environment
 
 FILE = """
@@ -43,6 +45,20 @@ def test_wrappers_are_called_in_order_by_name_or_as_functions() -> None:
     assert isinstance(made.env, gymnasium.wrappers.RecordEpisodeStatistics)
     made.reset(seed=0)
     assert made.step(1)[1] == 10.0
+
+
+def test_episodes_without_a_time_limit_are_cut_off() -> None:
+    class Endless(rl_world.Walk):
+        def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+            return (*super().step(action)[:2], False, False, {})
+
+    assert Environment.of(Endless).longest(Endless()) == 10_000
+    limited = Environment.of(lambda: gymnasium.wrappers.TimeLimit(Endless(), 30), wrappers=["RecordEpisodeStatistics"])
+    assert limited.longest(limited()) == math.inf
+    for env, limit, length in ((Endless, 7, 7), ("CartPole-v1", 8, 8), (limited, None, 30)):
+        made = env if isinstance(env, Environment) else Environment.of(env, max_steps=limit)
+        steps, _ = play(made, policy_for(made).initial(0), range(3), 1)
+        assert steps is not None and steps.lengths.max() == length and (steps.final[steps.lengths == length] >= 0).all()
 
 
 class Vector:
