@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,24 @@ from fanfold.strategies import gaussian_process
 from fanfold.strategies.gaussian_process import fit, fitted_with, posterior
 from fanfold.strategies.gp_ucb import GpUcb, Observation, measured
 from fanfold.strategy import Strategy
-from fanfold.studies.workflow.orders import DECAYS, distances, mallows, orders
+from fanfold.studies.workflow.orders import UNITS
+from fanfold.studies.workflow.spaces import Orders
 from fanfold.study import Study
 from fanfold.testing.strategies import StrategyConformance
 from fanfold.types import Case, Failed, Ok, Result, Trial
 
-ORDERS = orders()
-APART = distances(ORDERS)
+ORDERS = list(itertools.permutations(UNITS))
+#: Decays of the kernel to choose from: from nearly linear in the pairs to every order for itself.
+DECAYS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
+
+
+def mallows(arms: Sequence[tuple[str, ...]], decay: float) -> np.ndarray:
+    """exp(-decay * Kendall distance) of any two orders."""
+    rows = Orders(UNITS).rows(arms)
+    return np.exp(-decay * (rows[:, None, :] != rows[None, :, :]).sum(axis=2))
+
+
+APART = -np.log(mallows(ORDERS, 1.0))
 KERNEL = functools.partial(mallows, ORDERS)
 LINE = list(range(20))
 

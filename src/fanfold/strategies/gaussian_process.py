@@ -80,6 +80,23 @@ def posterior(
     return Posterior(mean + reach.T @ weight, prior - reach.T @ reach)
 
 
+def predicted(
+    prior: Array, across: Array, own: float, values: Array, noises: Array, mean: float
+) -> tuple[Array, Array]:
+    """Mean and deviation of points that each have the variance `own`, after observations of others.
+
+    `prior` is the covariance of what was observed, `across` that of each observed with each wanted point.
+    """
+    import numpy as np
+
+    if not len(values):
+        return np.full(across.shape[1], mean), np.full(across.shape[1], math.sqrt(own))
+    root = _cholesky(prior + np.diag(noises))
+    solved = np.linalg.solve(root, np.column_stack([across, values - mean]))
+    reach, weight = solved[:, :-1], solved[:, -1]
+    return mean + reach.T @ weight, np.sqrt(np.maximum(own - (reach * reach).sum(axis=0), 0.0))
+
+
 def fit(kernels: Array, seen: Sequence[int], values: ArrayLike, variances: ArrayLike) -> Fit:
     """The settings with the highest marginal likelihood, under weak priors; the constant mean is integrated out.
 

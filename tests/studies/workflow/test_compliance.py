@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import random
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,17 @@ from fanfold.studies.workflow import compliance as c
 from fanfold.studies.workflow.cage2 import rollout
 from fanfold.studies.workflow.cage2 import rules as g
 from fanfold.studies.workflow.cage2.policy import PolicyNetwork, PolicyTable
-from fanfold.studies.workflow.compliance import Marks, Stopping, alignment, judge, measure, reachable
-from fanfold.studies.workflow.orders import NAMED, UNITS, Workflow, orders
+from fanfold.studies.workflow.compliance import (
+    Marks,
+    Stopping,
+    alignment,
+    contested_pairs,
+    judge,
+    measure,
+    reachable,
+)
+from fanfold.studies.workflow.orders import GRAINS, NAMED, UNITS, cage2_orders
+from fanfold.studies.workflow.spaces import Workflow
 
 USER_FIRST = NAMED["user_priority"]
 USER_LAST = NAMED["critical_first"]  # defender, op_server, enterprise, op_host, user
@@ -72,7 +83,7 @@ NETWORK = PolicyNetwork.initial(0)
 
 def test_the_hosts_have_the_types_of_the_original_and_the_words_are_those_of_a_block() -> None:
     assert c.FIXED == rollout.FIXED
-    types = {host: UNITS[unit] for host, unit in zip(g.HOSTS, c.UNIT_OF_HOST)}
+    types = dict(zip(g.HOSTS, GRAINS["units"]))
     assert types["Defender"] == "defender" and types["Op_Server0"] == "op_server" and types["Op_Host2"] == "op_host"
     assert [list(types.values()).count(unit) for unit in UNITS] == [1, 3, 1, 3, 5]
 
@@ -188,21 +199,49 @@ def test_a_policy_that_does_nothing_has_shown_nothing() -> None:
 def test_red_holds_only_types_it_is_said_to_reach(red: str) -> None:
     block = played(red, NETWORK, 1000)
     ever = int(np.bitwise_or.reduce(block.held, axis=None)) & (c.FIXED - 1)
-    held = {UNITS[c.UNIT_OF_HOST[i]] for i in range(13) if ever >> i & 1}
+    held = {GRAINS["units"][i] for i in range(13) if ever >> i & 1}
     assert held == set(reachable((red,)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("red", "classes"), [("b_line", 6), ("meander", 24)])
-def test_orders_that_differ_only_in_types_out_of_reach_ask_for_the_same_fixes(red: str, classes: int) -> None:
+@pytest.mark.parametrize(
+    ("red", "grain", "arms"), [("b_line", "units", 6), ("meander", "units", 24), ("b_line", "roles", 96)]
+)
+def test_orders_that_agree_on_what_red_can_hold_together_ask_for_the_same_fixes(
+    red: str, grain: str, arms: int
+) -> None:
     block = played(red, NETWORK, 300)
-    found: dict[Workflow, set[bytes]] = {}
-    for order in orders():
-        within_reach = tuple(unit for unit in order if unit in reachable((red,)))
-        found.setdefault(within_reach, set()).add(judge(block.actions, block.held, order).compliant.tobytes())
-    assert len(found) == classes
-    assert all(len(judged) == 1 for judged in found.values())
-    assert len(set.union(*found.values())) >= 6, "what is within reach makes a difference"
+    space = cage2_orders(grain, contested_pairs((red,), grain))
+    asked: dict[Workflow, set[bytes]] = {}
+    rng = random.Random(1)
+    for workflow in (*(space.arms or ()), *(space.draw(rng) for _ in range(200))):
+        judged = judge(block.actions, block.held, workflow).compliant.tobytes()
+        asked.setdefault(space.canonical(workflow), set()).add(judged)
+    assert len(asked) == arms
+    assert all(len(judged) == 1 for judged in asked.values())
+    assert len(set.union(*asked.values())) >= 6, "what red can hold together makes a difference"
+
+
+@pytest.mark.parametrize("red", ["b_line", "meander"])
+def test_no_hosts_are_held_together_that_are_not_said_to_be(red: str) -> None:
+    block = played(red, always("Sleep"), 300)
+    words = np.unique(block.held & (c.FIXED - 1)).tolist()
+    seen = {
+        frozenset((g.HOSTS[a].lower(), g.HOSTS[b].lower()))
+        for word in words
+        for a, b in itertools.combinations([i for i in range(13) if word >> i & 1], 2)
+    }
+    pairs = {frozenset(pair) for pair in contested_pairs((red,), "hosts")}
+    assert seen <= pairs and len(seen) > 10
+
+
+def test_single_hosts_can_be_put_in_order() -> None:
+    steps = one(("Remove User1", "User1 User3", True), ("Remove User3", "User1 User3", True))
+    options = cage2_orders("hosts").options
+    first = ("user3", *(host for host in options if host != "user3"))
+    assert said(judge(*steps, first)) == ["broken", "kept"]
+    assert said(judge(*steps, options)) == ["kept", "broken"]
+    assert said(judge(*steps, options, "contested")) == ["kept", "broken"], "of one type, and yet there was a choice"
 
 
 def test_a_red_that_does_not_exist_is_named() -> None:

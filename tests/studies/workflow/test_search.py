@@ -32,12 +32,14 @@ from fanfold.studies.workflow.cage2.policy import PolicyTable
 from fanfold.studies.workflow.cage2.rollout import rollout
 from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, Cage2Game
 from fanfold.studies.workflow.cage2_blocks import network
+from fanfold.studies.workflow.chooser import Arm, Shuffled, UpperBound
+from fanfold.studies.workflow.chooser import InTurn as in_turn
 from fanfold.studies.workflow.collect import Cage2Collector, context_of, policy_for
 from fanfold.studies.workflow.compliance import Compliance, Stopping, measure
 from fanfold.studies.workflow.evaluator import Look, Train, WorkflowTrainer, moved
-from fanfold.studies.workflow.orders import NAMED, Workflow, kendall, orders, parse, show
-from fanfold.studies.workflow.strategy import Arm, Shuffled, WorkflowSearch, gp_ucb
-from fanfold.studies.workflow.strategy import given as in_turn
+from fanfold.studies.workflow.orders import NAMED, UNITS, cage2_orders, parse
+from fanfold.studies.workflow.spaces import Workflow, WorkflowSpace, show
+from fanfold.studies.workflow.strategy import SearchPlan, WorkflowSearch
 from fanfold.tensors import about, pack, unpack
 from fanfold.types import Blob, Case, Failed, Ok, Result, Trial
 
@@ -69,8 +71,25 @@ def result(train: Train, found: Ok | Failed, number: int = 0) -> Result[Train]:
     return Result(Trial(number, train), found.score if isinstance(found, Ok) else None, {"0": found})
 
 
-def begun(chooser: Any = None, total: int = 1000, most: int = 100, least: int = 10, **more: Any) -> WorkflowSearch:
-    search = WorkflowSearch(copy.deepcopy(chooser) or Shuffled(orders()), total, most, least, **more)
+ORDERS = tuple(itertools.permutations(UNITS))
+SPACE = cage2_orders()
+SPACE_OF_B_LINE = WorkflowConfig().workflows
+
+
+def kendall(a: Workflow, b: Workflow) -> int:
+    return SPACE.distance(a, b)
+
+
+def begun(
+    chooser: Any = None,
+    total: int = 1000,
+    most: int | Sequence[int] = 100,
+    least: int = 10,
+    space: WorkflowSpace = SPACE,
+    **more: Any,
+) -> WorkflowSearch:
+    plan = SearchPlan(total, (most,) if isinstance(most, int) else tuple(most), least, **more)
+    search = WorkflowSearch(space, copy.deepcopy(chooser) or Shuffled(space), plan)
     search.begin(3)
     return search
 
@@ -113,18 +132,18 @@ def test_what_is_used_and_what_may_be_used_are_never_more_than_all_episodes(
 
 
 def test_episodes_that_a_training_did_not_use_are_there_for_others() -> None:
-    search = begun(in_turn(orders()), total=250, most=100, least=60)
+    search = begun(in_turn(ORDERS), total=250, most=100, least=60)
     first, second = search.ask(9)
     assert (first.episodes, second.episodes) == (100, 100), "the 50 that are left are too few"
     search.tell(result(first, outcome(first, used=40)))
     (third,) = search.ask(9)
-    assert third.episodes == 100 and third.workflow == orders()[2]
+    assert third.episodes == 100 and third.workflow == ORDERS[2]
     search.tell(result(second, outcome(second)))
     assert search.ask(9) == []
 
 
 def test_the_finale_makes_the_best_compliant_policy_better_in_one_thorough_training() -> None:
-    showy, sound = orders()[0], orders()[40]
+    showy, sound = ORDERS[0], ORDERS[40]
     search = begun(in_turn([showy, sound]), total=1000, most=100, finale=0.3)
     asked: list[Train] = []
     while trains := search.ask(1):
@@ -142,12 +161,12 @@ def test_the_finale_makes_the_best_compliant_policy_better_in_one_thorough_train
 
 
 def test_without_a_compliant_workflow_the_search_goes_on_to_the_end() -> None:
-    search = begun(in_turn(orders()[:3]), total=500, most=100, finale=0.5)
+    search = begun(in_turn(ORDERS[:3]), total=500, most=100, finale=0.5)
     asked = []
     while trains := search.ask(1):
         asked.append(trains[0].workflow)
         search.tell(result(trains[0], outcome(trains[0], -5.0, rate=0.1), len(asked) - 1))
-    assert asked == [*orders()[:3], *orders()[:2]]
+    assert asked == [*ORDERS[:3], *ORDERS[:2]]
 
 
 def test_fewer_episodes_than_an_update_are_one_training_all_the_same() -> None:
@@ -155,7 +174,7 @@ def test_fewer_episodes_than_an_update_are_one_training_all_the_same() -> None:
     assert [train.episodes for train in search.ask(3)] == [7]
 
 
-@pytest.mark.parametrize("chooser", [gp_ucb(0.9), Shuffled(orders()), in_turn(list(NAMED.values()))])
+@pytest.mark.parametrize("chooser", [UpperBound(SPACE, 100, 0.9), Shuffled(SPACE), in_turn(list(NAMED.values()))])
 def test_what_is_asked_does_not_depend_on_how_much_is_asked_for_at_once(chooser: Any) -> None:
     one, many = begun(chooser), begun(chooser)
     assert [*one.ask(1), *one.ask(3)] == list(many.ask(4))
@@ -168,7 +187,8 @@ def test_fixed_workflows_take_turns_and_an_exhaustive_search_trains_each_order_o
     assert asked == [*((order, 0) for order in NAMED.values()), *((order, 1) for order in list(NAMED.values())[:2])]
     everything = study(WorkflowConfig(exhaustive=True, total_episodes=1)).strategy
     everything.begin(0)
-    assert [train.workflow for train in everything.ask(1000)] == list(orders())
+    assert [train.workflow for train in everything.ask(1000)] == list(SPACE_OF_B_LINE.arms), "equal ones are one"
+    assert len(SPACE_OF_B_LINE.arms) == 6
 
 
 # ---------------------------------------------------------------- inheritance
@@ -180,7 +200,7 @@ def order(text: str) -> Workflow:
 
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.sampled_from(orders()), min_size=2, max_size=8, unique=True))
+@given(st.lists(st.sampled_from(ORDERS), min_size=2, max_size=8, unique=True))
 def test_a_workflow_begins_with_the_policy_of_the_nearest_one(given_orders: list[Workflow]) -> None:
     *trained, last = given_orders
     search = begun(in_turn(given_orders), total=10_000)
@@ -198,8 +218,8 @@ def test_types_that_red_cannot_hold_do_not_make_workflows_different() -> None:
     near = order("enterprise>op_server>user>op_host>defender")
     same = order("defender>op_host>enterprise>user>op_server")
     wanted = order("enterprise>user>op_server>op_host>defender")
-    for ignore, parent in (((), near), (("defender", "op_host"), same)):
-        search = begun(in_turn([near, same, wanted]), ignore=ignore)
+    for space, parent in ((SPACE, near), (SPACE_OF_B_LINE, same)):
+        search = begun(in_turn([near, same, wanted]), space=space)
         for train in list(search.ask(2)):
             search.tell(result(train, outcome(train)))
         assert search.ask(1)[0].parent == parent
@@ -350,7 +370,7 @@ def test_a_policy_that_was_better_before_is_not_lost(monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_the_search_asks_for_what_complies_although_what_does_not_pays_more() -> None:
     """Fixing users first pays a hundred times more, and never complies."""
-    search = begun(gp_ucb(0.9), total=4000, most=100, least=100, inherit=False)
+    search = begun(UpperBound(SPACE, 100, 0.9), total=4000, most=100, least=100, inherit=False)
     asked = []
     while trains := search.ask(2):
         for train in trains:
@@ -438,7 +458,8 @@ study(Config(**json.loads(sys.argv[1]))).run("threads:2", ledger=sys.argv[2], ru
 @pytest.mark.slow
 def test_a_killed_search_resumes_to_the_identical_choices_and_curves(tmp_path: Path, reference: Run[Any]) -> None:
     ledger = tmp_path / "ledger.sqlite"
-    fields = json.dumps({name: value for name, value in dataclasses.asdict(SMALL).items() if name != "ppo"})
+    plain = {name: value for name, value in dataclasses.asdict(SMALL).items() if not isinstance(value, dict)}
+    fields = json.dumps(plain)
     process = subprocess.Popen([sys.executable, "-c", _SCRIPT, fields, str(ledger)])
     deadline = time.monotonic() + 60
     while told(ledger) < 2 and process.poll() is None and time.monotonic() < deadline:
@@ -470,7 +491,7 @@ def test_a_search_ends_with_the_best_workflow_scored_afresh_and_with_files(refer
     assert figures["trainings"] == sum(figures["stopped"].values()) == len(figures["regret"])
     low, high = figures["return_interval"]
     assert low <= figures["return"] <= high and set(figures["rivals"]) == {"greedy", "random"}
-    assert len(figures["beliefs"]) == 120
+    assert len(figures["beliefs"]) == 6, "to B-line the 120 orders are six"
     assert figures["regret"][-1][2] in (0.0, None), "without a run of all workflows, the best known is our own"
     folder = Path(figures["folder"])
     training_rows = list(csv.DictReader((folder / "training_log.csv").open()))
@@ -526,7 +547,7 @@ def test_regret_is_measured_by_a_run_of_all_workflows_in_the_same_ledger(tmp_pat
     assert [row[2] for row in alone.summary.figures["regret"]] == [0.0] * 5
     everything = dataclasses.replace(SMALL, exhaustive=True)
     whole = dataclasses.replace(study(everything), evaluate=_pretended).run(ledger=ledger, run="all")
-    assert whole.summary is not None and whole.summary.figures["trainings"] == 120
+    assert whole.summary is not None and whole.summary.figures["trainings"] == 6
     assert whole.summary.figures["workflow"].startswith("enterprise")
     later = dataclasses.replace(study(worse), evaluate=_pretended).run(ledger=ledger, run="after")
     assert later.summary is not None
@@ -563,4 +584,4 @@ def test_the_heuristics_do_what_they_say() -> None:
         scores = baselines.mending(workflow, key)
         assert scores.argmax(axis=1).tolist() == [action, 0] and (scores == 0).sum() == 2
     arm: Arm = (NAMED["balanced"], 0)
-    assert arm[0] in orders() and (baselines.anything(key) == 0).all()
+    assert arm[0] in ORDERS and (baselines.anything(key) == 0).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,10 +16,12 @@ from fanfold.rl.conclusion import returned
 from fanfold.rl.heads import Array
 from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, RESTORE, Cage2Game
 from fanfold.studies.workflow.collect import context_of
-from fanfold.studies.workflow.compliance import UNIT_OF_HOST, judge
-from fanfold.studies.workflow.orders import UNITS, Workflow
+from fanfold.studies.workflow.compliance import judge
+from fanfold.studies.workflow.orders import options_of_hosts
+from fanfold.studies.workflow.own import KeptCollector
+from fanfold.studies.workflow.spaces import Workflow
 from fanfold.tensors import unpack
-from fanfold.types import Blob, Case, Ok, Result
+from fanfold.types import Blob, Case, Failed, Ok, Outcome, Result
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,22 @@ class Watch:
         return Ok(float(np.mean(block.returns)), figures)
 
 
+@dataclass(frozen=True)
+class WatchOwn:
+    """Plays as many episodes of any environment as the case says, by a trained agent."""
+
+    collector: KeptCollector
+
+    def __call__(self, candidate: Play, case: Case) -> Outcome:
+        assert candidate.weights is not None
+        block = Collect(0, candidate.weights, 0, case.data, (), candidate.greedy, False)
+        outcome = replace(self.collector, workflow=candidate.workflow)(block, case)
+        if isinstance(outcome, Failed):
+            return outcome
+        figures = {"returns": outcome.data["returns"], "effective": [outcome.data["kept"], outcome.data["fixes"]]}
+        return Ok(outcome.score, figures)
+
+
 def cases(episodes: int, size: int = 1024) -> list[Case]:
     """So many fresh episodes, in pieces that can be played at once."""
     return [Case(f"fresh-{first // size}", min(size, episodes - first)) for first in range(0, episodes, size)]
@@ -73,8 +91,9 @@ def judged(result: Result[Any]) -> dict[str, Any]:
     blocks: list[Mapping[str, Any]] = [each.data for each in result.outcomes.values() if isinstance(each, Ok)]
     figures = returned(blocks)
     for name, definition in (("compliance", "effective"), ("contested", "contested")):
-        figures |= rated(name, (pair for block in blocks for pair in zip(*block[definition])))
-    return figures | {"original": stats.mean(each for block in blocks for each in block["original"]).estimate}
+        figures |= rated(name, (pair for block in blocks for pair in zip(*block.get(definition, ((), ())))))
+    originals = [each for block in blocks for each in block.get("original", ())]
+    return figures | {"original": stats.mean(originals).estimate if originals else None}
 
 
 def rated(name: str, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:
@@ -95,7 +114,7 @@ def mending(workflow: Workflow, keys: Array) -> Array:
     unsure, entered = bits[:, 2::4], bits[:, 3::4]
     chosen = np.zeros(len(keys), np.int64)
     for unit in reversed(workflow):
-        for host in (number for number, its in enumerate(UNIT_OF_HOST) if UNITS[its] == unit):
+        for host in (number for number, its in enumerate(options_of_hosts(workflow)) if its == unit):
             action = np.where(unsure[:, host], RESTORE, REMOVE) * len(HOSTS) + 2 + host
             chosen = np.where(unsure[:, host] | entered[:, host], action, chosen)
     scores[np.arange(len(keys)), chosen] = 0.0

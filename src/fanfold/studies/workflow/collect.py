@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from fanfold.drawings import Drawing
 from fanfold.rl import environments
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.experience import Trajectories
@@ -14,7 +16,7 @@ from fanfold.rl.heads import Array, Categories
 from fanfold.rl.policy import Mlp
 from fanfold.studies.workflow.cage2 import ENVIRONMENT_ID
 from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, Cage2Game
-from fanfold.studies.workflow.compliance import alignment, judge
+from fanfold.studies.workflow.compliance import Compliance, alignment, judge, measure
 from fanfold.studies.workflow.orders import one_hot
 from fanfold.tensors import Arrays
 
@@ -49,8 +51,33 @@ class Cage2Collector(Collector):
     def policy_of(self, candidate: Collect) -> Mlp:
         return cage2_policy(candidate.context)
 
+    @property
+    def context(self) -> tuple[float, ...]:
+        """What the policy of a workflow is told besides what it observes."""
+        return context_of(self.workflow)
 
-def context_of(workflow: tuple[str, ...] | None) -> tuple[float, ...]:
+    def network(self, hidden: int) -> Mlp:
+        """The network of a workflow's policy."""
+        return cage2_policy(self.context, hidden)
+
+    def drawn(self, weights: Arrays, greedy: bool, seed: int) -> Drawing | None:
+        """An episode of a policy, step by step."""
+        from fanfold.studies.workflow.watching import watched  # compiled code
+
+        return watched(weights, self.game, self.workflow, greedy, seed)
+
+    def watch(
+        self, candidate: Collect, weights: Arrays, numbers: range, seed: int, level: float
+    ) -> tuple[Array, Compliance]:
+        """The return of each episode, and how well they kept to the workflow."""
+        from fanfold.studies.workflow.cage2_blocks import play
+
+        assert self.workflow is not None
+        block = play(candidate, weights, self.game, numbers, seed)[1]
+        return block.returns, measure(block.actions, block.held, self.workflow, level)
+
+
+def context_of(workflow: Sequence[str] | None) -> tuple[float, ...]:
     """What a network is told of the workflow, besides the observation."""
     return () if workflow is None else one_hot(workflow)
 

@@ -1,10 +1,11 @@
-"""Whether a policy keeps to its workflow: how that is counted, measured, rewarded, and when it is enough."""
+"""Whether a policy keeps to its workflow: how that is counted in CAGE-2, measured, rewarded, and when it is enough."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,21 +14,18 @@ from numpy.typing import ArrayLike, NDArray
 from fanfold.errors import ConfigError, check_whole, nearest
 from fanfold.stats import Interval, clustered_rate, normal_quantile
 from fanfold.studies.workflow.cage2 import rules as g
-from fanfold.studies.workflow.orders import UNITS, checked
+from fanfold.studies.workflow.orders import GRAINS, cage2_orders, checked, options_of_hosts
 
 Flags = NDArray[np.bool_]
 
 #: In the words of `EpisodeBlock.held` (see `cage2.rollout`): the fix made in this step took something from red.
 FIXED = 1 << len(g.HOSTS)
 USER0 = 1 << g.HOSTS.index("User0")
-#: The type of each host, as its place in UNITS.
-UNIT_OF_HOST = tuple(
-    next(number for number, unit in enumerate(UNITS) if host.lower().startswith(unit)) for host in g.HOSTS
-)
 
 #: What counts as a fix that must keep to the order.  `effective`: one that took something from red while red held some
-#: host, its foothold on User0 not counted; `contested`: of these, where red held several types, so that there was
-#: something to choose; `original`: every Remove and Restore, with User0's foothold as a compromise that never ends.
+#: host, its foothold on User0 not counted; `contested`: of these, where red held several types (or roles, or hosts, as
+#: the workflow tells them apart), so that there was something to choose; `original`: every Remove and Restore, with
+#: User0's foothold as a compromise that never ends.
 DEFINITIONS = ("effective", "contested", "original")
 
 
@@ -66,7 +64,7 @@ def judge(actions: ArrayLike, held: ArrayLike, workflow: Sequence[str], definiti
     if definition not in DEFINITIONS:
         raise ConfigError(f"there is no definition of compliance {definition!r}{nearest(str(definition), DEFINITIONS)}")
     chosen, words = _steps(actions, held)
-    wanted, target = _wanted(order, definition)[words], _TARGETS[chosen]
+    wanted, target = _wanted(order, definition)[words], _targets(order)[chosen]
     counted = (wanted >= 0) & (target >= 0)
     return Marks(counted, counted & (wanted == target))
 
@@ -85,25 +83,24 @@ def _steps(actions: ArrayLike, held: ArrayLike) -> tuple[NDArray[np.integer], ND
     return chosen, words
 
 
-def _target(action: int) -> int:
-    """The type that a Remove or Restore is for; -1 for every other action."""
-    family, host = divmod(action - 2, len(g.HOSTS))
-    return UNIT_OF_HOST[host] if action >= 2 and family in (g.REMOVE, g.RESTORE) else -1
-
-
-_TARGETS = np.array([_target(action) for action in range(len(g.ACTIONS))], np.int8)
+@functools.lru_cache(maxsize=512)
+def _targets(order: tuple[str, ...]) -> NDArray[np.int8]:
+    """Of every action the place in the order of what a Remove or Restore is for; -1 for every other action."""
+    targets, mine = np.full(len(g.ACTIONS), -1, np.int8), options_of_hosts(order)
+    for family, host in itertools.product((g.REMOVE, g.RESTORE), range(len(g.HOSTS))):
+        targets[2 + family * len(g.HOSTS) + host] = order.index(mine[host])
+    return targets
 
 
 @functools.lru_cache(maxsize=512)
 def _wanted(order: tuple[str, ...], definition: str) -> NDArray[np.int8]:
-    """For every word of `EpisodeBlock.held`, the type that the workflow asks for; -1 where a fix would not count."""
-    words = np.arange(2 * FIXED)
+    """For every word of `EpisodeBlock.held`, the place in the order of what is to be fixed; -1: no fix counts."""
+    words, mine = np.arange(2 * FIXED), options_of_hosts(order)
     hosts = words & (FIXED - 1) | (USER0 if definition == "original" else 0)
     wanted, types = np.full(len(words), -1, np.int8), np.zeros(len(words), np.int64)
-    for unit in reversed(order):
-        number = UNITS.index(unit)
-        among = hosts & sum(1 << host for host, its in enumerate(UNIT_OF_HOST) if its == number) > 0
-        wanted[among] = number
+    for place, option in reversed(list(enumerate(order))):
+        among = hosts & sum(1 << host for host, its in enumerate(mine) if its == option) > 0
+        wanted[among] = place
         types += among
     if definition != "original":
         wanted[words & FIXED == 0] = -1
@@ -119,12 +116,13 @@ class Compliance:
     `rate` is over all fixes that took something from red, its interval from the differences between episodes;
     `contested` only over those where red held several types.  A policy that fixes nothing has shown nothing: its
     interval is 0 to 1.  `original` is the mean over episodes as the original system counts it, with 0.5 for an episode
-    without a fix; `fixes` is the mean number of fixes that took something from red.
+    without a fix; `fixes` is the mean number of fixes that took something from red.  Environments other than CAGE-2
+    have a rate alone.
     """
 
     rate: Interval
-    contested: Interval
-    original: float
+    contested: Interval | None
+    original: float | None
     episodes: int
     fixes: float
 
@@ -150,7 +148,11 @@ def measure(actions: ArrayLike, held: ArrayLike, workflow: Sequence[str], level:
 
 
 def _rate(marks: Marks, level: float) -> Interval:
-    pairs = zip(marks.kept.tolist(), marks.fixes.tolist())
+    return rate_of(zip(marks.kept.tolist(), marks.fixes.tolist()), level)
+
+
+def rate_of(pairs: Iterable[tuple[int, int]], level: float = 0.95) -> Interval:
+    """The share of fixes that kept to the workflow, of (kept, made) by episode."""
     return clustered_rate(dict(enumerate(pairs)), level)
 
 
@@ -182,22 +184,44 @@ def _running(marks: Marks) -> NDArray[np.float64]:
     return rates
 
 
-def reachable(reds: Sequence[str]) -> tuple[str, ...]:
-    """The unit types of which one of these reds can ever hold a host (not counting its foothold).
+def _held_together(reds: Sequence[str]) -> list[frozenset[str]]:
+    """Sets of hosts such that whatever one of these reds can hold at a time (not counting its foothold) is in one.
 
-    No exploit lands on Defender, and B-line never turns to the operational hosts.  Workflows that differ only in the
-    places of the other types ask for the same fixes: against Meander the 120 orders are 24, against B-line 6.
+    No exploit lands on Defender.  B-line turns to one user host in an episode, to the enterprise host that is found
+    from there, and to those that its plan names; Meander turns to all of them.
     """
     landing = {name for exploit in g.EXPLOITS for name in (*exploit.user, *exploit.admin)}
-    users = {host for host in landing if host.startswith("User") and host != "User0"}
     planned = {target for _, target in g.PLAN if target in g.HOSTS}
-    # The host that B-line finds on its way is of a type that its plan names anyway.
-    targets = {"b_line": users | planned, "meander": landing, "sleep": set()}
-    unknown = next((red for red in reds if red not in targets), None)
+    users = [host for host in g.HOST if host.name.startswith("User") and host.name != "User0"]
+    paths = [frozenset({host.name, host.reveals or host.name, *planned} & landing) for host in users]
+    sets = {"b_line": paths, "meander": [frozenset(landing)], "sleep": []}
+    unknown = next((red for red in reds if red not in sets), None)
     if unknown is not None:
         raise ConfigError(f"there is no red agent {unknown!r}{nearest(str(unknown), g.REDS)}")
-    held = {UNITS[UNIT_OF_HOST[g.HOSTS.index(host)]] for red in reds for host in targets[red] & landing}
-    return tuple(unit for unit in UNITS if unit in held)
+    return [hosts for red in reds for hosts in sets[red]]
+
+
+def contested_pairs(reds: Sequence[str], grain: str = "units") -> tuple[tuple[str, str], ...]:
+    """The pairs of types (or roles, or hosts) that one of these reds can hold at the same time.
+
+    Workflows that agree on the order within all of them ask for the same fixes: against Meander the 120 orders of
+    types are 24, against B-line 6.
+    """
+    option = dict(zip(g.HOSTS, GRAINS[grain]))
+    pairs = {
+        (option[a], option[b])
+        for hosts in _held_together(reds)
+        for a, b in itertools.combinations(sorted(hosts, key=g.HOSTS.index), 2)
+        if option[a] != option[b]
+    }
+    return tuple(sorted(pairs))
+
+
+def reachable(reds: Sequence[str], grain: str = "units") -> tuple[str, ...]:
+    """The types (or roles, or hosts) of which one of these reds can ever hold a machine, its foothold not counted."""
+    option = dict(zip(g.HOSTS, GRAINS[grain]))
+    held = {option[host] for hosts in _held_together(reds) for host in hosts}
+    return tuple(name for name in cage2_orders(grain).options if name in held)
 
 
 @dataclass(frozen=True, slots=True)

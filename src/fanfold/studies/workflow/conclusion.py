@@ -21,16 +21,21 @@ from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
 from fanfold.strategies.gp_ucb import Belief
 from fanfold.studies.workflow import logs, shown
-from fanfold.studies.workflow.baselines import Play, Watch, cases, judged
+from fanfold.studies.workflow.baselines import Play, Watch, WatchOwn, cases, judged
+from fanfold.studies.workflow.chooser import UpperBound, observed
+from fanfold.studies.workflow.collect import CAGE2
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.evaluator import MOMENTS
-from fanfold.studies.workflow.orders import orders, show
-from fanfold.studies.workflow.strategy import gp_ucb
+from fanfold.studies.workflow.own import KeptCollector
+from fanfold.studies.workflow.spaces import Workflow, WorkflowSpace, show
 from fanfold.studies.workflow.trainings import FinishedTraining, trainings
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
 from fanfold.tensors import pack, unpack
 from fanfold.types import Ok, Result, Trial
+
+#: The most workflows whose beliefs are kept.
+MOST_BELIEFS = 200
 
 
 @dataclass(frozen=True)
@@ -74,9 +79,10 @@ def _speed(episodes: int, cpu: float) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SearchConclusion(_Conclusion):
-    """Scores the best compliant workflow and two heuristics on the same fresh episodes, and writes agents and logs."""
+    """Scores the best compliant workflow and two heuristics on the same fresh episodes, and writes agents and logs.
 
-    ignore: tuple[str, ...] = ()
+    What the search chose is told apart from what the finale made of it: both are scored.
+    """
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         cpu, (seconds, started) = cpu_seconds() - self.used, _times(run)
@@ -86,9 +92,12 @@ class SearchConclusion(_Conclusion):
         # What an earlier process learnt from is not on this one's account.
         recent = sum(each.data["episodes"] for each in told if started[each.number] >= self.began)
         best = max(told, key=lambda each: each.standing(threshold))
-        scores = await self._scores(best, go)
-        reference, whose = best_known(run, told, threshold)
-        course, beliefs = regrets(told, threshold, reference), believed(told, threshold, self.ignore)
+        searched = [each for each in told if not each.finale] or told
+        chosen = max(searched, key=lambda each: each.standing(threshold))
+        space, full = self.config.workflows, self.config.per_workflow
+        scores = await self._scores([best, *([chosen] if chosen is not best else [])], go)
+        reference, whose = best_known(run, told, threshold, space)
+        course, beliefs = regrets(told, threshold, reference), believed(told, threshold, space, full)
         figures: dict[str, Any] = {
             "trainings": len(told),
             "episodes": sum(each.data["episodes"] for each in told),
@@ -100,20 +109,22 @@ class SearchConclusion(_Conclusion):
             "trial": best.number,
             "complies": best.standing(threshold)[0] > 0,
             "policy": best.data["policy"],
-            "rivals": dict(zip(("greedy", "random"), scores[1:])),
+            "chosen": {"workflow": show(chosen.workflow), "trial": chosen.number, **scores[0 if chosen is best else 1]},
+            "finale_episodes": sum(each.data["episodes"] for each in told if each.finale),
+            "rivals": dict(zip(("greedy", "random"), scores[-2:])) if self.config.env == CAGE2 else {},
             "regret": course,
             "best_known": reference,
             "best_known_of": whose,
             "beliefs": [
-                [show(each.arm[0]), round(each.mean, 4), round(each.deviation, 4), round(each.feasible, 4)]
-                for each in beliefs
+                [show(each.arm), round(each.mean, 4), round(each.deviation, 4), round(each.feasible, 4)]
+                for each in beliefs[:MOST_BELIEFS]
             ],
         }
         sections = [
             shown.best_workflow(figures, threshold),
-            shown.side_by_side(scores),
+            shown.side_by_side(scores, chosen is not best),
             shown.ranked_trainings(told, threshold),
-            shown.belief_table(beliefs, told, self.ignore),
+            shown.belief_table(beliefs, told, space),
             shown.regret_table(course, reference, whose),
             shown.endings(told),
             shown.family(told),
@@ -121,54 +132,62 @@ class SearchConclusion(_Conclusion):
         ]
         if self.config.results is not None:
             what = "logs, experiment_config.json, {}, and an agent of every training"
-            figures["folder"], files = self.write(run, _files(told), logs.search_curves(told, threshold), what)
+            figures["folder"], files = self.write(
+                run, _files(told, self.config.env), logs.search_curves(told, threshold), what
+            )
             sections.append(files)
         return Summary(figures, tuple(sections))
 
-    async def _scores(self, best: FinishedTraining, go: Go) -> list[dict[str, Any]]:
-        """What the best policy, a greedy heuristic and chance do on the same fresh episodes."""
-        players = [
-            Play("agent", best.workflow, best.data["agent"], best.data["greedy"]),
-            Play("greedy", best.workflow),
-            Play("random", best.workflow),
-        ]
-        fresh = cases(self.config.scored_on)
-        study = Study(Sweep(players), Watch(self.config.game), fresh, seed=self.config.seed, name="fresh")
+    async def _scores(self, best: Sequence[FinishedTraining], go: Go) -> list[dict[str, Any]]:
+        """What the best policies, a greedy heuristic and chance do on the same fresh episodes."""
+        players = [Play("agent", each.workflow, each.data["agent"], each.data["greedy"]) for each in best]
+        watch: Watch | WatchOwn = Watch(self.config.game)
+        collector = self.config.trainings
+        if isinstance(collector, KeptCollector):
+            watch = WatchOwn(collector)
+        else:
+            players += [Play("greedy", best[0].workflow), Play("random", best[0].workflow)]
+        study = Study(Sweep(players), watch, cases(self.config.scored_on), seed=self.config.seed, name="fresh")
         return [judged(each) for each in (await go("fresh", study)).results()]
 
 
-def _files(told: Sequence[FinishedTraining]) -> dict[str, bytes]:
+def _files(told: Sequence[FinishedTraining], env: str) -> dict[str, bytes]:
     files = {"training_log.csv": logs.training_log(told), "gp_sampling_log.csv": logs.sampling_log(told)}
     for each in told:
         arrays = unpack(each.data["agent"].read())
         weights = {name: array for name, array in arrays.items() if not name.startswith(MOMENTS)}
-        about = {"workflow": show(each.workflow), "greedy": str(each.data["greedy"]).lower(), "env": "cage2"}
+        about = {"workflow": show(each.workflow), "greedy": str(each.data["greedy"]).lower(), "env": env}
         about |= {"return": f"{each.score}", "compliance": f"{each.data['compliance']}"}
         files[f"workflow_{each.number}_agent.safetensors"] = pack(weights, about)
     return files
 
 
-def believed(told: Sequence[FinishedTraining], threshold: float, ignore: Sequence[str]) -> list[Belief[Any]]:
-    """What a Gaussian process believes of all 120 workflows after these trainings, the best first."""
-    process = gp_ucb(threshold, ignore, visits=1)
-    process.begin(0)
+def believed(
+    told: Sequence[FinishedTraining], threshold: float, space: WorkflowSpace, full: int
+) -> list[Belief[Workflow]]:
+    """What the surrogate believes of workflows after these trainings, the best first."""
+    chooser = UpperBound(space, full, threshold)
+    chooser.begin(0)
     for each in told:
-        trial = Trial(each.number, (each.workflow, 0))
-        process.tell(Result(trial, each.score, {"0": Ok(each.score, each.data)}))
-    return sorted(process.beliefs(), key=lambda each: (each.feasible < 0.5, -each.mean))
+        seen = observed(Result(Trial(each.number, each.workflow), each.score, {"0": Ok(each.score, each.data)}))
+        chooser.surrogate.observe(each.workflow, each.origin["learnt"], each.origin.get("lineage", 0), seen)
+    return sorted(chooser.beliefs(), key=lambda each: (each.feasible < 0.5, -each.mean))
 
 
-def best_known(run: Run[Any], told: Sequence[FinishedTraining], threshold: float) -> tuple[float | None, str]:
+def best_known(
+    run: Run[Any], told: Sequence[FinishedTraining], threshold: float, space: WorkflowSpace
+) -> tuple[float | None, str]:
     """The best return of a compliant policy, and whose: of runs in this ledger that trained all workflows, or ours."""
     mine = run.ledger.run(run.id)
     best = _best(told, threshold)
     whose = mine.name
     for other in run.ledger.runs():
         alike = other.identity.get("evaluate") == mine.identity.get("evaluate")
-        if not alike or other.id == mine.id or other.trials < len(orders()):
+        if space.arms is None or not alike or other.id == mine.id or other.trials < len(space.arms):
             continue
         theirs = trainings(run.ledger.results(other.id), {})
-        score = _best(theirs, threshold) if len({each.workflow for each in theirs}) == len(orders()) else None
+        whole = {space.canonical(each.workflow) for each in theirs} == set(space.arms)
+        score = _best(theirs, threshold) if whole else None
         if score is not None and (best is None or score > best):
             best, whose = score, other.name
     return best, whose

@@ -5,36 +5,73 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fanfold.config import Settings, option
+from fanfold.config import Settings, imported, option
 from fanfold.errors import ConfigError, nearest
 from fanfold.rl.config import RlConfig
 from fanfold.rl.ppo import Ppo
 from fanfold.studies.workflow.cage2.rules import REDS, Cage2Game
-from fanfold.studies.workflow.collect import CAGE2, Cage2Collector, environment
-from fanfold.studies.workflow.orders import parse
+from fanfold.studies.workflow.collect import CAGE2, Cage2Collector, environment, policy_for
+from fanfold.studies.workflow.compliance import contested_pairs
+from fanfold.studies.workflow.orders import cage2_orders, parse
+from fanfold.studies.workflow.own import KeptCollector
+from fanfold.studies.workflow.spaces import Assignments, Orders, Subsets, WorkflowSpace
 
 #: The names that CybORG and the documented system use for red agents.
 NAMES = {"B_lineAgent": "b_line", "MeanderAgent": "meander", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
 
 
 @dataclass(frozen=True)
+class SpaceSettings(Settings):
+    """What a workflow of an environment of your own can be."""
+
+    kind: Literal["order", "subset", "assignment"] = option(
+        "order", "order: every option once; subset: some of them; assignment: one option for each slot"
+    )
+    options: tuple[str, ...] = option((), "the names of what is put in order, chosen or assigned")
+    slots: tuple[str, ...] = option((), "kind=assignment: the names of what options are assigned to")
+    least: int = option(0, "kind=subset: the fewest options of a workflow", least=0)
+    most: int | None = option(None, "kind=subset: the most options of a workflow; none: all", least=0)
+    same: str | None = option(
+        None, "module:function that takes a workflow and gives the one that stands for all that are the same"
+    )
+
+    @property
+    def space(self) -> WorkflowSpace:
+        same = None if self.same is None else imported(self.same, "take a workflow and give one")
+        if self.kind == "order":
+            return Orders(self.options, same=same)
+        if self.kind == "subset":
+            return Subsets(self.options, self.least, self.most, same=same)
+        return Assignments(self.options, self.slots, same=same)
+
+
+@dataclass(frozen=True)
 class WorkflowConfig(Settings):
     """What is learnt, on which episodes, and how."""
 
-    mode: Literal["search", "random", "fixed", "ppo"] = option(
+    mode: Literal["search", "halving", "random", "fixed", "ppo"] = option(
         "search",
-        "search: train the workflows that GP-UCB chooses; random: those that chance chooses; fixed: the one given, or "
-        "the six that have names; ppo: one policy, with or without a workflow to keep to",
+        "search: train those workflows that could be best (by a surrogate); halving: drawn ones, of which the best "
+        "continue; random: drawn ones; fixed: the one given, or the six that have names; ppo: one policy, with or "
+        "without a workflow to keep to",
     )
-    env: str = option(
-        CAGE2, "cage2; with mode=ppo also the id of any Gymnasium environment with a finite set of actions"
+    env: str = option(CAGE2, "cage2, the id of a Gymnasium environment, or module:function that makes one")
+    kept: str | None = option(
+        None, "module:function that says how well an episode kept to its workflow (env other than cage2)"
+    )
+    space: SpaceSettings = field(default_factory=SpaceSettings)
+    grain: Literal["units", "roles", "hosts"] = option(
+        "units", "what CAGE-2's workflows put in order: 5 types of machines, 8 roles, or all 13 hosts"
     )
     red_agent: str = option("B_lineAgent", "the attacker of CAGE-2: B_lineAgent, MeanderAgent or SleepAgent")
-    workflow: str | None = option(None, "the order to keep to: defender>enterprise>op_server>op_host>user; none: any")
+    workflow: str | None = option(None, "what to keep to, as in defender>enterprise>op_server>op_host>user; none: any")
     n_workers: int = option(1, "workflows trained at once; with mode=ppo, blocks of episodes played at once", least=1)
     total_episodes: int = option(100_000, "episodes learnt from in all", least=1)
     max_episodes_per_workflow: int = option(5_000, "the most that one training of a workflow learns from", least=1)
     fixed_episodes_per_workflow: int | None = option(None, "exactly so many instead: no training ends early", least=1)
+    pauses: int = option(
+        1, "mode=search, halving: how often a training pauses, each time at a third; it continues if chosen", least=0
+    )
     episodes_per_update: int | None = option(
         None, "episodes from which a policy learns at once; none: 100, with mode=ppo 500", least=1
     )
@@ -46,7 +83,7 @@ class WorkflowConfig(Settings):
     finale: float = option(
         0.25, "mode=search: the last share of the episodes, which the best workflow is trained with", least=0, below=1
     )
-    exhaustive: bool = option(False, "train all 120 workflows once, whatever total_episodes says")
+    exhaustive: bool = option(False, "train every workflow once, whatever total_episodes says; equal ones are one")
     block: int = option(
         125, "mode=ppo: the most episodes played without a pause, what a worker does at a time", least=1
     )
@@ -55,7 +92,9 @@ class WorkflowConfig(Settings):
         "trainings (mode=ppo: blocks) under way; a choice knows all others. none: 2 (4), or n_workers if more",
         least=1,
     )
-    synchronous: bool = option(False, "mode=ppo: wait for every update before playing on (for comparison)")
+    synchronous: bool = option(
+        False, "wait for all trainings under way before choosing more; mode=ppo: for every update (for comparison)"
+    )
     alignment_lambda: float = option(30.0, "what keeping to the workflow is worth in the reward")
     alignment: Literal["each", "rate"] = option(
         "each", "each: a fix that breaks the order costs lambda; rate: lambda times the change of the episode's rate"
@@ -78,20 +117,32 @@ class WorkflowConfig(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.red  # noqa: B018 -- an unknown name is an error now
-        if self.workflow is not None:
-            parse(self.workflow)
         self._check_mode()
+        if self.workflow is not None:
+            self.workflows.parse(self.workflow)
 
     def _check_mode(self) -> None:
         """Options that would not do what they say in this mode."""
-        if self.env != CAGE2 and (self.workflow is not None or self.mode != "ppo"):
-            what = f"workflow={self.workflow!r}" if self.workflow is not None else f"mode={self.mode!r}"
-            raise ConfigError(f"{what} is for CAGE-2: leave env at {CAGE2!r}, or train one policy with mode='ppo'")
-        if self.workflow is not None and (self.mode in ("search", "random") or self.exhaustive):
+        own = self.kept is not None or bool(self.space.options)
+        if self.env == CAGE2 and own:
+            raise ConfigError(f"kept and space are for environments of your own: env={CAGE2!r} has its workflows")
+        if self.env != CAGE2 and self.mode == "ppo" and (self.workflow is not None or own):
+            what = "space" if self.workflow is None else f"workflow={self.workflow!r}"
+            raise ConfigError(f"with mode='ppo', {what} is for CAGE-2: use another mode, or leave env at {CAGE2!r}")
+        if self.env != CAGE2 and self.mode != "ppo" and not (self.space.options and self.kept):
+            raise ConfigError(
+                f"env={self.env!r}: give space.options, the names that workflows are made of, and kept, which says how "
+                "well an episode kept to one (module:function); or train one policy with mode='ppo'"
+            )
+        if self.mode == "fixed" and self.workflow is None and (self.env != CAGE2 or self.grain != "units"):
+            raise ConfigError("mode='fixed' without a workflow trains those with names, which only grain='units' has")
+        if self.workflow is not None and (self.mode in ("search", "halving", "random") or self.exhaustive):
             raise ConfigError(
                 f"workflow={self.workflow!r} is one workflow, and this is a choice among all: train it with "
                 "mode='fixed' or mode='ppo'"
             )
+        if self.exhaustive and self.mode != "ppo" and self.workflows.arms is None:
+            raise ConfigError("exhaustive=True: there are too many workflows to train all of them")
         if self.exhaustive and self.mode == "ppo":
             raise ConfigError("exhaustive=True trains every workflow, and mode='ppo' one policy: leave one of them out")
         if self.mode != "ppo" and self.ppo.correction == "vtrace":
@@ -106,6 +157,21 @@ class WorkflowConfig(Settings):
     @property
     def per_workflow(self) -> int:
         return self.fixed_episodes_per_workflow or self.max_episodes_per_workflow
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """The episodes after which a training pauses, and those of a whole one."""
+        whole, every = self.per_workflow, self.per_update
+        pausing = self.mode in ("search", "halving") and not self.exhaustive and not self.fixed_episodes_per_workflow
+        parts = (-(-whole // (3**number * every)) * every for number in range(self.pauses * pausing, 0, -1))
+        return (*(part for part in dict.fromkeys(parts) if part < whole), whole)
+
+    @property
+    def workflows(self) -> WorkflowSpace:
+        """All workflows; those that the red agents of CAGE-2 cannot tell apart are the same."""
+        if self.env != CAGE2:
+            return self.space.space
+        return cage2_orders(self.grain, contested_pairs(self.game.reds, self.grain))
 
     @property
     def red(self) -> str:
@@ -152,12 +218,28 @@ class WorkflowConfig(Settings):
     @property
     def cage2(self) -> Cage2Collector:
         """Plays blocks of CAGE-2."""
-        order = None if self.workflow is None else parse(self.workflow)
+        order = None if self.workflow is None else parse(self.workflow, self.grain)
         return Cage2Collector(
             CAGE2,
             *self._learning,
             game=self.game,
             workflow=order,
+            alignment_lambda=self.alignment_lambda,
+            alignment_kind=self.alignment,
+        )
+
+    @property
+    def trainings(self) -> Cage2Collector | KeptCollector:
+        """Plays the episodes of workflows."""
+        if self.env == CAGE2:
+            return self.cage2
+        kept = imported(self.kept or "", "take a workflow and an episode, and say how well the episode kept to it")
+        return KeptCollector(
+            environment(self.env),
+            *self._learning,
+            policy=policy_for(self.env, hidden=self.ppo.hidden),
+            kept=kept,
+            space=self.workflows,
             alignment_lambda=self.alignment_lambda,
             alignment_kind=self.alignment,
         )

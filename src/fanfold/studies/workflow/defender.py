@@ -21,7 +21,8 @@ from fanfold.studies.workflow.baselines import rated
 from fanfold.studies.workflow.cage2 import ENVIRONMENT_ID
 from fanfold.studies.workflow.cage2.rules import Cage2Game
 from fanfold.studies.workflow.collect import CAGE2, environment
-from fanfold.studies.workflow.orders import Workflow, parse
+from fanfold.studies.workflow.orders import parse
+from fanfold.studies.workflow.spaces import Workflow
 from fanfold.summary import Section
 from fanfold.tensors import unpack
 
@@ -39,7 +40,7 @@ class DefenderConclusion(PolicyConclusion):
 
     @property
     def order(self) -> Workflow | None:
-        return None if self.settings.workflow is None else parse(self.settings.workflow)
+        return None if self.settings.workflow is None else parse(self.settings.workflow, self.settings.grain)
 
     def measured(self, blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if not blocks or "fixes" not in blocks[0]:

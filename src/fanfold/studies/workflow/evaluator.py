@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from fanfold import stats
 from fanfold.encoding import derive_seed, encode
@@ -14,12 +14,15 @@ from fanfold.rl.collect import Collect
 from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.rl.ppo import Ppo
 from fanfold.stats import Interval
-from fanfold.studies.workflow.collect import Cage2Collector, cage2_policy, context_of
-from fanfold.studies.workflow.compliance import Compliance, Stopping, measure
-from fanfold.studies.workflow.orders import Workflow, show
+from fanfold.studies.workflow.collect import Cage2Collector, context_of
+from fanfold.studies.workflow.compliance import Compliance, Stopping
+from fanfold.studies.workflow.own import KeptCollector
+from fanfold.studies.workflow.spaces import show
 from fanfold.tensors import Arrays, pack, unpack
-from fanfold.types import Blob, Case, Ok, Result, Trial
+from fanfold.types import Blob, Case, Failed, Ok, Result, Trial
 
+#: Plays the episodes of a workflow, and says how well they kept to it.
+WorkflowCollector: TypeAlias = Cage2Collector | KeptCollector
 #: What the arrays of an optimiser are called in the blob of a policy.
 MOMENTS = "adam:"
 
@@ -29,7 +32,8 @@ class Train:
     """A workflow to be trained with at most so many episodes.
 
     `visit` counts how often it was trained before.  `inherited` is the policy it begins with, made for `parent`.  A
-    `thorough` training uses all its episodes.
+    `thorough` training uses all its episodes.  One with a `schedule` pauses before it is whole, which is after so many
+    episodes, and continues from `state`, where it had `learnt` from some of them.
     """
 
     workflow: tuple[str, ...]
@@ -38,6 +42,14 @@ class Train:
     parent: tuple[str, ...] | None = None
     inherited: Blob | None = None
     thorough: bool = False
+    schedule: int | None = None
+    learnt: int = 0
+    state: Blob | None = None
+
+    @property
+    def until(self) -> int:
+        """The episodes learnt from when this part of the training ends."""
+        return self.learnt + self.episodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +90,10 @@ class WorkflowTrainer:
     end when their episodes are used up (`budget`); thorough ones and, without `early`, all of them only then.  Of the
     last policy, the averaged one and the best that a look has seen, sampled and greedy, the best of those that comply
     is kept; it is scored on other episodes than it was chosen by.  All of it follows from the candidate and the case's
-    seed.
+    seed.  A training that pauses learns exactly what it would have learnt without the pause.
     """
 
-    collector: Cage2Collector
+    collector: WorkflowCollector
     ppo: Ppo = field(default_factory=Ppo)
     stopping: Stopping = field(default_factory=Stopping)
     per_update: int = 100
@@ -97,56 +109,66 @@ class WorkflowTrainer:
     def __call__(self, candidate: Train, case: Case) -> Ok:
         seed = case.seed or 0
         training = derive_seed(seed, "train", show(candidate.workflow), candidate.visit)
-        learner = self._learner(candidate, training)
         collector, lesson = replace(self.collector, workflow=candidate.workflow), Lesson()
+        learner = self._learner(candidate, collector, training)
         while lesson.stopped is None:
             lesson.curve.append(self._update(learner, collector, training))
-            if len(lesson.curve) % self.every == 0 or learner.counts.told >= candidate.episodes:
-                self._look(lesson, learner, candidate, derive_seed(seed, "look"))
-        return self._outcome(candidate, learner, seed, lesson)
+            if learner.version % self.every == 0 or learner.counts.told >= candidate.until:
+                self._look(lesson, learner, collector, candidate, derive_seed(seed, "look"))
+        return self._outcome(candidate, learner, collector, seed, lesson)
 
-    def _learner(self, candidate: Train, seed: int) -> Learner:
-        """The policy that a training begins with, ready to learn."""
-        inherited = candidate.inherited
-        every, context = self.per_update, context_of(candidate.workflow)
-        policy, begun = cage2_policy(context, self.ppo.hidden), 0.0 if inherited is None else self.settled
-        learner = Learner(LearningPlan(policy, candidate.episodes, every, every, 1, self.ppo, context, begun=begun))
+    def _learner(self, candidate: Train, collector: WorkflowCollector, seed: int) -> Learner:
+        """The policy that a training begins or continues with, ready to learn."""
+        inherited, every = candidate.inherited, self.per_update
+        total = candidate.until if candidate.schedule is None else candidate.schedule
+        begun = 0.0 if candidate.parent is None else self.settled
+        network, context = collector.network(self.ppo.hidden), collector.context
+        learner = Learner(LearningPlan(network, total, every, every, 1, self.ppo, context, begun=begun))
         learner.begin(derive_seed(seed, "learn"))
-        if inherited is not None:
+        if candidate.state is not None:
+            learner.load(candidate.state.read())
+        elif inherited is not None:
             arrays = unpack(inherited.read())
             moments = {name[len(MOMENTS) :]: arrays.pop(name) for name in list(arrays) if name.startswith(MOMENTS)}
             learner.take_over(moved(arrays, candidate.parent, candidate.workflow), moments)
         return learner
 
-    def _update(self, learner: Learner, collector: Cage2Collector, seed: int) -> list[float]:
+    def _update(self, learner: Learner, collector: WorkflowCollector, seed: int) -> list[float]:
         """One update: its episodes, their mean return and bonus, the fixes that counted and those that kept to it."""
         (block,) = learner.ask(1)
         outcome = collector(block, Case("training", None, seed))
-        assert isinstance(outcome, Ok)  # nothing in a compiled game can fail
+        if isinstance(outcome, Failed):
+            raise RuntimeError(outcome.message)
         learner.tell(Result(Trial(learner.version, block), outcome.score, {"training": outcome}))
         data = outcome.data
         bonus = data["bonus"] / block.episodes
         return [block.episodes, round(outcome.score, 6), round(bonus, 6), sum(data["fixes"]), sum(data["kept"])]
 
-    def _look(self, lesson: Lesson, learner: Learner, candidate: Train, seed: int) -> None:
+    def _look(
+        self, lesson: Lesson, learner: Learner, collector: WorkflowCollector, candidate: Train, seed: int
+    ) -> None:
         """See how far it has come, and decide whether that is enough."""
-        looks = lesson.looks
-        numbers = range(len(looks) * self.look, (len(looks) + 1) * self.look)
-        level = self.stopping.level_at(len(looks) + 1)
-        seen = self._played(learner.weights, candidate.workflow, False, numbers, seed, level)
+        looks, before = lesson.looks, candidate.learnt // (self.every * self.per_update)
+        number = before + len(looks)
+        numbers = range(number * self.look, (number + 1) * self.look)
+        seen = self._played(learner.weights, collector, False, numbers, seed, self.stopping.level_at(number + 1))
         looks.append(replace(seen, episodes=learner.counts.told))
         if self._merit(seen) > lesson.merit:
             lesson.merit, lesson.best = self._merit(seen), learner.weights
-        lesson.stopped = self.decide(looks, candidate.episodes, candidate.thorough)
+        lesson.stopped = self.decide(looks, candidate.until, candidate.thorough)
 
     def _played(
-        self, weights: Arrays, workflow: Workflow, greedy: bool, numbers: range, seed: int, level: float = 0.95
+        self,
+        weights: Arrays,
+        collector: WorkflowCollector,
+        greedy: bool,
+        numbers: range,
+        seed: int,
+        level: float = 0.95,
     ) -> Look:
-        from fanfold.studies.workflow.cage2_blocks import play  # compiled code
-
-        candidate = Collect(0, Blob.of(pack(weights)), numbers.start, len(numbers), context_of(workflow), greedy, False)
-        block = play(candidate, weights, self.collector.game, numbers, seed)[1]
-        return Look(0, stats.mean(block.returns.tolist()), measure(block.actions, block.held, workflow, level))
+        block = Collect(0, Blob.of(pack(weights)), numbers.start, len(numbers), collector.context, greedy, False)
+        returns, compliance = collector.watch(block, weights, numbers, seed, level)
+        return Look(0, stats.mean(returns.tolist()), compliance)
 
     def decide(self, looks: Sequence[Look], budget: int, thorough: bool = False) -> str | None:
         """Why to stop after these looks, or None to continue."""
@@ -163,30 +185,29 @@ class WorkflowTrainer:
         """The number of the first look that showed the policy to be compliant."""
         return next((n for n, look in enumerate(looks) if look.compliance.rate.low >= self.stopping.threshold), None)
 
-    def _outcome(self, candidate: Train, learner: Learner, seed: int, lesson: Lesson) -> Ok:
-        from fanfold.studies.workflow.watching import watched  # compiled code
-
-        workflow, looks = candidate.workflow, lesson.looks
-        weights = {"last": learner.weights, "averaged": learner.slow, "best": lesson.best}
+    def _outcome(
+        self, candidate: Train, learner: Learner, collector: WorkflowCollector, seed: int, lesson: Lesson
+    ) -> Ok:
+        looks, weights = lesson.looks, {"last": learner.weights, "averaged": learner.slow, "best": lesson.best}
         kinds = [(kind, greedy) for kind in weights for greedy in (False, True)]
         tried = [
-            self._played(weights[kind], workflow, greedy, range(2 * self.look), derive_seed(seed, "choose"))
+            self._played(weights[kind], collector, greedy, range(2 * self.look), derive_seed(seed, "choose"))
             for kind, greedy in kinds
         ]
         kind, greedy = kinds[max(range(len(kinds)), key=lambda number: self._merit(tried[number]))]
-        scored = self._played(weights[kind], workflow, greedy, range(self.held_out), derive_seed(seed, "score"))
-        episode = watched(weights[kind], self.collector.game, workflow, greedy, derive_seed(seed, "score"))
+        scored = self._played(weights[kind], collector, greedy, range(self.held_out), derive_seed(seed, "score"))
         arrays = dict(weights[kind])
         if self.keep_optimiser:
             arrays |= {f"{MOMENTS}{name}": array for name, array in learner.adam.state.items()}
         first = self.compliant_at(looks)
+        pauses = lesson.stopped == "budget" and learner.counts.told < learner.plan.total
         data = {
             **described(scored),
             "return_variance": scored.error**2,
             "compliance_variance": scored.compliance.observed()[1],
-            "episodes": learner.counts.told,
+            "episodes": learner.counts.told - candidate.learnt,
             "held_out_episodes": (len(looks) + 2 * len(kinds)) * self.look + self.held_out,
-            "stopped": lesson.stopped,
+            "stopped": "pause" if pauses else lesson.stopped,
             "compliant_at": None if first is None else looks[first].episodes,
             "compliant_return": None if first is None else looks[first].returns.estimate,
             "policy": f"{kind}, {'greedy' if greedy else 'sampled'}",
@@ -197,8 +218,11 @@ class WorkflowTrainer:
                 for each in looks
             ],
             "agent": Blob.of(pack(arrays)),
-            "episode": Blob.of(encode(episode.data).encode()),
         }
+        if pauses:
+            data["state"] = Blob.of(learner.save())
+        if (episode := collector.drawn(weights[kind], greedy, derive_seed(seed, "score"))) is not None:
+            data["episode"] = Blob.of(encode(episode.data).encode())
         return Ok(scored.returns.estimate or 0.0, data)
 
     def _merit(self, look: Look) -> tuple[bool, float]:
@@ -221,7 +245,8 @@ def described(look: Look) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     rates = (("compliance", look.compliance.rate), ("contested", look.compliance.contested))
     for name, interval in (("return", look.returns), *rates):
-        figures |= {name: interval.estimate, f"{name}_interval": [interval.low, interval.high]}
+        limits = None if interval is None else [interval.low, interval.high]
+        figures |= {name: None if interval is None else interval.estimate, f"{name}_interval": limits}
     return figures | {"original": look.compliance.original, "fixes": look.compliance.fixes}
 
 
@@ -232,8 +257,10 @@ def moved(weights: Arrays, parent: Sequence[str] | None, workflow: Sequence[str]
     """
     import numpy as np
 
-    told = np.subtract(context_of(None if parent is None else tuple(parent)), context_of(tuple(workflow)))
+    told = np.subtract(context_of(parent), context_of(workflow))
     changed = dict(weights)
+    if not len(told):
+        return changed
     for net in ("policy", "value"):
         first, bias = weights[f"{net}.0.weight"], weights[f"{net}.0.bias"]
         changed[f"{net}.0.bias"] = (bias + told @ first[-len(told) :].astype(np.float64)).astype(np.float32)

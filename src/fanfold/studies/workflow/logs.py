@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from fanfold.rl.logs import Curves, csv_file, short
 from fanfold.rl.updates import Update
-from fanfold.studies.workflow.orders import show
+from fanfold.studies.workflow.spaces import show
 from fanfold.studies.workflow.trainings import FinishedTraining
 
 #: The columns of the log of updates; the last, the lag of the policies that played, is of one policy's alone.

@@ -16,7 +16,8 @@ from fanfold.drawings import Drawing
 from fanfold.ledger import EvaluationRow, RunView, TrialRow
 from fanfold.plugins import Presentation, concluded
 from fanfold.strategies.gp_ucb import Belief
-from fanfold.studies.workflow.orders import NAMED, UNITS, Workflow, show
+from fanfold.studies.workflow.orders import NAMED
+from fanfold.studies.workflow.spaces import Orders, Workflow, WorkflowSpace, show
 from fanfold.studies.workflow.strategy import report
 from fanfold.studies.workflow.trainings import FinishedTraining
 from fanfold.summary import Curve, Section
@@ -44,6 +45,8 @@ def candidate(value: Mapping[str, Any]) -> Section:
         return Section("Policy", f"{'the trained agent' if value['who'] == 'agent' else value['who']}: {order}")
     if "visit" in value:
         begins = "" if value["parent"] is None else f", begins with the policy of {show(value['parent'])}"
+        if value.get("learnt"):
+            begins = f", continues after {value['learnt']}"
         return Section("Workflow", f"{order}: visit {value['visit']}, at most {value['episodes']} episodes{begins}")
     last = value["first_episode"] + value["episodes"] - 1
     played = f"episodes {value['first_episode']} to {last} by version {value['version']}"
@@ -217,8 +220,10 @@ def best_workflow(figures: Mapping[str, Any], threshold: float) -> Section:
     return Section("Best workflow", text)
 
 
-def side_by_side(scores: Sequence[Mapping[str, Any]]) -> Section:
-    names = ("trained", "greedy: fixes the most urgent it sees", "random actions")
+def side_by_side(scores: Sequence[Mapping[str, Any]], finale: bool) -> Section:
+    """The policy of the run, that of the search before its finale, and two heuristics."""
+    trained = ("after the finale", "as the search chose it") if finale else ("trained",)
+    names = (*trained, "greedy: fixes the most urgent it sees", "random actions")
     columns = ("policy", "return", "low", "high", "compliance", "contested", "as the original counts")
     rows = tuple(
         (name, each["return"], *each["return_interval"], each["compliance"], each["contested"], each["original"])
@@ -234,7 +239,7 @@ def ranked_trainings(told: Sequence[FinishedTraining], threshold: float) -> Sect
     names = {order: f" ({name})" for name, order in NAMED.items()}
     columns = ("workflow", "visit", "return", "compliance", "low", "contested", "episodes", "compliant at", "then")
     rows = tuple(
-        (show(each.workflow) + names.get(each.workflow, ""), each.visit, each.score)
+        (show(each.workflow) + names.get(each.workflow, "") + " (finale)" * each.finale, each.visit, each.score)
         + (each.data["compliance"], each.data["compliance_interval"][0])
         + tuple(each.data[name] for name in ("contested", "episodes", "compliant_at", "compliant_return"))
         for each in ranked[:ROWS]
@@ -250,46 +255,55 @@ def ranked_trainings(told: Sequence[FinishedTraining], threshold: float) -> Sect
     return Section("Trainings", text, columns, rows, drawings=drawn)
 
 
-def belief_table(beliefs: Sequence[Belief[Any]], told: Sequence[FinishedTraining], ignore: Sequence[str]) -> Section:
-    """Workflows that ask for the same fixes have one row."""
-
-    def bare(workflow: Workflow) -> str:
-        return show([unit for unit in workflow if unit not in ignore]) or "any"
-
-    visits = Counter(bare(each.workflow) for each in told)
-    alike = Counter(bare(each.arm[0]) for each in beliefs)
-    one_each = {bare(each.arm[0]): each for each in beliefs}
-    columns = ("workflow", "orders", "mean return", "deviation", "probably compliant", "trainings")
+def belief_table(
+    beliefs: Sequence[Belief[Workflow]], told: Sequence[FinishedTraining], space: WorkflowSpace
+) -> Section:
+    """Workflows that are the same to the environment have one row."""
+    ignored = space.ignored if isinstance(space, Orders) else ()
+    visits = Counter(space.canonical(each.workflow) for each in told)
+    columns = ("workflow", "mean return", "deviation", "probably compliant", "trainings")
     rows = tuple(
-        (name, alike[name], each.mean, each.deviation, each.feasible, visits[name]) for name, each in one_each.items()
+        (
+            show([name for name in each.arm if name not in ignored]) if len(ignored) < len(each.arm) else "any",
+            each.mean,
+            each.deviation,
+            each.feasible,
+            visits[each.arm],
+        )
+        for each in beliefs[:ROWS]
     )
-    text = f"Red can hold no machine of {' or '.join(ignore)}: their places do not matter." if ignore else ""
+    text = "Of a whole training that inherits nothing."
+    if ignored:
+        text += f" Red can hold no machine of {' or '.join(ignored)}: their places do not matter."
     dots = [
         {
             "name": row[0].replace(">", " > "),
-            "value": row[2],
-            "low": row[2] - 1.96 * row[3],
-            "high": row[2] + 1.96 * row[3],
-            "n": row[5],
+            "value": row[1],
+            "low": row[1] - 1.96 * row[2],
+            "high": row[1] + 1.96 * row[2],
+            "n": row[4],
         }
-        for row in rows[:ROWS]
+        for row in rows
     ]
-    drawn = (drawings.intervals(dots, unit="believed return"), _by_place(beliefs))
-    return Section("Beliefs", text, columns, rows[:ROWS], drawings=drawn)
+    drawn = [drawings.intervals(dots, unit="believed return")]
+    if isinstance(space, Orders) and len(space.relevant) > 1 and space.arms:
+        drawn.append(_by_place(beliefs, space.relevant))
+    return Section("Beliefs", text, columns, rows, drawings=tuple(drawn))
 
 
-def _by_place(beliefs: Sequence[Belief[Any]]) -> Drawing:
-    """The mean believed return of all orders in which a type of machines has a place."""
+def _by_place(beliefs: Sequence[Belief[Workflow]], options: Sequence[str]) -> Drawing:
+    """The mean believed return of all orders in which an option has a place."""
     sums: dict[tuple[str, int], list[float]] = {}
     for each in beliefs:
-        for place, unit in enumerate(each.arm[0]):
-            sums.setdefault((unit, place), []).append(each.mean)
-    values = [[statistics.fmean(sums[unit, place]) for place in range(len(UNITS))] for unit in UNITS]
-    every = [value for line in values for value in line]
-    places = [f"{place}." for place in range(1, len(UNITS) + 1)]
+        for place, name in enumerate(name for name in each.arm if name in options):
+            sums.setdefault((name, place), []).append(each.mean)
+    numbers = range(len(options))
+    values = [[statistics.fmean(sums.get((name, place), [0.0])) for place in numbers] for name in options]
+    every = [mean for means in sums.values() for mean in means]
+    places = [f"{place + 1}." for place in numbers]
     ends = min(every), max(every)
     titles = "place in the order", "mean believed return"
-    return drawings.grid(list(UNITS), places, values, low=ends[0], high=ends[1], across=titles[0], down=titles[1])
+    return drawings.grid(list(options), places, values, low=ends[0], high=ends[1], across=titles[0], down=titles[1])
 
 
 def regret_table(course: Sequence[Sequence[Any]], reference: float | None, whose: str) -> Section:
@@ -311,6 +325,7 @@ def endings(told: Sequence[FinishedTraining]) -> Section:
         "compliant": "complied, and its return no longer improved",
         "patience": "did not comply, and its compliance no longer improved",
         "budget": "its episodes were used up",
+        "pause": "paused, and continued if its workflow was chosen again",
     }
     counts = Counter(each.data["stopped"] for each in told)
     rows = tuple((reason, text, counts[reason]) for reason, text in meaning.items() if counts[reason])

@@ -2,32 +2,61 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
+
+import msgspec
 
 from fanfold.identity import formerly
-from fanfold.strategies import Sweep
-from fanfold.strategies.gp_ucb import GpUcb, Observation
 from fanfold.strategy import Strategy
+from fanfold.studies.workflow.chooser import Arm, Chooser, observed
 from fanfold.studies.workflow.evaluator import Train
-from fanfold.studies.workflow.orders import DECAYS, Workflow, kendall, mallows, nearest_workflow, orders, show
+from fanfold.studies.workflow.spaces import Workflow, WorkflowSpace, show
 from fanfold.types import Blob, Ok, Result, Trial
-
-#: A workflow to be trained; equal ones that are to be trained again have different numbers.
-Arm: TypeAlias = tuple[Workflow, int]
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedPolicy:
-    """A policy that others may begin with."""
+    """A policy that others may begin with, and how many episodes it learnt from, those before it included."""
 
     workflow: Workflow
     visit: int
     agent: Blob
     merit: tuple[bool, float]
+    lineage: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A training that may continue: how it was asked for, what it learnt from, and the state of its learner."""
+
+    train: Train
+    learnt: int
+    lineage: int
+    state: Blob
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """How many episodes a search has, and how it spends them.
+
+    `total` are all episodes, `rungs` those after which a training pauses, the last those of a whole one, and `least`
+    the fewest that make a training.
+    """
+
+    total: int
+    rungs: tuple[int, ...]
+    least: int = 1
+    threshold: float = 0.9
+    inherit: bool = True
+    finale: float = 0.0
+    window: int = 4
+    synchronous: bool = False
+
+    @property
+    def fewest(self) -> int:
+        return min(self.least, self.rungs[-1], self.total)
 
 
 @formerly("Search")
@@ -35,120 +64,154 @@ class WorkflowSearch(Strategy[Train]):
     """Lets a chooser say which workflow is next, and trains it with what is left of all episodes.
 
     What was told was used, and what is under way may yet be used: both together are never more than `total`, and what a
-    training did not use is there for others.  A training that failed counts as used.  With `inherit`, a workflow begins
-    with the best policy of the nearest one trained so far, itself if it is among them, but never twice with the same
-    one: what learnt nothing more from there before would not do so now.  When it has begun with all of them, it begins
-    with fresh weights.  Types in `ignore`, of which red can hold no machine, do not count.
+    training did not use is there for others.  A training that failed counts as used.  A training pauses after as many
+    episodes as each of `rungs` says; when its workflow is chosen again, it continues as if it had not paused.  With
+    `inherit`, a workflow begins with the best policy of the nearest one trained so far, itself if it is among them, but
+    never twice with the same one: what learnt nothing more from there before would not do so now.  When it has begun
+    with all of them, it begins with fresh weights.
 
     The last share `finale` of all episodes is not for choosing: in one thorough training they make the best compliant
-    policy better.  (Many short ones do much less: step sizes fall in the course of a training.)
+    policy better.  (Many short ones do much less: step sizes fall in the course of a training.)  With `synchronous`,
+    nothing is chosen before all that was chosen together is told.
     """
 
     candidate_type = Train
 
-    def __init__(
-        self,
-        chooser: Strategy[Arm],
-        total: int,
-        most: int,
-        least: int = 1,
-        *,
-        threshold: float = 0.9,
-        inherit: bool = True,
-        ignore: Sequence[str] = (),
-        finale: float = 0.0,
-        window: int = 4,
-    ) -> None:
-        self.chooser = chooser
-        self.finale = finale
-        self.total = total
-        self.most = most
-        self.least = min(least, most, total)
-        self.threshold = threshold
-        self.inherit = inherit
-        self.ignore = tuple(ignore)
-        self.window = window
+    def __init__(self, space: WorkflowSpace, chooser: Chooser, plan: SearchPlan) -> None:
+        self.space, self.chooser, self.plan, self.window = space, chooser, plan, plan.window
 
     def begin(self, seed: int) -> None:
         super().begin(seed)
         self.chooser.begin(seed)
-        self.left = self.total
+        self.left = self.plan.total
+        #: Trainings under way and, with `synchronous`, how many may yet be asked of those that are chosen together.
+        self._under_way = self._batch = 0
         self._visits: dict[Workflow, int] = {}
-        #: The best policies, by what is left of their workflows without the types that do not count.
+        #: The best policies, the training that paused, and which policies it has begun with, by canonical workflow.
         self._trained: dict[Workflow, TrainedPolicy] = {}
-        #: Which policies each of these has begun with.
+        self._paused: dict[Workflow, Pause] = {}
         self._given: set[tuple[Workflow, str]] = set()
         #: Of every training: the arm the chooser named, if it did, and what was believed and inherited.
-        self._chosen: dict[tuple[Workflow, int], tuple[Arm | None, dict[str, Any]]] = {}
+        self._chosen: dict[tuple[Workflow, int, int], tuple[Arm | None, dict[str, Any]]] = {}
 
     def ask(self, n: int) -> Sequence[Train]:
+        if self.plan.synchronous:
+            self._batch = self._batch if self._under_way else self.window
+            n = min(n, self._batch)
         trainings: list[Train] = []
-        while len(trainings) < n and self.left >= self.least:
+        while len(trainings) < n and self.left >= self.plan.fewest:
             leader = self._leader()
             if leader is not None:
-                last = self._train((leader.workflow, -1), leader, {"finale": True}, self.left)
+                last = self._begin((leader.workflow, -1), leader, {"finale": True}, (self.left,))
                 trainings.append(replace(last, thorough=True))
                 continue
             arms = self.chooser.ask(1)
             if not arms:
                 break
-            believed = self.chooser.origin(arms[0]) or {}
-            trainings.append(self._train(arms[0], self._nearest(arms[0][0]), believed, min(self.most, self.left)))
+            trainings.append(self._next(arms[0]))
+        self._batch -= len(trainings)
         return trainings
+
+    def _next(self, arm: Arm) -> Train:
+        """The workflow's training that paused, continued; or a new one."""
+        believed = self.chooser.origin(arm) or {}
+        pause = self._paused.pop(self.space.canonical(arm[0]), None)
+        if pause is None:
+            return self._begin(arm, self._nearest(arm[0]), believed, self.plan.rungs)
+        before, schedule = pause.learnt, pause.train.schedule or pause.train.episodes
+        until = min(next(rung for rung in (*self.plan.rungs, schedule) if rung > before), schedule)
+        episodes = until - before if until - before <= self.left else self.left - self.left % self.plan.fewest
+        train = replace(pause.train, episodes=episodes, inherited=None, learnt=before, state=pause.state)
+        return self._asked(arm, train, {**believed, "lineage": pause.lineage})
+
+    def _begin(
+        self, arm: Arm, parent: TrainedPolicy | None, believed: Mapping[str, Any], rungs: Sequence[int]
+    ) -> Train:
+        workflow = arm[0]
+        visit = self._visits.get(workflow, 0)
+        self._visits[workflow] = visit + 1
+        whole, first = min(rungs[-1], self.left), min(rungs[0], self.left)
+        train = Train(workflow, visit, first, schedule=None if whole == first else whole)
+        if parent is None:
+            return self._asked(arm, train, believed)
+        apart = self.space.distance(workflow, parent.workflow)
+        inherited = {"parent": show(parent.workflow), "parent_visit": parent.visit, "distance": apart}
+        train = replace(train, parent=parent.workflow, inherited=parent.agent)
+        return self._asked(arm, train, {**believed, **inherited, "lineage": parent.lineage})
+
+    def _asked(self, arm: Arm, train: Train, origin: Mapping[str, Any]) -> Train:
+        self.left -= train.episodes
+        self._under_way += 1
+        self._chosen[_key(train)] = (None if arm[1] < 0 else arm), dict(origin)
+        return train
 
     def _leader(self) -> TrainedPolicy | None:
         """The best compliant policy, when what is left is for it alone."""
-        if self.left > self.finale * self.total:
+        if self.left > self.plan.finale * self.plan.total:
             return None
-        compliant = [each for each in self._trained.values() if each.merit[0]]
-        return max(compliant, key=lambda each: each.merit, default=None)
-
-    def _train(self, arm: Arm, parent: TrainedPolicy | None, believed: Mapping[str, Any], budget: int) -> Train:
-        workflow, number = arm
-        visit = self._visits.get(workflow, 0)
-        self._visits[workflow] = visit + 1
-        self.left -= budget
-        inherited: dict[str, Any] = {}
-        if parent is not None:
-            apart = kendall(workflow, parent.workflow, self.ignore)
-            inherited = {"parent": show(parent.workflow), "parent_visit": parent.visit, "distance": apart}
-        self._chosen[workflow, visit] = (None if number < 0 else arm), {**believed, **inherited}
-        if parent is None:
-            return Train(workflow, visit, budget)
-        return Train(workflow, visit, budget, parent.workflow, parent.agent)
+        compliant = [policy for policy in self._trained.values() if policy.merit[0]]
+        return max(compliant, key=lambda policy: policy.merit, default=None)
 
     def _nearest(self, workflow: Workflow) -> TrainedPolicy | None:
-        wanted = self._bare(workflow)
-        new = {bare: each for bare, each in self._trained.items() if (wanted, each.agent.digest) not in self._given}
-        nearest = nearest_workflow(wanted, new) if self.inherit else None
+        wanted = self.space.canonical(workflow)
+        new = {
+            other: policy for other, policy in self._trained.items() if (wanted, policy.agent.digest) not in self._given
+        }
+        nearest = self.space.nearest(wanted, new) if self.plan.inherit else None
         if nearest is None:
             return None
         self._given.add((wanted, new[nearest].agent.digest))
         return new[nearest]
 
-    def _bare(self, workflow: Workflow) -> Workflow:
-        """The workflow with the types that do not count moved to its end: what asks for the same fixes is the same."""
-        return (*(unit for unit in workflow if unit not in self.ignore), *self.ignore)
-
     def origin(self, candidate: Train) -> Any:
         """What was believed of the workflow when it was chosen, and whose policy it began with."""
-        return self._chosen.get((candidate.workflow, candidate.visit), (None, None))[1]
+        return self._chosen.get(_key(candidate), (None, None))[1]
+
+    def follow(self, asked: Train, recorded: Mapping[str, Any]) -> Train | None:
+        """The training that version 0.1.0 recorded in the place of one that was just asked; None: it must be the same.
+
+        That version chose in another way, and its trainings never paused.
+        """
+        if "schedule" in recorded:
+            return None
+        arm, _ = self._chosen.pop(_key(asked))
+        self._under_way -= 1
+        self._visits[asked.workflow] -= 1
+        self.left += asked.episodes
+        train = msgspec.convert(recorded, Train)
+        self._visits[train.workflow] = train.visit + 1
+        other = (train.workflow, -1 if arm is None or train.thorough else arm[1])
+        if arm is not None:
+            self.chooser.instead(arm, other)
+        return self._asked(other, train, {})
 
     def tell(self, result: Result[Train]) -> None:
-        told = result.candidate
-        data = report(result)
+        train = result.candidate
+        arm, origin = self._chosen.get(_key(train), (None, {}))
+        self._under_way -= 1
+        data, lineage = report(result), origin.get("lineage", 0)
+        standing = {"learnt": train.learnt + train.episodes, "lineage": lineage, "continues": False}
         if data is not None:
-            self.left += told.episodes - data["episodes"]
-            self._keep(told, result.score or 0.0, data)
-        arm, _ = self._chosen.get((told.workflow, told.visit), (None, None))
-        if arm is not None:  # chosen by the chooser
-            self.chooser.tell(replace(result, trial=Trial(result.number, arm)))  # type: ignore[arg-type]
+            self.left += train.episodes - data["episodes"]
+            standing["learnt"] = train.learnt + data["episodes"]
+            self._remember(result, data, standing["learnt"] + lineage)
+            if data.get("state") is not None:
+                standing["continues"] = True
+                pause = Pause(train, standing["learnt"], lineage, data["state"])
+                self._paused[self.space.canonical(train.workflow)] = pause
+        if arm is not None:
+            self.chooser.tell(replace(result, trial=Trial(result.number, arm, standing)))  # type: ignore[arg-type]
 
-    def _keep(self, told: Train, score: float, data: Mapping[str, Any]) -> None:
-        merit = (observed(data, score).constraint or 0.0) >= self.threshold, score
-        known = self._trained.get(self._bare(told.workflow))
-        if known is None or merit > known.merit:
-            self._trained[self._bare(told.workflow)] = TrainedPolicy(told.workflow, told.visit, data["agent"], merit)
+    def _remember(self, result: Result[Train], data: Mapping[str, Any], lineage: int) -> None:
+        train, score = result.candidate, result.score or 0.0
+        merit = (observed(result).constraint or 0.0) >= self.plan.threshold, score
+        wanted = self.space.canonical(train.workflow)
+        if wanted not in self._trained or merit > self._trained[wanted].merit:
+            self._trained[wanted] = TrainedPolicy(train.workflow, train.visit, data["agent"], merit, lineage)
+
+
+def _key(train: Train) -> tuple[Workflow, int, int]:
+    return train.workflow, train.visit, train.learnt
 
 
 def report(result: Result[Any]) -> Mapping[str, Any] | None:
@@ -156,59 +219,3 @@ def report(result: Result[Any]) -> Mapping[str, Any] | None:
     outcome = next(iter(result.outcomes.values()), None)
     data: Mapping[str, Any] | None = outcome.data if isinstance(outcome, Ok) else None
     return data
-
-
-def observed(data: Mapping[str, Any], score: float) -> Observation:
-    """The return and the compliance of a training, each with the variance of its measurement.
-
-    A policy that fixed nothing has shown nothing: its rate is the middle of an interval from 0 to 1.
-    """
-    low, high = data["compliance_interval"]
-    rate = (low + high) / 2.0 if data["compliance"] is None else data["compliance"]
-    return Observation(score, data["return_variance"], rate, data["compliance_variance"])
-
-
-def read(result: Result[Any]) -> Observation:
-    data = report(result)
-    assert data is not None and result.score is not None
-    return observed(data, result.score)
-
-
-def gp_ucb(threshold: float, ignore: Sequence[str] = (), visits: int = 3) -> GpUcb[Arm]:
-    """All orders, each as often as `visits` says, chosen by the bound of a process over Kendall's distances."""
-    arms = [(workflow, number) for number in range(visits) for workflow in orders()]
-    return GpUcb(arms, functools.partial(_kernel, tuple(ignore), visits), DECAYS, read=read, threshold=threshold)
-
-
-def _kernel(ignore: Sequence[str], visits: int, decay: float) -> Any:
-    import numpy as np
-
-    return np.tile(mallows(orders(), decay, ignore), (visits, visits))
-
-
-class Shuffled(Strategy[Arm]):
-    """The workflows in an order drawn at random, then again in another one, without end; nothing is learnt."""
-
-    def __init__(self, workflows: Iterable[Workflow]) -> None:
-        self.workflows = tuple(workflows)
-
-    def begin(self, seed: int) -> None:
-        super().begin(seed)
-        self._arms = self._drawn()
-
-    def _drawn(self) -> Iterator[Arm]:
-        for number in itertools.count():
-            yield from ((workflow, number) for workflow in self.rng.sample(self.workflows, len(self.workflows)))
-
-    def ask(self, n: int) -> list[Arm]:
-        return list(itertools.islice(self._arms, n))
-
-
-def given(workflows: Sequence[Workflow], again: bool = True) -> Sweep[Arm]:
-    """These workflows in this order, once or again and again."""
-    return Sweep(functools.partial(_rounds, tuple(workflows), again))
-
-
-def _rounds(workflows: Sequence[Workflow], again: bool) -> Iterator[Arm]:
-    rounds = itertools.count() if again else range(1)
-    return ((workflow, number) for number in rounds for workflow in workflows)

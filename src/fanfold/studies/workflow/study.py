@@ -8,16 +8,17 @@ from typing import Any
 from fanfold.rl.collect import Collect
 from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.rl.training import study_of
-from fanfold.strategy import Strategy
+from fanfold.studies.workflow.chooser import Chooser, HalvingChooser, InTurn, Shuffled, UpperBound
 from fanfold.studies.workflow.collect import CAGE2, cage2_policy, context_of
-from fanfold.studies.workflow.compliance import Stopping, reachable
+from fanfold.studies.workflow.compliance import Stopping
 from fanfold.studies.workflow.conclusion import SearchConclusion
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.defender import DefenderConclusion, defender_card
 from fanfold.studies.workflow.evaluator import Train, WorkflowTrainer
-from fanfold.studies.workflow.orders import NAMED, UNITS, orders, parse
+from fanfold.studies.workflow.orders import NAMED, parse
 from fanfold.studies.workflow.shown import played, trained
-from fanfold.studies.workflow.strategy import Arm, Shuffled, WorkflowSearch, given, gp_ucb
+from fanfold.studies.workflow.spaces import WorkflowSpace
+from fanfold.studies.workflow.strategy import SearchPlan, WorkflowSearch
 from fanfold.study import Study
 
 
@@ -29,7 +30,7 @@ def study(config: WorkflowConfig) -> Study[Any]:
 def _one_policy(config: WorkflowConfig) -> Study[Collect]:
     if config.env != CAGE2:
         return replace(study_of(config.as_rl), name="workflow")
-    workflow = None if config.workflow is None else parse(config.workflow)
+    workflow = None if config.workflow is None else parse(config.workflow, config.grain)
     policy = cage2_policy(context_of(workflow), config.ppo.hidden)
     plan = LearningPlan(
         policy,
@@ -65,21 +66,19 @@ def _one_policy(config: WorkflowConfig) -> Study[Collect]:
 
 
 def _many_workflows(config: WorkflowConfig) -> Study[Train]:
-    ignore = tuple(unit for unit in UNITS if unit not in reachable((config.red,)))
-    most, threshold = config.per_workflow, config.compliance_threshold
-    search = WorkflowSearch(
-        _chooser(config, ignore),
-        len(orders()) * most if config.exhaustive else config.total_episodes,
-        most,
+    space, threshold = config.workflows, config.compliance_threshold
+    plan = SearchPlan(
+        len(space.arms or ()) * config.per_workflow if config.exhaustive else config.total_episodes,
+        config.rungs,
         config.per_update,
         threshold=threshold,
         inherit=config.inherit == "nearest",
-        ignore=ignore,
-        finale=config.finale if config.mode == "search" and not config.exhaustive else 0.0,
+        finale=config.finale if config.mode in ("search", "halving") and not config.exhaustive else 0.0,
         window=config.window,
+        synchronous=config.synchronous,
     )
     trainer = WorkflowTrainer(
-        config.cage2,
+        config.trainings,
         config.ppo,
         Stopping(threshold, patience=-(-config.patience_updates // config.look_updates)),
         config.per_update,
@@ -88,22 +87,26 @@ def _many_workflows(config: WorkflowConfig) -> Study[Train]:
         keep_optimiser=config.inherit_optimiser,
     )
     return Study(
-        search,
+        WorkflowSearch(space, _chooser(config, space), plan),
         trainer,
         seed=config.seed,
         timeout=config.timeout,
         name="workflow",
         shown=trained,
-        conclude=SearchConclusion(config, ignore=ignore),
+        conclude=SearchConclusion(config),
     )
 
 
-def _chooser(config: WorkflowConfig, ignore: tuple[str, ...]) -> Strategy[Arm]:
+def _chooser(config: WorkflowConfig, space: WorkflowSpace) -> Chooser:
     if config.exhaustive:
-        return given(orders(), again=False)
+        return InTurn(space.arms or (), again=False)
     if config.mode == "fixed":
-        return given(tuple(NAMED.values()) if config.workflow is None else (parse(config.workflow),))
-    return Shuffled(orders()) if config.mode == "random" else gp_ucb(config.compliance_threshold, ignore)
+        return InTurn(tuple(NAMED.values()) if config.workflow is None else (space.parse(config.workflow),))
+    if config.mode == "random":
+        return Shuffled(space)
+    if config.mode == "halving":
+        return HalvingChooser(space, config.rungs, config.compliance_threshold)
+    return UpperBound(space, config.per_workflow, config.compliance_threshold)
 
 
 def run_options(config: WorkflowConfig) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fanfold.studies.workflow.orders import Workflow, checked
-from fanfold.studies.workflow.strategy import observed, report
+from fanfold.studies.workflow.chooser import rate_shown
+from fanfold.studies.workflow.spaces import Workflow
+from fanfold.studies.workflow.strategy import report
 from fanfold.types import Result
 
 
@@ -25,7 +26,12 @@ class FinishedTraining:
 
     @property
     def rate(self) -> float:
-        return observed(self.data, self.score).constraint or 0.0
+        return rate_shown(self.data)
+
+    @property
+    def finale(self) -> bool:
+        """Whether it was not for choosing, but to make the best policy better."""
+        return bool(self.origin.get("finale"))
 
     def standing(self, threshold: float) -> tuple[int, float]:
         """Surely compliant before probably compliant before neither; of these the best, or the most compliant."""
@@ -40,7 +46,8 @@ def trainings(results: Iterable[Result[Any]], seconds: Mapping[int, float]) -> l
     for result in results:
         data, candidate = report(result), result.candidate
         if data is not None and result.score is not None:
-            order, origin = checked(candidate["workflow"]), result.trial.origin or {}
+            order, origin = tuple(candidate["workflow"]), {**(result.trial.origin or {})}
+            origin["learnt"] = candidate.get("learnt", 0) + data["episodes"]
             took = seconds.get(result.number, 0.0)
             finished.append(
                 FinishedTraining(result.number, order, candidate["visit"], result.score, data, origin, took)

@@ -1,0 +1,111 @@
+"""Workflows for any environment: a function of the user says how well each episode kept to its workflow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fanfold.errors import ConfigError
+from fanfold.rl import environments
+from fanfold.rl.collect import Collect, Collector
+from fanfold.rl.experience import Trajectories
+from fanfold.rl.heads import Array
+from fanfold.rl.policy import Mlp
+from fanfold.studies.workflow.compliance import Compliance, Marks, alignment, rate_of
+from fanfold.studies.workflow.spaces import Workflow, WorkflowSpace
+from fanfold.tensors import Arrays
+
+#: A share of an episode counts as so many fixes.
+WHOLE = 100
+
+
+@dataclass(frozen=True, eq=False)
+class PlayedEpisode:
+    """One whole episode, step by step: what was observed, what was done, and its reward."""
+
+    observations: Array
+    actions: Array
+    rewards: Array
+
+
+#: Takes a workflow (as `WorkflowSpace.value` has it) and an episode.  Gives the share of the episode that kept to the
+#: workflow, from 0 to 1; or for every step True (kept), False (broken) or None (there was nothing to keep to).
+Kept = Callable[[Any, PlayedEpisode], float | Sequence[bool | None]]
+
+
+@dataclass(frozen=True)
+class KeptCollector(Collector):
+    """Plays blocks of any environment; what breaks the workflow costs reward while a policy learns."""
+
+    kept: Kept = field(kw_only=True)
+    space: WorkflowSpace = field(kw_only=True)
+    workflow: Workflow | None = None
+    alignment_lambda: float = 0.0
+    alignment_kind: str = "each"
+
+    @property
+    def context(self) -> tuple[float, ...]:
+        """A policy learns for one workflow alone, and is told nothing of it."""
+        return ()
+
+    def network(self, hidden: int) -> Mlp:
+        """The network of a policy."""
+        return environments.policy_for(self.env, hidden)
+
+    def drawn(self, weights: Arrays, greedy: bool, seed: int) -> None:
+        """Nobody knows how to draw an episode of any environment."""
+
+    def play(
+        self, candidate: Collect, weights: Arrays, numbers: range, seed: int
+    ) -> tuple[Trajectories | None, Array, dict[str, Any]]:
+        steps, returns, figures = super().play(candidate, weights, numbers, seed)
+        if self.workflow is None or steps is None:
+            return steps, returns, figures
+        fixes, kept, bonus = self._judged(steps)
+        if candidate.learn:
+            steps = replace(steps, rewards=steps.rewards + bonus)
+        return steps, returns, figures | {"fixes": fixes, "kept": kept, "bonus": float(bonus.sum())}
+
+    def watch(
+        self, candidate: Collect, weights: Arrays, numbers: range, seed: int, level: float
+    ) -> tuple[Array, Compliance]:
+        """The return of each episode, and how well they kept to the workflow."""
+        _, returns, figures = self.play(candidate, weights, numbers, seed)
+        rate = rate_of(zip(figures["kept"], figures["fixes"]), level)
+        return returns, Compliance(rate, None, None, len(returns), sum(figures["fixes"]) / max(len(returns), 1))
+
+    def _judged(self, steps: Trajectories) -> tuple[list[int], list[int], Array]:
+        """Of each episode the fixes that counted and those that kept to the workflow, and the bonus of every step."""
+        assert self.workflow is not None
+        value = self.space.value(self.workflow)
+        shape = steps.rewards.shape
+        counted, compliant, shares = np.zeros(shape, bool), np.zeros(shape, bool), np.full(len(steps.lengths), math.nan)
+        for row, length in enumerate(steps.lengths.tolist()):
+            rows = steps.observations[steps.index[row, :length]]
+            verdict = self.kept(value, PlayedEpisode(rows, steps.actions[row, :length], steps.rewards[row, :length]))
+            if isinstance(verdict, int | float | np.number):
+                shares[row] = _share(float(verdict))
+                continue
+            marks = list(verdict)
+            if len(marks) != length:
+                raise ConfigError(f"`kept` said something of {len(marks)} steps of an episode of {length}")
+            counted[row, :length] = [mark is not None for mark in marks]
+            compliant[row, :length] = [bool(mark) for mark in marks]
+        marks_of = Marks(counted, compliant)
+        bonus = alignment(marks_of, self.alignment_lambda, self.alignment_kind)
+        whole = ~np.isnan(shares)
+        bonus[whole] = 0.0
+        bonus[whole, steps.lengths[whole] - 1] = self.alignment_lambda * (shares[whole] - 1.0)
+        fixes = np.where(whole, WHOLE, marks_of.fixes)
+        kept = np.where(whole, np.round(WHOLE * np.nan_to_num(shares)), marks_of.kept)
+        return fixes.astype(int).tolist(), kept.astype(int).tolist(), bonus
+
+
+def _share(value: float) -> float:
+    if not 0.0 <= value <= 1.0:
+        raise ConfigError(f"`kept` said {value!r}: give a share from 0 to 1, or True, False or None for every step")
+    return value
