@@ -31,10 +31,11 @@ class LearningPlan:
     """How long a policy learns, and in which portions.
 
     Up to `window` blocks of at most `block` episodes are under way; the policy learns after every `per_update` of all
-    `total` episodes.  `context` is what the policy is told besides what it observes.  With `synchronous`, no block is
-    asked for that an update under way would make stale.  Step sizes fall from where `begun` says (0: at the beginning
-    of learning) to the end, where each of four policies plays the same `held_out` episodes.  Learning stops when more
-    than the share `max_failed` of the latest episodes failed.
+    `total` episodes.  With `steps`, it learns in portions of steps instead, and for so many.  `context` is what the
+    policy is told besides what it observes.  With `synchronous`, no block is asked for that an update under way would
+    make stale.  Step sizes fall from where `begun` says (0: at the beginning of learning) to the end, where each of
+    four policies plays the same `held_out` episodes.  Learning stops when more than the share `max_failed` of the
+    latest episodes failed.
     """
 
     policy: Policy
@@ -48,21 +49,95 @@ class LearningPlan:
     held_out: int = 1024
     begun: float = 0.0
     max_failed: float = 0.1
+    steps: StepPlan | None = None
 
     @property
     def most(self) -> int:
         """Episodes of the largest block."""
         return min(self.block, self.per_update)
 
+    def size(self, counts: EpisodeCounts) -> int:
+        """Episodes of the next block to learn from."""
+        if self.steps is None:
+            limit = self.total
+            if self.synchronous:
+                limit = min(limit, counts.told - counts.fresh + self.per_update)
+            return min(self.most, limit - counts.asked)
+        return self.steps.size(counts, self)
+
+    def due(self, counts: EpisodeCounts) -> bool:
+        """Whether it is time for an update."""
+        if self.steps is None:
+            return counts.fresh >= self.per_update or counts.told == self.total
+        waited = counts.asked == counts.told
+        enough = counts.fresh_steps >= self.steps.portion(counts)
+        return (enough and (waited or not self.synchronous)) or self.over(counts)
+
+    def over(self, counts: EpisodeCounts) -> bool:
+        """Whether all is learnt."""
+        return self._done(counts) >= 1.0 and counts.asked == counts.told
+
+    def progress(self, counts: EpisodeCounts) -> float:
+        """How much of the learning is done, from 0 to 1."""
+        return self.begun + (1.0 - self.begun) * min(1.0, self._done(counts))
+
+    def _done(self, counts: EpisodeCounts) -> float:
+        in_steps = None if self.steps is None else self.steps.total
+        return counts.told / self.total if in_steps is None else counts.steps / in_steps
+
+
+@dataclass(frozen=True)
+class StepPlan:
+    """Learning in steps: an update after `per_update` of them, `total` in all; without a total, that of episodes counts.
+
+    By default an update learns from about eight episodes as long as the latest ones, but from 1,024 to 2,048 steps, and
+    from two episodes where even those are longer.  Blocks are whole episodes: a quarter of an update, divided among
+    those that are under way.  So most of what an update learns from is the newest policy's.
+    """
+
+    total: int | None = None
+    per_update: int | None = None
+
+    def portion(self, counts: EpisodeCounts) -> float:
+        """Steps of the update that is due next."""
+        return self.per_update or max(1024.0, min(8 * counts.length, 2048.0), 2 * counts.length)
+
+    def size(self, counts: EpisodeCounts, plan: LearningPlan) -> int:
+        under_way = counts.asked - counts.told
+        left = plan.total - counts.asked if self.total is None else plan.block
+        if not counts.told:
+            return int(left > 0 and under_way < plan.window)  # the first episodes show how long they are
+        expected = counts.length * under_way
+        if under_way and self.total is not None and counts.steps + expected >= self.total:
+            return 0
+        if plan.synchronous and under_way and counts.fresh_steps + expected >= self.portion(counts):
+            return 0
+        share = self.portion(counts) / (4 * plan.window)
+        if plan.window == 1:  # nothing gets stale while one block is played
+            share = self.portion(counts) - counts.fresh_steps
+        return min(left, max(1, min(plan.block, round(share / counts.length))))
+
 
 @dataclass(slots=True)
 class EpisodeCounts:
-    """Episodes asked for, told, and told since the last update; held-out plays asked for."""
+    """Episodes asked for, told, and told since the last update; held-out plays asked for; steps told in all and since
+    the last update; and how long an episode is lately."""
 
     asked: int = 0
     told: int = 0
     fresh: int = 0
     chosen: int = 0
+    steps: int = 0
+    fresh_steps: int = 0
+    length: float = 0.0
+
+    def tell(self, episodes: int, lengths: Sequence[int]) -> None:
+        self.told += episodes
+        self.fresh += episodes
+        self.steps += sum(lengths)
+        self.fresh_steps += sum(lengths)
+        for length in lengths:
+            self.length += (length - self.length) * (0.1 if self.length else 1.0)
 
 
 class Learner(Strategy[Collect]):
@@ -115,17 +190,11 @@ class Learner(Strategy[Collect]):
     def _following(self) -> Collect | None:
         if self.again:
             return self._block(*self.again.pop(0))
-        if self.counts.asked < self.plan.total:
-            limit = self.plan.total
-            if self.plan.synchronous:
-                limit = min(limit, (self.version + 1) * self.plan.per_update)
-            count = min(self.plan.most, limit - self.counts.asked)
-            if count < 1:
+        if not self.plan.over(self.counts):
+            if (count := self.plan.size(self.counts)) < 1:
                 return None
             self.counts.asked += count
             return self._block(_LEARN, self.counts.asked - count, count)
-        if self.counts.told < self.plan.total:
-            return None
         policy, piece = divmod(self.counts.chosen, -(-self.plan.held_out // self.plan.most))
         if policy == _POLICIES:
             return None
@@ -151,9 +220,8 @@ class Learner(Strategy[Collect]):
             return
         if isinstance(outcome, Ok):
             self.pending.append((result.number, _experience(outcome)))
-        self.counts.told += block.episodes
-        self.counts.fresh += block.episodes
-        if self.counts.fresh >= self.plan.per_update or self.counts.told == self.plan.total:
+        self.counts.tell(block.episodes, outcome.data.get("lengths", ()) if isinstance(outcome, Ok) else ())
+        if self.plan.due(self.counts):
             self._learn()
 
     def _halve(self, block: Collect) -> None:
@@ -173,7 +241,7 @@ class Learner(Strategy[Collect]):
             self._improve()
         self.version += 1
         trials = [trial for trial, _ in self.pending]
-        self.pending, self.counts.fresh = [], 0
+        self.pending, self.counts.fresh, self.counts.fresh_steps = [], 0, 0
         self._publish()
         seconds = round(time.perf_counter() - began, 6)
         self.news.append({"number": self.version, "trials": trials, "seconds": seconds})
@@ -181,8 +249,7 @@ class Learner(Strategy[Collect]):
     def _improve(self) -> None:
         experience = self._experience()
         seed = derive_seed(self.seed, "update", self.version)
-        progress = self.plan.begun + (1.0 - self.plan.begun) * (self.counts.told / self.plan.total)
-        learnt = (self.weights, self.adam, experience, self.plan.ppo, progress, seed)
+        learnt = (self.weights, self.adam, experience, self.plan.ppo, self.plan.progress(self.counts), seed)
         self.weights, _ = self.plan.policy.learn(*learnt)
         # At first there is nothing worth remembering, so the average starts short.
         keep = min(self.plan.ppo.averaging, (self.version + 1) / (self.version + 11))
@@ -205,8 +272,8 @@ class Learner(Strategy[Collect]):
         )
 
     def save(self) -> bytes:
-        counts = np.array([self.version, *astuple(self.counts)])
-        arrays: Arrays = {"counts": counts}
+        *counts, length = astuple(self.counts)
+        arrays: Arrays = {"counts": np.array([self.version, *counts]), "length": np.array([length])}
         for name, group in (("weights", self.weights), ("slow", self.slow), ("adam", self.adam.state)):
             arrays |= {f"{name}:{key}": array for key, array in group.items()}
         for trial, data in self.pending:
@@ -220,8 +287,9 @@ class Learner(Strategy[Collect]):
 
     def load(self, state: bytes) -> None:
         arrays = unpack(state)
-        self.version, *numbers = arrays.pop("counts").tolist()
-        self.counts = EpisodeCounts(*numbers)
+        version, asked, told, fresh, chosen, steps, fresh_steps = map(int, arrays["counts"])
+        self.version, self.counts = version, EpisodeCounts(asked, told, fresh, chosen, steps, fresh_steps)
+        self.counts.length = float(arrays["length"][0])
         self.weights, self.slow = _group(arrays, "weights"), _group(arrays, "slow")
         self.adam = Adam(_group(arrays, "adam"))
         pending = _group(arrays, "pending")

@@ -1,0 +1,105 @@
+"""Learning in steps: portions follow the episodes' length, and what is stale is known and corrected."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import rl_world
+
+from fanfold.rl.collect import Collector
+from fanfold.rl.environments import policy_for
+from fanfold.rl.experience import Experience, folded, read
+from fanfold.rl.learner import EpisodeCounts, Learner, LearningPlan, StepPlan
+from fanfold.rl.making import Environment
+from fanfold.rl.policy import COUNT
+from fanfold.rl.ppo import Ppo
+from fanfold.rl.updates import updates
+from fanfold.study import Study
+from fanfold.types import Case, Ok, Result, Trial
+
+WALK = Environment.of(rl_world.Walk)
+SETTINGS = Ppo(correction="vtrace", passes=2, minibatch=64, hidden=8)
+PLAN = LearningPlan(
+    policy_for(WALK, 8), 0, block=16, ppo=SETTINGS, held_out=4, window=2, steps=StepPlan(2_000, per_update=400)
+)
+
+
+def run(plan: LearningPlan, executor: str = "inline") -> list[Result[Any]]:
+    return list(Study(Learner(plan), Collector(WALK, raw=True), seed=3).run(executor).results())
+
+
+def lags(results: list[Result[Any]]) -> set[int]:
+    return {lag for update in updates(results) for lag in update.lags}
+
+
+def test_updates_are_of_so_many_steps_and_learning_ends_after_all_of_them() -> None:
+    results = run(PLAN)
+    sizes = [update.steps for update in updates(results)]
+    assert len(sizes) == 5 and all(400 <= size < 500 for size in sizes[:-1]) and sum(sizes) >= 2_000
+    first = next(iter(results)).candidate
+    assert first["episodes"] == 1, "the first episode shows how long they are"
+    assert {each.candidate["learn"] for each in results[-4:]} == {False}
+
+
+def test_most_of_what_is_learnt_from_is_the_newest_policys_and_all_of_it_where_updates_are_waited_for() -> None:
+    plan = dataclasses.replace(PLAN, window=4)
+    free = updates(run(plan))
+    assert lags(run(plan)) == {0, 1} and np.mean([update.lag for update in free[1:]]) < 0.6
+    assert lags(run(dataclasses.replace(plan, synchronous=True))) == {0}
+    assert lags(run(dataclasses.replace(plan, window=1))) == {0}
+
+
+def test_the_result_does_not_depend_on_where_blocks_are_played() -> None:
+    assert [(each.score, each.candidate["version"]) for each in run(PLAN)] == [
+        (each.score, each.candidate["version"]) for each in run(PLAN, "threads:2")
+    ]
+
+
+@pytest.mark.parametrize(("length", "portion"), [(1, 1024), (200, 1600), (500, 2048), (5_000, 10_000)])
+def test_a_portion_is_some_episodes_whatever_their_length(length: float, portion: int) -> None:
+    assert StepPlan(10**6).portion(EpisodeCounts(length=length)) == portion
+    assert StepPlan(10**6, 300).portion(EpisodeCounts(length=length)) == 300
+
+
+def test_a_learner_saved_between_updates_continues_as_if_nothing_had_happened() -> None:
+    straight, restored = Learner(PLAN), Learner(PLAN)
+    collect = Collector(WALK, raw=True)
+    for learner in (straight, restored):
+        learner.begin(1)
+    for number in range(12):
+        (block,) = straight.ask(1)
+        assert restored.ask(1) == [block]
+        outcome = collect(block, Case("0", None, 1))
+        assert isinstance(outcome, Ok)
+        for learner in (straight, restored):
+            learner.tell(Result(Trial(number, block), outcome.score, {"0": outcome}))
+        state, restored = restored.save(), Learner(PLAN)
+        restored.begin(1)
+        restored.load(state)
+        assert restored.save() == straight.save()
+    assert straight.version >= 1 and straight.weights[COUNT][0] > 0
+
+
+def test_stale_steps_count_by_truncated_importance_weights() -> None:
+    policy, learner = PLAN.policy, Learner(PLAN)
+    learner.begin(1)
+    (block,) = learner.ask(1)
+    outcome = Collector(WALK, raw=True)(dataclasses.replace(block, episodes=20), Case("0", None, 1))
+    assert isinstance(outcome, Ok)
+    steps = read(outcome.data["experience"].read())
+    assert not isinstance(steps, Experience)
+    same = folded(steps, policy, learner.weights, 0.99, 0.95, correct=True)
+    plain = folded(steps, policy, learner.weights, 0.99, 0.95)
+    assert np.allclose(same.gain, plain.gain, rtol=1e-4) and np.allclose(same.targets, plain.targets, rtol=1e-4)
+    newer = {**learner.weights, "policy.2.bias": np.array([3.0, 0.0], np.float32)}
+    stale = folded(steps, policy, newer, 0.99, 0.0, correct=True)
+    one_step = folded(steps, policy, learner.weights, 0.99, 0.0)
+    size = (stale.gain + stale.loss) / (one_step.gain + one_step.loss)
+    unlikely = stale.action == 1
+    assert np.allclose(size[~unlikely], 1), "no step counts more than once"
+    assert np.allclose(size[unlikely], 2 * 0.047, atol=0.01), "chances of 1 in 2 became 1 in 21"
+    now = policy.head.log_chances(policy.outputs(newer, stale.observations), stale.where, stale.action)
+    assert np.allclose(stale.log_chance, now, atol=1e-5), "the loss compares with the policy that learns"
