@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from fanfold.config import Settings, option
+from fanfold.errors import ConfigError
+from fanfold.rl.learner import LearningPlan, StepPlan
 from fanfold.rl.making import Environment
+from fanfold.rl.policy import Policy
 from fanfold.rl.ppo import Ppo
+
+
+@dataclass(frozen=True)
+class StepPpo(Ppo):
+    """How a policy learns from portions of steps; on most environments these defaults need no change."""
+
+    learning_rate: float = option(0.001, "step size of the policy, falling to a twentieth towards the end", above=0)
+    value_learning_rate: float = option(0.001, "step size of the value network, falling alike", above=0)
+    passes: int | None = option(10, "passes over the steps of an update", least=1)
+    minibatch: int = option(64, "the most steps that one gradient step looks at", least=1)
+    correction: Literal["ratio", "vtrace"] = option(
+        "vtrace", "vtrace: stale steps count by truncated importance weights; ratio: only the loss is clipped"
+    )
 
 
 @dataclass(frozen=True)
@@ -27,11 +43,15 @@ class RlConfig(Settings):
     max_episode_steps: int | None = option(
         None, "steps after which an episode is cut off; none: the environment's own limit, or 10,000", least=1
     )
-    total_episodes: int = option(2_000, "episodes learnt from in all", least=1)
-    episodes_per_update: int = option(20, "episodes from which the policy learns at once", least=1)
-    block: int = option(10, "the most episodes that a worker plays at a time", least=1)
+    total_steps: int | None = option(None, "steps learnt from in all; none: 100,000, or total_episodes", least=1)
+    total_episodes: int | None = option(None, "episodes learnt from in all, instead of total_steps", least=1)
+    steps_per_update: int | None = option(
+        None, "steps from which the policy learns at once; none: 1,024 to 2,048, as long as eight episodes", least=1
+    )
+    episodes_per_update: int | None = option(None, "episodes learnt from at once, instead of steps_per_update", least=1)
+    block: int = option(64, "the most episodes that a worker plays at a time", least=1)
     n_workers: int = option(1, "blocks of episodes played at once, in processes of their own", least=1)
-    in_flight: int | None = option(None, "blocks under way; none: 4, or n_workers if more", least=1)
+    in_flight: int | None = option(None, "blocks under way; none: 1, or twice n_workers if those are more", least=1)
     synchronous: bool = option(False, "wait for every update before playing on (for comparison)")
     timeout: float | None = option(
         None, "seconds a block may take before its worker is killed and the block is played again", above=0
@@ -41,8 +61,37 @@ class RlConfig(Settings):
     )
     fresh_episodes: int = option(256, "episodes that the final policy is scored on", least=1)
     results: str | None = option("results/rl", "folder for agents and logs; none: none")
-    ppo: Ppo = field(default_factory=Ppo)
+    ppo: StepPpo = field(default_factory=StepPpo)
     seed: int = option(0, "of episodes, weights and everything else")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for steps, episodes in (("total_steps", "total_episodes"), ("steps_per_update", "episodes_per_update")):
+            if getattr(self, steps) is not None and getattr(self, episodes) is not None:
+                raise ConfigError(f"{steps} and {episodes} say the same in two ways: leave one of them out")
+        if self.episodes_per_update is not None and self.total_episodes is None:
+            raise ConfigError(
+                "episodes_per_update needs total_episodes: how long is learnt is then counted in episodes"
+            )
+
+    def plan(self, policy: Policy) -> LearningPlan:
+        """How long and in which portions the policy learns."""
+        steps, total, per_update = None, self.total_episodes or 0, self.episodes_per_update
+        if per_update is None:
+            in_all = None if self.total_episodes is not None else self.total_steps or 100_000
+            steps, per_update = StepPlan(in_all, self.steps_per_update), self.block
+        return LearningPlan(
+            policy,
+            total,
+            per_update,
+            self.block,
+            self.window,
+            self.ppo,
+            synchronous=self.synchronous,
+            held_out=-(-self.fresh_episodes // 4),
+            max_failed=self.max_failed_share,
+            steps=steps,
+        )
 
     @property
     def environment(self) -> Environment:
@@ -50,7 +99,9 @@ class RlConfig(Settings):
 
     @property
     def window(self) -> int:
-        return max(4, self.n_workers) if self.in_flight is None else self.in_flight
+        if self.in_flight is not None:
+            return self.in_flight
+        return 1 if self.n_workers == 1 else 2 * self.n_workers  # more than are played, as blocks are told in order
 
     @property
     def executor(self) -> str:

@@ -88,7 +88,7 @@ class LearningPlan:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """Learning in steps: an update after `per_update` of them, `total` in all; without a total, that of episodes counts.
+    """Learning in steps: an update after `per_update` of them, `total` in all (none: as many as the episodes have).
 
     By default an update learns from about eight episodes as long as the latest ones, but from 1,024 to 2,048 steps, and
     from two episodes where even those are longer.  Blocks are whole episodes: a quarter of an update, divided among

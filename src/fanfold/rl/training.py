@@ -13,7 +13,7 @@ from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.conclusion import PolicyConclusion
 from fanfold.rl.config import RlConfig
 from fanfold.rl.environments import policy_for
-from fanfold.rl.learner import Learner, LearningPlan
+from fanfold.rl.learner import Learner
 from fanfold.rl.making import LONGEST, Environment
 from fanfold.rl.policy import Policy
 from fanfold.rl.shown import played
@@ -29,17 +29,7 @@ def study_of(config: RlConfig, env: Environment | None = None, policy: Policy | 
     remarks = _remarks(env, env.check())
     policy = policy or policy_for(env, config.ppo.hidden)
     ppo = config.ppo
-    plan = LearningPlan(
-        policy,
-        config.total_episodes,
-        config.episodes_per_update,
-        config.block,
-        config.window,
-        ppo,
-        synchronous=config.synchronous,
-        held_out=-(-config.fresh_episodes // 4),
-        max_failed=config.max_failed_share,
-    )
+    plan = config.plan(policy)
     collector = Collector(env, ppo.discount, ppo.trace, ppo.correction == "vtrace", policy)
     return Study(
         Learner(plan),
@@ -91,7 +81,7 @@ def train(
 ) -> Trained:
     """Train a policy on an environment: an id, `module:name`, `file.py:name`, or a function that makes one.
 
-    Further arguments are the fields of `RlConfig` (`total_episodes`, `n_workers`, `seed`, ...) and the options of
+    Further arguments are the fields of `RlConfig` (`total_steps`, `n_workers`, `seed`, ...) and the options of
     `Study.run` (`executor`, `ledger`, `run`, `watch`, ...).  No folder is written unless `results` names one.
     """
     fields = {each.name for each in dataclasses.fields(RlConfig)} - {"env", "env_kwargs", "wrappers"}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from fanfold.config import Settings, imported, option
 from fanfold.errors import ConfigError, nearest
-from fanfold.rl.config import RlConfig
+from fanfold.rl.config import RlConfig, StepPpo
 from fanfold.rl.ppo import Ppo
 from fanfold.studies.workflow.cage2.rules import REDS, Cage2Game
 from fanfold.studies.workflow.collect import CAGE2, Cage2Collector, environment, policy_for
@@ -201,6 +201,8 @@ class WorkflowConfig(Settings):
         own: dict[str, Any] = (
             {} if self.episodes_per_update is None else {"episodes_per_update": self.per_update, "block": self.block}
         )
+        usual = Ppo()
+        changed = {name: value for name, value in vars(self.ppo).items() if value != getattr(usual, name)}
         return RlConfig(
             environment(self.env),
             total_episodes=self.total_episodes,
@@ -210,7 +212,7 @@ class WorkflowConfig(Settings):
             timeout=self.timeout,
             fresh_episodes=self.scored_on,
             results=self.results,
-            ppo=self.ppo,
+            ppo=StepPpo(**changed),
             seed=self.seed,
             **own,
         )
