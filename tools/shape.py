@@ -17,7 +17,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src" / "fanfold"
 
 #: A class with such a name holds options, one attribute per option. scikit-learn asks the same of a classifier.
-SETTINGS = ("Config", "Options", "Settings", "Params", "Weights", "Classifier")
+SETTINGS = ("Config", "Options", "Settings", "Params", "Weights", "Classifier", "Estimator")
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,18 @@ class TestWorkflow(Ours):
 
 @pytest.mark.slow
 class TestNeuro(Ours):
-    name, small = "neuro", {"trials": 3, "population": 2, "epochs": 1, "rungs": 1, "engine": "threads", "concurrent": 1}
+    name, small = (
+        "neuro",
+        {
+            "trials": 3,
+            "population": 2,
+            "epochs": 1,
+            "rungs": 1,
+            "engine": "threads",
+            "concurrent": 1,
+            "baselines": "no",
+        },
+    )
 
 
 def test_every_installed_study_of_ours_is_checked() -> None:

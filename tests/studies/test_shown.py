@@ -23,7 +23,15 @@ KEPT = Path(__file__).parents[1] / "data" / "ledgers-0.1.0"
 RUNS: dict[str, dict[str, Any]] = {
     "secrets": {"models": ("simulated/talker", "simulated/keeper"), "num_interactions": 4, "results": None},
     "workflow": {"total_episodes": 100, "max_episodes_per_workflow": 100, "fresh_episodes": 16, "results": None},
-    "neuro": {"trials": 3, "population": 2, "epochs": 1, "rungs": 1, "max_batches": 2, "results": None},
+    "neuro": {
+        "trials": 3,
+        "population": 2,
+        "epochs": 1,
+        "rungs": 1,
+        "max_batches": 2,
+        "results": None,
+        "baselines": "no",
+    },
 }
 SAYS = {
     "secrets": ("secrets revealed in", "standard, rounds: 1", "points: "),

@@ -91,8 +91,21 @@ RUNS: dict[str, tuple[str, ...]] = {
         *("--fresh-episodes", "64", "--results", "none"),
     ),
     "neuro": (
-        *("neuro", "--trials", "10", "--population", "4", "--epochs", "6", "--rungs", "2", "--max-batches", "20"),
+        *(
+            "neuro",
+            "--trials",
+            "10",
+            "--population",
+            "4",
+            "--epochs",
+            "6",
+            "--rungs",
+            "2",
+            "--max-batches",
+            "20",
+        ),
         *("--objectives", "accuracy", "--objectives", "parameters", "--engine", "sequential", "--results", "none"),
+        *("--baselines", "no"),
     ),
     "ask": (
         *("ask", "--source", str(EXAMPLES / "reviews.jsonl"), "--prompt", "Is this good or bad? {text}"),

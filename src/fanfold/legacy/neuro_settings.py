@@ -100,6 +100,7 @@ class NotebookSettings(Settings):
             epoch_gain=self.improvement_threshold / 100,
             engine="sequential" if self.at_once == 1 else "threads",
             results=None,
+            baselines="no",
             seed=seed,
         )
 

@@ -1,8 +1,11 @@
-"""The study as a classifier of scikit-learn: its rules are kept, and images and rows of numbers are both learnt."""
+"""The study as estimators of scikit-learn: its rules are kept, and images, rows and frames are all learnt."""
 
 from __future__ import annotations
 
+import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ pytest.importorskip("sklearn")
 import numpy as np
 from neuro_world import PLAIN
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_wine
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_wine
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -22,7 +26,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fanfold.errors import ConfigError
 from fanfold.ledger import Ledger
-from fanfold.studies.neuro.estimator import NeuroevolutionClassifier
+from fanfold.studies.neuro.estimator import NeuroevolutionClassifier, NeuroevolutionRegressor
 from fanfold.studies.neuro.export import Classifier
 from fanfold.studies.neuro.genome import NetworkGenome
 
@@ -39,9 +43,17 @@ def small(**changes: Any) -> NeuroevolutionClassifier:
     return NeuroevolutionClassifier(**{**SMALL, **changes})
 
 
+#: Which rows a batch holds is drawn at random, by their weights: the same only in the mean.
+_NOT_KEPT = {"check_sample_weight_equivalence_on_dense_data": "batches are drawn"}
+_QUICK: dict[str, Any] = {
+    "trials": 2, "population": 2, "epochs": 12, "rungs": 1, "batch_size": 16, "engine": "sequential", "random_state": 0,
+}  # fmt: skip
+
+
 @pytest.mark.slow
 @parametrize_with_checks(
-    [NeuroevolutionClassifier(2, population=2, epochs=12, rungs=1, batch_size=16, engine="sequential", random_state=0)]
+    [NeuroevolutionClassifier(**_QUICK), NeuroevolutionRegressor(**_QUICK)],
+    expected_failed_checks=lambda estimator: _NOT_KEPT,
 )
 def test_it_keeps_the_rules_of_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
@@ -151,6 +163,85 @@ def test_it_goes_into_pipelines_and_grids() -> None:
     grid = GridSearchCV(made, {"neuroevolutionclassifier__epochs": [1, 8]}, cv=2).fit(X, y)
     assert grid.best_params_ == {"neuroevolutionclassifier__epochs": 8}
     assert clone(small()).get_params() == small().get_params()
+
+
+@pytest.fixture(scope="module")
+def frame() -> Any:
+    """Numbers with gaps, categories and dates, of which two things can be said exactly."""
+    pd = pytest.importorskip("pandas")
+    count = np.arange(240)
+    age = np.where(count % 11 == 0, np.nan, count % 70)
+    city = np.array(["Bern", "Lyon", "Oslo"])[count % 3]
+    return pd.DataFrame({"age": age, "city": pd.Categorical(city), "day": pd.date_range("2026-01-01", periods=240)})
+
+
+def test_numbers_are_learnt_from_a_frame_of_numbers_categories_and_dates(frame: Any) -> None:
+    wanted = frame["city"].map({"Bern": 100.0, "Lyon": 500.0, "Oslo": 900.0}).astype(float) + frame["age"].fillna(0)
+    fitted = NeuroevolutionRegressor(**{**SMALL, "epochs": 30, "batch_size": 16}).fit(frame, wanted)
+    assert fitted.score(frame, wanted) > 0.9 and list(fitted.feature_names_in_) == ["age", "city", "day"]
+    assert fitted.predict(frame.iloc[:3]).shape == (3,)
+    with pytest.raises(ValueError, match="feature names"):
+        fitted.predict(frame.rename(columns={"city": "town"}))
+
+
+def test_several_numbers_and_several_labels_are_predicted_at_once(frame: Any, tmp_path: Path) -> None:
+    numbers = np.column_stack([frame["age"].fillna(0) * 2, (frame["city"] == "Oslo") * 50.0 + 1000])
+    regressor = NeuroevolutionRegressor(**{**SMALL, "epochs": 30, "batch_size": 16}).fit(frame, numbers)
+    assert regressor.predict(frame).shape == numbers.shape and regressor.score(frame, numbers) > 0.8
+    labels = np.column_stack([frame["city"] == "Oslo", frame["city"] != "Bern"]).astype(int)
+    classifier = small(epochs=20, batch_size=16).fit(frame, labels)
+    assert classifier.score(frame, labels) > 0.95
+    assert ((classifier.predict_proba(frame) > 0.5) == labels).mean() > 0.95
+    saved = regressor.save(tmp_path / "numbers")
+    assert {"table.py", "model.py", "model.json"} <= set(saved.files)
+
+
+def test_numbers_come_in_their_own_units_from_the_saved_module_too(frame: Any, tmp_path: Path) -> None:
+    wanted = frame["age"].fillna(0) * 1000.0 + 1e6
+    fitted = NeuroevolutionRegressor(**{**SMALL, "trials": 2, "epochs": 10, "batch_size": 16}).fit(frame, wanted)
+    fitted.save(tmp_path)
+    rows = [{"age": 12, "city": "Oslo", "day": "2026-02-01"}, {"age": None, "city": "Rom", "day": None}]
+    code = (
+        "import sys; sys.path.insert(0, '.')\nimport torch\nfrom model import load\nfrom table import TableEncoder\n"
+        f"features = TableEncoder.load('model.json').encode({rows!r})\n"
+        "print(load()(torch.from_numpy(features)).flatten().tolist()); assert 'fanfold' not in sys.modules"
+    )
+    alone = subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    pd = pytest.importorskip("pandas")
+    raw = pd.DataFrame(rows).assign(day=lambda table: pd.to_datetime(table["day"]))
+    np.testing.assert_allclose(json.loads(alone.stdout), fitted.predict(raw), rtol=1e-5)
+    assert abs(fitted.predict(raw)[0] - 1e6) < 1e5
+
+
+def test_rows_that_count_nothing_are_not_learnt_from() -> None:
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    y = (X[:, 0] > 0).astype(int)
+    wrong = np.arange(200) % 4 == 0
+    fitted = small(epochs=12, batch_size=16, validation=0.1).fit(
+        X, np.where(wrong, 1 - y, y), np.where(wrong, 0.0, 1.0)
+    )
+    assert fitted.score(X, y) > 0.9
+    with pytest.raises(ValueError, match="sample_weight"):
+        small().fit(X, y, np.ones(5))
+
+
+def test_chances_are_calibrated_on_the_validation_share() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    train, test, known, truth = train_test_split(X[:, :4], y, random_state=1, stratify=y)
+    fitted = small(trials=2, epochs=40, batch_size=16, settings={**SMALL["settings"], "dropout": (0, 0)})
+    fitted.fit(train, known)
+    chances = fitted.predict_proba(test)
+    cold = chances**4 / (chances**4).sum(axis=1, keepdims=True)  # as sure as networks that are trained for long
+    assert log_loss(truth, chances) < log_loss(truth, cold)
+    assert abs(chances.max(axis=1).mean() - fitted.score(test, truth)) < 0.08
+
+
+@pytest.mark.slow
+def test_diabetes_is_predicted_better_than_by_the_mean() -> None:
+    X, y = load_diabetes(return_X_y=True)
+    train, test, known, truth = train_test_split(X, y, random_state=0)
+    fitted = NeuroevolutionRegressor(**{**SMALL, "epochs": 20}).fit(train, known)
+    assert fitted.score(test, truth) > 0.2 and fitted.best_score_ > 0.3
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,7 @@ SMALL: dict[str, Any] = {
     "nodes": (8, 16),
     "dense_layers": (1, 1),
     "results": None,
+    "baselines": "no",
     "seed": 3,
 }
 
@@ -218,7 +219,7 @@ def test_a_killed_search_goes_on_to_the_same_best_network(tmp_path: Path) -> Non
         "--seed",
         "5",
     ]
-    flags += ["--max-batches", "6", "--results", str(tmp_path / "r"), "--engine", "sequential"]
+    flags += ["--max-batches", "6", "--results", str(tmp_path / "r"), "--engine", "sequential", "--baselines", "no"]
     whole = _fanfold(tmp_path, "whole", flags).communicate()
     assert "Stopped after 14 trials" in whole[0]
     process = _fanfold(tmp_path, "cut", flags)

@@ -141,6 +141,9 @@ class NeuroConfig(Settings):
     timeout: float | None = option(
         None, "seconds a rung may take before its worker is killed (engine processes)", above=0
     )
+    baselines: Literal["yes", "no"] = option(
+        "yes", "whether others learn the same rows for comparison, in about half the time of the search"
+    )
     results: str | None = option("results/neuro", "folder for the best network; none: none")
     seed: int = option(0, "of the search, the split and every network")
 
@@ -170,7 +173,7 @@ class NeuroConfig(Settings):
     def formerly(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """What a version without these settings did."""
         plain = {each.name: each.default for each in dataclasses.fields(NetworkSpace)}
-        return {**plain, "handmade": False, **fields}
+        return {**plain, "handmade": False, "baselines": "no", **fields}
 
     @property
     def kept(self) -> int:

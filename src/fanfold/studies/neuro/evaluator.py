@@ -16,7 +16,7 @@ from fanfold.encoding import derive_seed, digest
 from fanfold.studies.neuro import genome as genomes
 from fanfold.studies.neuro import layout as layouts
 from fanfold.studies.neuro import morph, network, targets
-from fanfold.studies.neuro.data import Data, Resident, Source, identity, resident
+from fanfold.studies.neuro.data import DTYPES, Data, Resident, Source, identity, resident
 from fanfold.studies.neuro.engines import Devices, TrainingEngine
 from fanfold.studies.neuro.genome import Individual, individual_of
 from fanfold.studies.neuro.memory import DeviceMemory, DoesNotFit, GroupPace, free_memory, in_groups
@@ -27,7 +27,7 @@ from fanfold.studies.neuro.training import (
     bases_of,
     out_of_memory,
     pinned_threads,
-    predict,
+    scored,
     train,
     unpacked,
 )
@@ -195,9 +195,12 @@ class Examiner:
         _, weights = morph.unpacked(individual.inherited.read())
         with pinned_threads():
             images = resident(self.source, "cpu", self.training.dtype, self.seed)
-            test = images.data.test
-            answers = predict(individual.genome, weights, images.prepared(test.pixels)).argmax(axis=1)
-        return Ok(float((answers == test.labels).mean()), {"said": answers.tolist(), "labels": test.labels.tolist()})
+            test, target = images.data.test, images.shape.target
+            net = {name: torch.tensor(array, dtype=DTYPES[self.training.dtype]) for name, array in weights.items()}
+            outputs = scored(individual.genome, net, images.prepared(test.pixels))
+            found = float(targets.score(outputs, images.wanted(test.labels), target))
+            said = targets.predictions(outputs, target).nan_to_num(0.0)
+        return Ok(found, {"said": said.tolist(), "labels": test.labels.tolist()})
 
 
 def _job(individual: Individual, case: Case, previous: Ok | None, images: Resident) -> TrainingJob:
@@ -212,7 +215,7 @@ def _job(individual: Individual, case: Case, previous: Ok | None, images: Reside
 
 
 def _stacks(job: TrainingJob, images: Resident) -> bool:
-    return job.genome.plain and images.shape.target == "classes"
+    return job.genome.plain and images.shape.target == "classes" and images.weights is None
 
 
 def _finite(loss: float) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
 from fanfold.files import write_files
+from fanfold.studies.neuro import columns
+from fanfold.studies.neuro.columns import TableEncoder
 from fanfold.studies.neuro.genome import NetworkGenome, Shape, describe
 from fanfold.studies.neuro.layout import layout, parameters
 from fanfold.studies.neuro.modules import source
@@ -47,8 +49,8 @@ Member: TypeAlias = tuple[NetworkGenome, Arrays]
 class Classifier:
     """A trained network with what it takes to use it: how images are normalised, and what the classes are called.
 
-    `images` are always (n, channels, height, width) with the values of the data that it was trained on.  With `others`
-    it is an ensemble: the scores of all of them are averaged.
+    `images` are always (n, channels, height, width) with the values of the data that it was trained on; `table` makes
+    them of the rows of a table.  With `others` it is an ensemble: the scores of all of them are averaged.
     """
 
     genome: NetworkGenome
@@ -58,6 +60,7 @@ class Classifier:
     scale: tuple[float, ...]
     classes: tuple[str, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
+    table: TableEncoder | None = None
     others: tuple[Member, ...] = ()
 
     @property
@@ -107,6 +110,8 @@ class Classifier:
             files["model.onnx"] = self.onnx()
         except ImportError:
             notes = ("model.onnx was not written: pip install 'fanfold[onnx]'",)
+        if self.table is not None:
+            files["table.py"] = Path(columns.__file__).read_bytes()
         files["model.json"] = self.card([*files, "model.json"]).encode()
         try:
             write_files(place, files)
@@ -130,7 +135,7 @@ class Classifier:
             "description": describe(self.genome),
             "classes": list(self.classes),
             "input": {"name": "images", "shape": ["n", self.shape.channels, self.shape.height, self.shape.width]},
-            "output": {"name": "scores", "shape": ["n", self.shape.classes]},
+            "output": {"name": "scores", "shape": ["n", self.shape.classes], "of": self.shape.target},
             "normalised_inside": {"mean": list(self.mean), "scale": list(self.scale)},
             "parameters": sum(parameters(genome, self.shape) for genome, _ in self.members),
             "genome": asdict(self.genome),
@@ -138,6 +143,8 @@ class Classifier:
             "files": list(files),
             **self.about,
         }
+        if self.table is not None:
+            card |= {"table": self.table.as_dict()}
         return json.dumps(card, indent=2) + "\n"
 
     def source(self) -> str:
@@ -165,7 +172,25 @@ def classifier(result: Result[Any], data: Data, classes: Sequence[str] | None = 
     about = {} if result.score is None else {"validation_accuracy": result.score}
     copied = {name: np.array(array) for name, array in arrays.items()}
     names = data.classes if classes is None else tuple(classes)
-    return Classifier(genome, data.shape, copied, data.mean, data.scale, names, about)
+    return calibrated(Classifier(genome, data.shape, copied, data.mean, data.scale, names, about, data.table), data)
+
+
+def calibrated(network: Classifier, data: Data) -> Classifier:
+    """The network with numbers in their own units, or with scores whose chances fit the validation part."""
+    import torch
+
+    from fanfold.studies.neuro.targets import folded, temperature
+
+    if data.shape.target == "numbers":
+        mean, scale = np.array(data.units).T
+    else:
+        scores = torch.from_numpy(network.scores(data.validation.pixels))
+        mean, scale = (
+            np.zeros(1),
+            1.0 / temperature(scores, torch.from_numpy(data.validation.labels), data.shape.target),
+        )
+    others = tuple((genome, folded(weights, scale, mean)) for genome, weights in network.others)
+    return replace(network, weights=folded(network.weights, scale, mean), others=others)
 
 
 def _name(name: str) -> str:

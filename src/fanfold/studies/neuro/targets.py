@@ -6,15 +6,17 @@ of (rows) for classes, and float rows for the others: standardised numbers, or 0
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from fanfold.stats import rate
+from fanfold.stats.intervals import percentiles
+from fanfold.tensors import Arrays
 
 TargetKind = Literal["classes", "numbers", "labels"]
 #: What a score is called.
@@ -79,14 +81,20 @@ def chances(outputs: Tensor, target: str, temperature: float = 1.0) -> Tensor:
 def temperature(outputs: Tensor, wanted: Tensor, target: str) -> float:
     """What outputs are divided by so that their chances fit rows that were not learnt from.
 
-    The loss is convex in the inverse, which is searched between 1/20 and 20.
+    The loss is convex in the inverse, which is searched between 1/20 and 20.  As in Platt's scaling each label counts
+    as if one row of every class had come beside: few rows that are all right do not make a network sure.
     """
     if target == "numbers" or not len(outputs) or not bool(torch.isfinite(outputs).all()):
         return 1.0
+    classes = outputs.shape[1] if target == "classes" else 2
+    smoothing = classes / (len(outputs) + classes)
     low, high = -3.0, 3.0
     for _ in range(60):
         first, second = low + (high - low) / 3, high - (high - low) / 3
-        losses = [float(loss(outputs.double() * np.exp(log), _fitting(wanted), target)) for log in (first, second)]
+        losses = [
+            float(loss(outputs.double() * np.exp(log), _fitting(wanted), target, smoothing=smoothing))
+            for log in (first, second)
+        ]
         low, high = (low, second) if losses[0] <= losses[1] else (first, high)
     return float(f"{np.exp(-(low + high) / 2):.6g}")
 
@@ -95,14 +103,42 @@ def _fitting(wanted: Tensor) -> Tensor:
     return wanted if wanted.dtype == torch.int64 else wanted.double()
 
 
+def folded(weights: Arrays, factor: Any, offset: Any) -> Arrays:
+    """The weights of a network whose outputs are `factor` times as large, plus `offset`."""
+    last = np.asarray(weights["out.bias"], np.float64)
+    factors = np.broadcast_to(np.asarray(factor, np.float64), last.shape)
+    scaled = np.asarray(weights["out.weight"], np.float64) * factors[:, None]
+    return {**weights, "out.weight": scaled, "out.bias": last * factors + offset}
+
+
 def interval(outputs: Tensor, wanted: Tensor, target: str, seed: int = 0) -> tuple[float, float, float]:
     """The score with its 95 % interval: Wilson's for an accuracy, else from rows drawn again and again."""
-    if target == "classes":
-        accuracy = float(score(outputs, wanted, target))
-        share = rate(round(accuracy * len(wanted)), len(wanted))
-        return accuracy, share.low, share.high
+    if target != "classes":
+        return _resampled(lambda rows: float(score(outputs[rows], wanted[rows], target)), len(wanted), seed)
+    accuracy = float(score(outputs, wanted, target))
+    share = rate(round(accuracy * len(wanted)), len(wanted))
+    return accuracy, share.low, share.high
+
+
+def difference(one: Tensor, other: Tensor, wanted: Tensor, target: str, seed: int = 0) -> tuple[float, float, float]:
+    """How much better one network is than another on the same rows, with its 95 % interval."""
+
+    def better(rows: Tensor) -> float:
+        return float(score(one[rows], wanted[rows], target) - score(other[rows], wanted[rows], target))
+
+    return _resampled(better, len(wanted), seed)
+
+
+def _resampled(statistic: Callable[[Tensor], float], n: int, seed: int) -> tuple[float, float, float]:
     rng = np.random.default_rng(seed)
-    draws = torch.from_numpy(rng.integers(len(wanted), size=(_RESAMPLES, len(wanted))))
-    scores: NDArray[np.float64] = np.array([float(score(outputs[d], wanted[d], target)) for d in draws])
-    low, high = np.quantile(scores, (0.025, 0.975))
-    return float(score(outputs, wanted, target)), float(low), float(high)
+    values = [statistic(torch.from_numpy(rng.integers(n, size=n))) for _ in range(_RESAMPLES)]
+    low, high = percentiles(values, n, 0.95)
+    return statistic(torch.arange(n)), low, high
+
+
+def as_outputs(said: Any, target: str, classes: int) -> Tensor:
+    """Outputs that stand for what was said: a class, standardised numbers, or a 1 for each label."""
+    answers = torch.as_tensor(np.asarray(said))
+    if target == "classes":
+        return F.one_hot(answers.long(), classes).double()
+    return answers.double().reshape(len(answers), -1) - (0.5 if target == "labels" else 0.0)
