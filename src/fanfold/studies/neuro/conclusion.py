@@ -11,21 +11,24 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import torch
 
 from fanfold import drawings
 from fanfold.running import Go, Run
-from fanfold.stats import rate, spearman
+from fanfold.stats import spearman
 from fanfold.strategies import Sweep
 from fanfold.strategies.pareto import fronts
 from fanfold.studies.neuro import genome as genomes
+from fanfold.studies.neuro.baselines import Baselines, Rival, seconds
 from fanfold.studies.neuro.config import NeuroConfig
 from fanfold.studies.neuro.data import Data
 from fanfold.studies.neuro.evaluator import Examiner, Trainer
 from fanfold.studies.neuro.export import classifier
 from fanfold.studies.neuro.genome import Individual, NetworkGenome, individual_of
 from fanfold.studies.neuro.objectives import points_of
-from fanfold.studies.neuro.shown import confusion, network_section, sizes
+from fanfold.studies.neuro.shown import OURS, confusion, misses, network_section, sizes
 from fanfold.studies.neuro.strategy import weights_of
+from fanfold.studies.neuro.targets import SCORES, as_outputs, interval
 from fanfold.study import Study
 from fanfold.summary import Curve, Section, Summary
 from fanfold.types import Ok, Result
@@ -50,27 +53,30 @@ class NeuroConclusion:
         if winner is None:
             return Summary({"winner": None}, (Section("No winner", "no network was trained to the last rung"),))
         genome = individual_of(winner.candidate).genome
+        rivals = await self._rivals(run, go, _epochs(results))
         tested = await self._tested(Individual(genome, weights_of(winner)), go)
-        test = (
-            None if tested is None else rate(round(tested.score * len(tested.data["said"])), len(tested.data["said"]))
-        )
-        last = _last(winner)
+        shape, last = self.data.shape, _last(winner)
+        said = None if tested is None else as_outputs(tested.data["said"], shape.target, shape.classes)
+        test = None if said is None else interval(said, torch.from_numpy(self.data.test.labels), shape.target)
         figures: dict[str, Any] = {
             "winner": {"genome": msgspec.to_builtins(genome), "text": genomes.describe(genome)},
             "validation": last.data["accuracy"],
-            "test": None if test is None else test.estimate,
-            "test_interval": None if test is None else [test.low, test.high],
-            "test_images": None if test is None else test.n,
+            "score": self._score,
+            "kind": shape.kind,
+            "test": None if test is None else test[0],
+            "test_interval": None if test is None else list(test[1:]),
+            "test_images": None if said is None else len(said),
             "parameters": last.data["parameters"],
             "epochs": _epochs(results),
         }
         sections = [
             network_section("Best network", self._text(genome, figures), genome, self.data.shape),
+            None if tested is None else self._compared(run, rivals, tested, figures),
             None if tested is None else self._mistakes(tested),
             self._spent(figures, results),
             self._front(results),
             self._generations(results),
-            Section("Lineage of the winner", "", ("trial", "by", "accuracy", "network"), _lineage(winner, results)),
+            Section("Lineage of the winner", "", ("trial", "by", self._score, "network"), _lineage(winner, results)),
             self._curves(results),
             self._ways(results),
         ]
@@ -92,9 +98,31 @@ class NeuroConclusion:
                     return outcome
         return None
 
-    def _mistakes(self, tested: Ok) -> Section:
+    async def _rivals(self, run: Run[Any], go: Go, epochs: int) -> list[Rival]:
+        """Others that learnt the same rows; they come before the winner is tested, which stays the run's last word."""
+        if self.config.baselines == "no" or not len(self.data.test):
+            return []
+        return await self._baselines.rivals(run, go, epochs)
+
+    @property
+    def _baselines(self) -> Baselines:
+        return Baselines(self.config, self.trainer, self.data, self.config.space.within(self.data.shape))
+
+    def _compared(self, run: Run[Any], rivals: Sequence[Rival], tested: Ok, figures: dict[str, Any]) -> Section | None:
+        """The winner beside the others."""
+        if not rivals:
+            return None
+        ours = Rival(OURS, figures["validation"], tested.data["said"], seconds(run), run.progress.told)
+        section, figures["baselines"] = self._baselines.section(ours, rivals)
+        return section
+
+    def _mistakes(self, tested: Ok) -> Section | None:
         """What the winner took for what, and the first images that it got wrong."""
         said, labels, classes = tested.data["said"], tested.data["labels"], self.data.classes
+        if self.data.shape.target != "classes":
+            return misses(said, labels, self.data) if self.data.shape.target == "numbers" else None
+        if self.data.shape.kind != "images":
+            return confusion(said, labels, classes)
         wrong = [at for at, (answer, label) in enumerate(zip(said, labels)) if answer != label][:IMAGES]
         every = -(-max(self.data.shape.height, self.data.shape.width) // SIDE)  # large images lose pixels
         drawn = []
@@ -110,14 +138,23 @@ class NeuroConclusion:
             drawn.append(drawings.images(scaled.shape[2], scaled.shape[1], images))
         return confusion(said, labels, classes, drawn)
 
+    @property
+    def _score(self) -> str:
+        return SCORES[self.data.shape.target]
+
+    @property
+    def _rows(self) -> str:
+        return "images" if self.data.shape.kind == "images" else "rows"
+
     def _text(self, genome: NetworkGenome, figures: dict[str, Any]) -> str:
-        text = f"{genomes.describe(genome)}\nValidation accuracy {figures['validation']:.4f}, by which it was chosen"
+        score = figures["score"]
+        text = f"{genomes.describe(genome)}\nValidation {score} {figures['validation']:.4f}, by which it was chosen"
         if figures["test"] is None:
             return text + "; there is no test part."
         low, high = figures["test_interval"]
         return (
-            f"{text}; test accuracy {figures['test']:.4f} (95 % interval {low:.4f} to {high:.4f}, "
-            f"{figures['test_images']} images, looked at once)."
+            f"{text}; test {score} {figures['test']:.4f} (95 % interval {low:.4f} to {high:.4f}, "
+            f"{figures['test_images']} {self._rows}, looked at once)."
         )
 
     def _spent(self, figures: dict[str, Any], results: Sequence[Result[Any]]) -> Section:
@@ -134,7 +171,7 @@ class NeuroConclusion:
     def _front(self, results: Sequence[Result[Any]]) -> Section:
         objectives = self.config.objectives
         complete = [result for result in results if result.complete]
-        drawn = sizes([_point(result) for result in complete])
+        drawn = sizes([_point(result) for result in complete], self._score)
         if len(objectives) == 1 or not complete:
             return drawn
         points = points_of(complete, objectives)
@@ -158,12 +195,12 @@ class NeuroConclusion:
             spread = statistics.pstdev(scores) if scores else None
             mean = statistics.fmean(scores) if scores else None
             rows.append((f"{part[0].number}-{part[-1].number}", best, mean, spread, kinds))
-        head = ("trials", "best so far", "mean accuracy", "deviation", "different shapes")
+        head = ("trials", "best so far", f"mean {self._score}", "deviation", "different shapes")
         drawn = tuple(
             Curve(head[at], tuple((float(g), float(row[at])) for g, row in enumerate(rows, 1) if row[at] is not None))
             for at in (1, 2, 3)
         )
-        return Section("Search", "", head, tuple(rows[:MOST_ROWS]), drawn, "generations", up="accuracy")
+        return Section("Search", "", head, tuple(rows[:MOST_ROWS]), drawn, "generations", up=self._score)
 
     def _curves(self, results: Sequence[Result[Any]]) -> Section:
         """The validation accuracy of the longest trained networks, epoch by epoch."""
@@ -183,8 +220,8 @@ class NeuroConclusion:
             for name, curve in zip(names, curves)
         )
         text = _foresight(results)
-        columns, title = ("epoch", *names), "Validation accuracy of the best"
-        return Section(title, text, columns, tuple(rows), drawn, "epochs", up="validation accuracy")
+        columns, title = ("epoch", *names), f"Validation {self._score} of the best"
+        return Section(title, text, columns, tuple(rows), drawn, "epochs", up=f"validation {self._score}")
 
     def _ways(self, results: Sequence[Result[Any]]) -> Section:
         scores = {result.number: result.score for result in results}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fanfold import drawings
 from fanfold.drawings import Drawing
@@ -17,18 +17,27 @@ from fanfold.studies.neuro.layout import layout
 from fanfold.summary import Curve, Section
 from fanfold.types import Result
 
+if TYPE_CHECKING:
+    from fanfold.studies.neuro.data import Data
+
 #: Networks that are drawn as points, and classes of a confusion matrix, at most.
 POINTS, CLASSES = 1000, 40
+#: What the search is called beside its baselines.
+OURS = "this search"
 
 
 def headline(figures: Mapping[str, Any]) -> str | None:
-    """The accuracy of the winner: on the test part, where there is one."""
+    """The score of the winner, on the test part where there is one, and of the best that needs no search."""
     if figures.get("winner") is None:
         return None
+    score = figures.get("score", "accuracy")
     if figures["test"] is None:
-        return f"validation accuracy {figures['validation']:.4f}"
+        return f"validation {score} {figures['validation']:.4f}"
     low, high = figures["test_interval"]
-    return f"test accuracy {figures['test']:.4f} [{low:.4f}, {high:.4f}] on {figures['test_images']} images"
+    rows = "images" if figures.get("kind", "images") == "images" else "rows"
+    text = f"test {score} {figures['test']:.4f} [{low:.4f}, {high:.4f}] on {figures['test_images']} {rows}"
+    others = [row for row in figures.get("baselines", ()) if row["name"] != OURS]
+    return text + (f"; {others[0]['name']} {others[0]['test']:.4f}" if others else "")
 
 
 def candidate(value: Mapping[str, Any]) -> Section:
@@ -79,17 +88,17 @@ def _networks(view: RunView) -> list[tuple[int, float, float, str]]:
     return [(trial, *point, f"trial {trial}") for trial, point in last.items()]
 
 
-def sizes(networks: Sequence[tuple[int, float, float, str]]) -> Section:
-    """Networks (trial, accuracy, parameters, name) as points, with the front of the accurate and small."""
+def sizes(networks: Sequence[tuple[int, float, float, str]], score: str = "accuracy") -> Section:
+    """Networks (trial, score, parameters, name) as points, with the front of the accurate and small."""
     networks = sorted(networks, key=lambda network: -network[1])[:POINTS]
     best = set(fronts([(accuracy, -parameters) for _, accuracy, parameters, _ in networks])[0]) if networks else set()
     points = [
         {"x": parameters, "y": accuracy, "name": name, "front": at in best, "trial": trial}
         for at, (trial, accuracy, parameters, name) in enumerate(networks)
     ]
-    text = f"{len(best)} networks are on the front: none is at least as accurate and smaller."
-    drawn = drawings.scatter(points, x="parameters", y="validation accuracy")
-    return Section("Accuracy and size", text, drawings=(drawn,))
+    text = f"Networks on the front: {len(best)}. None is at least as good and smaller."
+    drawn = drawings.scatter(points, x="parameters", y=f"validation {score}")
+    return Section(f"{score[:1].upper()}{score[1:]} and size", text, drawings=(drawn,))
 
 
 def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
@@ -169,6 +178,21 @@ def confusion(
         )
     columns = ("is", "taken for", "images", "of")
     return Section("Mistakes on the test part", text, columns, rows, drawings=(*drawn, *wrong))
+
+
+def misses(said: Sequence[Sequence[float]], labels: Sequence[Sequence[float]], data: Data) -> Section:
+    """How far predicted numbers are from the true ones, in their own units."""
+    rows, drawn = [], []
+    for place, (name, (mean, scale)) in enumerate(zip(data.classes, data.units)):
+        truth = [row[place] * scale + mean for row in labels]
+        guess = [row[place] * scale + mean for row in said]
+        gaps = sorted(abs(one - other) for one, other in zip(truth, guess))
+        root = math.sqrt(sum(gap * gap for gap in gaps) / len(gaps))
+        rows.append((name, sum(gaps) / len(gaps), gaps[len(gaps) // 2], root))
+        points = [{"x": x, "y": y, "name": f"row {at}"} for at, (x, y) in enumerate(zip(truth, guess))][:POINTS]
+        drawn.append(drawings.scatter(points, x=name, y=f"{name}, predicted"))
+    columns = ("number", "mean absolute error", "median", "root mean square")
+    return Section("Errors on the test part", "", columns, tuple(rows), drawings=tuple(drawn[:4]))
 
 
 def trained(result: Result[Any]) -> str:
