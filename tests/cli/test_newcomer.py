@@ -91,6 +91,7 @@ def test_the_wheel_has_the_examples_and_the_page(base: Environment) -> None:
         ("run secrets", "local"),
         ("ask examples.csv --prompt {text} --field reply --model local/smollm2", "local"),
         ("run critic", "critic"),
+        ("run rl", "rl"),
         ("run workflow", "workflow"),
         ("run neuro", "neuro"),
         ("neuro calibrate", "neuro"),

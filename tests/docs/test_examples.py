@@ -100,13 +100,14 @@ def help_of(words: tuple[str, ...]) -> str:
 def test_commands_that_need_a_key_or_a_day_have_flags_that_exist(page: Path) -> None:
     """Blocks of `sh` are not run: they need a model, a cluster or a server.  What they say must still be right."""
     from fanfold.cli import cli
+    from fanfold.cli.studies import SHORT
     from fanfold.plugins import studies
 
     for command in (command for code in blocks(page, "sh") for command in commands(code)):
         words = shlex.split(command, comments=True)
         places = [place for place, word in enumerate(words[:-1]) if word == "fanfold" and words[place + 1].isalpha()]
         for arguments in (words[place + 1 :] for place in places):
-            assert arguments[0] in {*cli.commands, *studies()}, command
+            assert arguments[0] in {*cli.commands, *SHORT, *studies()}, command
             taken = arguments[:2] if arguments[1:] and set(arguments[:2]) & set(studies()) else arguments[:1]
             if arguments[0] == "ask":
                 taken = ["ask"]

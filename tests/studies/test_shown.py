@@ -32,10 +32,12 @@ RUNS: dict[str, dict[str, Any]] = {
         "results": None,
         "baselines": "no",
     },
+    "rl": {"total_episodes": 40, "fresh_episodes": 8, "results": None},
 }
 SAYS = {
     "secrets": ("secrets revealed in", "standard, rounds: 1", "points: "),
     "workflow": ("on fresh episodes, compliance", "visit 0, at most 100 episodes", "compliance"),
+    "rl": ("on fresh episodes", "by version 0, to learn from", "mean return"),
     "neuro": ("test accuracy", "conv ", "accuracy"),
 }
 
@@ -44,7 +46,7 @@ def ran(name: str, folder: Path, **fields: Any) -> RunView:
     """A small run of a study, as its pages read it."""
     plugin = find_study(name)
     config = plugin.config(**fields)
-    executor = "inline" if name in ("workflow", "neuro") else "async:2"
+    executor = "inline" if name in ("rl", "workflow", "neuro") else "async:2"
     meta = {"target": name}
     plugin.build(config).run(ledger=str(folder / "a.db"), run="first", executor=executor, meta=meta).ledger.close()
     return RunView.open(folder / "a.db", "first")

@@ -798,7 +798,7 @@ from fanfold.identity import Identity
 for name, settings in (
     ("functions", {}), ("prompts", {}), ("prompts", {"model": ("simulated/a", "simulated/b"), "steady": True}),
     ("critic", {"feedback": "simulated", "model": "simulated/critic"}), ("secrets", {}),
-    ("workflow", {}), ("workflow", {"mode": "ppo"}), ("neuro", {}),
+    ("rl", {}), ("workflow", {}), ("workflow", {"mode": "ppo"}), ("neuro", {}),
 ):
     module = importlib.import_module(f"fanfold.studies.{name}")
     made = Identity.of(module.plugin.build(module.plugin.config(**settings)))
@@ -821,7 +821,7 @@ def test_every_study_has_a_known_fingerprint_that_is_the_same_in_every_process(t
     first, second = (each.communicate()[0].splitlines() for each in started)
     assert [line.split()[:2] for line in first] == [
         [name, "known"]
-        for name in ("functions", "prompts", "prompts", "critic", "secrets", "workflow", "workflow", "neuro")
+        for name in ("functions", "prompts", "prompts", "critic", "secrets", "rl", "workflow", "workflow", "neuro")
     ]
     assert first == second
     assert str(ROOT) not in str(first) and " at 0x" not in str(first)

@@ -53,6 +53,7 @@ Examples:
   fanfold estimate prompts --model PROVIDER/MODEL
   fanfold resume last
   fanfold show last
+  fanfold play results/rl/RUN
 """
 
 
