@@ -65,11 +65,11 @@ class Collector:
         figures["returns"] = [round(each, 6) for each in returns.tolist()]
         if candidate.learn and steps is not None:
             if not self.raw:
-                experience = folded(steps, self.policy_of(candidate), weights, self.discount, self.trace)
+                experience = folded(steps, self.policy_of(candidate, weights), weights, self.discount, self.trace)
             figures["experience"] = Blob.of(written(steps if self.raw else experience))
         return Ok(float(np.mean(returns)), figures)
 
-    def policy_of(self, candidate: Collect) -> Policy:
+    def policy_of(self, candidate: Collect, weights: Arrays) -> Policy:
         """Whose weights the candidate has."""
         return environments.policy_for(self.env) if self.policy is None else self.policy
 

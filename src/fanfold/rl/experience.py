@@ -47,9 +47,9 @@ class Trajectories:
 class Experience:
     """What a policy met, folded: all that the clipped loss and the value loss depend on.
 
-    Observations are distinct: packed bits (`uint64`), or rows of numbers.  `where` and `action` are the distinct pairs
-    (one per policy version), `log_chance` what the policy that played thought of them; `gain` and `loss` are the sums
-    of their steps' positive and of their negative advantages.
+    Observations are distinct: packed bits (`uint64`, a word or a row of words each), or rows of numbers.  `where` and
+    `action` are the distinct pairs (one per policy version), `log_chance` what the policy that played thought of them;
+    `gain` and `loss` are the sums of their steps' positive and of their negative advantages.
     """
 
     observations: Array
@@ -144,14 +144,27 @@ def merge(parts: Sequence[Experience]) -> Experience:
     where = np.concatenate([part.where + offset for part, offset in zip(parts, offsets)])
     visits = np.concatenate([part.visits for part in parts])
     targets = np.concatenate([part.targets for part in parts])
-    if met.ndim == 1:
-        met, number = np.unique(met, return_inverse=True)
+    if met.dtype == np.uint64:
+        met, number = _distinct(met)
         where = number[where]
         visits = np.bincount(number, visits, minlength=len(met))
         targets = np.bincount(number, targets, minlength=len(met))
     squares = np.sum([part.squares for part in parts], axis=0)
     rest = {name: np.concatenate([getattr(part, name) for part in parts]) for name in OF_PAIRS}
     return Experience(met, visits, targets, where, **rest, squares=squares)
+
+
+def _distinct(words: Array) -> tuple[Array, Array]:
+    """The distinct ones of packed observations, and which of them each is."""
+    if words.ndim == 1:
+        return np.unique(words, return_inverse=True)
+    order = np.lexsort(words.T)
+    ranked = words[order]
+    first = np.ones(len(words), bool)
+    first[1:] = (ranked[1:] != ranked[:-1]).any(axis=1)
+    number = np.empty(len(words), np.int64)
+    number[order] = np.cumsum(first) - 1
+    return ranked[first], number
 
 
 def folded(

@@ -19,6 +19,8 @@ from fanfold.tensors import Arrays
 MEAN, DEVIATION, COUNT = "observation.mean", "observation.deviation", "observation.count"
 #: Where the logarithms of the deviations of continuous actions begin.
 BROAD = -0.5
+#: The score of an action that is never to be taken: too low to be chosen, or to be learnt from.
+BARRED = -30.0
 #: How many deviations from the mean an observation counts at most.
 FAR = 10.0
 
@@ -61,8 +63,9 @@ def act(policy: Policy, weights: Arrays, rows: Array, keys: Array, greedy: bool)
 class Mlp:
     """A policy and a value network, each with two hidden layers of tanh, in numpy.
 
-    Observations are `width` numbers, or as many bits packed into one; the networks see them followed by `context`,
-    which is the same at every step.  With `normalise` they see them in deviations from the mean of all so far.
+    Observations are `width` numbers, or as many bits packed into words (`uint64`); the networks see them followed by
+    `context`, which is the same at every step.  With `normalise` they see them in deviations from the mean of all so
+    far.  Actions that are `barred` are never taken.
     """
 
     width: int
@@ -70,9 +73,11 @@ class Mlp:
     context: tuple[float, ...] = ()
     hidden: int = 64
     normalise: bool = False
+    barred: tuple[int, ...] = ()
 
     def initial(self, seed: int) -> Arrays:
         weights = initial(self.width + len(self.context), self.head.own, self.hidden, seed)
+        weights["policy.2.bias"][list(self.barred)] = BARRED
         if isinstance(self.head, Gaussian):
             weights[LOG_DEVIATION] = np.full(self.head.size, BROAD, np.float32)
         if self.normalise:
@@ -81,8 +86,9 @@ class Mlp:
 
     def inputs(self, weights: Arrays, rows: Array) -> Array:
         """Rows as the networks see them."""
-        if rows.ndim == 1:
-            seen: Array = (rows[:, None] >> np.arange(self.width, dtype=np.uint64) & np.uint64(1)).astype(np.float32)
+        if rows.dtype == np.uint64:
+            octets = np.ascontiguousarray(rows, "<u8").reshape(len(rows), -1).view(np.uint8)
+            seen: Array = np.unpackbits(octets, axis=1, count=self.width, bitorder="little").astype(np.float32)
         else:
             seen = np.asarray(rows[:, : self.width], np.float32)
         if MEAN in weights:
@@ -94,7 +100,7 @@ class Mlp:
 
     def masks(self, rows: Array) -> Array | None:
         """Which choices are allowed, where rows say so."""
-        return rows[:, self.width :] if rows.ndim == 2 and rows.shape[1] > self.width else None
+        return rows[:, self.width :] if rows.dtype != np.uint64 and rows.shape[1] > self.width else None
 
     def read(self, weights: Arrays, own: Array, masks: Array | None) -> Array:
         """What the head reads, from the network's own outputs."""

@@ -269,7 +269,7 @@ def test_a_recorded_block_is_known_again() -> None:
 
 @pytest.mark.slow
 def test_cage2_is_learnt_and_the_agent_and_its_log_are_kept(tmp_path: Path) -> None:
-    config = WorkflowConfig(mode="ppo", total_episodes=8_000, length=30, results=str(tmp_path))
+    config = WorkflowConfig(mode="ppo", total_episodes=2_000, length=30, results=str(tmp_path))
     run = study(config).run(run="mine")
     assert run.summary is not None
     figures = run.summary.figures
@@ -278,7 +278,7 @@ def test_cage2_is_learnt_and_the_agent_and_its_log_are_kept(tmp_path: Path) -> N
     low, high = figures["return_interval"]
     assert low < figures["return"] < high and figures["fresh_episodes"] == 4096
     assert figures["return"] > updates[0][2] / 2
-    assert figures["episodes"] == 8_000 and figures["episodes_per_cpu_second"] > 0
+    assert figures["episodes"] == 2_000 and figures["episodes_per_cpu_second"] > 0
     assert [section.title for section in run.summary.sections] == [
         "Final policy",
         "Learning curve",
@@ -287,9 +287,9 @@ def test_cage2_is_learnt_and_the_agent_and_its_log_are_kept(tmp_path: Path) -> N
     ]
     folder = tmp_path / "mine"
     data = (folder / "agent.safetensors").read_bytes()
-    assert unpack(data)["policy.0.weight"].shape == (52, 64) and about(data)["env"] == "cage2"
+    assert unpack(data)["policy.0.weight"].shape == (config.game.bits, 64) and about(data)["env"] == "cage2"
     rows = list(csv.DictReader((folder / "training_log.csv").open()))
-    assert len(rows) == 16 and int(rows[-1]["Total_Episodes_Sampled"]) == 8_000
+    assert len(rows) == 20 and int(rows[-1]["Total_Episodes_Sampled"]) == 2_000
     assert [float(row["Env_Reward"]) for row in rows] == pytest.approx([each[2] for each in updates], rel=1e-4)
     assert json.loads((folder / "experiment_config.json").read_text())["length"] == 30
     assert sorted(each.name for each in folder.iterdir()) == [
@@ -368,8 +368,12 @@ def test_options_that_cannot_work_are_refused(fields: dict[str, Any], message: s
 
 @pytest.mark.parametrize("name", ["B_lineAgent", "b_line"])
 def test_red_agents_have_their_documented_names(name: str) -> None:
-    assert WorkflowConfig(red_agent=name).red == "b_line"
-    assert WorkflowConfig(red_agent="RedMeanderAgent").red == WorkflowConfig(red_agent="MeanderAgent").red == "meander"
+    assert WorkflowConfig(red_agent=name).reds == ("b_line",)
+    assert (
+        WorkflowConfig(red_agent="RedMeanderAgent").reds
+        == WorkflowConfig(red_agent="MeanderAgent").reds
+        == ("meander",)
+    )
 
 
 def test_workers_decide_where_blocks_are_played() -> None:

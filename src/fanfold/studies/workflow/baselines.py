@@ -56,7 +56,7 @@ class Watch:
             block = play(whole, unpack(candidate.weights.read()), self.game, numbers, seed)[1]
         else:
             policy = functools.partial(mending, order) if candidate.who == "greedy" else anything
-            block = rollout(PolicyTable(policy), self.game, numbers, seed)
+            block = rollout(PolicyTable(policy), replace(self.game, memory=False), numbers, seed)
         figures: dict[str, Any] = {"returns": [round(each, 6) for each in block.returns.tolist()]}
         for definition in ("effective", "contested"):
             marks = judge(block.actions, block.held, order, definition)

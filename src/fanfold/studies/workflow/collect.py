@@ -15,7 +15,7 @@ from fanfold.rl.experience import Trajectories
 from fanfold.rl.heads import Array, Categories
 from fanfold.rl.policy import Mlp
 from fanfold.studies.workflow.cage2 import ENVIRONMENT_ID
-from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, Cage2Game
+from fanfold.studies.workflow.cage2.rules import ACTIONS, IDLE, Cage2Game
 from fanfold.studies.workflow.compliance import Compliance, alignment, judge, measure
 from fanfold.studies.workflow.orders import one_hot
 from fanfold.tensors import Arrays
@@ -48,8 +48,10 @@ class Cage2Collector(Collector):
         steps = trajectories(block, policy, bonus) if candidate.learn else None
         return steps, block.returns, figures
 
-    def policy_of(self, candidate: Collect) -> Mlp:
-        return cage2_policy(candidate.context)
+    def policy_of(self, candidate: Collect, weights: Arrays) -> Mlp:
+        without = cage2_policy(candidate.context)
+        learnt_without = len(weights["policy.0.weight"]) == without.width + len(without.context)
+        return without if learnt_without else cage2_policy(candidate.context, memory=True)
 
     @property
     def context(self) -> tuple[float, ...]:
@@ -58,7 +60,7 @@ class Cage2Collector(Collector):
 
     def network(self, hidden: int) -> Mlp:
         """The network of a workflow's policy."""
-        return cage2_policy(self.context, hidden)
+        return cage2_policy(self.context, hidden, self.game.memory)
 
     def drawn(self, weights: Arrays, greedy: bool, seed: int) -> Drawing | None:
         """An episode of a policy, step by step."""
@@ -96,5 +98,7 @@ def policy_for(env: str, workflow: tuple[str, ...] | None = None, hidden: int = 
     )
 
 
-def cage2_policy(context: tuple[float, ...] = (), hidden: int = 64) -> Mlp:
-    return Mlp(4 * len(HOSTS), Categories((len(ACTIONS),)), context, hidden)
+def cage2_policy(context: tuple[float, ...] = (), hidden: int = 64, memory: bool = False) -> Mlp:
+    """The network of a blue; one with a memory knows which decoys a host has room for."""
+    bits, barred = Cage2Game(memory=memory).bits, IDLE if memory else ()
+    return Mlp(bits, Categories((len(ACTIONS),)), context, hidden, barred=barred)

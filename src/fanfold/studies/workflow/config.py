@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +19,8 @@ from fanfold.studies.workflow.spaces import Assignments, Orders, Subsets, Workfl
 
 #: The names that CybORG and the documented system use for red agents.
 NAMES = {"B_lineAgent": "b_line", "MeanderAgent": "meander", "RedMeanderAgent": "meander", "SleepAgent": "sleep"}
+#: The attackers of `random`.
+RANDOM = ("b_line", "meander")
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,11 @@ class WorkflowConfig(Settings):
     grain: Literal["units", "roles", "hosts"] = option(
         "units", "what CAGE-2's workflows put in order: 5 types of machines, 8 roles, or all 13 hosts"
     )
-    red_agent: str = option("B_lineAgent", "the attacker of CAGE-2: B_lineAgent, MeanderAgent or SleepAgent")
+    red_agent: str = option(
+        "B_lineAgent",
+        "the attacker of CAGE-2: B_lineAgent, MeanderAgent or SleepAgent; several, joined by commas: one is drawn for "
+        "each episode; random: B_lineAgent,MeanderAgent",
+    )
     workflow: str | None = option(None, "what to keep to, as in defender>enterprise>op_server>op_host>user; none: any")
     n_workers: int = option(1, "workflows trained at once; with mode=ppo, blocks of episodes played at once", least=1)
     total_episodes: int = option(100_000, "episodes learnt from in all", least=1)
@@ -73,7 +80,7 @@ class WorkflowConfig(Settings):
         1, "mode=search, halving: how often a training pauses, each time at a third; it continues if chosen", least=0
     )
     episodes_per_update: int | None = option(
-        None, "episodes from which a policy learns at once; none: 100, with mode=ppo 500", least=1
+        None, "episodes from which a policy learns at once; none: 100, with mode=ppo and without memory 500", least=1
     )
     compliance_threshold: float = option(0.9, "the share of fixes that must keep to the workflow", above=0, below=1)
     patience_updates: int = option(40, "a training that has not improved for so many updates ends", least=1)
@@ -84,8 +91,8 @@ class WorkflowConfig(Settings):
         0.25, "mode=search: the last share of the episodes, which the best workflow is trained with", least=0, below=1
     )
     exhaustive: bool = option(False, "train every workflow once, whatever total_episodes says; equal ones are one")
-    block: int = option(
-        125, "mode=ppo: the most episodes played without a pause, what a worker does at a time", least=1
+    block: int | None = option(
+        None, "mode=ppo: the most episodes that a worker plays at a time; none: a quarter of an update's", least=1
     )
     in_flight: int | None = option(
         None,
@@ -102,6 +109,11 @@ class WorkflowConfig(Settings):
     length: int = option(100, "steps of an episode of CAGE-2", least=1)
     green: bool = option(False, "whether CAGE-2's green agent is awake")
     observation: Literal["cyborg", "original"] = option("cyborg", "which table CAGE-2's blue sees")
+    memory: bool | None = option(
+        None,
+        "whether CAGE-2's blue also sees which decoys stand, where it saw red before, and whether it restored "
+        "Op_Server0; none: with mode=ppo and no workflow",
+    )
     timeout: float | None = option(
         None,
         "seconds a training may take before its worker is killed; mode=ppo: a block, which is then played again",
@@ -116,10 +128,15 @@ class WorkflowConfig(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.red  # noqa: B018 -- an unknown name is an error now
+        self.reds  # noqa: B018 -- an unknown name is an error now
         self._check_mode()
         if self.workflow is not None:
             self.workflows.parse(self.workflow)
+
+    @classmethod
+    def formerly(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Blue had no memory before there was an option for it."""
+        return {"memory": False, **fields}
 
     def _check_mode(self) -> None:
         """Options that would not do what they say in this mode."""
@@ -152,7 +169,11 @@ class WorkflowConfig(Settings):
     def per_update(self) -> int:
         if self.episodes_per_update is not None:
             return self.episodes_per_update
-        return 500 if self.mode == "ppo" else 100
+        return 500 if self.mode == "ppo" and not self.remembers else 100
+
+    @property
+    def per_block(self) -> int:
+        return self.block or -(-self.per_update // 4)
 
     @property
     def per_workflow(self) -> int:
@@ -174,12 +195,21 @@ class WorkflowConfig(Settings):
         return cage2_orders(self.grain, contested_pairs(self.game.reds, self.grain))
 
     @property
-    def red(self) -> str:
-        known = NAMES.get(self.red_agent, self.red_agent)
-        if known not in REDS:
-            hint = nearest(self.red_agent, [*NAMES, *REDS])
-            raise ConfigError(f"red_agent: there is no red agent {self.red_agent!r}{hint}")
+    def reds(self) -> tuple[str, ...]:
+        names = RANDOM if self.red_agent == "random" else self.red_agent.split(",")
+        known = tuple(NAMES.get(name.strip(), name.strip()) for name in names)
+        for name in known:
+            if name not in REDS:
+                hint = nearest(name, [*NAMES, *REDS, "random"])
+                raise ConfigError(f"red_agent: there is no red agent {name!r}{hint}")
         return known
+
+    @property
+    def remembers(self) -> bool:
+        """Whether blue has a memory."""
+        if self.memory is None:
+            return self.env == CAGE2 and self.mode == "ppo" and self.workflow is None
+        return self.memory
 
     @property
     def scored_on(self) -> int:
@@ -193,14 +223,14 @@ class WorkflowConfig(Settings):
 
     @property
     def game(self) -> Cage2Game:
-        return Cage2Game((self.red,), self.length, self.green, self.observation)
+        return Cage2Game(self.reds, self.length, self.green, self.observation, memory=self.remembers)
 
     @property
     def as_rl(self) -> RlConfig:
         """The same for another environment than CAGE-2, where `fanfold run rl` does the work."""
-        own: dict[str, Any] = (
-            {} if self.episodes_per_update is None else {"episodes_per_update": self.per_update, "block": self.block}
-        )
+        own: dict[str, Any] = {}
+        if self.episodes_per_update is not None:
+            own = {"episodes_per_update": self.per_update, "block": self.per_block}
         usual = Ppo()
         changed = {name: value for name, value in vars(self.ppo).items() if value != getattr(usual, name)}
         return RlConfig(

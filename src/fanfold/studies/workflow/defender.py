@@ -29,7 +29,8 @@ from fanfold.tensors import unpack
 
 def defender_card(game: Cage2Game, context: Sequence[float]) -> dict[str, Any]:
     """What the agent's file says: the environment by which others can play the same game."""
-    kwargs = {"reds": list(game.reds), "length": game.length, "green": game.green, "observation": game.observation}
+    names = ("length", "green", "observation", "memory")
+    kwargs = {"reds": list(game.reds), **{name: getattr(game, name) for name in names}}
     card = card_of(Environment.of(environment(ENVIRONMENT_ID), kwargs))
     return {**card, "env": {**card["env"], "alias": CAGE2}, "context": list(context)}
 

@@ -20,8 +20,8 @@ from fanfold.types import Blob
 class Episode:
     """One episode of CAGE-2 as it was played, step by step.
 
-    `observations` are rows of 52 bits; `compliance` is the share of fixes that kept to the workflow, None where there
-    was none to keep to or nothing to fix.
+    `observations` are rows of 52 bits, or with memory more; `compliance` is the share of fixes that kept to the
+    workflow, None where there was none to keep to or nothing to fix.
     """
 
     number: int
@@ -53,20 +53,25 @@ def collect_single_episode(
     seed: int = 0,
     greedy: bool = False,
 ) -> Episode:
-    """Play one whole episode.  What happens in it follows from the arguments alone, whoever plays it."""
-    config = WorkflowConfig(mode="ppo", red_agent=red_agent, workflow=workflow)
+    """Play one whole episode.  What happens in it follows from the arguments alone, whoever plays it.
+
+    Blue has a memory where the policy learnt with one.
+    """
     order = None if workflow is None else parse(workflow)
     weights = unpack(policy)
-    network = cage2_policy(context_of(order))
-    width = network.width + len(network.context)
-    if "policy.0.weight" not in weights or len(weights["policy.0.weight"]) != width:
+    networks = [cage2_policy(context_of(order), memory=memory) for memory in (False, True)]
+    widths = [network.width + len(network.context) for network in networks]
+    width = len(weights.get("policy.0.weight", ()))
+    if width not in widths:
         raise ConfigError(
-            f"policy is not one for workflow={workflow!r}: it should have {width} inputs. Policies learn with or "
-            "without a workflow, and play likewise"
+            f"policy is not one for workflow={workflow!r}: it should have {widths[0]} inputs, or with memory "
+            f"{widths[1]}. Policies learn with or without a workflow, and play likewise"
         )
+    memory = width == widths[1]
+    config = WorkflowConfig(mode="ppo", red_agent=red_agent, workflow=workflow, memory=memory)
     block = Collect(0, Blob.of(policy), episode, 1, context_of(order), greedy)
     _, played = play(block, weights, config.game, range(episode, episode + 1), seed)
-    seen = cage2_policy().inputs({}, played.keys[played.observations[0]])
+    seen = cage2_policy(memory=memory).inputs({}, played.keys[played.observations[0]])
     fixes, compliance = 0, None
     if order is not None:
         marks = judge(played.actions, played.held, order)

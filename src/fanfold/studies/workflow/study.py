@@ -31,12 +31,12 @@ def _one_policy(config: WorkflowConfig) -> Study[Collect]:
     if config.env != CAGE2:
         return replace(study_of(config.as_rl), name="workflow")
     workflow = None if config.workflow is None else parse(config.workflow, config.grain)
-    policy = cage2_policy(context_of(workflow), config.ppo.hidden)
+    policy = cage2_policy(context_of(workflow), config.ppo.hidden, config.remembers)
     plan = LearningPlan(
         policy,
         config.total_episodes,
         config.per_update,
-        config.block,
+        config.per_block,
         config.window,
         config.ppo,
         context_of(workflow),

@@ -58,7 +58,9 @@ def restore(s: Any, r: Any, h: Any) -> None:
     recount(s, r, h)
     s.files &= ~(1 << h)
     s.decoys[h] = 0
+    s.memory &= ~r.decoys_memory[h]
     if h == OP_SERVER:
+        s.memory |= np.uint64(1) << np.uint64(g.RESTORED)
         s.running = 1
         s.pinned |= r.quirk
 
@@ -87,6 +89,7 @@ def blue_turn(s: Any, r: Any, action: Any) -> Any:
     if not r.decoy_fits[decoy] >> h & 1 or open_ports(s, r, h) & r.decoy_checked[decoy]:
         return -1, -1
     s.decoys[h] |= 1 << decoy
+    s.memory |= r.decoy_memory[h, decoy]
     return h, -1
 
 
@@ -118,6 +121,8 @@ def look(s: Any, r: Any, h: Any, entries: Any, ports: Any, shell: Any, placed: A
     """Enter what happened on a host in the observation."""
     seen = activity(r, entries, ports, shell, placed)
     s.observation |= np.int64(seen) << (4 * h)
+    if seen != NONE:
+        s.alerts |= np.uint64(1) << np.uint64(h)
     if seen == EXPLOITED:
         note(s, h, USER)
 
@@ -126,6 +131,8 @@ def look(s: Any, r: Any, h: Any, entries: Any, ports: Any, shell: Any, placed: A
 def advance(s: Any, r: Any, action: Any) -> None:
     """One step."""
     s.drawn = s.used = s.observation = 0
+    s.memory |= s.alerts << np.uint64(g.ACTIVE_BEFORE)
+    s.alerts = 0
     placed, malware = blue_turn(s, r, action)
     noisy = green_turn(s, r)
     noise, noise_ports = 0, 0
@@ -144,6 +151,15 @@ def advance(s: Any, r: Any, action: Any) -> None:
     s.observation |= s.table
     s.reward = -s.cost - (0 if s.running else 100) - (10 if action >= 2 + 13 * g.RESTORE else 0)
     s.step += 1
+
+
+@part
+def seen_by_blue(s: Any, words: Any) -> None:
+    """Pack what blue sees, and in a second word what of its memory has no room in the first."""
+    words[0] = np.uint64(s.observation)
+    if words.shape[0] > 1:
+        words[0] |= s.memory << np.uint64(g.SEEN)
+        words[1] = s.memory >> np.uint64(64 - g.SEEN)
 
 
 @kernel
@@ -167,6 +183,7 @@ def begin(states: Any, seed: Any, episodes: Any, reds: Any) -> None:
         s.verb, s.target, s.success = g.SLEEP, -1, g.UNKNOWN
         s.stage, s.user = 0, -1
         s.reward = s.step = s.table = s.observation = 0
+        s.alerts = s.memory = 0
 
 
 @kernel
@@ -190,7 +207,7 @@ def start(game: g.Cage2Game, seed: int, episodes: NDArray[np.int64], states: Any
     return states
 
 
-def unpack(observations: NDArray[np.uint64]) -> NDArray[np.int8]:
-    """The 52 bits of observations, as a last axis, host by host in the order of `rules.HOSTS`."""
+def unpack(observations: NDArray[np.uint64], bits: int = g.SEEN) -> NDArray[np.int8]:
+    """The bits of words, as a last axis; those of an observation are in the order of `rules.HOSTS`."""
     octets = np.ascontiguousarray(observations, "<u8")[..., None].view(np.uint8)
-    return np.unpackbits(octets, axis=-1, count=4 * len(g.HOSTS), bitorder="little").view(np.int8)
+    return np.unpackbits(octets, axis=-1, count=bits, bitorder="little").view(np.int8)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fanfold.errors import ConfigError, MissingExtra
 from fanfold.studies.workflow.cage2 import register
 from fanfold.studies.workflow.cage2.engine import play, start, unpack
-from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REDS, Cage2Game
+from fanfold.studies.workflow.cage2.rules import ACTIONS, MEMORY, REDS, Cage2Game
 
 try:
     import gymnasium
@@ -56,7 +56,7 @@ class _Field:
 
     def first_sight(self) -> Bits:
         """What is seen before the first step: nothing."""
-        return np.zeros((self._size, 4 * len(HOSTS)), np.int8)
+        return np.zeros((self._size, self.game.bits), np.int8)
 
     def step(self, actions: Any) -> tuple[Bits, NDArray[np.float64], bool]:
         """Observations, rewards, and whether the episodes are over."""
@@ -70,7 +70,10 @@ class _Field:
         self._actions[:, 0] = taken
         play(self.states, self._tables, self._actions, self._keys, self._tenths)
         self._left -= 1
-        return unpack(self._keys[:, 0]), self._tenths[:, 0] / 10, self._left <= 0
+        seen = unpack(self._keys[:, 0])
+        if self.game.memory:
+            seen = np.hstack([seen, unpack(self.states["memory"], len(MEMORY))])
+        return seen, self._tenths[:, 0] / 10, self._left <= 0
 
 
 def _game(reds: Reds, more: Mapping[str, Any]) -> Cage2Game:
@@ -78,7 +81,7 @@ def _game(reds: Reds, more: Mapping[str, Any]) -> Cage2Game:
 
 
 class Cage2(gymnasium.Env[Bits, np.int64]):
-    """One environment: 52 bits are seen, one of 145 actions is taken, `length` steps are played.
+    """One environment: 52 bits are seen (with `memory` more), one of 145 actions is taken, `length` steps are played.
 
     Episodes are counted from 0 since the last seed; `reset(options={"episode_id": n})` starts any of them, and the same
     seed, number and actions give the same episode.  The arguments are those of `rules.Cage2Game`.
@@ -88,7 +91,7 @@ class Cage2(gymnasium.Env[Bits, np.int64]):
 
     def __init__(self, reds: Reds = "b_line", *, seed: int = 0, render_mode: None = None, **game: Any) -> None:
         self._field = _Field(_game(reds, game), 1, seed)
-        self.observation_space = MultiBinary(4 * len(HOSTS))
+        self.observation_space = MultiBinary(self._field.game.bits)
         self.action_space = Discrete(len(ACTIONS))
         self.render_mode = render_mode
 
@@ -123,7 +126,7 @@ class Cage2Vector(gymnasium.vector.VectorEnv[Bits, NDArray[np.int64], NDArray[An
         self.num_envs = num_envs
         self.render_mode = render_mode
         self._field = _Field(_game(reds, game), num_envs, seed)
-        self.single_observation_space = MultiBinary(4 * len(HOSTS))
+        self.single_observation_space = MultiBinary(self._field.game.bits)
         self.single_action_space = Discrete(len(ACTIONS))
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
-from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS
+from fanfold.studies.workflow.cage2.rules import ACTIONS, MEMORY, SEEN
 from fanfold.studies.workflow.cage2.state import kernel, part
 
-BITS = 4 * len(HOSTS)
+#: What a policy may see: the observation alone, or with what blue remembers.
+WIDTHS = (SEEN, SEEN + len(MEMORY))
 CHOICES = len(ACTIONS)
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 Floats: TypeAlias = NDArray[np.float32]
@@ -57,13 +58,14 @@ def score(layers: Any, key: Any, low: Any, high: Any, scores: Any) -> None:
     first, first_bias, second, second_bias, out, out_bias = layers
     for j in range(low.shape[0]):
         low[j] = first_bias[j]
-    bit = 0
-    while key:
-        if key & np.uint64(1):
-            for j in range(low.shape[0]):
-                low[j] += first[bit, j]
-        key >>= np.uint64(1)
-        bit += 1
+    for number in range(key.shape[0]):
+        word, bit = key[number], 64 * number
+        while word:
+            if word & np.uint64(1):
+                for j in range(low.shape[0]):
+                    low[j] += first[bit, j]
+            word >>= np.uint64(1)
+            bit += 1
     squash(low)
     weigh(low, second, second_bias, high)
     squash(high)
@@ -106,12 +108,23 @@ def accumulate_all(scores: Any, greedy: Any) -> None:
         accumulate(scores[i], greedy)
 
 
+def _words(bits: int) -> int:
+    """How many words of 64 bits hold so many."""
+    return -(-bits // 64)
+
+
+def packed(rows: Keys) -> Keys:
+    """Observations in rows of words as policies and learners take them: single words where one is enough."""
+    return rows[:, 0] if rows.shape[1] == 1 else rows
+
+
 @dataclass(frozen=True, eq=False)
 class PolicyNetwork:
-    """A policy with two hidden layers of tanh: 52 observation bits and a constant context in, a score per action out.
+    """A policy with two hidden layers of tanh: what blue sees and a constant context in, a score per action out.
 
-    Matrices are (inputs, outputs).  The original conditions on the order of five unit types, 25 further inputs: with
-    52 + 25 inputs and 64 hidden units it is 77-64-64-145.  The context cannot change within an episode.
+    Matrices are (inputs, outputs).  Blue sees 52 bits, or with memory more (`Cage2Game.bits`).  The original conditions
+    on the order of five unit types, 25 further inputs: with 52 + 25 inputs and 64 hidden units it is 77-64-64-145.  The
+    context cannot change within an episode.
     """
 
     first: Floats
@@ -132,7 +145,7 @@ class PolicyNetwork:
             object.__setattr__(self, each.name, array)
         hidden = self.first.shape[-1]
         wanted = {
-            "first": (BITS + len(self.context), hidden),
+            "first": ((self.bits if self.bits in WIDTHS else SEEN) + len(self.context), hidden),
             "first_bias": (hidden,),
             "second": (hidden, hidden),
             "second_bias": (hidden,),
@@ -145,7 +158,7 @@ class PolicyNetwork:
                 raise ConfigError(f"the network's {name!r} has the shape {size}; it must be {shape}")
 
     @classmethod
-    def initial(cls, seed: int, context: Any = (), hidden: int = 64) -> PolicyNetwork:
+    def initial(cls, seed: int, context: Any = (), hidden: int = 64, bits: int = SEEN) -> PolicyNetwork:
         """Small random weights."""
         rng = np.random.default_rng(seed)
         context = np.asarray(context, np.float32)
@@ -155,26 +168,38 @@ class PolicyNetwork:
             draws = [rng.uniform(-reach, reach, size) for size in ((inputs, outputs), (outputs,))]
             return draws[0].astype(np.float32), draws[1].astype(np.float32)
 
-        sizes = (BITS + len(context), hidden, hidden, CHOICES)
+        sizes = (bits + len(context), hidden, hidden, CHOICES)
         (first, second, out) = (layer(inputs, outputs) for inputs, outputs in itertools.pairwise(sizes))
         return cls(*first, *second, *out, context)
 
+    @property
+    def bits(self) -> int:
+        """How much it sees."""
+        return len(self.first) - len(self.context)
+
     def layers(self) -> tuple[Floats, ...]:
         """The arrays the kernels take: what the context adds is part of the first bias."""
-        added = self.context.astype(np.float64) @ self.first[BITS:].astype(np.float64)
+        added = self.context.astype(np.float64) @ self.first[self.bits :].astype(np.float64)
         bias = (self.first_bias + added).astype(np.float32)
-        return self.first[:BITS], bias, self.second, self.second_bias, self.out, self.out_bias
+        return self.first[: self.bits], bias, self.second, self.second_bias, self.out, self.out_bias
+
+    def scores(self, keys: Keys) -> Floats:
+        """(observation, action): the score of each action."""
+        scores = np.empty((len(keys), CHOICES), np.float32)
+        rows = np.ascontiguousarray(keys, np.uint64).reshape(len(keys), _words(self.bits))
+        score_all(self.layers(), rows, scores)
+        return scores
 
     def log_probabilities(self, keys: Keys) -> Floats:
         """(observation, action): the logarithm of the chance of each action."""
-        scores = np.empty((len(keys), CHOICES), np.float32)
-        score_all(self.layers(), np.ascontiguousarray(keys, np.uint64), scores)
+        scores = self.scores(keys)
         scores -= scores.max(axis=1, keepdims=True)
         scores -= np.log(np.exp(scores).sum(axis=1, keepdims=True))
         return scores
 
 
-#: Any policy: observations as 52 bits in, a score for each of the 145 actions out (softmax makes chances of them).
+#: Any policy: observations as packed bits in (one word each, or with memory a row of two), a score for each of the 145
+#: actions out (softmax makes chances of them).
 Policy: TypeAlias = PolicyNetwork | Callable[[Keys], Floats]
 
 #: In `PolicyTable.counts`: the rows in use, and those of them that hold an answer.
@@ -190,7 +215,7 @@ class PolicyTable:
 
     def __init__(self, policy: Policy, version: int = 0, *, greedy: bool = False, limit: int = 65_536) -> None:
         self.limit = limit
-        self._room(4_096)
+        self._room(4_096, 1)
         self.counts = np.zeros(2, np.int64)
         self.load(policy, version, greedy=greedy)
 
@@ -200,12 +225,23 @@ class PolicyTable:
         self.version = version
         self.greedy = greedy
         self.forget()
+        if isinstance(policy, PolicyNetwork):
+            self.fit(policy.bits)
+
+    def fit(self, bits: int) -> None:
+        """Prepare for a game in which blue sees so many bits; a network sees what it learnt with."""
+        self._words(_words(self.policy.bits if isinstance(self.policy, PolicyNetwork) else bits))
+
+    def _words(self, words: int) -> None:
+        if words != self.keys.shape[1]:
+            self._room(len(self.keys), words)
+            self.forget()
 
     def __len__(self) -> int:
         return int(self.counts[ANSWERED])
 
-    def _room(self, rows: int) -> None:
-        self.keys = np.empty(rows, np.uint64)
+    def _room(self, rows: int, words: int) -> None:
+        self.keys = np.empty((rows, words), np.uint64)
         self.chances = np.empty((rows, CHOICES), np.float32)
         self.slots = np.full(4 * rows, -1, np.int32)
 
@@ -216,8 +252,8 @@ class PolicyTable:
     def grow(self) -> None:
         """Twice the room, with everything still in it."""
         keys, chances = self.keys, self.chances
-        rows = len(keys)
-        self._room(2 * rows)
+        rows, words = keys.shape
+        self._room(2 * rows, words)
         self.keys[:rows], self.chances[:rows] = keys, chances
         replace(self.slots, self.keys, self.counts[ASKED])
 
@@ -227,7 +263,7 @@ class PolicyTable:
         rows = slice(int(self.counts[ANSWERED]), int(self.counts[ASKED]))
         if rows.start == rows.stop:
             return
-        scores = np.asarray(self.policy(self.keys[rows].copy()), np.float32)
+        scores = np.asarray(self.policy(packed(self.keys[rows].copy())), np.float32)
         wanted = (rows.stop - rows.start, CHOICES)
         if scores.shape != wanted or np.isnan(scores).any() or np.isposinf(scores).any():
             raise ConfigError(f"the policy must give finite scores of the shape {wanted}; it gave {scores.shape}")
@@ -239,7 +275,10 @@ class PolicyTable:
 @part
 def slot_of(slots: Any, key: Any) -> Any:
     """Where to look for an observation first."""
-    return (key * GOLDEN >> np.uint64(32)) & np.uint64(slots.shape[0] - 1)
+    mixed = key[0] * GOLDEN
+    for number in range(1, key.shape[0]):
+        mixed = (mixed ^ mixed >> np.uint64(32) ^ key[number]) * GOLDEN
+    return (mixed >> np.uint64(32)) & np.uint64(slots.shape[0] - 1)
 
 
 @part
@@ -248,11 +287,19 @@ def next_slot(slots: Any, slot: Any) -> Any:
 
 
 @part
+def same(one: Any, other: Any) -> Any:
+    equal = True
+    for number in range(one.shape[0]):
+        equal &= one[number] == other[number]
+    return equal
+
+
+@part
 def find(slots: Any, keys: Any, counts: Any, key: Any) -> Any:
     """The row of an observation, which is a new one if need be; -1 when there is no room for it."""
     slot = slot_of(slots, key)
     while slots[slot] >= 0:
-        if keys[slots[slot]] == key:
+        if same(keys[slots[slot]], key):
             return np.int64(slots[slot])
         slot = next_slot(slots, slot)
     row = counts[ASKED]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fanfold.studies.workflow.cage2.engine import advance, start
+from fanfold.studies.workflow.cage2.engine import advance, seen_by_blue, start
 from fanfold.studies.workflow.cage2.policy import (
     ANSWERED,
     Floats,
@@ -19,6 +19,7 @@ from fanfold.studies.workflow.cage2.policy import (
     PolicyTable,
     accumulate,
     find,
+    packed,
     score,
 )
 from fanfold.studies.workflow.cage2.rules import HOSTS, Cage2Game
@@ -61,12 +62,14 @@ def collect(
     slots, keys, chances, counts = table
     observations, actions, rewards, held = block
     low, high = np.empty_like(layers[1]), np.empty_like(layers[3])
+    words = np.empty(keys.shape[1], np.uint64)
     waiting = 0
     for i in range(states.shape[0]):
         s = states[i]
         key, stride = stream(seed, episodes[i], BLUE_CHOICES)
         while s.step < actions.shape[1]:
-            row = find(slots, keys, counts, np.uint64(s.observation))
+            seen_by_blue(s, words)
+            row = find(slots, keys, counts, words)
             if row < 0:
                 return _NO_ROOM
             if row >= counts[ANSWERED]:
@@ -153,6 +156,7 @@ def rollout(
     tenths, held = np.empty(shape, np.int16), np.empty(shape, np.uint16)
     network = table.policy if isinstance(table.policy, PolicyNetwork) else None
     layers = _NO_NETWORK if network is None else network.layers()
+    table.fit(game.bits)
     if len(table) > table.limit:
         table.forget()
     waiting = 1
@@ -167,5 +171,5 @@ def rollout(
             table.grow()
     met = np.empty(len(table), np.int32)
     distinct = renumber(observations, np.full(len(table), -1, np.int32), met)
-    keys = table.keys[met[:distinct]]
+    keys = packed(table.keys[met[:distinct]])
     return EpisodeBlock(table.version, numbers, states["red"].copy(), keys, observations, actions, tenths, held)

@@ -73,10 +73,33 @@ SQL, SSH = 2, 7
 #: none although the service is there.
 NOTHING, AS_USER, AS_ADMIN, REFUSED = range(4)
 
+#: Decoys that some host has room for, as pairs of a host and a decoy.
+PLACEABLE = tuple(
+    (host, decoy)
+    for host in HOST
+    for decoy in DECOYS
+    if decoy.checked not in host.listens and decoy.system in ("any", "Windows" if host.windows else "Linux")
+)
+#: What a blue with memory sees besides the 52 bits, all of it known from its own actions and observations: the decoys
+#: that stand, the hosts that showed activity before this step, and whether it has restored Op_Server0.
+MEMORY = (
+    *(f"Decoy{decoy.name} {host.name} stands" for host, decoy in PLACEABLE),
+    *(f"activity on {name} before" for name in HOSTS),
+    "Op_Server0 was restored",
+)
+ACTIVE_BEFORE, RESTORED = len(PLACEABLE), len(MEMORY) - 1
+SEEN = 4 * len(HOSTS)
+
 FAMILIES = ("Analyse", "Remove", *(f"Decoy{decoy.name}" for decoy in DECOYS), "Restore")
 #: Blue's 145 actions: two without a host, then thirteen of each family.
 ACTIONS = ("Sleep", "Monitor", *(f"{family} {host}" for family in FAMILIES for host in HOSTS))
 ANALYSE, REMOVE, FIRST_DECOY, RESTORE = 0, 1, 2, 10
+#: Actions that never do anything: decoys on hosts that have no room for them.
+IDLE = tuple(
+    number
+    for number, action in enumerate(ACTIONS)
+    if action.startswith("Decoy") and action not in {f"Decoy{decoy.name} {host.name}" for host, decoy in PLACEABLE}
+)
 
 RED_ACTIONS = (
     "Sleep",
@@ -115,7 +138,8 @@ class Cage2Game:
     With several `reds`, each episode's red is drawn from the episode's own luck.  `observation` is what Blue's table
     says: `cyborg` is that of the challenge, `original` that of a patched wrapper in which a decoy that was just placed
     hides nothing.  With `restore_quirk` (CybORG 2.1), Op_Server0's service cannot be stopped any more once that host
-    was restored.
+    was restored.  With `memory`, blue also sees what it could remember (`MEMORY`); networks that learnt without play
+    without.
     """
 
     reds: tuple[str, ...] = ("b_line",)
@@ -123,6 +147,7 @@ class Cage2Game:
     green: bool = False
     observation: str = "cyborg"
     restore_quirk: bool = True
+    memory: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.reds, str):
@@ -137,6 +162,11 @@ class Cage2Game:
             raise ConfigError(f"observation: there is no variant {self.observation!r}{known}")
         if isinstance(self.length, bool) or not isinstance(self.length, int) or self.length < 1:
             raise ConfigError(f"length: an episode has at least one step, not {self.length!r}")
+
+    @property
+    def bits(self) -> int:
+        """How many bits blue sees."""
+        return SEEN + (len(MEMORY) if self.memory else 0)
 
     def tables(self) -> Any:
         """The rules in the form the kernels take them: an array of one record."""
@@ -154,6 +184,8 @@ RULES = np.dtype(
         ("decoy_port", "i4", 8),
         ("decoy_checked", "i4", 8),
         ("decoy_fits", "i4", 8),  # the hosts whose system fits
+        ("decoy_memory", "u8", (13, 8)),  # the bit of blue's memory that says it stands
+        ("decoys_memory", "u8", 13),
         ("candidates", "i4", 256),  # exploits by what red remembers of a host's ports
         ("exploit_port", "i4", 8),
         ("lands", "i1", (8, 13)),
@@ -205,6 +237,9 @@ def _fill_ways_in(row: Any) -> None:
         row["decoy_port"][number] = port_bits(decoy.port)
         row["decoy_checked"][number] = port_bits(decoy.checked)
         row["decoy_fits"][number] = sum(1 << host for host, fit in enumerate(fits) if fit)
+    for bit, (host, decoy) in enumerate(PLACEABLE):
+        row["decoy_memory"][HOST.index(host), DECOYS.index(decoy)] = 1 << bit
+    row["decoys_memory"] = row["decoy_memory"].sum(axis=1)
     for number, exploit in enumerate(EXPLOITS):
         row["exploit_port"][number] = port_bits(exploit.port)
         row["stopped_by"][number] = sum(1 << i for i, decoy in enumerate(DECOYS) if decoy.port == exploit.port)

@@ -91,6 +91,8 @@ STATE = np.dtype(
         ("step", "i4"),
         ("table", "i8"),  # how compromised blue thinks each host is: the lasting bits of the observation
         ("observation", "i8"),
+        ("alerts", "u8"),  # hosts on which this step's observation shows activity
+        ("memory", "u8"),  # what blue remembers: see `rules.MEMORY`
         (f"edition_{_edition()}", "u1"),
     ],
     align=True,
