@@ -152,7 +152,7 @@ class Agent:
         seed: int = 0,
         greedy: bool | None = None,
         render_mode: str | None = None,
-    ) -> Iterator[PlayedEpisode]:
+    ) -> Iterator[ShownEpisode]:
         """Play episodes, the first of them with just this seed."""
         made = self.environment() if env is None else Environment.of(env)
         lane = Lane(made, **({"render_mode": render_mode} if render_mode and made.takes("render_mode") else {}))
@@ -161,8 +161,8 @@ class Agent:
             yield self._episode(lane, own, number, self.greedy if greedy is None else greedy)
         lane.env.close()
 
-    def _episode(self, lane: Lane, seed: int, number: int, greedy: bool) -> PlayedEpisode:
-        played, keys = PlayedEpisode(number, seed), np.array([seed % 2**64], np.uint64)
+    def _episode(self, lane: Lane, seed: int, number: int, greedy: bool) -> ShownEpisode:
+        played, keys = ShownEpisode(number, seed), np.array([seed % 2**64], np.uint64)
         try:
             row = lane.begin(seed % 2**31, 0)
             played.seen(lane, None, 0.0)
@@ -180,7 +180,7 @@ class Agent:
 
 
 @dataclass(slots=True)
-class PlayedEpisode:
+class ShownEpisode:
     """An episode that an agent played: actions and rewards by step, and what the environment rendered."""
 
     number: int

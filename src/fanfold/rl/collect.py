@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,12 +10,12 @@ import numpy as np
 from fanfold.encoding import derive_seed
 from fanfold.rl import environments
 from fanfold.rl.experience import Trajectories, folded, written
-from fanfold.rl.failures import ALL_FAILED, FailedEpisode, commonest
+from fanfold.rl.failures import all_failed, failed_in
 from fanfold.rl.heads import Array
 from fanfold.rl.making import Environment
 from fanfold.rl.policy import Policy
 from fanfold.tensors import Arrays, unpack
-from fanfold.types import Blob, Case, Failed, Ok, Outcome
+from fanfold.types import Blob, Case, Ok, Outcome
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Collector:
         numbers = range(candidate.first_episode, candidate.first_episode + count)
         steps, returns, figures = self.play(candidate, weights, numbers, seed or 0)
         if not len(returns):
-            return _all_failed(figures["failed"])
+            return all_failed(failed_in(figures))
         figures["returns"] = [round(each, 6) for each in returns.tolist()]
         if candidate.learn and steps is not None:
             if not self.raw:
@@ -84,12 +83,3 @@ class Collector:
         returns, lengths = steps.rewards.sum(axis=1), steps.lengths
         figures["scores"] = {"return": float(returns.mean()), "length": float(lengths.mean()), "failed": len(failed)}
         return steps, returns, figures | {"lengths": lengths.tolist()}
-
-
-def _all_failed(failed: Sequence[Mapping[str, Any]]) -> Failed:
-    """The outcome of a block of which nothing is left."""
-    lines = [f"episode {each['episode']} (seed {each['seed']}), step {each['step']}: " for each in failed]
-    texts = [str(FailedEpisode(**each)) for each in failed]
-    detail = "\n".join(map("".join, zip(lines, texts)))
-    count = "the only episode" if len(failed) == 1 else f"all {len(failed)} episodes"
-    return Failed(ALL_FAILED, f"{count} failed, with {commonest(texts)}", detail)

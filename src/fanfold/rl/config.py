@@ -57,7 +57,7 @@ class RlConfig(Settings):
         None, "seconds a block may take before its worker is killed and the block is played again", above=0
     )
     max_failed_share: float = option(
-        0.1, "the run stops when more than this share of its latest 1,000 episodes failed", least=0, most=1
+        0.8, "the run stops when more than this share of its latest 1,000 episodes failed", least=0, most=1
     )
     fresh_episodes: int = option(256, "episodes that the final policy is scored on", least=1)
     results: str | None = option("results/rl", "folder for agents and logs; none: none")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from ast import literal_eval
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ import msgspec
 
 from fanfold.errors import FanfoldError
 from fanfold.redaction import redact
+from fanfold.types import Failed, Ok, Outcome
 
 #: The kind of the outcome of a block in which no episode could be played to its end.
 ALL_FAILED = "episodes"
@@ -48,6 +51,11 @@ class FailedEpisode:
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
+    @property
+    def line(self) -> str:
+        """All of it in a line that people read, and `in_lines` reads back."""
+        return f"episode {self.episode} (seed {self.seed}) after {self.step} steps: {self.kind}: {self.message!r}"
+
 
 class FailureTally:
     """Counts failed episodes among the latest, and raises when their share passes a limit."""
@@ -80,6 +88,27 @@ class FailureTally:
 def commonest(texts: Iterable[str]) -> str:
     """The text that occurs most often."""
     return Counter(texts).most_common(1)[0][0]
+
+
+_LINE = re.compile(r"episode (\d+) \(seed (\d+)\) after (\d+) steps: (\w+): (.*)")
+
+
+def all_failed(failed: Sequence[FailedEpisode]) -> Failed:
+    """The outcome of a block of which nothing is left."""
+    count = "the only episode" if len(failed) == 1 else f"all {len(failed)} episodes"
+    detail = "\n".join(each.line for each in failed)
+    return Failed(ALL_FAILED, f"{count} failed, with {commonest(map(str, failed))}", detail)
+
+
+def failed_of(outcome: Outcome, numbers: range) -> list[FailedEpisode]:
+    """The failed episodes of a block; of one whose worker was lost, all of them."""
+    if isinstance(outcome, Ok):
+        return failed_in(outcome.data)
+    if outcome.kind == ALL_FAILED:
+        found = [_LINE.fullmatch(line) for line in outcome.detail.splitlines()]
+        parts = [match.groups() for match in found if match is not None]
+        return [FailedEpisode(int(n), int(s), int(at), kind, literal_eval(text)) for n, s, at, kind, text in parts]
+    return [FailedEpisode(number, UNKNOWN, 0, outcome.kind, outcome.message) for number in numbers]
 
 
 def failed_in(data: Mapping[str, Any]) -> list[FailedEpisode]:

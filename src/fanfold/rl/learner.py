@@ -14,13 +14,13 @@ from fanfold.encoding import derive_seed
 from fanfold.rl import ppo
 from fanfold.rl.collect import Collect
 from fanfold.rl.experience import Experience, Trajectories, folded, merge, read
-from fanfold.rl.failures import ALL_FAILED, UNKNOWN, FailedEpisode, FailureTally, failed_in
+from fanfold.rl.failures import ALL_FAILED, FailureTally, failed_of
 from fanfold.rl.heads import Array
 from fanfold.rl.policy import Policy
 from fanfold.rl.ppo import Adam, Ppo
 from fanfold.strategy import Strategy
 from fanfold.tensors import Arrays, pack, unpack
-from fanfold.types import Blob, Failed, Ok, Outcome, Result
+from fanfold.types import Blob, Failed, Ok, Result
 
 #: Whose a block is: the newest policy's, to learn from; or that of one of the four that training ends with.
 _LEARN, _POLICIES = -1, 4
@@ -48,7 +48,7 @@ class LearningPlan:
     synchronous: bool = False
     held_out: int = 1024
     begun: float = 0.0
-    max_failed: float = 0.1
+    max_failed: float = 0.8
     steps: StepPlan | None = None
 
     @property
@@ -215,7 +215,8 @@ class Learner(Strategy[Collect]):
         if isinstance(outcome, Failed) and outcome.kind != ALL_FAILED and block.episodes > 1:
             self._halve(block)
             return
-        self.failures.add(block.episodes, _failed(block, outcome), block.version)
+        numbers = range(block.first_episode, block.first_episode + block.episodes)
+        self.failures.add(block.episodes, failed_of(outcome, numbers), block.version)
         if not block.learn:
             return
         if isinstance(outcome, Ok):
@@ -304,14 +305,6 @@ class Learner(Strategy[Collect]):
 
 def _group(arrays: Arrays, name: str) -> dict[str, Array]:
     return {key.partition(":")[2]: array for key, array in arrays.items() if key.startswith(f"{name}:")}
-
-
-def _failed(block: Collect, outcome: Outcome) -> list[FailedEpisode]:
-    """The episodes of a block that failed."""
-    if isinstance(outcome, Ok):
-        return failed_in(outcome.data)
-    numbers = range(block.first_episode, block.first_episode + block.episodes)
-    return [FailedEpisode(number, UNKNOWN, 0, outcome.kind, outcome.message) for number in numbers]
 
 
 def _experience(outcome: Ok) -> bytes:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fanfold.rl.failures import UNKNOWN, FailedEpisode, failed_in
-from fanfold.types import Failed, Ok, Result
+from fanfold.rl.failures import ALL_FAILED, FailedEpisode, failed_of
+from fanfold.types import Ok, Result
 
 #: When the evaluation of a trial began, and how many seconds it took.
 Times = Mapping[int, tuple[float, float]]
@@ -100,13 +100,12 @@ def failures(results: Iterable[Result[Any]]) -> list[tuple[int, FailedEpisode]]:
     """The failed episodes of a run, each with the version of the policy that played it."""
     failed = []
     for result in results:
-        version = result.candidate["version"]
+        block = result.candidate
+        numbers = range(block["first_episode"], block["first_episode"] + block["episodes"])
         for outcome in result.outcomes.values():
-            if isinstance(outcome, Ok):
-                failed += [(version, each) for each in failed_in(outcome.data)]
-            elif isinstance(outcome, Failed) and result.candidate["episodes"] == 1:
-                first = result.candidate["first_episode"]
-                failed.append((version, FailedEpisode(first, UNKNOWN, 0, outcome.kind, outcome.message)))
+            # A larger block whose worker was lost is played again in halves.
+            if isinstance(outcome, Ok) or outcome.kind == ALL_FAILED or len(numbers) == 1:
+                failed += [(block["version"], each) for each in failed_of(outcome, numbers)]
     return failed
 
 

@@ -12,7 +12,7 @@ import rl_world
 from fanfold.errors import ConfigError
 from fanfold.rl import environments, network
 from fanfold.rl.collect import Collect, Collector
-from fanfold.rl.failures import ALL_FAILED, FailedEpisode, FailureTally, TooManyFailures
+from fanfold.rl.failures import ALL_FAILED, FailedEpisode, FailureTally, TooManyFailures, failed_of
 from fanfold.rl.making import Environment
 from fanfold.tensors import pack
 from fanfold.types import Blob, Case, Failed, Ok
@@ -60,7 +60,9 @@ def test_a_block_without_a_sound_episode_fails_with_the_commonest_reason() -> No
     outcome = Collector(Environment.of(rl_world.Raises, {"share": 1.0}))(block(3), CASE)
     assert isinstance(outcome, Failed) and outcome.kind == ALL_FAILED
     assert outcome.message.startswith("all 3 episodes failed, with ZeroDivisionError: the simulator broke down")
-    assert outcome.detail.count("seed") == 3
+    failed = failed_of(outcome, range(3))
+    assert [each.episode for each in failed] == [0, 1, 2] and {each.step for each in failed} == {3}
+    assert "\n".join(each.line for each in failed) == outcome.detail
 
 
 def test_an_environment_that_failed_is_replaced_by_a_new_one() -> None:

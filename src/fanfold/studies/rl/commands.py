@@ -12,7 +12,7 @@ from fanfold.errors import ConfigError, MissingExtra
 from fanfold.plugins import Shell, StudyCommand
 
 if TYPE_CHECKING:
-    from fanfold.rl.agent import PlayedEpisode
+    from fanfold.rl.agent import ShownEpisode
 
 _EXAMPLES = """\b
 Examples:
@@ -83,7 +83,7 @@ def _text_mode(env: Any) -> str | None:
     return "ansi" if "ansi" in modes else None
 
 
-def _show(shell: Shell, episode: PlayedEpisode, how: dict[str, Any]) -> None:
+def _show(shell: Shell, episode: ShownEpisode, how: dict[str, Any]) -> None:
     if how["text"]:
         frames = episode.frames or [None] * (episode.length + 1)
         if frames[0] is not None:
@@ -104,7 +104,7 @@ def _show(shell: Shell, episode: PlayedEpisode, how: dict[str, Any]) -> None:
         shell.say(f"  {_picture(episode, Path(how['video']))}")
 
 
-def _picture(episode: PlayedEpisode, folder: Path) -> Path:
+def _picture(episode: ShownEpisode, folder: Path) -> Path:
     """An episode as a GIF."""
     import numpy as np
 
@@ -123,7 +123,7 @@ def _picture(episode: PlayedEpisode, folder: Path) -> Path:
     return path
 
 
-def _end(shell: Shell, episodes: list[PlayedEpisode]) -> None:
+def _end(shell: Shell, episodes: list[ShownEpisode]) -> None:
     from fanfold import stats
 
     sound = [episode for episode in episodes if episode.failed is None]
