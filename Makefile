@@ -93,6 +93,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/conversations.py --quick
 	$(BIN)/python benchmarks/cage2.py --quick
 	$(BIN)/python benchmarks/collection.py --quick
+	$(BIN)/python benchmarks/rl.py --quick
 	$(BIN)/python benchmarks/workflow_search.py --quick
 	$(BIN)/python benchmarks/neuro.py --quick
 

@@ -53,6 +53,9 @@ class RlConfig(Settings):
     n_workers: int = option(1, "blocks of episodes played at once, in processes of their own", least=1)
     in_flight: int | None = option(None, "blocks under way; none: 1, or twice n_workers if those are more", least=1)
     synchronous: bool = option(False, "wait for every update before playing on (for comparison)")
+    in_order: bool = option(
+        True, "learn from blocks in their order, alike on every executor; false: as they end, where some take very long"
+    )
     timeout: float | None = option(
         None, "seconds a block may take before its worker is killed and the block is played again", above=0
     )

@@ -35,6 +35,7 @@ def study_of(config: RlConfig, env: Environment | None = None, policy: Policy | 
         Learner(plan),
         collector,
         seed=config.seed,
+        in_order=config.in_order,
         timeout=config.timeout,
         retries=2,
         name="rl",
