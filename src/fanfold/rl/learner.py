@@ -277,8 +277,8 @@ class Learner(Strategy[Collect]):
         arrays: Arrays = {"counts": np.array([self.version, *counts]), "length": np.array([length])}
         for name, group in (("weights", self.weights), ("slow", self.slow), ("adam", self.adam.state)):
             arrays |= {f"{name}:{key}": array for key, array in group.items()}
-        for trial, data in self.pending:
-            arrays[f"pending:{trial}"] = np.frombuffer(data, np.uint8)
+        for at, (trial, data) in enumerate(self.pending):
+            arrays[f"pending:{at:06}:{trial}"] = np.frombuffer(data, np.uint8)
         if self.again:
             arrays["again"] = np.array(self.again)
         news = [{**each, "seconds": 0.0} for each in self.news]  # a state is the same everywhere
@@ -294,7 +294,7 @@ class Learner(Strategy[Collect]):
         self.weights, self.slow = _group(arrays, "weights"), _group(arrays, "slow")
         self.adam = Adam(_group(arrays, "adam"))
         pending = _group(arrays, "pending")
-        self.pending = [(trial, pending[str(trial)].tobytes()) for trial in sorted(map(int, pending))]
+        self.pending = [(int(name.partition(":")[2]), pending[name].tobytes()) for name in sorted(pending)]
         self._publish()
         again = arrays.get("again", np.zeros((0, 4), np.int64)).tolist()
         self.again = [(policy, first, count, attempt) for policy, first, count, attempt in again]
