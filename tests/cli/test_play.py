@@ -28,6 +28,8 @@ def test_an_environment_in_a_file_is_trained_on_and_played(
     again = as_json("play", "mine", "--version", "1", "--seed", "12345")
     assert [each["seed"] for each in again["episodes"]] == [12345]
     assert "Learning curve" in fanfold("show", "mine").output
+    assert as_json("rl", "export", "mine", "-o", "model", "--format", "onnx") == ["model/agent.onnx"]
+    assert (folder / "model" / "agent.onnx").stat().st_size > 1000
     assert "no pictures" in fanfold("play", "mine", "--video", "pictures", code=2).output
 
 

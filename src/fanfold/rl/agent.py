@@ -23,7 +23,7 @@ from fanfold.files import write_files
 from fanfold.ledger import RunView
 from fanfold.rl.environments import Lane
 from fanfold.rl.failures import FailedEpisode
-from fanfold.rl.making import Environment
+from fanfold.rl.making import Environment, name_of
 from fanfold.rl.policy import MEAN, Mlp, Policy, act
 from fanfold.rl.space_json import space_from_json, space_to_json
 from fanfold.rl.spaces import Decoder, Encoder, head_of
@@ -39,7 +39,7 @@ WEIGHTS, CARD = "agent.safetensors", "agent.json"
 def card_of(env: Environment) -> dict[str, Any]:
     """What an agent's file says of its environment."""
     lane = Lane(env)
-    wrappers = [str(getattr(each, "__qualname__", each)) for each in env.wrappers]
+    wrappers = [name_of(each) for each in env.wrappers]
     made = {"name": env.name, "kwargs": dict(env.kwargs), "wrappers": wrappers, "max_steps": env.max_steps}
     spaces = {"observation_space": lane.env.observation_space, "action_space": lane.env.action_space}
     return {"format": 1, "env": made, **{name: space_to_json(space) for name, space in spaces.items()}}
@@ -139,11 +139,7 @@ class Agent:
     def environment(self) -> Environment:
         """The environment that it was trained on, where its card can name it."""
         env = self.card["env"]
-        if env["wrappers"]:
-            raise ConfigError(
-                f"the agent was trained with the wrappers {', '.join(env['wrappers'])}: give env= yourself"
-            )
-        return Environment.of(env["name"], env["kwargs"], max_steps=env["max_steps"])
+        return Environment.of(env["name"], env["kwargs"], env["wrappers"], env["max_steps"])
 
     def play(
         self,

@@ -16,7 +16,7 @@ from fanfold.redaction import redact
 from fanfold.types import Failed, Ok, Outcome
 
 #: The kind of the outcome of a block in which no episode could be played to its end.
-ALL_FAILED = "episodes"
+ALL_FAILED = "episodes-failed"
 #: Of how many of the latest episodes a share is meant, and fewer failures than these are never too many.
 LATEST, FEWEST = 1000, 10
 #: The seed of an episode that is known by its number alone, because its worker was lost.

@@ -63,8 +63,7 @@ class Environment:
         wrapped = tuple(_wrapper(each) if isinstance(each, str) else each for each in wrappers)
         if odd := next((each for each in wrapped if not callable(each)), None):
             raise ConfigError(f"wrappers must be functions of an environment, and {odd!r} is not")
-        inner = made.func if isinstance(made, functools.partial) else made
-        name = env if isinstance(env, str) else getattr(inner, "__qualname__", type(inner).__qualname__)
+        name = env if isinstance(env, str) else name_of(env)
         return cls(made, dict(kwargs or {}), wrapped, name, _spec(made) if isinstance(made, str) else None, max_steps)
 
     def __call__(self, **more: Any) -> Any:
@@ -160,6 +159,14 @@ class Environment:
                 f"Gymnasium has it, not {type(begun).__name__}"
             )
         return made
+
+
+def name_of(made: Any) -> str:
+    """What a function or class is called: `module:name` where it can be imported by that, else its own name."""
+    inner = made.func if isinstance(made, functools.partial) else made
+    name = str(getattr(inner, "__qualname__", type(inner).__qualname__))
+    module = getattr(inner, "__module__", "__main__")
+    return name if inner is not made or module == "__main__" or "<" in name else f"{module}:{name}"
 
 
 def _named(text: str, what: str) -> str | Callable[..., Any]:

@@ -102,6 +102,18 @@ def walker() -> Agent:
     return Agent(policy, policy.initial(0), card_of(env))
 
 
+def test_an_agent_knows_its_environment_with_arguments_and_wrappers(tmp_path: Path) -> None:
+    env = Environment.of(rl_world.Walk, {"length": 4}, ["RecordEpisodeStatistics"], max_steps=3)
+    policy = policy_for(env, 8)
+    Agent(policy, policy.initial(0), card_of(env)).save(tmp_path)
+    made = Agent.load(tmp_path).environment()
+    assert made().unwrapped.length == 4 and type(made()).__name__ == "RecordEpisodeStatistics"
+    assert next(Agent.load(tmp_path).play(episodes=1)).length == 3
+    env = Environment.of(lambda: rl_world.Walk())
+    with pytest.raises(ConfigError, match=r"<lambda>"):
+        Agent(policy, policy.initial(0), card_of(env)).environment()
+
+
 def test_an_episode_is_played_again_by_its_seed() -> None:
     agent = walker()
     one, two, other = (next(agent.play(seed=seed, greedy=False)) for seed in (7, 7, 8))

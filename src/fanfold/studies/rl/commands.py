@@ -21,23 +21,35 @@ Examples:
   fanfold play RUN --video pictures
   fanfold play RUN --version 12 --seed 1234
 """
+_EXPORTS = """\b
+Examples:
+  fanfold rl export results/rl/RUN -o model
+  fanfold rl export RUN --format onnx
+"""
+_ledger = click.option(
+    "--ledger",
+    envvar="FANFOLD_LEDGER",
+    default="fanfold.db",
+    show_default="$FANFOLD_LEDGER or fanfold.db",
+    metavar="FILE",
+    help="The file that keeps all runs.",
+)
 
 
 @click.command(short_help="Let a trained agent play.", epilog=_EXAMPLES)
 @click.argument("agent")
 @click.option("--env", help="The environment, where it is not the one that the agent was trained on.")
 @click.option("--env-kwargs", help="Arguments of that environment, in JSON.")
+@click.option("--wrappers", help="Wrappers of that environment, with commas between them.")
 @click.option("--episodes", default=None, type=click.IntRange(1), help="How many; by default 10, with --seed 1.")
 @click.option("--seed", default=None, type=int, help="The seed of the first episode, such as that of one that failed.")
 @click.option("--version", default=None, type=click.IntRange(0), help="Of a run: its policy after so many updates.")
 @click.option("--greedy/--sampled", default=None, help="Take the best action, or draw one.  Default: what did better.")
 @click.option("--text", is_flag=True, help="Print every step.")
 @click.option("--video", metavar="FOLDER", help="Write a GIF of every episode there.")
-@click.option(
-    "--ledger", default=None, envvar="FANFOLD_LEDGER", help="The ledger of the run.", show_default="fanfold.db"
-)
+@_ledger
 @click.pass_obj
-def play(shell: Shell, /, agent: str, env: str | None, env_kwargs: str | None, ledger: str | None, **how: Any) -> None:
+def play(shell: Shell, /, agent: str, env: str | None, ledger: str, **how: Any) -> None:
     """Let an agent play, and show how it does.
 
     AGENT is a folder that a training wrote, or the name of a run in the ledger.  With --version and --seed, as a report
@@ -50,10 +62,10 @@ def play(shell: Shell, /, agent: str, env: str | None, env_kwargs: str | None, l
         raise ConfigError("choose between --text and --video")
     made = None
     if env is not None:
-        made = Environment.of(env, _table(env_kwargs))
-    elif env_kwargs is not None:
-        raise ConfigError("--env-kwargs are arguments of --env: give it, too")
-    loaded = Agent.load(agent, ledger=ledger or "fanfold.db", version=how["version"], env=made)
+        made = Environment.of(env, _table(how["env_kwargs"]), list(filter(None, (how["wrappers"] or "").split(","))))
+    elif how["env_kwargs"] or how["wrappers"]:
+        raise ConfigError("--env-kwargs and --wrappers belong to --env: give it, too")
+    loaded = Agent.load(agent, ledger=ledger, version=how["version"], env=made)
     env_made = made or loaded.environment()
     mode = "rgb_array" if how["video"] else _text_mode(env_made) if how["text"] else None
     seed = 0 if how["seed"] is None else how["seed"]
@@ -140,5 +152,26 @@ def _end(shell: Shell, episodes: list[ShownEpisode]) -> None:
         click.get_current_context().exit(1)
 
 
+@click.command(short_help="Write an agent as ONNX and TorchScript.", epilog=_EXPORTS)
+@click.argument("agent")
+@click.option("-o", "--output", metavar="FOLDER", default=".", show_default=True, help="Where to write it.")
+@click.option("--format", "formats", type=click.Choice(["onnx", "torchscript"]), multiple=True, help="Default: both.")
+@_ledger
+@click.pass_obj
+def export(shell: Shell, /, agent: str, output: str, formats: tuple[str, ...], ledger: str) -> None:
+    """Write a trained policy for programs without Fanfold: agent.onnx and agent.pt.
+
+    AGENT is a folder that a training wrote, or the name of a run in the ledger.
+    """
+    from fanfold.rl.agent import Agent
+    from fanfold.rl.exports import export as write
+
+    paths = write(Agent.load(agent, ledger=ledger), output, formats or ("onnx", "torchscript"))
+    if shell.machine_readable:
+        shell.print_json([str(path) for path in paths])
+    for path in paths:
+        shell.say(str(path))
+
+
 def commands() -> tuple[StudyCommand, ...]:
-    return (StudyCommand(play),)
+    return StudyCommand(play), StudyCommand(export)
