@@ -1,7 +1,8 @@
-"""Measures CAGE-2: steps per CPU-second of the environment alone, and with the policy in the loop.
+"""Measures CAGE-2: steps per CPU-second alone and with the policy in the loop, and how good trained defenders are.
 
 python benchmarks/cage2.py --quick
 python benchmarks/cage2.py --json cage2.json --strict
+python benchmarks/cage2.py --section defence --jobs 16
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from cage2_defence import defence
 from measure import Line, Sampled, Table, Target, machine, sampled, save_tables
 
 from fanfold.studies.workflow.cage2.engine import play, start
@@ -57,8 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sizes = QUICK if options.quick else FULL
     where = machine()
     print(f"{where['processor']}, {where['cores']} cores, load {where['load_before']:.1f}, Python {where['python']}")
+    if options.section == "defence":
+        seeds, episodes = (2, 10_000) if options.quick else (5, 100_000)
+        file = options.json or RESULTS.with_name("cage2_defence.json")
+        trained = defence(seeds, episodes, options.jobs, file.with_suffix(".jsonl"))
+        return save_tables(trained, where, file, options.strict)
     tables = (part(sizes) for part in (environment, policy_in_the_loop))
-    return save_tables(tables, where, options.json, options.strict, sizes=asdict(sizes))
+    return save_tables(tables, where, options.json or RESULTS, options.strict, sizes=asdict(sizes))
 
 
 def environment(sizes: Sizes) -> Table:
@@ -177,7 +184,9 @@ def _roller(red: str, network: PolicyNetwork, size: int) -> Callable[[], int]:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer and shorter repeats: half a minute")
-    parser.add_argument("--json", type=Path, default=RESULTS, help="where the samples are written")
+    parser.add_argument("--section", choices=("speed", "defence"), default="speed", help="what is measured")
+    parser.add_argument("--jobs", type=int, default=1, help="defenders trained at once")
+    parser.add_argument("--json", type=Path, help="where the samples are written")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
     return parser.parse_args(arguments)
 

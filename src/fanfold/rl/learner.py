@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
@@ -31,7 +32,8 @@ class LearningPlan:
     """How long a policy learns, and in which portions.
 
     Up to `window` blocks of at most `block` episodes are under way; the policy learns after every `per_update` of all
-    `total` episodes.  With `steps`, it learns in portions of steps instead, and for so many.  `context` is what the
+    `total` episodes.  Updates and blocks grow steadily, up to `growth` times as large: at first many updates matter, at
+    last exact ones.  With `steps`, it learns in portions of steps instead, and for so many.  `context` is what the
     policy is told besides what it observes.  With `synchronous`, no block is asked for that an update under way would
     make stale.  Step sizes fall from where `begun` says (0: at the beginning of learning) to the end, where each of
     four policies plays the same `held_out` episodes.  Learning stops when more than the share `max_failed` of the
@@ -50,6 +52,7 @@ class LearningPlan:
     begun: float = 0.0
     max_failed: float = 0.8
     steps: StepPlan | None = None
+    growth: float = 1.0
 
     @property
     def most(self) -> int:
@@ -61,17 +64,22 @@ class LearningPlan:
         if self.steps is None:
             limit = self.total
             if self.synchronous:
-                limit = min(limit, counts.told - counts.fresh + self.per_update)
-            return min(self.most, limit - counts.asked)
+                limit = min(limit, counts.told - counts.fresh + self._grown(self.per_update, counts))
+            return min(self._grown(self.most, counts), limit - counts.asked)
         return self.steps.size(counts, self)
 
     def due(self, counts: EpisodeCounts) -> bool:
         """Whether it is time for an update."""
         if self.steps is None:
-            return counts.fresh >= self.per_update or counts.told == self.total
+            return counts.fresh >= self._grown(self.per_update, counts) or counts.told == self.total
         waited = counts.asked == counts.told
         enough = counts.fresh_steps >= self.steps.portion(counts)
         return (enough and (waited or not self.synchronous)) or self.over(counts)
+
+    def _grown(self, episodes: int, counts: EpisodeCounts) -> int:
+        """Episodes of a block or an update, which were as many at first."""
+        share = (counts.told - counts.fresh) / self.total
+        return round(episodes * math.pow(self.growth, share))
 
     def over(self, counts: EpisodeCounts) -> bool:
         """Whether all is learnt."""

@@ -103,3 +103,16 @@ def test_stale_steps_count_by_truncated_importance_weights() -> None:
     assert np.allclose(size[unlikely], 2 * 0.047, atol=0.01), "chances of 1 in 2 became 1 in 21"
     now = policy.head.log_chances(policy.outputs(newer, stale.observations), stale.where, stale.action)
     assert np.allclose(stale.log_chance, now, atol=1e-5), "the loss compares with the policy that learns"
+
+
+def test_updates_and_their_blocks_grow_towards_the_end() -> None:
+    plan = LearningPlan(policy_for(WALK, 8), 1_000, 100, 25, growth=4.0, synchronous=True)
+    for told, block, portion in ((0, 25, 100), (500, 50, 200), (900, 87, 348)):
+        counts = EpisodeCounts(asked=told, told=told)
+        assert plan.size(counts) == block
+        counts.fresh, counts.told = portion - 1, told + portion - 1
+        assert not plan.due(counts) or counts.told >= 1_000
+        counts.fresh, counts.told = portion, told + portion
+        assert plan.due(counts)
+    counts = EpisodeCounts(asked=190, told=190, fresh=190)
+    assert plan.size(counts) < 1, "synchronously, nothing is asked for that the update would make stale"

@@ -55,3 +55,26 @@ def test_a_missed_target_fails_only_a_strict_run(
     assert cage2.main(arguments) == 0
     assert cage2.main([*arguments, "--strict"]) == 1
     assert "3 target(s) MISSED" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_defenders_are_trained_once_and_scored_against_their_goals(
+    cage2: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = importlib.import_module("cage2_defence")
+    file = tmp_path / "defence.jsonl"
+    cells = module.cells(1, 8)
+    rows = [{**cell._asdict(), "return": -10.0 - number, "cpu": 1.0} for number, cell in enumerate(cells)]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows[1:]))
+    (table,) = module.defence(1, 8, 1, file)
+    assert "B_lineAgent, memory True, seed 0" in capsys.readouterr().out and len(file.read_text().splitlines()) == 6
+    trained = module.finished(file)[cells[0]]
+    assert -2000 < trained["return"] < 0 and trained["cpu"] > 0 and trained["fresh_episodes"] == 4096
+    goals = {line.name: line.target.limit for line in table.lines if line.target is not None}
+    both = round((trained["return"] - 12.0) / 2 - 1.5, 2)
+    assert goals == {
+        "B_lineAgent, with memory": -14.0,
+        "MeanderAgent, with memory": -17.5,
+        "random, with memory": pytest.approx(both, abs=0.01),
+    }
+    assert [line.missed for line in table.lines] == [True, False, False, False, both > -14.0, False]

@@ -82,6 +82,9 @@ class WorkflowConfig(Settings):
     episodes_per_update: int | None = option(
         None, "episodes from which a policy learns at once; none: 100, with mode=ppo and without memory 500", least=1
     )
+    growth: float | None = option(
+        None, "mode=ppo: how many times as large updates become in the end; none: with memory 4, else 1", least=1
+    )
     compliance_threshold: float = option(0.9, "the share of fixes that must keep to the workflow", above=0, below=1)
     patience_updates: int = option(40, "a training that has not improved for so many updates ends", least=1)
     look_updates: int = option(5, "updates from one look at held-out episodes to the next", least=1)

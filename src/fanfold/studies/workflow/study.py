@@ -42,6 +42,7 @@ def _one_policy(config: WorkflowConfig) -> Study[Collect]:
         context_of(workflow),
         config.synchronous,
         -(-config.scored_on // 4),
+        growth=config.growth or (4.0 if config.remembers else 1.0),
     )
     return Study(
         Learner(plan),
