@@ -44,10 +44,10 @@ from fanfold.ledger.records import (
     TrialRow,
     WaveRow,
 )
-from fanfold.ledger.requests import add_comment, add_request, close_requests, requests_of
+from fanfold.ledger.requests import add_comment, add_request, close_requests, requests_of, restart_run
 from fanfold.ledger.shows import ShowRow, describe_run, find_show, judged_since, last_checkpoint, shows_since
 from fanfold.ledger.spending import CURRENCY, Spending, belonging, cost_text
-from fanfold.ledger.store import Ledger, create_run, forget_run, restart_run
+from fanfold.ledger.store import Ledger, create_run, forget_run
 from fanfold.ledger.verify import RUN_NAME, verify_batches
 from fanfold.ledger.view import RunView
 

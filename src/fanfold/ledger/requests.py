@@ -82,3 +82,12 @@ def _written(path: str | Path, run: str, write: Callable[[Ledger, int], T]) -> T
         except UNREADABLE as error:
             raise explain(error, ledger.path) from error
     return value
+
+
+def restart_run(ledger: Ledger, run: int, stop: str) -> None:
+    """Write down the stopping rule that a resumed run has now, in place of the one it had."""
+    sql = "UPDATE run SET meta = json_set(meta, '$.stop', ?) WHERE id = ? AND json_valid(meta)"
+    try:
+        ledger.writer.execute(sql, (stop, run))
+    except UNREADABLE as error:
+        raise explain(error, ledger.path) from error

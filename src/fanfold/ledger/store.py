@@ -349,15 +349,6 @@ def _check_depth(text: str) -> None:
             raise RecursionError(f"nested more than {MOST_DEEP} deep")
 
 
-def restart_run(ledger: Ledger, run: int, stop: str) -> None:
-    """Write down the stopping rule that a resumed run has now, in place of the one it had."""
-    sql = "UPDATE run SET meta = json_set(meta, '$.stop', ?) WHERE id = ? AND json_valid(meta)"
-    try:
-        ledger.writer.execute(sql, (stop, run))
-    except UNREADABLE as error:
-        raise explain(error, ledger.path) from error
-
-
 def create_run(
     ledger: Ledger, name: str, identity: Mapping[str, Any], meta: Mapping[str, Any], cases: Sequence[Case]
 ) -> int:
