@@ -90,8 +90,11 @@ class Http(Transport):
         kept connection just when a request goes out on it: that request is sent once more on a new connection, unless
         anything came back or `replay` is False (for what must never happen twice; the error then has `sent` True).
         """
-        limit = self._max_bytes if max_bytes is None else max_bytes
-        make = functools.partial(Exchange, data=body or b"", limit=limit, bodiless=method == "HEAD")
+        limit, data, bodiless = self._max_bytes if max_bytes is None else max_bytes, body or b"", method == "HEAD"
+
+        def make(head: bytes) -> Exchange:
+            return Exchange(head, data, limit=limit, bodiless=bodiless)
+
         return await self._call(method, url, headers, body, make, deadline, replay)
 
     async def download(

@@ -158,9 +158,8 @@ class Exchange:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._body is not None:  # A trailer.
             return
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
-        earlier = self.headers.get(key)
-        self.headers[key] = text if earlier is None else f"{earlier}, {text}"
+        key, text, headers = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t"), self.headers
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     @_callback
     def on_headers_complete(self) -> None:

@@ -273,12 +273,13 @@ class Model:
         while True:
             body = line.sendable(call)
             try:
-                return await self._reached(call, body, line)
+                return await (self._reached if line.breaker.open else self._exchange)(call, body, line)
             except CallFailed as error:
                 if not error.parameters or not self.learn(body, error):
                     raise interrupted(call, error) from error.__cause__
 
     async def _reached(self, call: Call, body: str, line: ModelLine) -> Reply:
+        """One try, once the server answers again."""
         breaker = line.breaker
         while breaker.open:
             what = f"{self.provider.name} to answer again ({breaker.why})"

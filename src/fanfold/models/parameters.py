@@ -34,6 +34,8 @@ def fitted(
     `cut`.  A parameter that is not `known` to the provider stays, and is refused by it; so is an essential one that the
     model does not take.
     """
+    if not parameters:
+        return {}, ()
     effort = parameters.get("reasoning_effort")
     if effort == "off":
         effort = "none"

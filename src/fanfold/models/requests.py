@@ -248,7 +248,7 @@ def usable(reply: Reply, model: str, parameters: Mapping[str, Any]) -> Reply:
             f"{model} used all of its {reply.output_tokens} tokens to reason, and said nothing: raise max_tokens, or "
             "ask for less with reasoning_effort",
         )
-    if wrong := next((call for call in reply.tool_calls if call.invalid), None):
+    if reply.tool_calls and (wrong := next((call for call in reply.tool_calls if call.invalid), None)):
         text = f"{model} called {wrong.name} with arguments that are not a JSON object: {wrong.invalid!r:.200}"
         raise CallFailed("schema", text)
     if stop := parameters.get("stop"):

@@ -240,7 +240,7 @@ class OpenAI(Provider):
 
     def reply(self, body: Mapping[str, Any]) -> Reply:
         try:
-            choice = body["choices"][0]
+            choice, *others = body["choices"]
             usage = body.get("usage")
             details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
             thought = usage.get("completion_tokens_details") if isinstance(usage, dict) else None
@@ -256,7 +256,7 @@ class OpenAI(Provider):
                 tool_calls=tuple(map(_tool_call, calls)) if calls else (),
                 reasoning=message.get("reasoning_content") or message.get("reasoning") or "",
                 logprobs=listed_logprobs(choice["logprobs"]) if choice.get("logprobs") else (),
-                others=tuple(_text(other, True) or "" for other in body["choices"][1:]),
+                others=tuple([_text(other, True) or "" for other in others]) if others else (),
                 text="" if refusal else text or "",
                 finish="refusal" if refusal else finish,
                 refusal=refusal,

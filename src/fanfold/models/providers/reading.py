@@ -53,6 +53,7 @@ _STATUS = {
     "validation": 400,
 }
 
+_DURATIONS = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "mistral-correlation-id")
 
 
@@ -228,7 +229,10 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 def request_id(headers: Mapping[str, str]) -> str:
     """The provider's own name for a request, which its support asks for; "" where it has none."""
-    return redact(next((headers[name] for name in _REQUEST_IDS if name in headers), ""))[:200]
+    for name in _REQUEST_IDS:
+        if name in headers:
+            return redact(headers[name])[:200]
+    return ""
 
 
 def http_date(text: str) -> float | None:
@@ -257,7 +261,9 @@ def duration(text: str | None) -> float | None:
     """Seconds of a text such as "8.64s", "4ms", "1m30s"."""
     if not text:
         return None
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text)
+    if text[-1] == "s" and text[:-1].isdecimal():
+        return float(text[:-1])
+    parts = _DURATIONS.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
         return None
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
