@@ -15,6 +15,7 @@ from fanfold import drawings
 from fanfold.drawings import Drawing
 from fanfold.ledger import EvaluationRow, RunView, TrialRow
 from fanfold.plugins import Presentation, concluded
+from fanfold.rl import shown as policies
 from fanfold.strategies.gp_ucb import Belief
 from fanfold.studies.workflow.orders import NAMED
 from fanfold.studies.workflow.spaces import Orders, Workflow, WorkflowSpace, show
@@ -31,11 +32,10 @@ MOST_LIVE = 2000
 
 def headline(figures: Mapping[str, Any]) -> str | None:
     """The return and the compliance of the best policy."""
-    if figures.get("return") is None:
-        return None
-    low, high = figures["return_interval"]
-    text = f"return {figures['return']:.2f} [{low:.2f}, {high:.2f}] on fresh episodes"
-    return text if figures.get("compliance") is None else f"{text}, compliance {figures['compliance']:.3f}"
+    text = policies.headline(figures)
+    if text is None or figures.get("compliance") is None:
+        return text
+    return f"{text}, compliance {figures['compliance']:.3f}"
 
 
 def candidate(value: Mapping[str, Any]) -> Section:
@@ -48,16 +48,13 @@ def candidate(value: Mapping[str, Any]) -> Section:
         if value.get("learnt"):
             begins = f", continues after {value['learnt']}"
         return Section("Workflow", f"{order}: visit {value['visit']}, at most {value['episodes']} episodes{begins}")
-    last = value["first_episode"] + value["episodes"] - 1
-    played = f"episodes {value['first_episode']} to {last} by version {value['version']}"
-    return Section("Block", f"{played}, {'to learn from' if value['learn'] else 'held out'}")
+    return policies.block(value)
 
 
 def cell(data: Mapping[str, Any]) -> Section:
     """The figures of one training, or of one block."""
     if "returns" in data:
-        returns = data["returns"]
-        return Section("Episodes", f"{len(returns)} episodes, mean return {sum(returns) / len(returns):.2f}")
+        return policies.episodes(data)
     names = ("return", "compliance", "contested", "fixes", "episodes", "stopped", "policy")
     return Section("Training", "", ("", "value"), tuple((name, data[name]) for name in names))
 
@@ -80,7 +77,7 @@ def overview(view: RunView) -> Iterator[Section]:
     rows = view.evaluations(failed=False, blobs=False, count=MOST_LIVE)
     for row in rows:
         if "returns" in row.data:
-            blocks.append((row.trial, row.score))
+            blocks.append(row)
         else:
             points.append((row.trial, row.data["compliance"], row.score))
     if points:
@@ -88,8 +85,7 @@ def overview(view: RunView) -> Iterator[Section]:
         named = [(names.get(trial, f"trial {trial}"), trial, compliance, score) for trial, compliance, score in points]
         yield _spread("Trainings so far", "On held-out episodes.", named)
     if blocks:
-        curve = Curve("mean return of a block", tuple((float(trial), score or 0.0) for trial, score in blocks))
-        yield Section("Learning so far", "", curves=(curve,), across="blocks of episodes", up="return")
+        yield policies.live_curve(blocks)
 
 
 def _spread(title: str, text: str, rows: Sequence[tuple[str, int, float | None, float | None]]) -> Section:
@@ -107,15 +103,10 @@ def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
 
 def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
     """The figures of a training, how it learnt, and an episode of its policy; of a block, its returns."""
-    yield cell(row.data)
     if "returns" in row.data:
-        returns = sorted(row.data["returns"])
-        points = tuple((100.0 * at / max(1, len(returns) - 1), value) for at, value in enumerate(returns))
-        spread = Curve("return", points)
-        yield Section(
-            "Returns, from the worst episode to the best", "", curves=(spread,), across="% of episodes", up="return"
-        )
+        yield from policies.evaluation(view, row)
         return
+    yield cell(row.data)
     if "curve" not in row.data:
         return
     learnt = list(itertools.accumulate(step[0] for step in row.data["curve"]))
@@ -192,11 +183,8 @@ def trained(result: Result[Any]) -> str:
 
 def played(result: Result[Any]) -> str:
     """A block in a few words: how it went, and how well its policy kept to its workflow."""
-    outcome = next(iter(result.outcomes.values()))
-    if not isinstance(outcome, Ok):
-        return outcome.kind
-    fixes, kept = (sum(outcome.data.get(name, ())) for name in ("fixes", "kept"))
-    text = f"{len(outcome.data['returns'])} episodes of version {result.candidate.version}: return {outcome.score:.2f}"
+    outcome, text = next(iter(result.outcomes.values())), policies.played(result)
+    fixes, kept = (sum(outcome.data.get(name, ())) if isinstance(outcome, Ok) else 0 for name in ("fixes", "kept"))
     return f"{text}, compliance {kept / fixes:.2f}" if fixes else text
 
 
