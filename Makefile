@@ -96,6 +96,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/rl.py --quick
 	$(BIN)/python benchmarks/workflow_search.py --quick
 	$(BIN)/python benchmarks/neuro.py --quick
+	$(BIN)/python benchmarks/neuro_engines.py --quick
 
 # Peers live in environments of their own, so that what they need never mixes with what Fanfold needs.  One that cannot
 # be installed here is left out: the tests and tables that need it say so.

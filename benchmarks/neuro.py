@@ -1,250 +1,205 @@
-"""Measures the training of networks on a processor: one at a time, on threads and in processes, pinned and unpinned.
+"""Compares what neuroevolution finds with others that have as much CPU time, on images and tables.
 
 python benchmarks/neuro.py --quick
-python benchmarks/neuro.py --json neuro.json --strict
+PYTHONPATH=src python benchmarks/neuro.py --jobs 16 --out results/neuro.jsonl
 
-A network is trained for 32 steps of 128 images over 4,096 images of MNIST, and then scored on 904 others (`--quick`:
-fewer steps).  Tiny: convolutions of 4 and 8 filters and a dense layer of 32 nodes; small: 16, 32 and 128; mixed: random
-genomes of 1 to 3 convolutions of 4 to 32 filters and 1 or 2 dense layers of 32 to 128 nodes.  All ways take turns, so
-that ratios are taken within a round.  With one thread inside, all ways must come to the same weights, bit for bit.
+A cell is one set with one split.  In it the search runs first; then each of the others gets the CPU seconds that it
+took: a network written by hand, support vectors and gradient boosting of scikit-learn with random settings chosen by
+cross-validation, and Optuna's random search with successive halving over the same space of networks.  All are scored
+once on the same test part: accuracy, or R2 where numbers are predicted.  Every result is a line of the JSONL file;
+those in it already are not computed again.  `--report` makes the table of a file.
 """
 
 from __future__ import annotations
 
-import asyncio
-import random
+import argparse
+import json
+import multiprocessing
+import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from random import Random
+from typing import Any
 
 import torch
-from measure import Line, Sampled, Table, Target, stopwatch
-from torch import Tensor, nn
+from neuro_data import SETS, VALIDATION, Rows, boosting, by_hand, rows, support_vectors
 
-from fanfold.encoding import derive_seed, digest
-from fanfold.executors import Executor, Inline, Processes, Threads
-from fanfold.studies.neuro.data import Resident, Source, resident
-from fanfold.studies.neuro.genome import Conv, Dense, NetworkGenome
-from fanfold.studies.neuro.space import NetworkSpace, random_genome
-from fanfold.studies.neuro.training import Session, TrainingJob, TrainingSettings, pinned_threads, train
-from fanfold.sync import run_sync
-from models import parse, publish
+from fanfold.stats import mean
+from fanfold.studies.neuro import NeuroConfig, study
+from fanfold.studies.neuro.data import Data, Resident, from_arrays
+from fanfold.studies.neuro.export import best
+from fanfold.studies.neuro.space import random_genome
+from fanfold.studies.neuro.training import TrainingJob, TrainingSettings, scored, train
 
-SOURCE = Source("mnist-5000", validation=904, test=0)
-RATE, RATIO, WORTH = "networks/s", "x sequential", "x unpinned"
-#: Where they run, and how many threads are inside each training; none: as many as PyTorch takes by itself.
-WAYS: dict[str, tuple[str, int | None]] = {
-    "one at a time, PyTorch's threads": ("inline", None),
-    "one at a time, 1 thread": ("inline", 1),
-    "2 threads x 1": ("threads", 1),
-    "2 threads x PyTorch's": ("threads", None),
-    "2 processes x 1": ("processes", 1),
-    "2 processes x PyTorch's": ("processes", None),
+HERE = Path(__file__).parent
+OURS = "Fanfold"
+#: How much is searched: networks tried, epochs of those that get to the last rung, and images in a step.
+SEARCH: dict[str, dict[str, int]] = {
+    "mnist-5000": {"trials": 24, "epochs": 15, "population": 8, "batch_size": 64},
+    "digits": {"trials": 32, "epochs": 24, "population": 8, "batch_size": 32},
 }
-SEQUENTIAL, _, *_CONCURRENT = WAYS
-PINNED, UNPINNED = _CONCURRENT[::2], _CONCURRENT[1::2]
-#: What the better of threads and processes must reach with small networks, and what pinning must be worth with tiny.
-CONCURRENT, PINNING = 1.3, 1.5
+TABLE = {"trials": 32, "epochs": 18, "population": 8, "batch_size": 32}
+QUICK = {"trials": 16, "epochs": 9, "population": 8, "batch_size": 32}
+QUICK_SETS = ("digits", "wine", "diabetes")
+MNIST = ("mnist-5000", 0.990)
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How often everything is measured, the networks of a round by size, and the steps of each."""
-
-    repeats: int
-    tiny: int
-    small: int
-    mixed: int
-    steps: int
+def data_of(part: Rows, seed: int) -> Data:
+    target = "numbers" if part.numbers else "classes"
+    test = (part.test_x, part.test_y)
+    return from_arrays(part.x, part.y, validation=VALIDATION, test=test, seed=seed, target=target, name="benchmark")
 
 
-FULL = Sizes(7, 8, 8, 16, 32)
-QUICK = Sizes(3, 4, 4, 8, 8)
-TINY = Sizes(1, 2, 2, 2, 1)
+def ours(part: Rows, limit: float, seed: int, settings: dict[str, int]) -> float:
+    """The search with its defaults."""
+    config = NeuroConfig(**settings, seed=seed, engine="sequential", device="cpu", results=None, baselines="no")
+    data = data_of(part, seed)
+    run = study(config, data).run("inline", progress=False)
+    with run.ledger:
+        network = best(run, data)
+    scores = network.scores(data.test.pixels)
+    return part.score(scores[:, 0] if part.numbers else scores.argmax(1))
 
 
-def _network(first: int, second: int, nodes: int) -> NetworkGenome:
-    convs = (Conv(first, 3, "relu"), Conv(second, 3, "relu"))
-    return NetworkGenome(convs, (Dense(nodes, "relu"),), "batch", 0.3, "adam", 1e-3)
+def optuna_halving(part: Rows, limit: float, seed: int, settings: dict[str, int]) -> float:
+    """Random genomes of the same space, cut by successive halving, until the time is up; the best by validation."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    config, data, began = NeuroConfig(**settings), data_of(part, seed), time.process_time()
+    space, images = config.space.within(data.shape), Resident(data, seed=seed)
+    training = TrainingSettings(batch=config.batch_size)
+    top: list[tuple[float, Any, Any]] = []
+
+    def objective(trial: Any) -> float:
+        genome = random_genome(space, Random(f"{seed} {trial.suggest_int('genome', 0, 2**31)}"))
+        state = None
+        for rung in config.ladder:
+            done = train(TrainingJob(genome, trial.number, rung, state), images, training)
+            state = done.state
+            trial.report(done.accuracy, rung)
+            if rung == config.ladder[-1]:
+                top.append((done.accuracy, genome, done.weights))
+            elif trial.should_prune():
+                raise optuna.TrialPruned
+            if time.process_time() - began > limit:
+                trial.study.stop()
+        return done.accuracy
+
+    pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=config.ladder[0], reduction_factor=config.eta)
+    search = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed), pruner=pruner)
+    search.optimize(objective, timeout=20 * limit)
+    _, genome, weights = max(top, key=lambda each: each[0])
+    net = {name: torch.tensor(array) for name, array in weights.items()}
+    outputs = scored([(genome, net)], images.prepared(data.test.pixels)).numpy()
+    if part.numbers:
+        mean, scale = data.units[0]
+        return part.score(outputs[:, 0] * scale + mean)
+    return part.score(outputs.argmax(1))
 
 
-def genomes(size: str, count: int) -> list[NetworkGenome]:
-    if size == "mixed":
-        rng = random.Random(7)
-        space = NetworkSpace(norms=("batch",), dropout=(0.1, 0.5))
-        return [random_genome(space, rng) for _ in range(count)]
-    return [_network(4, 8, 32) if size == "tiny" else _network(16, 32, 128)] * count
+METHODS = {
+    "network by hand": lambda part, limit, seed, settings: by_hand(part, limit, seed),
+    "support vectors": lambda part, limit, seed, settings: support_vectors(part, limit, seed),
+    "gradient boosting": lambda part, limit, seed, settings: boosting(part, limit, seed),
+    "Optuna random + halving": optuna_halving,
+}
 
 
-def trained(genome: NetworkGenome, seed: int, steps: int, threads: int) -> str:
-    """One network; what it came to, in short."""
-    torch.set_num_threads(threads)
-    found = train(TrainingJob(genome, seed, 1), resident(SOURCE), TrainingSettings(max_batches=steps))
-    return digest(found.state).hex()
+def cell(name: str, seed: int, quick: bool, known: dict[str, float], path: Path) -> None:
+    """All methods on one split of one set, each written when it is done; `known` are CPU seconds of those that are."""
+    torch.set_num_threads(1)
+    settings = QUICK if quick else SEARCH.get(name, TABLE)
+    part, limit = rows(name, seed), known.get(OURS, 0.0)
+    for method, learn in {OURS: ours, **METHODS}.items():
+        if method in known:
+            continue
+        began = time.process_time()
+        line: dict[str, Any] = {"set": name, "seed": seed, "method": method}
+        try:
+            line["score"] = learn(part, limit, seed, settings)
+        except ModuleNotFoundError as error:
+            line["note"] = f"{error.name} is not installed"
+        line["cpu"] = time.process_time() - began
+        limit = line["cpu"] if method == OURS else limit
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
 
 
-# ---------------------------------------------------------------- many networks
+def table(lines: Sequence[dict[str, Any]]) -> str:
+    """Mean scores with the paired difference of ours to each, and mean ranks."""
+    scores: dict[tuple[str, int], dict[str, float]] = {}
+    cpu: dict[tuple[str, str], list[float]] = {}
+    for line in lines:
+        if "score" in line:
+            scores.setdefault((line["set"], line["seed"]), {})[line["method"]] = line["score"]
+            cpu.setdefault((line["set"], line["method"]), []).append(line["cpu"])
+    methods = [method for method in (OURS, *METHODS) if any(method in row for row in scores.values())]
+    names = [name for name in SETS if any(name == at for at, _ in scores)]
+    out = [f"| set | CPU-s | {' | '.join(methods)} |", f"|---|---|{'---|' * len(methods)}"]
+    for name in names:
+        splits = [row for (at, _), row in sorted(scores.items()) if at == name]
+        cells = [f"{statistics.fmean(cpu[name, OURS]):.0f}"]
+        for method in methods:
+            both = [(row[OURS], row[method]) for row in splits if method in row and OURS in row]
+            cells.append(f"{statistics.fmean(theirs for _, theirs in both):.4f}" + _difference(both, method))
+        out.append(f"| {name} ({len(splits)}) | {' | '.join(cells)} |")
+    whole = [row for row in scores.values() if set(row) == set(methods)]
+    ranks = {method: statistics.fmean(_rank(row, method) for row in whole) for method in methods} if whole else {}
+    out.append("| mean rank | | " + " | ".join(f"{ranks.get(method, 0):.2f}" for method in methods) + " |")
+    return "\n".join(out)
 
 
-def measure(sizes: Sizes) -> Iterator[Table]:
-    threads = torch.get_num_threads()
-    try:
-        for size in ("tiny", "small", "mixed"):
-            chosen = genomes(size, getattr(sizes, size))
-            rounds = run_sync(lambda chosen=chosen: _rounds(sizes, chosen, threads))
-            yield _compared(size, sizes, len(chosen), threads, rounds)
-        yield _step(sizes)
-    finally:
-        torch.set_num_threads(threads)
+def _difference(both: Sequence[tuple[float, float]], method: str) -> str:
+    if method == OURS or len(both) < 2:
+        return ""
+    apart = mean([mine - theirs for mine, theirs in both])
+    return f" ({apart.low:+.4f} to {apart.high:+.4f})"
 
 
-async def _rounds(sizes: Sizes, chosen: Sequence[NetworkGenome], default: int) -> dict[str, list[float]]:
-    """Networks per second of each way, one sample of each in every round."""
-    places: dict[str, Executor] = {}
-    found: dict[str, list[float]] = {way: [] for way in WAYS}
-    weights: set[tuple[str, ...]] = set()
-    async with AsyncExitStack() as stack:
-        for way, (where, inside) in WAYS.items():
-            kinds: dict[str, Callable[[], Executor]] = {
-                "inline": Inline,
-                "threads": lambda: Threads(2),
-                "processes": lambda inside=inside: Processes(2, inside or default),
-            }
-            places[way] = await stack.enter_async_context(kinds[where]())
-            # Workers start, load the images and choose their kernels before anything is timed.
-            await _all(places[way], chosen[:2], 1, inside or default)
-        for _ in range(sizes.repeats):
-            for way, (_, inside) in WAYS.items():
-                began = time.perf_counter()
-                done = await _all(places[way], chosen, sizes.steps, inside or default)
-                found[way].append(len(chosen) / (time.perf_counter() - began))
-                if inside == 1:
-                    weights.add(done)
-    if len(weights) != 1:
-        raise SystemExit("the same networks came to other weights elsewhere: these times compare different things")
-    return found
+def _rank(row: dict[str, float], method: str) -> float:
+    """1 is the best; equals share the mean of their places."""
+    better = sum(score > row[method] for score in row.values())
+    return better + (sum(score == row[method] for score in row.values()) + 1) / 2
 
 
-async def _all(executor: Executor, chosen: Sequence[NetworkGenome], steps: int, threads: int) -> tuple[str, ...]:
-    waiting, done = iter(enumerate(chosen)), dict.fromkeys(range(len(chosen)), "")
-
-    async def work() -> None:
-        for number, genome in waiting:
-            done[number] = await executor.run(trained, genome, number, steps, threads)
-
-    await asyncio.gather(*(work() for _ in range(executor.slots)))
-    return tuple(done.values())
-
-
-def _compared(size: str, sizes: Sizes, count: int, threads: int, rounds: dict[str, list[float]]) -> Table:
-    def over(ways: Sequence[str], others: Sequence[str]) -> Sampled:
-        """In each round the best of some ways over the best of others."""
-        samples = zip(zip(*(rounds[way] for way in ways)), zip(*(rounds[way] for way in others)))
-        return Sampled(tuple(max(mine) / max(theirs) for mine, theirs in samples))
-
-    lines = []
-    for way, rates in rounds.items():
-        lines.append(Line(way, {RATE: Sampled(tuple(rates)), RATIO: over([way], [SEQUENTIAL])}))
-    target = Target(RATIO, CONCURRENT, at_most=False) if size == "small" else None
-    lines.append(Line("the better of threads and processes x 1", {RATIO: over(PINNED, [SEQUENTIAL])}, target))
-    for pinned, unpinned in zip(PINNED, UNPINNED):
-        needed = Target(WORTH, PINNING, at_most=False) if size == "tiny" and "processes" in pinned else None
-        lines.append(Line(f"{pinned} over {unpinned}", {WORTH: over([pinned], [unpinned])}, needed))
-    title = f"{count} {size} networks, {sizes.steps} steps each; PyTorch takes {threads} thread(s) by itself"
-    return Table(f"{title}; with 1 thread the same weights everywhere", lines)
-
-
-# ---------------------------------------------------------------- one step
-
-
-class _ChannelsFirst(Resident):
-    """The images as most programs lay them out."""
-
-    def batch(self, index: Tensor, base: int | Tensor, augment: str = "data") -> tuple[Tensor, Tensor]:
-        images, labels = super().batch(index, base, augment)
-        # With one channel the images are contiguous in both orders, and contiguous() would change nothing.
-        return images.clone(memory_format=torch.contiguous_format), labels
-
-
-def _step(sizes: Sizes) -> Table:
-    """CPU time of a step on one thread, against PyTorch's own modules and optimiser on the same batches."""
-    data = SOURCE.load()
-    last, first = Resident(data), _ChannelsFirst(data)
-    samples: dict[str, dict[str, list[float]]] = {}
-    with pinned_threads():
-        for size in ("tiny", "small"):
-            genome = genomes(size, 1)[0]
-            ways: dict[str, Callable[[int], None]] = {
-                "modules and torch.optim": _modules(genome, first, pool_first=False),
-                "the same, channels last": _modules(genome, last, pool_first=False),
-                "the same, pooled before activated": _modules(genome, last, pool_first=True),
-                "this training, channels first": _ours(genome, first),
-                "this training": _ours(genome, last),
-            }
-            for way in ways.values():
-                way(2)
-            for _ in range(sizes.repeats):
-                for name, way in ways.items():
-                    with stopwatch() as watch:
-                        way(sizes.steps)
-                    taken = samples.setdefault(name, {}).setdefault(size, [])
-                    taken.append(1000 * watch.cpu / sizes.steps)
-    lines = []
-    for name, taken in samples.items():
-        values = {f"{size}, CPU-ms": Sampled(tuple(times)) for size, times in taken.items()}
-        for size, times in taken.items():
-            plain = samples["modules and torch.optim"][size]
-            values[f"{size}, x modules"] = Sampled(tuple(a / b for a, b in zip(plain, times)))
-        lines.append(Line(name, values))
-    return Table("A step of 128 images on one thread, its batch included", lines)
-
-
-def _ours(genome: NetworkGenome, images: Resident) -> Callable[[int], None]:
-    session = Session(TrainingJob(genome, 1, 1), images, TrainingSettings())
-    order = images.order(0)
-
-    def steps(count: int) -> None:
-        for number in range(count):
-            session.step(*images.batch(order[128 * number : 128 * number + 128], 0))
-
-    return steps
-
-
-def _modules(genome: NetworkGenome, images: Resident, pool_first: bool) -> Callable[[int], None]:
-    """The network as PyTorch's users write it."""
-    layers: list[nn.Module] = []
-    channels, side = images.shape.channels, images.shape.height
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(1, "modules"))
-        for conv in genome.conv:
-            layers += [
-                nn.Conv2d(channels, conv.filters, conv.kernel, padding=1, bias=False),
-                nn.BatchNorm2d(conv.filters),
-            ]
-            layers += [nn.MaxPool2d(2), nn.ReLU()] if pool_first else [nn.ReLU(), nn.MaxPool2d(2)]
-            channels, side = conv.filters, side // 2
-        nodes = genome.dense[0].nodes
-        layers += [nn.Flatten(), nn.Linear(channels * side * side, nodes), nn.ReLU(), nn.Dropout(genome.dropout)]
-        network = nn.Sequential(*layers, nn.Linear(nodes, images.shape.classes))
-    optimiser = torch.optim.Adam(network.parameters(), lr=genome.learning_rate)
-    order = images.order(0)
-
-    def steps(count: int) -> None:
-        for number in range(count):
-            pixels, labels = images.batch(order[128 * number : 128 * number + 128], 0)
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(network(pixels), labels).backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-
-    return steps
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(__doc__ or "", "neuro.json", arguments)
-    sizes = QUICK if options.quick else FULL
-    return publish(measure(sizes), sizes, options.json, options.strict)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="digits, wine and diabetes, two splits, short searches")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at once, each in a process of its own")
+    parser.add_argument("--seeds", type=int, default=None, help="splits of each set; 5, or 2 with --quick")
+    parser.add_argument("--sets", default=None, help="names of sets, with commas between")
+    parser.add_argument("--out", type=Path, default=None, help="the JSONL file of results; it is continued")
+    parser.add_argument("--report", action="store_true", help="only make the table")
+    options = parser.parse_args(arguments)
+    path = options.out or HERE / "results" / ("neuro_quick.jsonl" if options.quick else "neuro.jsonl")
+    names = options.sets.split(",") if options.sets else list(QUICK_SETS if options.quick else SETS)
+    cells = [(name, seed) for name in names for seed in range(options.seeds or (2 if options.quick else 5))]
+    cells.sort(key=lambda cell: cell[0] != MNIST[0])  # the longest first
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not options.report:
+        known: dict[tuple[str, int], dict[str, float]] = {}
+        for line in read(path):
+            known.setdefault((line["set"], line["seed"]), {})[line["method"]] = line["cpu"]
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(options.jobs, mp_context=context, max_tasks_per_child=1) as pool:
+            for future in [pool.submit(cell, *at, options.quick, known.get(at, {}), path) for at in cells]:
+                future.result()
+    lines = read(path)
+    text = table(lines)
+    print(text)
+    if not options.quick:
+        date = time.strftime("%Y-%m-%d")
+        path.with_suffix(".md").write_text(f"# Neuroevolution at equal CPU time ({date})\n\n{__doc__}\n{text}\n")
+    return 0
 
 
 if __name__ == "__main__":

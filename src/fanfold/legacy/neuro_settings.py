@@ -93,6 +93,8 @@ class NotebookSettings(Settings):
             adaptive="spread",
             mutation_range=(self.mutation_rate_min, self.mutation_rate_max),
             fresh_share=0.0,
+            handmade=False,
+            finalists=0,
             until=until,
             inherit=False,
             target=self.fitness_threshold / 100,

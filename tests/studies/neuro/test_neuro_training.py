@@ -439,7 +439,7 @@ def test_no_images_are_no_accuracy() -> None:
 def test_scoring_in_pieces_is_scoring_each_image() -> None:
     net = {name: torch.tensor(array) for name, array in network.initial(SMALL, DATA.shape, 1).items()}
     images = IMAGES.prepared(np.concatenate([DATA.train.pixels] * 10))
-    whole = scored(SMALL, net, images)
+    whole = scored([(SMALL, net)], images)
     assert len(whole) == 600
     assert torch.allclose(whole[:60], whole[540:], atol=1e-6)
     assert not whole.requires_grad

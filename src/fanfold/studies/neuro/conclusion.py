@@ -24,7 +24,8 @@ from fanfold.studies.neuro.config import NeuroConfig
 from fanfold.studies.neuro.data import Data
 from fanfold.studies.neuro.evaluator import Examiner, Trainer
 from fanfold.studies.neuro.export import classifier
-from fanfold.studies.neuro.genome import Individual, NetworkGenome, individual_of
+from fanfold.studies.neuro.finalists import Finale, Finals
+from fanfold.studies.neuro.genome import Ensemble, Individual, NetworkGenome, individual_of
 from fanfold.studies.neuro.objectives import points_of
 from fanfold.studies.neuro.shown import OURS, confusion, misses, network_section, sizes
 from fanfold.studies.neuro.strategy import weights_of
@@ -53,14 +54,17 @@ class NeuroConclusion:
         if winner is None:
             return Summary({"winner": None}, (Section("No winner", "no network was trained to the last rung"),))
         genome = individual_of(winner.candidate).genome
+        finale = await self._finale(run, go)
         rivals = await self._rivals(run, go, _epochs(results))
-        tested = await self._tested(Individual(genome, weights_of(winner)), go)
+        if finale is not None:
+            genome = finale.ensemble.members[0].genome
+        tested = await self._tested(Individual(genome, weights_of(winner)) if finale is None else finale.ensemble, go)
         shape, last = self.data.shape, _last(winner)
         said = None if tested is None else as_outputs(tested.data["said"], shape.target, shape.classes)
         test = None if said is None else interval(said, torch.from_numpy(self.data.test.labels), shape.target)
         figures: dict[str, Any] = {
             "winner": {"genome": msgspec.to_builtins(genome), "text": genomes.describe(genome)},
-            "validation": last.data["accuracy"],
+            "validation": last.data["accuracy"] if finale is None else finale.score,
             "score": self._score,
             "kind": shape.kind,
             "test": None if test is None else test[0],
@@ -69,9 +73,12 @@ class NeuroConclusion:
             "parameters": last.data["parameters"],
             "epochs": _epochs(results),
         }
+        if finale is not None:
+            figures |= finale.figures(shape)
         sections = [
             network_section("Best network", self._text(genome, figures), genome, self.data.shape),
-            None if tested is None else self._compared(run, rivals, tested, figures),
+            None if finale is None else finale.section,
+            None if tested is None else self._compared(run, rivals, tested, figures, finale),
             None if tested is None else self._mistakes(tested),
             self._spent(figures, results),
             self._front(results),
@@ -81,12 +88,20 @@ class NeuroConclusion:
             self._ways(results),
         ]
         if self.config.results is not None:
-            saved = classifier(winner, self.data).save(Path(self.config.results) / run.id)
+            network = classifier(winner, self.data) if finale is None else finale.network(self.data)
+            saved = network.save(Path(self.config.results) / run.id)
             figures["folder"] = str(saved.folder)
             sections.append(Section("Files", "\n".join([f"{saved.folder}: {', '.join(saved.files)}", *saved.notes])))
         return Summary(figures, tuple(section for section in sections if section is not None))
 
-    async def _tested(self, winner: Individual, go: Go) -> Ok | None:
+    async def _finale(self, run: Run[Any], go: Go) -> Finale | None:
+        """The best again on other folds; not where networks are to be small too, because several together are large."""
+        if len(self.config.objectives) > 1:
+            return None
+        config = self.config
+        return await Finals(self.trainer, self.data, config.epochs, config.finalists, config.seed)(run, go)
+
+    async def _tested(self, winner: Individual | Ensemble, go: Go) -> Ok | None:
         """What the winner said of the test images, and how often it was right."""
         if not len(self.data.test):
             return None
@@ -108,11 +123,14 @@ class NeuroConclusion:
     def _baselines(self) -> Baselines:
         return Baselines(self.config, self.trainer, self.data, self.config.space.within(self.data.shape))
 
-    def _compared(self, run: Run[Any], rivals: Sequence[Rival], tested: Ok, figures: dict[str, Any]) -> Section | None:
+    def _compared(
+        self, run: Run[Any], rivals: Sequence[Rival], tested: Ok, figures: dict[str, Any], finale: Finale | None
+    ) -> Section | None:
         """The winner beside the others."""
         if not rivals:
             return None
-        ours = Rival(OURS, figures["validation"], tested.data["said"], seconds(run), run.progress.told)
+        spent = seconds(run) + (0.0 if finale is None else finale.seconds)
+        ours = Rival(OURS, figures["validation"], tested.data["said"], spent, run.progress.told)
         section, figures["baselines"] = self._baselines.section(ours, rivals)
         return section
 

@@ -108,6 +108,9 @@ class NeuroConfig(Settings):
     max_batches: int | None = option(None, "steps of an epoch, at most", least=1)
     dtype: Literal["float32", "float64"] = option("float32", "of weights and activations")
 
+    finalists: int = option(
+        3, "best networks that are trained again on other folds and may answer together; at most 1 in 8 tried", least=0
+    )
     handmade: bool = option(True, "whether a few networks of known good design open the search")
     conv_layers: tuple[int, int] = option((1, 5), "convolutions, at least and at most")
     filters: tuple[int, int] = option((4, 64), "filters of a convolution")
@@ -173,7 +176,7 @@ class NeuroConfig(Settings):
     def formerly(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """What a version without these settings did."""
         plain = {each.name: each.default for each in dataclasses.fields(NetworkSpace)}
-        return {**plain, "handmade": False, "baselines": "no", **fields}
+        return {**plain, "handmade": False, "finalists": 0, "baselines": "no", **fields}
 
     @property
     def kept(self) -> int:

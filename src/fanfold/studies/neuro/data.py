@@ -51,6 +51,8 @@ Part: TypeAlias = float | int | tuple[Any, Any]
 
 #: What happens to an image before it is learnt from: the most pixels it is shifted by, and whether it may be mirrored.
 AUGMENTS = {"none": (0, False), "shift": (2, False), "flip": (0, True), "shift+flip": (2, True)}
+#: The least rows of an epoch on a table.
+EPOCH = 500
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -320,14 +322,16 @@ class Resident:
         self.weights = None if data.train.weights is None else torch.from_numpy(data.train.weights).to(device, kind)
         self.mean = torch.tensor(data.mean, device=device, dtype=kind)
         self.scale = torch.tensor(data.scale, device=device, dtype=kind)
+        #: How often an epoch goes through a table: networks are validated after steps that count.
+        self.passes = max(1, -(-EPOCH // len(self.labels))) if self.shape.kind == "table" else 1
         #: Three for each image: its move down, its move to the right, and whether it is mirrored.
         self.places = network.places(3 * len(self.labels), self.pixels.device).view(-1, 3)
         #: The validation part as networks see it, and its labels.
         self.validation = (self.prepared(data.validation.pixels), self.wanted(data.validation.labels))
 
     def __len__(self) -> int:
-        """How many images there are to learn from."""
-        return len(self.labels)
+        """How many images an epoch has: all there are to learn from, of a small table several times."""
+        return len(self.labels) * self.passes
 
     def prepared(self, pixels: Array) -> Tensor:
         return prepared(pixels, self.data.mean, self.data.scale, self.device, self.dtype)
@@ -338,7 +342,9 @@ class Resident:
         return tensor if labels.ndim == 1 else tensor.to(DTYPES[self.dtype])
 
     def order(self, epoch: int) -> Tensor:
-        return torch.from_numpy(order(self.seed, epoch, len(self))).to(self.device)
+        first, n = epoch * self.passes, len(self.labels)
+        orders = [order(self.seed, number, n) for number in range(first, first + self.passes)]
+        return torch.from_numpy(np.concatenate(orders)).to(self.device)
 
     def base(self, epoch: int) -> int:
         """The number that decides how images are changed in one epoch."""

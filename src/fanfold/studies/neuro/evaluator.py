@@ -18,7 +18,7 @@ from fanfold.studies.neuro import layout as layouts
 from fanfold.studies.neuro import morph, network, targets
 from fanfold.studies.neuro.data import DTYPES, Data, Resident, Source, identity, resident
 from fanfold.studies.neuro.engines import Devices, TrainingEngine
-from fanfold.studies.neuro.genome import Individual, individual_of
+from fanfold.studies.neuro.genome import Individual, individual_of, members_of
 from fanfold.studies.neuro.memory import DeviceMemory, DoesNotFit, GroupPace, free_memory, in_groups
 from fanfold.studies.neuro.training import (
     TrainedNetwork,
@@ -179,7 +179,7 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Examiner:
-    """Scores networks on the test part: a candidate's weights are those it inherited."""
+    """Scores networks on the test part, alone or together: a candidate's weights are those it inherited."""
 
     source: Source | Data
     training: TrainingSettings
@@ -190,14 +190,12 @@ class Examiner:
         return f"neuro-test-1@{digest(repr((identity(self.source), self.training.dtype, self.seed))).hex()[:16]}"
 
     def __call__(self, candidate: Any, case: Case) -> Ok:
-        individual = individual_of(candidate)
-        assert individual.inherited is not None
-        _, weights = morph.unpacked(individual.inherited.read())
+        stored = [(member.genome, member.inherited) for member in members_of(candidate)]
         with pinned_threads():
             images = resident(self.source, "cpu", self.training.dtype, self.seed)
             test, target = images.data.test, images.shape.target
-            net = {name: torch.tensor(array, dtype=DTYPES[self.training.dtype]) for name, array in weights.items()}
-            outputs = scored(individual.genome, net, images.prepared(test.pixels))
+            nets = [(genome, _tensors(weights, self.training.dtype)) for genome, weights in stored if weights]
+            outputs = scored(nets, images.prepared(test.pixels))
             found = float(targets.score(outputs, images.wanted(test.labels), target))
             said = targets.predictions(outputs, target).nan_to_num(0.0)
         return Ok(found, {"said": said.tolist(), "labels": test.labels.tolist()})
@@ -216,6 +214,10 @@ def _job(individual: Individual, case: Case, previous: Ok | None, images: Reside
 
 def _stacks(job: TrainingJob, images: Resident) -> bool:
     return job.genome.plain and images.shape.target == "classes" and images.weights is None
+
+
+def _tensors(weights: Blob, dtype: str) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(array, dtype=DTYPES[dtype]) for name, array in morph.unpacked(weights.read())[1].items()}
 
 
 def _finite(loss: float) -> float | None:

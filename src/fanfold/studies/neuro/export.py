@@ -22,7 +22,7 @@ from fanfold.studies.neuro.morph import unpacked
 from fanfold.studies.neuro.onnx_graph import onnx_model
 from fanfold.studies.neuro.strategy import weights_of
 from fanfold.tensors import Arrays, pack
-from fanfold.types import Result
+from fanfold.types import Blob, Result
 
 if TYPE_CHECKING:
     from fanfold.running import Run
@@ -160,6 +160,10 @@ def best(run: Run[Any], data: Data, classes: Sequence[str] | None = None) -> Cla
     """The best network of a run of the study on `data`; `classes` are other names for its classes."""
     if run.best_or_none is None:
         raise ConfigError(f"run {run.id} has no best network: nothing was trained to the end ({run.reason})")
+    figures = {} if run.summary is None else run.summary.figures
+    if "ensemble" in figures:
+        members = [Blob(digest, run.ledger.blob) for digest in figures["ensemble"]]
+        return together(members, data, figures["validation"], figures["temperature"], classes)
     return classifier(run.best, data, classes)
 
 
@@ -168,15 +172,33 @@ def classifier(result: Result[Any], data: Data, classes: Sequence[str] | None = 
     weights = weights_of(result)
     if weights is None:
         raise ConfigError(f"trial {result.number} has no trained network: none of its rungs left weights")
-    genome, arrays = unpacked(weights.read())
-    about = {} if result.score is None else {"validation_accuracy": result.score}
-    copied = {name: np.array(array) for name, array in arrays.items()}
+    return together([weights], data, result.score, None, classes)
+
+
+def together(
+    members: Sequence[Blob],
+    data: Data,
+    score: float | None,
+    heat: float | None,
+    classes: Sequence[str] | None = None,
+) -> Classifier:
+    """One network of packed weights, or several that answer together; `heat` is the temperature, where it is known."""
+    networks = [
+        (genome, {name: np.array(array) for name, array in arrays.items()})
+        for genome, arrays in (unpacked(weights.read()) for weights in members)
+    ]
+    about = {} if score is None else {"validation_accuracy": score}
     names = data.classes if classes is None else tuple(classes)
-    return calibrated(Classifier(genome, data.shape, copied, data.mean, data.scale, names, about, data.table), data)
+    first, *others = networks
+    plain = Classifier(*first[:1], data.shape, first[1], data.mean, data.scale, names, about, data.table, tuple(others))
+    return calibrated(plain, data, heat)
 
 
-def calibrated(network: Classifier, data: Data) -> Classifier:
-    """The network with numbers in their own units, or with scores whose chances fit the validation part."""
+def calibrated(network: Classifier, data: Data, heat: float | None = None) -> Classifier:
+    """The network with numbers in their own units, or with scores whose chances fit the validation part.
+
+    `heat` is the temperature that does so, where it is known: networks of other folds have seen the validation part.
+    """
     import torch
 
     from fanfold.studies.neuro.targets import folded, temperature
@@ -184,11 +206,10 @@ def calibrated(network: Classifier, data: Data) -> Classifier:
     if data.shape.target == "numbers":
         mean, scale = np.array(data.units).T
     else:
-        scores = torch.from_numpy(network.scores(data.validation.pixels))
-        mean, scale = (
-            np.zeros(1),
-            1.0 / temperature(scores, torch.from_numpy(data.validation.labels), data.shape.target),
-        )
+        if heat is None:
+            scores = torch.from_numpy(network.scores(data.validation.pixels))
+            heat = temperature(scores, torch.from_numpy(data.validation.labels), data.shape.target)
+        mean, scale = np.zeros(1), np.full(1, 1.0 / heat)
     others = tuple((genome, folded(weights, scale, mean)) for genome, weights in network.others)
     return replace(network, weights=folded(network.weights, scale, mean), others=others)
 

@@ -16,6 +16,7 @@ have convolutions in one dimension.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -163,6 +164,13 @@ class Individual:
     inherited: Blob | None = None
 
 
+@dataclass(frozen=True)
+class Ensemble:
+    """Trained networks that answer together: their outputs are averaged."""
+
+    members: tuple[Individual, ...]
+
+
 def key(genome: NetworkGenome) -> str:
     """What a genome is, as a short text: equal for genomes that stand for the same training.
 
@@ -202,6 +210,13 @@ def describe(genome: NetworkGenome) -> str:
 def individual_of(value: Any) -> Individual:
     """A candidate as it was asked, though it may have lost its type on the way through a ledger."""
     return value if isinstance(value, Individual) else _converted(value, Individual)
+
+
+def members_of(value: Any) -> tuple[Individual, ...]:
+    """The networks of an ensemble, or of a candidate the one that it is."""
+    if isinstance(value, Mapping) and "members" in value:
+        value = _converted(value, Ensemble)
+    return value.members if isinstance(value, Ensemble) else (individual_of(value),)
 
 
 def genome_of(value: Any) -> NetworkGenome:

@@ -43,16 +43,18 @@ def headline(figures: Mapping[str, Any]) -> str | None:
 def candidate(value: Mapping[str, Any]) -> Section:
     """The network in one line, and whether it starts from a parent's weights."""
     inherits = value.get("inherited") is not None  # weights, or in a page of trials only where they are
-    return Section("Network", describe(genome_of(value["genome"])) + ("; inherits weights" if inherits else ""))
+    return Section("Network", brief(value) + ("; inherits weights" if inherits else ""))
 
 
 def text(value: Mapping[str, Any]) -> str:
     """The network, one layer in a line."""
-    return "\n".join(describe(genome_of(value["genome"])).split(", "))
+    return "\n".join(brief(value).split(", "))
 
 
 def brief(value: Mapping[str, Any]) -> str:
-    return describe(genome_of(value["genome"]))
+    """The network, or those that answer together, in one line."""
+    kinds = Counter(describe(genome_of(member["genome"])) for member in value.get("members", [value]))
+    return "; ".join(text if count == 1 else f"{count} times {text}" for text, count in kinds.items())
 
 
 def cell(data: Mapping[str, Any]) -> Section:
@@ -105,10 +107,10 @@ def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
     """The network layer by layer, and how it was trained."""
     trained = list(view.evaluations(trials=[row.number], failed=False, blobs=False))
     shape = next((Shape(*each.data["shape"]) for each in trained if "shape" in each.data), None)
-    genome = genome_of(row.candidate["genome"])
-    if shape is None:  # an earlier version did not record it
+    if shape is None or "members" in row.candidate:  # an earlier version did not record the shape
         yield candidate(row.candidate)
     else:
+        genome = genome_of(row.candidate["genome"])
         yield network_section("Network", candidate(row.candidate).text, genome, shape)
     if trained:
         yield from evaluation(view, trained[-1])

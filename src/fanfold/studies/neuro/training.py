@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -278,7 +278,7 @@ class Session:
     def accuracy(self) -> float:
         """The score on the whole validation part."""
         images, labels = self.resident.validation
-        return float(targets.score(scored(self.job.genome, self.net, images), labels, self.resident.shape.target))
+        return float(targets.score(scored([(self.job.genome, self.net)], images), labels, self.resident.shape.target))
 
     def progress(self) -> TrainingProgress:
         arrays = {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.net.items()}
@@ -301,15 +301,15 @@ def train(job: TrainingJob, resident: Resident, training: TrainingSettings) -> T
 
 
 @torch.no_grad()
-def scored(genome: NetworkGenome, net: Mapping[str, Tensor], images: Tensor) -> Tensor:
-    """The scores of the classes for images as networks see them; nothing is learnt or dropped out."""
-    return torch.cat([network.forward(genome, net, some) for some in torch.split(images, SCORED)])
+def scored(nets: Sequence[tuple[NetworkGenome, Mapping[str, Tensor]]], images: Tensor) -> Tensor:
+    """The outputs of networks, averaged, for images as networks see them; nothing is learnt or dropped out."""
+    return torch.cat([network.averaged(nets, some) for some in torch.split(images, SCORED)])
 
 
 def predict(genome: NetworkGenome, weights: Arrays, images: Tensor) -> NDArray[Any]:
     """The chances of the classes, (images, classes), for images as `data.prepared` makes them."""
     net = {name: torch.tensor(array, device=images.device, dtype=images.dtype) for name, array in weights.items()}
-    chances: NDArray[Any] = scored(genome, net, images).softmax(-1).cpu().numpy()
+    chances: NDArray[Any] = scored([(genome, net)], images).softmax(-1).cpu().numpy()
     return chances
 
 
@@ -318,7 +318,7 @@ def correct(genome: NetworkGenome, weights: Arrays, images: Images, resident: Re
     seen, kind = resident.prepared(images.pixels), DTYPES[resident.dtype]
     net = {name: torch.tensor(array, device=resident.device, dtype=kind) for name, array in weights.items()}
     labels = torch.from_numpy(images.labels).to(resident.device)
-    hits: list[bool] = right(scored(genome, net, seen), labels).tolist()
+    hits: list[bool] = right(scored([(genome, net)], seen), labels).tolist()
     return hits
 
 
