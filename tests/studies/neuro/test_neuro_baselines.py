@@ -24,7 +24,7 @@ from fanfold.studies.neuro.baselines import Baselines, Rival
 from fanfold.studies.neuro.classical import Classical, fitting
 from fanfold.studies.neuro.data import from_arrays
 from fanfold.studies.neuro.evaluator import Trainer
-from fanfold.studies.neuro.shown import OURS, headline
+from fanfold.studies.neuro.shown import OURS, answered, evaluation, headline
 from fanfold.types import Case
 
 __all__ = ["one_thread"]
@@ -85,6 +85,23 @@ def test_a_finished_run_trains_no_rival_again(searched: Run[Any], prices: Path) 
     with Ledger(str(prices.with_suffix(".db"))) as ledger:
         names = [str(name) for (name,) in ledger.read("SELECT name FROM run")]
     assert len(names) == len(set(names))
+
+
+def test_pages_show_errors_in_the_units_of_the_numbers_and_pages_of_tests_open(searched: Run[Any]) -> None:
+    assert searched.summary is not None
+    (errors,) = (section for section in searched.summary.sections if section.title == "Errors on the test part")
+    assert errors.rows[0][0] == "price" and 1 < errors.rows[0][3] < 500  # prices go from 0 to 1,100
+    assert errors.drawings[0].data["x"] == "price"
+    (tested,) = searched.view.siblings()[-1].evaluations(blobs=False)
+    (shown,) = evaluation(searched.view, tested)
+    assert shown.title == "Errors on the test part" and "deviations" in shown.text
+    trained = next(iter(searched.view.evaluations(blobs=False)))
+    assert [section.title for section in evaluation(searched.view, trained)][1] == "Validation R2"
+
+
+def test_labels_that_were_missed_are_counted() -> None:
+    section = answered([[1, 0], [1, 1], [0, 0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], ("red", "large"))
+    assert section.rows == (("red", 2, 1, 1), ("large", 1, 0, 0))
 
 
 def test_without_baselines_there_are_none(prices: Path) -> None:

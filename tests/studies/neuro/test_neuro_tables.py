@@ -244,6 +244,16 @@ def test_sequences_are_images_of_one_line() -> None:
     assert (data.shape.channels, data.shape.height, data.shape.width, data.shape.kind) == (3, 1, 20, "sequence")
 
 
+def test_a_file_of_arrays_says_what_it_was_taken_for(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", x=RNG.normal(size=(60, 5)), y=RNG.normal(size=60))
+    np.savez(tmp_path / "waves.npz", x=RNG.normal(size=(60, 2, 30)), y=RNG.integers(2, size=60))
+    rows, waves = (f"arrays:{tmp_path / name}.npz" for name in ("rows", "waves"))
+    (said,) = load(rows).remarks
+    assert "rows of numbers of 5, to predict numbers (--kind, --predict-as)" in said
+    assert "images of 2 x 30" in load(waves).remarks[0]
+    assert "sequences of 2 x 30" in load(waves, columns=TableOptions(kind="sequence")).remarks[0]
+
+
 def test_weights_are_1_in_the_mean_and_tell_data_apart() -> None:
     x, y = RNG.normal(size=(60, 3)), RNG.integers(2, size=60)
     plain, weighted = from_arrays(x, y), from_arrays(x, y, weights=np.arange(60) + 1.0)

@@ -21,9 +21,10 @@ from fanfold.studies.neuro.config import NeuroConfig
 from fanfold.studies.neuro.data import Data
 from fanfold.studies.neuro.evaluator import Examiner, Trainer
 from fanfold.studies.neuro.genome import Individual, individual_of
+from fanfold.studies.neuro.shown import SCORES
 from fanfold.studies.neuro.space import NetworkSpace, handmade, random_genome
 from fanfold.studies.neuro.strategy import weights_of
-from fanfold.studies.neuro.targets import SCORES, as_outputs, difference, interval
+from fanfold.studies.neuro.targets import as_outputs, difference, interval
 from fanfold.study import Study
 from fanfold.summary import Section
 from fanfold.types import Case, Ok, Result

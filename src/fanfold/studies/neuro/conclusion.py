@@ -27,9 +27,9 @@ from fanfold.studies.neuro.export import classifier
 from fanfold.studies.neuro.finalists import Finale, Finals
 from fanfold.studies.neuro.genome import Ensemble, Individual, NetworkGenome, individual_of
 from fanfold.studies.neuro.objectives import points_of
-from fanfold.studies.neuro.shown import OURS, confusion, misses, network_section, sizes
+from fanfold.studies.neuro.shown import OURS, SCORES, answered, network_section, sizes
 from fanfold.studies.neuro.strategy import weights_of
-from fanfold.studies.neuro.targets import SCORES, as_outputs, interval
+from fanfold.studies.neuro.targets import as_outputs, interval
 from fanfold.study import Study
 from fanfold.summary import Curve, Section, Summary
 from fanfold.types import Ok, Result
@@ -134,13 +134,11 @@ class NeuroConclusion:
         section, figures["baselines"] = self._baselines.section(ours, rivals)
         return section
 
-    def _mistakes(self, tested: Ok) -> Section | None:
+    def _mistakes(self, tested: Ok) -> Section:
         """What the winner took for what, and the first images that it got wrong."""
         said, labels, classes = tested.data["said"], tested.data["labels"], self.data.classes
-        if self.data.shape.target != "classes":
-            return misses(said, labels, self.data) if self.data.shape.target == "numbers" else None
-        if self.data.shape.kind != "images":
-            return confusion(said, labels, classes)
+        if self.data.shape.target != "classes" or self.data.shape.kind != "images":
+            return answered(said, labels, classes, self.data.units)
         wrong = [at for at, (answer, label) in enumerate(zip(said, labels)) if answer != label][:IMAGES]
         every = -(-max(self.data.shape.height, self.data.shape.width) // SIDE)  # large images lose pixels
         drawn = []
@@ -154,7 +152,7 @@ class NeuroConclusion:
                 for at, pixels in zip(wrong, scaled)
             ]
             drawn.append(drawings.images(scaled.shape[2], scaled.shape[1], images))
-        return confusion(said, labels, classes, drawn)
+        return answered(said, labels, classes, wrong=drawn)
 
     @property
     def _score(self) -> str:

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, nearest
 from fanfold.studies.neuro import network, sources
 from fanfold.studies.neuro.genome import KINDS, TARGETS, Shape
-from fanfold.studies.neuro.images import Array, Images, array, images, in_units, statistics, units_of
+from fanfold.studies.neuro.images import Array, Images, images, in_units, statistics, units_of, weighted
 from fanfold.studies.neuro.loaders import by_content, gathered
 from fanfold.studies.neuro.splits import size_of, split, strata
 
@@ -132,7 +132,15 @@ class Source:
             settings |= {"kind": self.columns.kind, "target": self.columns.predict_as}
         settings["validation"] = 0.1 if self.validation is None else self.validation
         test: Part = raw.test or (0.1 if self.test is None else self.test)
-        return from_arrays(raw.pixels, raw.labels, test=test, classes=raw.classes, augment=self.augment, **settings)
+        data = from_arrays(raw.pixels, raw.labels, test=test, classes=raw.classes, augment=self.augment, **settings)
+        return replace(data, remarks=(_inferred(data),)) if self.name.startswith("arrays:") else data
+
+
+def _inferred(data: Data) -> str:
+    """What arrays were taken for."""
+    rows = {"table": "rows of numbers", "sequence": "sequences"}.get(data.shape.kind, "images")
+    size = " x ".join(str(side) for side in data.train.pixels.shape[1:] if side > 1)
+    return f"{data.name} holds {rows} of {size}, to predict {data.shape.target} (--kind, --predict-as)"
 
 
 def load(name: str, **settings: Any) -> Data:
@@ -218,16 +226,6 @@ def _check_words(**words: tuple[str, Iterable[str]]) -> None:
     for name, (word, known) in words.items():
         if word not in known:
             raise ConfigError(f"{name}={word!r} is not known{nearest(str(word), known)}")
-
-
-def weighted(part: Images, weights: Any, where: str) -> Images:
-    """The images with how much each counts: not below 0, and 1 in the mean."""
-    if weights is None:
-        return part
-    counts = array(weights, where).astype(np.float64)
-    if counts.shape != (len(part),) or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
-        raise ConfigError(f"{where}: weights must be {len(part)} numbers of at least 0, and not all 0")
-    return Images(part.pixels, part.labels, (counts / counts.mean()).astype(np.float32))
 
 
 def from_loaders(

@@ -126,6 +126,16 @@ def _classes(labels: Array, where: str) -> NDArray[np.int64]:
     return labels.astype(np.int64)
 
 
+def weighted(part: Images, weights: Any, where: str) -> Images:
+    """The images with how much each counts: not below 0, and 1 in the mean."""
+    if weights is None:
+        return part
+    counts = array(weights, where).astype(np.float64)
+    if counts.shape != (len(part),) or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
+        raise ConfigError(f"{where}: weights must be {len(part)} numbers of at least 0, and not all 0")
+    return Images(part.pixels, part.labels, (counts / counts.mean()).astype(np.float32))
+
+
 def statistics(pixels: Array) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel, rounded so that every machine finds the same."""
     total = squares = np.zeros(pixels.shape[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fanfold import drawings
 from fanfold.drawings import Drawing
@@ -17,11 +17,10 @@ from fanfold.studies.neuro.layout import layout
 from fanfold.summary import Curve, Section
 from fanfold.types import Result
 
-if TYPE_CHECKING:
-    from fanfold.studies.neuro.data import Data
-
 #: Networks that are drawn as points, and classes of a confusion matrix, at most.
 POINTS, CLASSES = 1000, 40
+#: What a score is called.
+SCORES = {"classes": "accuracy", "numbers": "R2", "labels": "F1"}
 #: What the search is called beside its baselines.
 OURS = "this search"
 
@@ -60,7 +59,8 @@ def brief(value: Mapping[str, Any]) -> str:
 def cell(data: Mapping[str, Any]) -> Section:
     """A training up to a rung, or the guess before the first."""
     names = ("accuracy", "loss", "epochs", "parameters", "operations", "latency", "stopped", "proxy")
-    rows = tuple((name, data[name]) for name in names if name in data and data[name] is not False)
+    words = {"accuracy": _score(data)}
+    rows = tuple((words.get(name, name), data[name]) for name in names if name in data and data[name] is not False)
     return Section("Training", "", ("", "value"), rows)
 
 
@@ -119,7 +119,7 @@ def trial(view: RunView, row: TrialRow) -> Iterator[Section]:
 def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
     """The figures of a training and its curves; of a test, what was taken for what."""
     if "said" in row.data:
-        yield confusion(row.data["said"], row.data["labels"])
+        yield answered(row.data["said"], row.data.get("labels", ()))
         return
     yield cell(row.data)
     if "curve" in row.data:
@@ -129,7 +129,7 @@ def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
             )
             for at in (0, 1)
         )
-        for title, points in (("Validation accuracy", accuracy), ("Training loss", loss)):
+        for title, points in ((f"Validation {_score(row.data)}", accuracy), ("Training loss", loss)):
             yield Section(title, "", curves=(Curve(title.lower(), points),), across="epochs", up=title.lower())
 
 
@@ -182,19 +182,42 @@ def confusion(
     return Section("Mistakes on the test part", text, columns, rows, drawings=(*drawn, *wrong))
 
 
-def misses(said: Sequence[Sequence[float]], labels: Sequence[Sequence[float]], data: Data) -> Section:
-    """How far predicted numbers are from the true ones, in their own units."""
-    rows, drawn = [], []
-    for place, (name, (mean, scale)) in enumerate(zip(data.classes, data.units)):
-        truth = [row[place] * scale + mean for row in labels]
-        guess = [row[place] * scale + mean for row in said]
-        gaps = sorted(abs(one - other) for one, other in zip(truth, guess))
+def answered(
+    said: Sequence[Any],
+    labels: Sequence[Any],
+    names: Sequence[str] = (),
+    units: Sequence[tuple[float, float]] = (),
+    wrong: Sequence[Drawing] = (),
+) -> Section:
+    """What was said of the test part: classes taken for others, numbers and their errors, or labels missed."""
+    if not labels or not isinstance(labels[0], Sequence):
+        return confusion(said, labels, names, wrong)
+    names = names or [f"output {place}" for place in range(len(labels[0]))]
+    if isinstance(said[0][0], int):
+        rows = []
+        for name, truth, answers in zip(names, zip(*labels), zip(*said)):
+            pairs = Counter((bool(has), bool(answer)) for has, answer in zip(truth, answers))
+            rows.append((name, pairs[True, True] + pairs[True, False], pairs[True, False], pairs[False, True]))
+        return Section(
+            "Mistakes on the test part", "", ("label", "rows that have it", "missed", "wrongly said"), tuple(rows)
+        )
+    errors, drawn = [], []
+    for place, (name, (mean, scale)) in enumerate(zip(names, units or [(0.0, 1.0)] * len(names))):
+        pairs_of = [(row[place] * scale + mean, answer[place] * scale + mean) for row, answer in zip(labels, said)]
+        gaps = sorted(abs(truth - answer) for truth, answer in pairs_of)
         root = math.sqrt(sum(gap * gap for gap in gaps) / len(gaps))
-        rows.append((name, sum(gaps) / len(gaps), gaps[len(gaps) // 2], root))
-        points = [{"x": x, "y": y, "name": f"row {at}"} for at, (x, y) in enumerate(zip(truth, guess))][:POINTS]
+        errors.append((name, sum(gaps) / len(gaps), gaps[len(gaps) // 2], root))
+        points = [{"x": x, "y": y, "name": f"row {at}"} for at, (x, y) in enumerate(pairs_of[:POINTS])]
         drawn.append(drawings.scatter(points, x=name, y=f"{name}, predicted"))
     columns = ("number", "mean absolute error", "median", "root mean square")
-    return Section("Errors on the test part", "", columns, tuple(rows), drawings=tuple(drawn[:4]))
+    text = "" if units else "In deviations from the mean."
+    return Section("Errors on the test part", text, columns, tuple(errors), drawings=tuple(drawn[:4]))
+
+
+def _score(data: Mapping[str, Any]) -> str:
+    """What the score of a training is called; an earlier version did not record it."""
+    shape = data.get("shape", ())
+    return SCORES[shape[5]] if len(shape) > 5 else "accuracy"
 
 
 def trained(result: Result[Any]) -> str:

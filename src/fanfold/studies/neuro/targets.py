@@ -19,8 +19,6 @@ from fanfold.stats.intervals import percentiles
 from fanfold.tensors import Arrays
 
 TargetKind = Literal["classes", "numbers", "labels"]
-#: What a score is called.
-SCORES = {"classes": "accuracy", "numbers": "R2", "labels": "F1"}
 #: No network scores less: how far one diverged says nothing.
 WORST = -1.0
 _RESAMPLES = 1000
