@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -26,9 +27,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fanfold.errors import ConfigError
 from fanfold.ledger import Ledger
+from fanfold.studies.neuro.data import from_arrays
+from fanfold.studies.neuro.engines import engine
 from fanfold.studies.neuro.estimator import NeuroevolutionClassifier, NeuroevolutionRegressor
+from fanfold.studies.neuro.evaluator import Trainer
 from fanfold.studies.neuro.export import Classifier
-from fanfold.studies.neuro.genome import NetworkGenome
+from fanfold.studies.neuro.genome import Individual, NetworkGenome
+from fanfold.studies.neuro.space import NetworkSpace, random_genome
+from fanfold.studies.neuro.training import TrainingSettings
+from fanfold.types import Case
 
 DIGITS = load_digits()
 #: Small enough for a test, large enough to learn something.
@@ -213,16 +220,30 @@ def test_numbers_come_in_their_own_units_from_the_saved_module_too(frame: Any, t
     assert abs(fitted.predict(raw)[0] - 1e6) < 1e5
 
 
-def test_rows_that_count_nothing_are_not_learnt_from() -> None:
-    X = np.random.default_rng(0).normal(size=(200, 3))
+def test_rows_that_count_nothing_are_as_if_they_were_not_there() -> None:
+    X = np.random.default_rng(0).normal(size=(120, 3))
     y = (X[:, 0] > 0).astype(int)
-    wrong = np.arange(200) % 4 == 0
-    fitted = small(epochs=12, batch_size=16, validation=0.1).fit(
-        X, np.where(wrong, 1 - y, y), np.where(wrong, 0.0, 1.0)
-    )
-    assert fitted.score(X, y) > 0.9
+    wrong = np.arange(120) % 3 > 0
+    quick = {"trials": 2, "epochs": 2, "batch_size": 16}
+    fitted = small(**quick).fit(X, np.where(wrong, 1 - y, y), np.where(wrong, 0.0, 1.0))
+    without = small(**quick).fit(X[~wrong], y[~wrong])
+    np.testing.assert_array_equal(fitted.predict_proba(X), without.predict_proba(X))
     with pytest.raises(ValueError, match="sample_weight"):
         small().fit(X, y, np.ones(5))
+
+
+def test_rows_have_their_weight_where_networks_are_stacked_too() -> None:
+    X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80) % 2
+    data = from_arrays(X, y, weights=np.arange(80) % 3)
+    cells = [
+        (Individual(random_genome(NetworkSpace(conv_layers=(0, 0)), Random(n))), Case("3", {"epochs": 3}, 0), None)
+        for n in range(2)
+    ]
+    one, other = (
+        Trainer(data, TrainingSettings(16), engine(name, "cpu")).evaluate_block(cells)
+        for name in ("sequential", "fused")
+    )
+    assert [outcome.data["loss"] for outcome in one] == [outcome.data["loss"] for outcome in other]
 
 
 def test_chances_are_calibrated_on_the_validation_share() -> None:

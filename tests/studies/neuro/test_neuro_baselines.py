@@ -151,7 +151,18 @@ def test_a_model_is_chosen_by_validation_and_large_sets_are_cut(monkeypatch: pyt
     assert seen == [50, 50, 180, 180]
 
 
-@pytest.mark.parametrize(("wrong", "verdict"), [(0, "better than"), (35, "not clearly different"), (70, "worse than")])
+@pytest.mark.parametrize("settings", [({"C": 1e-9}, {"C": 10.0}), ({"C": 10.0}, {"C": 1e-9})])
+def test_the_setting_that_does_best_on_validation_is_asked_about_the_test(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    y = (np.arange(300) % 3 == 0).astype(int)
+    data = from_arrays(np.column_stack([y, RNG.normal(size=300)]), y, validation=0.2, test=0.2)
+    monkeypatch.setitem(classical_models.SETTINGS, "SVM", settings)
+    outcome = Classical(data)("SVM", Case("all"))
+    assert outcome.score == 1.0 and outcome.data["said"] == data.test.labels.tolist()
+
+
+@pytest.mark.parametrize(("wrong", "verdict"), [(0, "better than"), (33, "not clearly different"), (70, "worse than")])
 def test_the_report_says_in_words_whether_the_search_was_worth_it(wrong: int, verdict: str) -> None:
     y = np.arange(500) % 2
     data = from_arrays(RNG.normal(size=(500, 2)), y, validation=0.2, test=0.4)

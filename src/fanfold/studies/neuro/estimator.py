@@ -94,6 +94,9 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
             X, y = validate_data(self, _rows(X), y, multi_output=True, ensure_all_finite=finite, ensure_min_samples=2)
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, np.zeros((len(y), 1)))
+            counts = np.flatnonzero(sample_weight)  # what counts nothing chooses no network either
+            if 0 < len(counts) < len(y):
+                X, y, sample_weight = (X.iloc if _mixed(X) else X)[counts], y[counts], sample_weight[counts]
         return X, y, sample_weight
 
     def _search(self, X: Any, answers: NDArray[Any], weights: Any, target: str, names: Sequence[str]) -> Self:
