@@ -29,6 +29,7 @@ from fanfold.studies.neuro.export import Classifier, together
 from fanfold.studies.neuro.genome import Ensemble, Individual, Shape, describe, individual_of, key
 from fanfold.studies.neuro.layout import parameters
 from fanfold.studies.neuro.morph import unpacked
+from fanfold.studies.neuro.shown import SCORES
 from fanfold.studies.neuro.splits import split, strata
 from fanfold.studies.neuro.strategy import weights_of
 from fanfold.studies.neuro.training import scored
@@ -144,7 +145,7 @@ class Finals:
         members = [member for number in numbers for member in networks[number]]
         if 0 in numbers and (weights := weights_of(best[0])) is not None:  # trained in the search already
             members.insert(0, Individual(individual_of(best[0].candidate).genome, weights))
-        score = targets.SCORES[self.data.shape.target]
+        score = SCORES[self.data.shape.target]
         rows = tuple(
             (
                 best[number].number,
