@@ -1,124 +1,358 @@
-"""Measures the search over workflows: GP-UCB against a random choice of workflows, at equal episodes.
+"""Measures the search over workflows: regret against ground truth with five unit types, and returns with single hosts.
 
-python benchmarks/workflow_search.py --quick
-python benchmarks/workflow_search.py --json workflow_search.json --strict
+python benchmarks/workflow_search.py --quick --jobs 2
+python benchmarks/workflow_search.py --jobs 16 --strict
 
-What is compared is the best compliant workflow of a run: the mean return of its policy on fresh episodes that no choice
-was made by.  All contenders train alike, inherit alike and stop alike; what differs is who chooses.  By default the
-search spends its last quarter on its best workflow; without that finale, only the choice differs from chance.  Without
-inheritance the same is asked again, because there nothing is learnt twice.  The full sizes also train all 120
-workflows once, with as many episodes for each: what the best of them is worth is the truth that regret is about.
+Contenders spend equal episodes: the search, a random choice, successive halving without a surrogate, and Optuna's TPE
+over the same orders.  None has a finale.  What differs is who chooses, and which trainings are whole.
+
+With five unit types, every class of orders is trained on several seeds: the truth.  Half of these trainings say what a
+class is worth, the other half is what contenders are shown without inheritance.  With inheritance, and with single
+hosts, they train.  Regret is how much less the recommended class is worth than the best.  The search recommends by its
+surrogate, the others what returned most among what complied.
+
+Every finished cell is a line of the JSONL file, and is not computed again.  The truth is kept in
+benchmarks/data/workflow_table.json.
 """
 
 from __future__ import annotations
 
+import argparse
+import concurrent.futures
+import dataclasses
+import datetime
+import importlib.util
+import json
+import multiprocessing
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from measure import Line, Sampled, Table, Target
+from measure import Line, Sampled, Table, Target, machine, save_tables
 
 from fanfold.stats import bootstrap
-from fanfold.studies.workflow import Config, run_options, study
-from models import parse, publish
+from fanfold.studies.workflow import Config, study
+from fanfold.studies.workflow.chooser import Arm, Chooser, HalvingChooser, Shuffled, UpperBound, rate_shown
+from fanfold.studies.workflow.conclusion import believed
+from fanfold.studies.workflow.evaluator import Train
+from fanfold.studies.workflow.spaces import Orders, Workflow, WorkflowSpace, show
+from fanfold.studies.workflow.strategy import SearchPlan, WorkflowSearch
+from fanfold.studies.workflow.trainings import FinishedTraining, trainings
+from fanfold.types import Blob, Case, Ok, Result, Trial
 
-#: Seeds from here on: no setting of the study was chosen by them.
-FIRST_SEED = 7001
+HERE = Path(__file__).parent
+TRUTH = HERE / "data" / "workflow_table.json"
 REDS = {"B-line": "B_lineAgent", "Meander": "MeanderAgent"}
-SEARCH, CHOICE, RANDOM = "the search", "GP-UCB without its finale", "random choice"
-#: The same is found on one worker as on two.
-WORKERS = 2
+SEARCH, RANDOM, HALVING, TPE = "the search", "random choice", "successive halving", "Optuna TPE"
+#: Without Optuna there is no TPE.
+CONTENDERS = (SEARCH, RANDOM, HALVING, *([TPE] if importlib.util.find_spec("optuna") else []))
+#: Regret is measured after the episodes of so many whole trainings.
+AT = (12, 24)
+THRESHOLD = 0.9
+#: No setting of the study was chosen on these seeds.
+FIRST_SEED = 7001
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Seeds, episodes of each run and of one training, and whether all workflows are trained, too."""
+    """Seeds of contenders and of each class of the table; episodes of a training, and trainings of a host run."""
 
     seeds: int
-    episodes: int
-    each: int
-    fresh: int
-    alone: bool
-    everything: bool
+    table_seeds: int
+    units: int
+    hosts: int
+    host_trainings: int
+    at: tuple[int, ...] = AT
+    inherited: tuple[str, ...] = ("Meander",)
+    update: int = 20
 
 
-FULL = Sizes(5, 200_000, 5_000, 4096, alone=True, everything=True)
-QUICK = Sizes(5, 60_000, 5_000, 4096, alone=False, everything=False)
-TINY = Sizes(2, 200, 100, 16, alone=False, everything=False)
+FULL = Sizes(10, 10, 1_200, 2_000, 16)
+QUICK = Sizes(3, 4, 400, 600, 4, inherited=())
+TINY = Sizes(2, 2, 40, 40, 2, at=(2, 3), inherited=("B-line",))
+
+
+def config(sizes: Sizes, red: str, grain: str = "units", **more: Any) -> Config:
+    whole = sizes.units if grain == "units" else sizes.hosts
+    fields = {"red_agent": REDS[red], "grain": grain, "max_episodes_per_workflow": whole, "finale": 0.0}
+    looks = {"look_updates": 10, "patience_updates": 10_000}  # no training ends early: budgets are equal
+    return Config(**fields, **looks, episodes_per_update=sizes.update, fresh_episodes=4096, results=None, **more)
+
+
+# -- the truth ---------------------------------------------------------------------------------------------------------
+
+
+def table_cell(sizes: Sizes, red: str, arm: str, seed: int) -> dict[str, Any]:
+    """One training of a class of orders: what it showed at its pause, and what at its end."""
+    settings = config(sizes, red)
+    one, case = study(settings), Case("0", None, FIRST_SEED + seed)
+    pause, whole = settings.rungs
+    workflow, shown, state = settings.workflows.parse(arm), [], None
+    for learnt, until in ((0, pause), (pause, whole)):
+        outcome = one.evaluate(Train(workflow, 0, until - learnt, schedule=whole, learnt=learnt, state=state), case)
+        assert isinstance(outcome, Ok)
+        state = outcome.data.get("state")
+        shown.append([outcome.score, rate_shown(outcome.data), outcome.data["return_variance"]])
+    return {"part": "table", "red": red, "arm": arm, "seed": seed, "shown": shown}
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The result of a run."""
+class Truth:
+    """What trainings of every class showed, by seed."""
 
-    value: float
-    compliance: float
-    complies: bool
-    trainings: int
+    space: WorkflowSpace
+    shown: dict[Workflow, list[list[list[float]]]]
+
+    def worth(self) -> dict[Workflow, float]:
+        """The mean return of whole trainings on odd seeds; what does not comply is worth as little as the worst."""
+        odd = {arm: [each[1] for each in shown[1::2]] for arm, shown in self.shown.items()}
+        means = {arm: statistics.fmean(each[0] for each in shown) for arm, shown in odd.items()}
+        rates = {arm: statistics.fmean(each[1] for each in shown) for arm, shown in odd.items()}
+        worst = min(means.values())
+        return {arm: mean if rates[arm] >= THRESHOLD else worst for arm, mean in means.items()}
+
+    def regret(self, workflow: Workflow | None) -> float:
+        worth = self.worth()
+        value = min(worth.values()) if workflow is None else worth[self.space.canonical(workflow)]
+        return max(worth.values()) - value
+
+    def outcome(self, train: Train, seed: int) -> Ok:
+        """A training from the even seeds, drawn by the contender's seed and the visit."""
+        shown = self.shown[self.space.canonical(train.workflow)][::2]
+        paused = train.schedule is not None and train.until < train.schedule
+        score, rate, variance = shown[(seed + train.visit) % len(shown)][0 if paused else 1]
+        data = {"compliance": rate, "compliance_interval": [rate, rate], "compliance_variance": 1e-4}
+        data |= {"return_variance": variance, "episodes": train.episodes}
+        data["agent"] = Blob.of(repr((train.workflow, train.visit, train.until)).encode())
+        return Ok(score, data | ({"state": Blob.of(b"paused")} if paused else {}))
 
 
-def run(sizes: Sizes, red: str, seed: int, **changes: Any) -> Seen:
-    """One run, and its result."""
-    config = Config(
-        red_agent=red,
-        seed=seed,
-        n_workers=WORKERS,
-        total_episodes=sizes.episodes,
-        max_episodes_per_workflow=sizes.each,
-        fresh_episodes=sizes.fresh,
-        results=None,
-        **changes,
-    )
-    done = study(config).run(run_options(config)["executor"])
+def truth_of(rows: Sequence[dict[str, Any]], sizes: Sizes, red: str) -> Truth:
+    space = config(sizes, red).workflows
+    shown: dict[Workflow, list[Any]] = {arm: [None] * sizes.table_seeds for arm in space.arms or ()}
+    for row in rows:
+        if row["part"] == "table" and row["red"] == red:
+            shown[space.parse(row["arm"])][row["seed"]] = row["shown"]
+    return Truth(space, shown)
+
+
+# -- contenders --------------------------------------------------------------------------------------------------------
+
+
+class TpeChooser(Chooser):
+    """Optuna's TPE: the order of options by a number for each, with compliance as a constraint."""
+
+    def __init__(self, space: Orders) -> None:
+        self.space = space
+
+    def begin(self, seed: int) -> None:
+        import optuna
+
+        super().begin(seed)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        warnings.simplefilter("ignore", FutureWarning)  # of the constraint, which older versions know no other way
+        sampler = optuna.samplers.TPESampler(
+            seed=seed % 2**31, constraints_func=lambda trial: (THRESHOLD - trial.user_attrs["rate"],)
+        )
+        self._study = optuna.create_study(direction="maximize", sampler=sampler)
+        self._trials: dict[Arm, Any] = {}
+
+    def ask(self, n: int) -> list[Arm]:
+        return [self._ask_one() for _ in range(n)]
+
+    def _ask_one(self) -> Arm:
+        trial = self._study.ask()
+        urgency = {name: trial.suggest_float(name, 0.0, 1.0) for name in self.space.relevant}
+        order = sorted(self.space.relevant, key=lambda name: -urgency[name])
+        arm = self.space.canonical((*order, *self.space.ignored)), len(self._trials)
+        self._trials[arm] = trial
+        return arm
+
+    def tell(self, result: Result[Arm]) -> None:
+        trial = self._trials[result.candidate]
+        outcome = next(iter(result.outcomes.values()))
+        trial.set_user_attr("rate", rate_shown(outcome.data) if isinstance(outcome, Ok) else 0.0)
+        self._study.tell(trial, -1000.0 if result.score is None else result.score)
+
+
+def search_of(contender: str, settings: Config, total: int) -> WorkflowSearch:
+    """The contender's search: with pauses where it makes use of them."""
+    space, whole = settings.workflows, settings.rungs[-1]
+    assert isinstance(space, Orders)
+    rungs = settings.rungs if contender in (SEARCH, HALVING) else (whole,)
+    choosers: dict[str, Callable[[], Chooser]] = {
+        SEARCH: lambda: UpperBound(space, whole, THRESHOLD),
+        RANDOM: lambda: Shuffled(space),
+        HALVING: lambda: HalvingChooser(space, rungs, THRESHOLD),
+        TPE: lambda: TpeChooser(space),
+    }
+    inherit = settings.inherit == "nearest"
+    plan = SearchPlan(total, rungs, settings.per_update, THRESHOLD, inherit, 0.0, settings.window)
+    return WorkflowSearch(space, choosers[contender](), plan)
+
+
+def recommended(contender: str, told: Sequence[FinishedTraining], settings: Config) -> FinishedTraining | None:
+    """What the contender would have a user take."""
+    best = max(told, key=lambda each: each.standing(THRESHOLD), default=None)
+    if contender == SEARCH:
+        space = settings.workflows
+        trained = {space.canonical(each.workflow): each for each in told}
+        beliefs = [each for each in believed(told, THRESHOLD, space, settings.rungs[-1]) if each.arm in trained]
+        return trained[beliefs[0].arm] if beliefs else best
+    return best
+
+
+def at_budget(told: Sequence[FinishedTraining], episodes: int) -> list[FinishedTraining]:
+    """The trainings that were finished with the first so many episodes."""
+    used, within = 0, []
+    for each in told:
+        used += each.data["episodes"]
+        if used > episodes:
+            break
+        within.append(each)
+    return within
+
+
+def replayed(truth: Truth, contender: str, settings: Config, seed: int, most: int) -> list[FinishedTraining]:
+    """A search whose trainings are looked up."""
+    search = search_of(contender, dataclasses.replace(settings, inherit="none"), most * settings.rungs[-1])
+    search.begin(FIRST_SEED + seed)
+    waiting: list[Train] = []
+    results: list[Result[Any]] = []
+    while waiting := [*waiting, *search.ask(search.window - len(waiting))]:
+        train = waiting.pop(0)
+        outcome, origin = truth.outcome(train, seed), search.origin(train)
+        search.tell(Result(Trial(len(results), train, origin), outcome.score, {"0": outcome}))
+        plain = {"workflow": train.workflow, "visit": train.visit, "learnt": train.learnt}
+        results.append(Result(Trial(len(results), plain, origin), outcome.score, {"0": outcome}))
+    return trainings(results, {})
+
+
+def run_cell(sizes: Sizes, part: str, red: str, contender: str, seed: int) -> dict[str, Any]:
+    """A search that trains: with unit types and inheritance, or with single hosts."""
+    grain = "hosts" if part == "hosts" else "units"
+    settings = config(sizes, red, grain, seed=FIRST_SEED + seed)
+    most = sizes.host_trainings if part == "hosts" else max(sizes.at)
+    strategy = search_of(contender, settings, most * settings.rungs[-1])
+    done = dataclasses.replace(study(settings), strategy=strategy).run("inline")
     assert done.summary is not None
-    figures = done.summary.figures
+    told = trainings(done.results(), {})
+    row: dict[str, Any] = {"part": part, "red": red, "contender": contender, "seed": seed, "trials": len(told)}
+    for count in () if part == "hosts" else sizes.at:
+        chosen = recommended(contender, at_budget(told, count * settings.rungs[-1]), settings)
+        row[f"at {count}"] = None if chosen is None else show(chosen.workflow)
+    figures = done.summary.figures["chosen"]
     done.ledger.close()
-    shown = 0.0 if figures["compliance"] is None else figures["compliance"]
-    return Seen(figures["return"], shown, figures["complies"], figures["trainings"])
+    complies = (figures["compliance"] or 0.0) >= THRESHOLD
+    return row | {"return": figures["return"], "complies": complies, "workflow": figures["workflow"]}
 
 
-def measure(sizes: Sizes) -> Iterator[Table]:
-    for name, red in REDS.items():
-        yield _compared(sizes, name, red, "policies inherited from the nearest workflow", inherit="nearest")
-        if sizes.alone:
-            yield _compared(sizes, name, red, "every training starts from scratch", inherit="none")
-        if sizes.everything:
-            seen = run(sizes, red, FIRST_SEED, exhaustive=True)
-            yield Table(f"All workflows once, {name}", [Line("the best of them", _columns([seen]))])
+# -- cells and tables --------------------------------------------------------------------------------------------------
 
 
-def _compared(sizes: Sizes, name: str, red: str, how_begun: str, **changes: Any) -> Table:
-    seeds = range(FIRST_SEED, FIRST_SEED + sizes.seeds)
-    contenders: dict[str, dict[str, Any]] = {
-        SEARCH: {"mode": "search"},
-        CHOICE: {"mode": "search", "finale": 0.0},
-        RANDOM: {"mode": "random"},
+#: A function and its arguments besides the sizes.
+Cell: TypeAlias = tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]
+
+
+def cells(sizes: Sizes) -> Iterator[Cell]:
+    """Everything to be computed; the longest first, so that the last ones end together."""
+    seeds = range(sizes.seeds)
+    yield from ((run_cell, ("hosts", "Meander", each, seed)) for seed in seeds for each in CONTENDERS)
+    for red in sizes.inherited:
+        yield from ((run_cell, ("nearest", red, each, seed)) for seed in seeds for each in CONTENDERS)
+    for red in REDS:
+        arms = [show(arm) for arm in config(sizes, red).workflows.arms or ()]
+        yield from ((table_cell, (red, arm, seed)) for seed in range(sizes.table_seeds) for arm in arms)
+
+
+def compute(sizes: Sizes, jobs: int, file: Path) -> list[dict[str, Any]]:
+    """The rows of all cells; what the file has is not computed again."""
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    mine = json.dumps(dataclasses.astuple(sizes))
+    known = {row["cell"] for row in rows}
+    named = {json.dumps([each.__name__, *arguments, mine]): (each, arguments) for each, arguments in cells(sizes)}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a") as out:
+        for key, row in _computed(sizes, jobs, {key: cell for key, cell in named.items() if key not in known}):
+            rows.append({**row, "cell": key})
+            out.write(json.dumps(rows[-1]) + "\n")
+            out.flush()
+            print(f"{len(rows)} of {len(named)} cells", end="\r", file=sys.stderr, flush=True)
+    return [row for row in rows if row["cell"] in named]
+
+
+def _computed(sizes: Sizes, jobs: int, wanted: dict[str, Cell]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of cells as they are done."""
+    if jobs == 1:
+        yield from ((key, function(sizes, *arguments)) for key, (function, arguments) in wanted.items())
+        return
+    with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("forkserver")) as pool:
+        waiting = {pool.submit(function, sizes, *arguments): key for key, (function, arguments) in wanted.items()}
+        yield from ((waiting[future], future.result()) for future in concurrent.futures.as_completed(waiting))
+
+
+def tables(sizes: Sizes, rows: Sequence[dict[str, Any]]) -> Iterator[Table]:
+    rows = sorted(rows, key=lambda row: row["seed"])  # contenders are compared seed by seed
+    for red in REDS:
+        truth, settings = truth_of(rows, sizes, red), config(sizes, red)
+        worth = sorted(truth.worth().values(), reverse=True)
+        spread = f"best {worth[0]:.1f}, median {statistics.median(worth):.1f}, worst {worth[-1]:.1f}"
+        about = f"{red}, {len(worth)} classes of orders ({spread}), {sizes.units:,} episodes each"
+        by_seed = {
+            each: [replayed(truth, each, settings, seed, max(sizes.at)) for seed in range(sizes.seeds)]
+            for each in CONTENDERS
+        }
+        for count in sizes.at:
+            limit = count * settings.rungs[-1]
+            regrets = {
+                each: [_regret(truth, each, at_budget(told, limit), settings) for told in runs]
+                for each, runs in by_seed.items()
+            }
+            yield compared(f"Regret after {count} trainings, nothing inherited: {about}", regrets)
+            inherited = {
+                each: [
+                    truth.regret(None if row[f"at {count}"] is None else truth.space.parse(row[f"at {count}"]))
+                    for row in rows
+                    if row["part"] == "nearest" and row["red"] == red and row["contender"] == each
+                ]
+                for each in CONTENDERS
+            }
+            if inherited[SEARCH]:
+                yield compared(f"Regret after {count} trainings, the nearest policy inherited: {about}", inherited)
+    hosts = [row for row in rows if row["part"] == "hosts"]
+    worst = max(-row["return"] for row in hosts)  # what does not comply counts as no better than that
+    losses = {
+        each: [-row["return"] if row["complies"] else worst for row in hosts if row["contender"] == each]
+        for each in CONTENDERS
     }
-    found: dict[str, list[Seen]] = {contender: [] for contender in contenders}
-    for seed in seeds:
-        for contender, mode in contenders.items():
-            found[contender].append(run(sizes, red, seed, **mode, **changes))
-            print(f"  {name}, {contender}, seed {seed}: {found[contender][-1]}", file=sys.stderr, flush=True)
-
-    def line(contender: str, target: Target | None = None) -> Line:
-        ahead = [ours.value - theirs.value for ours, theirs in zip(found[contender], found[RANDOM])]
-        return Line(contender, _columns(found[contender]) | _median("ahead", ahead), target)
-
-    wanted = Target("ahead", 0.0, at_most=False)
-    lines = [line(SEARCH, wanted), line(CHOICE), Line(RANDOM, _columns(found[RANDOM]))]
-    count = f"{sizes.episodes:,} episodes, {sizes.seeds} seeds"
-    return Table(f"Return of the best compliant workflow, {name}, {count}, {how_begun}; medians", lines)
+    title = f"Loss per fresh episode of the best compliant policy, Meander, single hosts, {sizes.host_trainings}"
+    yield compared(f"{title} trainings of {sizes.hosts:,} episodes", losses, halved=False)
 
 
-def _columns(seen: Sequence[Seen]) -> dict[str, Sampled]:
-    return {
-        **_median("return", [each.value for each in seen]),
-        "compliance": Sampled(tuple(each.compliance for each in seen)),
-        "complied": Sampled((statistics.fmean(each.complies for each in seen),)),
-        "trainings": Sampled(tuple(float(each.trainings) for each in seen)),
-    }
+def _regret(truth: Truth, contender: str, told: Sequence[FinishedTraining], settings: Config) -> float:
+    chosen = recommended(contender, told, settings)
+    return truth.regret(None if chosen is None else chosen.workflow)
+
+
+def compared(title: str, values: dict[str, list[float]], halved: bool = True) -> Table:
+    """Medians with their limits; `ahead` is by how much the search is better than a contender on the same seeds."""
+    lines = []
+    chance = statistics.median(values[RANDOM])
+    for contender, own in values.items():
+        columns = _median("value", own)
+        if contender == SEARCH:
+            columns["of random's"] = _Plain((statistics.median(own) / chance if chance else 0.0,))
+            lines.append(Line(contender, columns, Target("of random's", 0.5) if halved else None))
+            continue
+        ahead = [theirs - ours for ours, theirs in zip(values[SEARCH], own)]
+        columns |= _median("ahead", ahead)
+        target = Target("ahead low", 0.01, at_most=False) if contender == RANDOM and len(own) > 1 else None
+        lines.append(Line(contender, columns, target))
+    return Table(title, lines)
 
 
 def _median(name: str, values: Sequence[float]) -> dict[str, Sampled]:
@@ -137,10 +371,29 @@ class _Plain(Sampled):
         return f"{self.median:.2f}"
 
 
+def keep_truth(sizes: Sizes, rows: Sequence[dict[str, Any]], file: Path) -> None:
+    """Write the table of all classes with its date and settings."""
+    shown = {red: {show(arm): each for arm, each in truth_of(rows, sizes, red).shown.items()} for red in REDS}
+    about = {"date": datetime.date.today().isoformat(), "sizes": dataclasses.asdict(sizes), "first_seed": FIRST_SEED}
+    columns = "of each seed, after half of a training and after all of it: return, compliance, variance of the return"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({**about, "columns": columns, "table": shown}, indent=1) + "\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse(__doc__ or "", "workflow_search.json", arguments)
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="smaller sizes: a few minutes on two cores")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at once")
+    parser.add_argument("--cells", type=Path, default=HERE / "results" / "workflow_search.jsonl", help="finished cells")
+    parser.add_argument("--json", type=Path, default=HERE / "results" / "workflow_search.json", help="the samples")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
+    options = parser.parse_args(arguments)
     sizes = QUICK if options.quick else FULL
-    return publish(measure(sizes), sizes, options.json, options.strict)
+    where = machine()
+    rows = compute(sizes, options.jobs, options.cells)
+    if not options.quick:
+        keep_truth(sizes, rows, TRUTH)
+    return save_tables(tables(sizes, rows), where, options.json, options.strict, sizes=dataclasses.asdict(sizes))
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ DECAYS = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5)
 
 def mallows(arms: Sequence[tuple[str, ...]], decay: float) -> np.ndarray:
     """exp(-decay * Kendall distance) of any two orders."""
-    rows = Orders(UNITS).rows(arms)
+    rows = np.array([Orders(UNITS).features(arm) for arm in arms])
     return np.exp(-decay * (rows[:, None, :] != rows[None, :, :]).sum(axis=2))
 
 

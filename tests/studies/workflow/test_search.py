@@ -10,6 +10,7 @@ import json
 import math
 import signal
 import sqlite3
+import statistics
 import subprocess
 import sys
 import time
@@ -26,20 +27,22 @@ from fanfold.rl import ppo
 from fanfold.rl.network import values
 from fanfold.running import Run
 from fanfold.stats import Interval
+from fanfold.strategies.gp_ucb import Observation
 from fanfold.studies.workflow import WorkflowConfig, baselines, study
 from fanfold.studies.workflow import trainings as f
 from fanfold.studies.workflow.cage2.policy import PolicyTable
 from fanfold.studies.workflow.cage2.rollout import rollout
 from fanfold.studies.workflow.cage2.rules import ACTIONS, HOSTS, REMOVE, Cage2Game
 from fanfold.studies.workflow.cage2_blocks import network
-from fanfold.studies.workflow.chooser import Arm, Shuffled, UpperBound
+from fanfold.studies.workflow.chooser import Arm, HalvingChooser, Shuffled, UpperBound
 from fanfold.studies.workflow.chooser import InTurn as in_turn
 from fanfold.studies.workflow.collect import Cage2Collector, context_of, policy_for
 from fanfold.studies.workflow.compliance import Compliance, Stopping, measure
 from fanfold.studies.workflow.evaluator import Look, Train, WorkflowTrainer, moved
 from fanfold.studies.workflow.orders import NAMED, UNITS, cage2_orders, parse
-from fanfold.studies.workflow.spaces import Workflow, WorkflowSpace, show
+from fanfold.studies.workflow.spaces import Orders, Workflow, WorkflowSpace, show
 from fanfold.studies.workflow.strategy import SearchPlan, WorkflowSearch
+from fanfold.studies.workflow.surrogate import Surrogate
 from fanfold.tensors import about, pack, unpack
 from fanfold.types import Blob, Case, Failed, Ok, Result, Trial
 
@@ -189,6 +192,126 @@ def test_fixed_workflows_take_turns_and_an_exhaustive_search_trains_each_order_o
     everything.begin(0)
     assert [train.workflow for train in everything.ask(1000)] == list(SPACE_OF_B_LINE.arms), "equal ones are one"
     assert len(SPACE_OF_B_LINE.arms) == 6
+
+
+# ---------------------------------------------------------------- pauses
+
+
+def paused(train: Train, score: float) -> Ok:
+    """A training that pauses where its schedule says so."""
+    ended = outcome(train, score)
+    whole = train.schedule is None or train.until == train.schedule
+    return ended if whole else dataclasses.replace(ended, data=ended.data | {"state": Blob.of(b"half way")})
+
+
+def test_a_training_that_paused_continues_when_its_workflow_is_chosen_again() -> None:
+    first, second = ORDERS[:2]
+    search = begun(in_turn([first, second, first, first]), total=1000, most=(40, 100))
+    asked = []
+    for _ in range(4):
+        (train,) = search.ask(1)
+        asked.append(train)
+        search.tell(result(train, paused(train, -10.0)))
+    assert [(each.workflow, each.visit, each.learnt, each.until) for each in asked] == [
+        (first, 0, 0, 40),
+        (second, 0, 0, 40),
+        (first, 0, 40, 100),
+        (first, 1, 0, 40),
+    ]
+    assert asked[2].state == Blob.of(b"half way") and asked[2].inherited is None
+    assert search.left == 1000 - 40 - 40 - 60 - 40
+
+
+def test_of_drawn_trainings_the_better_half_continues() -> None:
+    search = begun(HalvingChooser(SPACE, (40, 100), 0.9), total=800, most=(40, 100))
+    whole = []
+    for number in range(10):
+        (train,) = search.ask(1)
+        if train.learnt:
+            whole.append(train.workflow)
+        search.tell(result(train, paused(train, float(-train.workflow.index("user"))), number))
+    scores = [-each.index("user") for each in whole]
+    assert 3 <= len(whole) <= 5 and statistics.fmean(scores) > -2.0, "two is the mean of all"
+
+
+@pytest.mark.slow
+def test_a_training_that_pauses_learns_what_it_would_have_learnt_without() -> None:
+    workflow, case = order("enterprise>op_server>user>op_host>defender"), Case("0", None, 7)
+    trainer = dataclasses.replace(EASY, early=False)
+    whole = trainer(Train(workflow, 0, 300), case)
+    half = trainer(Train(workflow, 0, 180, schedule=300), case)
+    assert half.data["stopped"] == "pause" and half.data["episodes"] == 180
+    rest = trainer(Train(workflow, 0, 120, schedule=300, learnt=180, state=half.data["state"]), case)
+    assert half.data["curve"] + rest.data["curve"] == whole.data["curve"]
+    assert half.data["looks"] + rest.data["looks"] == whole.data["looks"]
+    assert rest.data["stopped"] == "budget" and "state" not in rest.data and rest.data["episodes"] == 120
+
+
+def test_a_synchronous_search_chooses_nothing_before_all_chosen_together_are_told() -> None:
+    search = begun(in_turn(ORDERS), window=3, synchronous=True)
+    together = [*search.ask(1), *search.ask(5)]
+    assert len(together) == 3 and search.ask(3) == []
+    for train in together[:2]:
+        search.tell(result(train, outcome(train)))
+        assert search.ask(3) == []
+    search.tell(result(together[2], outcome(together[2])))
+    assert len(search.ask(5)) == 3
+
+
+# ---------------------------------------------------------------- what the surrogate knows
+
+
+def believes(surrogate: Surrogate, *workflows: Workflow) -> list[float]:
+    return surrogate.beliefs(list(workflows)).mean.tolist()
+
+
+def test_a_short_training_is_not_held_against_its_workflow() -> None:
+    surrogate = Surrogate(SPACE, 1000)
+    for workflow in ORDERS[:24:4]:
+        surrogate.observe(workflow, 500, 0, Observation(-200.0, 1.0))
+        surrogate.observe(workflow, 1000, 0, Observation(-100.0, 1.0))
+    surrogate.observe(ORDERS[30], 500, 0, Observation(-200.0, 1.0))
+    assert believes(surrogate, ORDERS[30])[0] == pytest.approx(-100.0, abs=15.0)
+
+
+def test_what_was_inherited_is_not_credited_to_the_workflow() -> None:
+    """Every later training is better because it began with a better policy, whatever was chosen."""
+    surrogate = Surrogate(SPACE, 1000)
+    for number, workflow in enumerate(ORDERS[:30:3]):
+        surrogate.observe(workflow, 1000, 1000 * number, Observation(-150.0 + 20.0 * math.log2(1 + number), 1.0))
+    first, last = believes(surrogate, ORDERS[0], ORDERS[27])
+    assert last - first < 20.0, "of the 66 that lie between their returns"
+
+
+def test_a_workflow_whose_trainings_differ_is_believed_less() -> None:
+    surrogate = Surrogate(SPACE, 1000)
+    for number in range(4):
+        surrogate.observe(ORDERS[0], 1000, 0, Observation(-100.0 + 30.0 * (-1) ** number, 1.0))
+        surrogate.observe(ORDERS[119], 1000, 0, Observation(-100.0 + 2.0 * (-1) ** number, 1.0))
+    noisy, steady = surrogate.beliefs([ORDERS[0], ORDERS[119]]).deviation
+    assert noisy > 1.2 * steady
+
+
+@pytest.mark.slow
+def test_in_a_space_too_large_to_list_the_search_finds_what_a_random_choice_does_not() -> None:
+    """Each of twelve hosts that stands before one with a smaller number costs one; chance loses 33 of 66."""
+    space = WorkflowConfig(red_agent="MeanderAgent", grain="hosts").workflows
+    assert isinstance(space, Orders) and space.arms is None
+    wanted = {name: place for place, name in enumerate(space.relevant)}
+
+    def loss(workflow: Workflow) -> int:
+        pairs = itertools.combinations([name for name in workflow if name in wanted], 2)
+        return sum(wanted[a] > wanted[b] for a, b in pairs)
+
+    lost = {}
+    for name, chooser in (("search", UpperBound(space, 100, 0.9)), ("random", Shuffled(space))):
+        search = begun(chooser, total=2000, space=space)
+        lost[name] = []
+        while trains := search.ask(1):
+            lost[name].append(loss(trains[0].workflow))
+            search.tell(result(trains[0], outcome(trains[0], -float(lost[name][-1]))))
+    assert min(lost["search"]) < min(lost["random"]) / 2
+    assert statistics.fmean(lost["search"][10:]) < statistics.fmean(lost["random"]) / 3
 
 
 # ---------------------------------------------------------------- inheritance

@@ -149,10 +149,14 @@ def test_the_distance_of_orders_is_a_metric_and_counts_swaps_of_neighbours(
 
 
 @pytest.mark.parametrize("space", SPACES)
-def test_features_of_many_are_those_of_each(space: WorkflowSpace) -> None:
+def test_as_points_workflows_are_apart_unless_they_are_the_same(space: WorkflowSpace) -> None:
     some = [space.draw(random.Random(seed)) for seed in range(20)]
-    assert space.rows(some).tolist() == [list(map(float, space.features(each))) for each in some]
-    assert space.rows([]).shape == (0, space.width)
+    points = space.rows(some)
+    assert np.array_equal(points, space.rows([space.canonical(workflow) for workflow in some]))
+    apart = np.square(points[:, None, :] - points[None, :, :]).sum(axis=2)
+    same = [[space.features(a) == space.features(b) for b in some] for a in some]
+    assert ((apart == 0.0) == np.array(same)).all() and 0.4 < apart.max() <= 2.0
+    assert space.rows([]).shape == (0, points.shape[1])
 
 
 @pytest.mark.slow

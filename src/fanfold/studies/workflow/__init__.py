@@ -13,13 +13,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from fanfold.plugins import Starter, StudyPlugin
 from fanfold.rl.ppo import Ppo
 from fanfold.studies.workflow.commands import commands
-from fanfold.studies.workflow.config import WorkflowConfig
+from fanfold.studies.workflow.config import SpaceSettings, WorkflowConfig
 from fanfold.studies.workflow.shown import presentation
 from fanfold.studies.workflow.study import run_options, study
 
 Config = WorkflowConfig
 
-__all__ = ["Config", "Ppo", "WorkflowConfig", "plugin", "run_options", "study"]
+__all__ = ["Config", "Ppo", "SpaceSettings", "WorkflowConfig", "plugin", "run_options", "study"]
 
 plugin = StudyPlugin(
     WorkflowConfig,

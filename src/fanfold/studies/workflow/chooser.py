@@ -70,7 +70,7 @@ class Shuffled(Chooser):
 
 
 class HalvingChooser(Shuffled):
-    """Successive halving without waiting: of every three trainings that came as far, the best continues.
+    """Successive halving without waiting: of all trainings that came as far, the better half continues.
 
     `rungs` are the episodes after which trainings pause.  Where none is to continue, another drawn workflow begins.
     """
@@ -90,7 +90,7 @@ class HalvingChooser(Shuffled):
 
     def _best(self) -> Arm | None:
         for reached, promoted in reversed(list(zip(self._reached, self._promoted))):
-            ranked = sorted(reached, key=lambda each: each[0], reverse=True)[: len(reached) // 3]
+            ranked = sorted(reached, key=lambda each: each[0], reverse=True)[: len(reached) // 2]
             for _, workflow in ranked:
                 if workflow not in promoted:
                     promoted.add(workflow)

@@ -77,7 +77,7 @@ class WorkflowConfig(Settings):
     max_episodes_per_workflow: int = option(5_000, "the most that one training of a workflow learns from", least=1)
     fixed_episodes_per_workflow: int | None = option(None, "exactly so many instead: no training ends early", least=1)
     pauses: int = option(
-        1, "mode=search, halving: how often a training pauses, each time at a third; it continues if chosen", least=0
+        1, "mode=search, halving: how often a training pauses, each time halfway; it continues if chosen again", least=0
     )
     episodes_per_update: int | None = option(
         None, "episodes from which a policy learns at once; none: 100, with mode=ppo and without memory 500", least=1
@@ -187,7 +187,7 @@ class WorkflowConfig(Settings):
         """The episodes after which a training pauses, and those of a whole one."""
         whole, every = self.per_workflow, self.per_update
         pausing = self.mode in ("search", "halving") and not self.exhaustive and not self.fixed_episodes_per_workflow
-        parts = (-(-whole // (3**number * every)) * every for number in range(self.pauses * pausing, 0, -1))
+        parts = (-(-whole // (2**number * every)) * every for number in range(self.pauses * pausing, 0, -1))
         return (*(part for part in dict.fromkeys(parts) if part < whole), whole)
 
     @property

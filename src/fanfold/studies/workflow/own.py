@@ -24,7 +24,7 @@ WHOLE = 100
 
 
 @dataclass(frozen=True, eq=False)
-class PlayedEpisode:
+class JudgedEpisode:
     """One whole episode, step by step: what was observed, what was done, and its reward."""
 
     observations: Array
@@ -34,7 +34,7 @@ class PlayedEpisode:
 
 #: Takes a workflow (as `WorkflowSpace.value` has it) and an episode.  Gives the share of the episode that kept to the
 #: workflow, from 0 to 1; or for every step True (kept), False (broken) or None (there was nothing to keep to).
-Kept = Callable[[Any, PlayedEpisode], float | Sequence[bool | None]]
+Kept = Callable[[Any, JudgedEpisode], float | Sequence[bool | None]]
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class KeptCollector(Collector):
         counted, compliant, shares = np.zeros(shape, bool), np.zeros(shape, bool), np.full(len(steps.lengths), math.nan)
         for row, length in enumerate(steps.lengths.tolist()):
             rows = steps.observations[steps.index[row, :length]]
-            verdict = self.kept(value, PlayedEpisode(rows, steps.actions[row, :length], steps.rewards[row, :length]))
+            verdict = self.kept(value, JudgedEpisode(rows, steps.actions[row, :length], steps.rewards[row, :length]))
             if isinstance(verdict, int | float | np.number):
                 shares[row] = _share(float(verdict))
                 continue

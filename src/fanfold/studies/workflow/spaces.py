@@ -99,9 +99,9 @@ class WorkflowSpace(ABC):
         return tuple(dict.fromkeys(map(self.canonical, workflows))) if count <= MOST_LISTED else None
 
     def rows(self, workflows: Sequence[Workflow]) -> NDArray[np.float64]:
-        """The features of many workflows."""
+        """Many workflows as points, at no distance if they are the same, and else at distances of the order of 1."""
         rows = [self.features(workflow) for workflow in workflows]
-        return np.array(rows, np.float64).reshape(len(rows), self.width)
+        return np.array(rows, np.float64).reshape(len(rows), self.width) / math.sqrt(max(self.width, 1))
 
     @functools.cached_property
     def width(self) -> int:
@@ -202,7 +202,13 @@ class Orders(WorkflowSpace):
         orders = np.array([[number[name] for name in workflow] for workflow in workflows], np.intp)
         places = orders.reshape(len(workflows), len(self.options)).argsort(axis=1)
         pairs = np.array([(number[a], number[b]) for a, b in self.pairs], np.intp).reshape(-1, 2)
-        return (places[:, pairs[:, 0]] < places[:, pairs[:, 1]]).astype(np.float64)
+        before = (places[:, pairs[:, 0]] < places[:, pairs[:, 1]]).astype(np.float64)
+        # Half of it are the pairs, half how many of its pairs each option leads: a few trainings say more of options.
+        sides = np.zeros((len(pairs), len(self.options)))
+        sides[range(len(pairs)), pairs[:, 0]], sides[range(len(pairs)), pairs[:, 1]] = 1.0, -1.0
+        leads = before @ sides / np.maximum(np.abs(sides).sum(axis=0), 1.0)
+        weights = math.sqrt(2 * max(len(pairs), 1)), math.sqrt(2 * max(len(self.relevant), 1) / 3)
+        return np.concatenate([before / weights[0], leads / weights[1]], axis=1)
 
     def canonical(self, workflow: Workflow) -> Workflow:
         """The first, in the order of the options, of all that agree on every contested pair."""

@@ -84,6 +84,7 @@ def _many_workflows(config: WorkflowConfig) -> Study[Train]:
         Stopping(threshold, patience=-(-config.patience_updates // config.look_updates)),
         config.per_update,
         config.look_updates,
+        *_looks(config),
         early=config.fixed_episodes_per_workflow is None,
         keep_optimiser=config.inherit_optimiser,
     )
@@ -96,6 +97,13 @@ def _many_workflows(config: WorkflowConfig) -> Study[Train]:
         shown=trained,
         conclude=SearchConclusion(config),
     )
+
+
+def _looks(config: WorkflowConfig) -> tuple[int, int]:
+    """Episodes of a look, and of a score: other environments are not as quick as CAGE-2."""
+    if config.env == CAGE2:
+        return 256, 1024
+    return min(256, max(16, config.per_workflow // 20)), min(1024, max(64, config.per_workflow // 4))
 
 
 def _chooser(config: WorkflowConfig, space: WorkflowSpace) -> Chooser:

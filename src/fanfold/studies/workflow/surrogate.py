@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 SCALES = (0.5, 1.0, 2.0, 3.5, 5.0, 7.5, 10.0, 15.0)
 #: Where workflows are too many to list, few trainings can only show what many workflows have in common.
 SMOOTH = (0.5, 1.0, 2.0, 3.5)
-#: How much of what a workflow is worth shows in a training a third as long, as a correlation.
+#: How much of what a workflow is worth shows in a training half as long, as a correlation.
 SHORTER = 0.7
 #: Prior variance of what a training's length and its inheritance are worth, in units of the workflows' variance.
 TREND = 4.0
@@ -67,7 +67,7 @@ class Surrogate:
 
     def observe(self, workflow: Workflow, learnt: int, lineage: int, result: Observation) -> None:
         """A training that learnt from so many episodes, after a policy with so many behind it."""
-        shortness = max(0.0, math.log(self.full / max(learnt, 1), 3.0))
+        shortness = max(0.0, math.log2(self.full / max(learnt, 1)))
         self.seen.append(Seen(self.space.canonical(workflow), shortness, math.log2(1.0 + lineage / self.full), result))
 
     def beliefs(self, workflows: Sequence[Workflow], pending: Sequence[Workflow] = ()) -> WorkflowBeliefs:
@@ -147,8 +147,8 @@ def _whole(rows: Array) -> Points:
 def _covariance(a: Points, b: Points, scale: float) -> Array:
     """Of trainings: alike where their workflows are alike and as long, and what lengths and inheritances explain."""
     (rows, short, heir), (others, shorts, heirs) = a, b
-    differences = rows @ (1.0 - others.T) + (1.0 - rows) @ others.T
-    alike = np.exp(-scale * differences / max(rows.shape[1], 1))
+    apart = (rows * rows).sum(axis=1)[:, None] + (others * others).sum(axis=1)[None, :] - 2.0 * rows @ others.T
+    alike = np.exp(-scale * np.maximum(apart, 0.0))
     steps = np.abs(short[:, None] - shorts[None, :])
     trend = np.outer(short, shorts) + np.outer(short**2, shorts**2) + np.outer(heir, heirs)
     total: Array = alike * SHORTER**steps + TREND * trend
