@@ -27,6 +27,7 @@ from fanfold.rl.making import Environment, name_of
 from fanfold.rl.policy import MEAN, Mlp, Policy, act
 from fanfold.rl.space_json import space_from_json, space_to_json
 from fanfold.rl.spaces import Decoder, Encoder, head_of
+from fanfold.rl.torch_policy import TorchPolicy, convolutions
 from fanfold.rl.updates import ending
 from fanfold.tensors import Arrays, pack, unpack
 
@@ -207,6 +208,8 @@ class ShownEpisode:
 def policy_of(weights: Arrays, card: Mapping[str, Any]) -> Policy:
     """The network that these weights are of."""
     encoder, head = Encoder(space_from_json(card["observation_space"])), head_of(space_from_json(card["action_space"]))
+    if "net.body.0.weight" in weights and encoder.image is not None:
+        return TorchPolicy.of(convolutions, encoder, head)
     if "policy.0.weight" not in weights:
         raise ConfigError("the agent's network is not one of Fanfold's own: load it with policy=")
     inputs, hidden = weights["policy.0.weight"].shape

@@ -43,6 +43,11 @@ class RlConfig(Settings):
     max_episode_steps: int | None = option(
         None, "steps after which an episode is cut off; none: the environment's own limit, or 10,000", least=1
     )
+    network: str | None = option(
+        None,
+        "a torch.nn.Module that learns, as module:name or file.py:name; none: ours, for images convolutions (PyTorch)",
+    )
+    device: str = option("cpu", "where a network of PyTorch learns: cpu, cuda, cuda:1; it plays on the CPU")
     total_steps: int | None = option(None, "steps learnt from in all; none: 100,000, or total_episodes", least=1)
     total_episodes: int | None = option(None, "episodes learnt from in all, instead of total_steps", least=1)
     steps_per_update: int | None = option(

@@ -19,7 +19,7 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.rl.experience import Trajectories
 from fanfold.rl.failures import FailedEpisode
-from fanfold.rl.heads import Array
+from fanfold.rl.heads import Array, Head
 from fanfold.rl.making import Environment
 from fanfold.rl.policy import Mlp, Policy, act
 from fanfold.rl.spaces import Decoder, Encoder, head_of, mask_of, refused
@@ -178,10 +178,16 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
     return rows[first], number
 
 
+def spaces_of(env: str | Environment) -> tuple[Encoder, Head]:
+    """How an environment's observations become rows, and what its actions are."""
+    lane = _lanes(known(env), 1)[0]
+    return lane.encoder, lane.head
+
+
 def policy_for(env: str | Environment, hidden: int = 64) -> Mlp:
     """A network of numpy that fits an environment's spaces."""
-    lane = _lanes(known(env), 1)[0]
-    return Mlp(lane.encoder.width, lane.head, hidden=hidden, normalise=lane.encoder.continuous)
+    encoder, head = spaces_of(env)
+    return Mlp(encoder.width, head, hidden=hidden, normalise=encoder.continuous)
 
 
 class Lane:

@@ -59,7 +59,7 @@ class Environment:
             return env
         if not isinstance(env, str) and not callable(env):
             raise ConfigError(f"env={env!r} is not an id and not callable: give a function, as in `lambda: MyEnv()`")
-        made = _named(env, "env") if isinstance(env, str) else env
+        made = named(env, "env") if isinstance(env, str) else env
         wrapped = tuple(_wrapper(each) if isinstance(each, str) else each for each in wrappers)
         if odd := next((each for each in wrapped if not callable(each)), None):
             raise ConfigError(f"wrappers must be functions of an environment, and {odd!r} is not")
@@ -169,7 +169,7 @@ def name_of(made: Any) -> str:
     return name if inner is not made or module == "__main__" or "<" in name else f"{module}:{name}"
 
 
-def _named(text: str, what: str) -> str | Callable[..., Any]:
+def named(text: str, what: str) -> str | Callable[..., Any]:
     """The function or class that `module:name` or `file.py:name` names; otherwise the text, an id of Gymnasium."""
     module, colon, name = text.rpartition(":")
     if not colon:
@@ -214,7 +214,7 @@ def _wrapper(text: str) -> Any:
     if ":" not in text:
         module, dot, name = text.rpartition(".")
         text = f"{module}:{name}" if dot else f"gymnasium.wrappers:{name}"
-    return _named(text, "wrappers")
+    return named(text, "wrappers")
 
 
 def _spec(env: str) -> Any:

@@ -120,21 +120,26 @@ class Mlp:
     def observe(self, weights: Arrays, rows: Array, visits: Array) -> Arrays:
         if not self.normalise:
             return weights
-        seen, share = rows[:, : self.width].astype(np.float64), visits / visits.sum()
-        mean = share @ seen
-        variance = share @ np.square(seen - mean)
-        before, count = float(weights[COUNT][0]), float(visits.sum())
-        part = count / (before + count)
-        apart = mean - weights[MEAN]
-        together = (1 - part) * np.square(weights[DEVIATION]) * (before > 0) + part * variance
-        together += part * (1 - part) * np.square(apart)
-        return weights | {
-            MEAN: weights[MEAN] + part * apart,
-            DEVIATION: np.sqrt(np.maximum(together, 1e-6)),
-            COUNT: np.array([before + count]),
-        }
+        return observed(weights, rows[:, : self.width], visits)
 
     def learn(
         self, weights: Arrays, adam: Adam, experience: Experience, settings: Ppo, progress: float, seed: int
     ) -> tuple[Arrays, float]:
         return ppo.update(self, weights, adam, experience, settings, progress, seed)
+
+
+def observed(weights: Arrays, rows: Array, visits: Array) -> Arrays:
+    """The weights with the mean and deviation of all observations so far and these, each met `visits` times."""
+    seen, share = rows.astype(np.float64), visits / visits.sum()
+    mean = share @ seen
+    variance = share @ np.square(seen - mean)
+    before, count = float(weights[COUNT][0]), float(visits.sum())
+    part = count / (before + count)
+    apart = mean - weights[MEAN]
+    together = (1 - part) * np.square(weights[DEVIATION]) * (before > 0) + part * variance
+    together += part * (1 - part) * np.square(apart)
+    return weights | {
+        MEAN: weights[MEAN] + part * apart,
+        DEVIATION: np.sqrt(np.maximum(together, 1e-6)),
+        COUNT: np.array([before + count]),
+    }

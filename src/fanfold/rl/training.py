@@ -12,22 +12,41 @@ from fanfold.rl.agent import Agent, card_of
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.conclusion import PolicyConclusion
 from fanfold.rl.config import RlConfig
-from fanfold.rl.environments import policy_for
+from fanfold.rl.environments import policy_for, spaces_of
 from fanfold.rl.learner import Learner
-from fanfold.rl.making import LONGEST, Environment
+from fanfold.rl.making import LONGEST, Environment, named
 from fanfold.rl.policy import Policy
 from fanfold.rl.shown import played
+from fanfold.rl.torch_policy import Spaces, TorchPolicy, convolutions
 from fanfold.rl.updates import updates
 from fanfold.run_options import RunOptions
 from fanfold.running import Run
 from fanfold.study import Study
 
+#: A policy, or what makes a network of PyTorch for given spaces: see `torch_policy`.
+Network = Callable[[Spaces], Any]
 
-def study_of(config: RlConfig, env: Environment | None = None, policy: Policy | None = None) -> Study[Collect]:
+
+def chosen_policy(config: RlConfig, env: Environment, policy: Policy | Network | None = None) -> Policy:
+    """What learns: the policy given, a network of PyTorch, or ours that fits the environment."""
+    if policy is not None and not callable(policy):
+        return policy
+    make = policy if policy is not None or config.network is None else named(config.network, "network")
+    encoder, head = spaces_of(env)
+    if make is None and encoder.image is None:
+        return policy_for(env, config.ppo.hidden)
+    if isinstance(make, str):
+        raise ConfigError(f"network={make!r} names no network: write module:name, or file.py:name")
+    return TorchPolicy.of(make or convolutions, encoder, head, config.device)
+
+
+def study_of(
+    config: RlConfig, env: Environment | None = None, policy: Policy | Network | None = None
+) -> Study[Collect]:
     """The study that a config describes.  What cannot be learnt is refused here."""
     env = env or config.environment
     remarks = _remarks(env, env.check())
-    policy = policy or policy_for(env, config.ppo.hidden)
+    policy = chosen_policy(config, env, policy)
     ppo = config.ppo
     plan = config.plan(policy)
     collector = Collector(env, ppo.discount, ppo.trace, ppo.correction == "vtrace", policy)
@@ -75,7 +94,7 @@ class Trained:
 def train(
     env: str | Callable[..., Any] | Environment,
     *,
-    policy: Policy | None = None,
+    policy: Policy | Network | None = None,
     env_kwargs: dict[str, Any] | None = None,
     wrappers: Sequence[str | Callable[[Any], Any]] = (),
     **settings: Any,
@@ -93,9 +112,10 @@ def train(
     own = {name: value for name, value in settings.items() if name in fields}
     config = RlConfig(env=made.name, **{"results": None, **own})
     how = {name: value for name, value in settings.items() if name not in fields}
-    run = study_of(config, made, policy).run(**{"executor": config.executor, **how})
+    chosen = chosen_policy(config, made, policy)
+    run = study_of(config, made, chosen).run(**{"executor": config.executor, **how})
     curve, episodes = [], 0
     for update in updates(run.results()):
         episodes += update.episodes
         curve.append((episodes, update.mean_return))
-    return Trained(Agent.load(run, policy=policy), tuple(curve), run)
+    return Trained(Agent.load(run, policy=chosen), tuple(curve), run)
