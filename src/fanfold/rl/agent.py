@@ -40,6 +40,7 @@ WEIGHTS, CARD = "agent.safetensors", "agent.json"
 def card_of(env: Environment) -> dict[str, Any]:
     """What an agent's file says of its environment."""
     lane = Lane(env)
+    lane.close()
     wrappers = [name_of(each) for each in env.wrappers]
     made = {"name": env.name, "kwargs": dict(env.kwargs), "wrappers": wrappers, "max_steps": env.max_steps}
     spaces = {"observation_space": lane.env.observation_space, "action_space": lane.env.action_space}
@@ -156,7 +157,7 @@ class Agent:
         for number in range(episodes):
             own = seed if number == 0 else derive_seed(seed, "episode", number)
             yield self._episode(lane, own, number, self.greedy if greedy is None else greedy)
-        lane.env.close()
+        lane.close()
 
     def _episode(self, lane: Lane, seed: int, number: int, greedy: bool) -> ShownEpisode:
         played, keys = ShownEpisode(number, seed), np.array([seed % 2**64], np.uint64)

@@ -218,9 +218,12 @@ class Lane:
 
     def replace(self, env: Environment) -> None:
         """Another environment in place of one that failed."""
+        self.close()
+        self._take(env(), env)
+
+    def close(self) -> None:
         with contextlib.suppress(Exception):
             self.env.close()
-        self._take(env(), env)
 
     def begin(self, seed: int, tick: int) -> Array:
         """A new episode, of which no step is taken after `due`."""

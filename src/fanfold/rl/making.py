@@ -158,6 +158,16 @@ class Environment:
                 f"env={self.name!r}: reset() must return an observation and a dict of further information, as "
                 f"Gymnasium has it, not {type(begun).__name__}"
             )
+        try:
+            step = made.step(made.action_space.sample())
+        except Exception:  # such as an action that is not allowed now
+            return made
+        if not (isinstance(step, tuple) and len(step) == 5):
+            got = f"{len(step)} values" if isinstance(step, tuple) else type(step).__name__
+            raise ConfigError(
+                f"env={self.name!r}: step() must return observation, reward, terminated, truncated and info, as "
+                f"Gymnasium has it, not {got}"
+            )
         return made
 
 

@@ -45,7 +45,9 @@ def study_of(
 ) -> Study[Collect]:
     """The study that a config describes.  What cannot be learnt is refused here."""
     env = env or config.environment
-    remarks = _remarks(env, env.check())
+    made = env.check()
+    remarks = _remarks(env, made)
+    made.close()
     policy = chosen_policy(config, env, policy)
     ppo = config.ppo
     plan = config.plan(policy)

@@ -75,6 +75,11 @@ class OldGym(Old):
         return super().reset()
 
 
+class FourValues(rl_world.Walk):
+    def step(self, action: int) -> Any:
+        return super().step(action)[:4]
+
+
 class Broken(rl_world.Walk):
     def reset(self, **_: Any) -> Any:
         raise OSError("no licence for the simulator")
@@ -98,6 +103,7 @@ class Broken(rl_world.Walk):
         (lambda: 3, {}, "which has no reset and no step .* should be a gymnasium.Env"),
         (Old, {}, r"Episodes are seeded: write reset\(self, \*, seed=None"),
         (OldGym, {}, "must return an observation and a dict"),
+        (FourValues, {}, r"step\(\) must return .* as Gymnasium has it, not 4 values"),
         (Broken, {}, "cannot begin an episode: .* OSError: no licence for the simulator"),
     ],
 )

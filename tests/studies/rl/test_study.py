@@ -20,6 +20,7 @@ from fanfold.ledger import Ledger
 from fanfold.rl import Agent, train
 from fanfold.rl.failures import TooManyFailures
 from fanfold.rl.training import Trained
+from fanfold.rl.updates import _covered
 
 SMALL: dict[str, Any] = {"total_episodes": 160, "episodes_per_update": 40, "block": 10, "fresh_episodes": 16}
 
@@ -156,6 +157,10 @@ def test_the_log_has_the_times_of_every_update(tmp_path: Path) -> None:
         "experiment_config.json",
         "training_log.csv",
     ]
+
+
+def test_seconds_in_which_several_blocks_were_played_count_once() -> None:
+    assert _covered([(5.0, 1.0), (0.0, 2.0), (1.0, 2.0), (1.5, 0.1)]) == 4.0
 
 
 @pytest.mark.parametrize(
