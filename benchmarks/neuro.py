@@ -19,7 +19,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -38,7 +38,7 @@ HERE = Path(__file__).parent
 OURS = "Fanfold"
 #: How much is searched: networks tried, epochs of those that get to the last rung, and images in a step.
 SEARCH: dict[str, dict[str, int]] = {
-    "mnist-5000": {"trials": 24, "epochs": 15, "population": 8, "batch_size": 64},
+    "mnist-5000": {"trials": 16, "epochs": 18, "population": 8, "batch_size": 64},
     "digits": {"trials": 32, "epochs": 24, "population": 8, "batch_size": 32},
 }
 TABLE = {"trials": 32, "epochs": 18, "population": 8, "batch_size": 32}
@@ -109,25 +109,42 @@ METHODS = {
 }
 
 
-def cell(name: str, seed: int, quick: bool, known: dict[str, float], path: Path) -> None:
-    """All methods on one split of one set, each written when it is done; `known` are CPU seconds of those that are."""
+def cell(name: str, seed: int, method: str, limit: float, quick: bool, path: Path) -> float:
+    """One method on one split of one set, written when it is done; gives its CPU seconds."""
     torch.set_num_threads(1)
     settings = QUICK if quick else SEARCH.get(name, TABLE)
-    part, limit = rows(name, seed), known.get(OURS, 0.0)
-    for method, learn in {OURS: ours, **METHODS}.items():
-        if method in known:
-            continue
-        began = time.process_time()
-        line: dict[str, Any] = {"set": name, "seed": seed, "method": method}
-        try:
-            line["score"] = learn(part, limit, seed, settings)
-        except ModuleNotFoundError as error:
-            line["note"] = f"{error.name} is not installed"
-        line["cpu"] = time.process_time() - began
-        limit = line["cpu"] if method == OURS else limit
-        with path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        print(json.dumps(line), flush=True)
+    part, began = rows(name, seed), time.process_time()
+    line: dict[str, Any] = {"set": name, "seed": seed, "method": method}
+    try:
+        line["score"] = (ours if method == OURS else METHODS[method])(part, limit, seed, settings)
+    except ModuleNotFoundError as error:
+        line["note"] = f"{error.name} is not installed"
+    line["cpu"] = time.process_time() - began
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    print(json.dumps(line), flush=True)
+    return float(line["cpu"])
+
+
+def measure(cells: Sequence[tuple[str, int]], jobs: int, quick: bool, path: Path) -> None:
+    """What is not in the file yet: the search on every split, and once it is done, the others with its CPU time."""
+    known = {(line["set"], line["seed"], line["method"]): line["cpu"] for line in read(path)}
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
+        searches = {pool.submit(cell, *at, OURS, 0.0, quick, path): at for at in cells if (*at, OURS) not in known}
+        others = []
+
+        def follow(at: tuple[str, int], limit: float) -> None:
+            missing = [method for method in METHODS if (*at, method) not in known]
+            others.extend(pool.submit(cell, *at, method, limit, quick, path) for method in missing)
+
+        for at in cells:
+            if (*at, OURS) in known:
+                follow(at, known[*at, OURS])
+        for done in as_completed(searches):
+            follow(searches[done], done.result())
+        for done in as_completed(others):
+            done.result()
 
 
 def table(lines: Sequence[dict[str, Any]]) -> str:
@@ -174,7 +191,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="digits, wine and diabetes, two splits, short searches")
-    parser.add_argument("--jobs", type=int, default=1, help="cells at once, each in a process of its own")
+    parser.add_argument("--jobs", type=int, default=1, help="methods at once, each in a process of its own")
     parser.add_argument("--seeds", type=int, default=None, help="splits of each set; 5, or 2 with --quick")
     parser.add_argument("--sets", default=None, help="names of sets, with commas between")
     parser.add_argument("--out", type=Path, default=None, help="the JSONL file of results; it is continued")
@@ -186,13 +203,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cells.sort(key=lambda cell: cell[0] != MNIST[0])  # the longest first
     path.parent.mkdir(parents=True, exist_ok=True)
     if not options.report:
-        known: dict[tuple[str, int], dict[str, float]] = {}
-        for line in read(path):
-            known.setdefault((line["set"], line["seed"]), {})[line["method"]] = line["cpu"]
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(options.jobs, mp_context=context, max_tasks_per_child=1) as pool:
-            for future in [pool.submit(cell, *at, options.quick, known.get(at, {}), path) for at in cells]:
-                future.result()
+        measure(cells, options.jobs, options.quick, path)
     lines = read(path)
     text = table(lines)
     print(text)

@@ -312,6 +312,8 @@ def test_networks_of_known_design_fit_the_kind_of_data() -> None:
         designs = handmade(space, Shape(*shape, 4, kind))
         assert len({key(genome) for genome in designs}) == 3 and all(valid(genome, space) for genome in designs)
         assert all(bool(genome.conv) == (kind != "table") for genome in designs)
+        ways = {"table": "data", "images": "shift+flip", "sequence": "shift"}  # only colours are photographs
+        assert designs[0].augment == ways[kind] and designs[0].schedule == "cosine"
 
 
 def test_a_run_of_before_the_newer_genes_continues_in_the_space_it_had() -> None:

@@ -133,7 +133,8 @@ class NeuroConfig(Settings):
     decays: tuple[float, ...] = option((0.0, 0.01, 0.1, 1.0), "weight decays")
     smoothings: tuple[float, ...] = option((0.0, 0.1), "shares of a label that are spread over all classes")
     augments: tuple[str, ...] = option(
-        ("none", "shift", "flip"), "how networks vary images: none, shift, flip, shift+flip; data: as --augment says"
+        ("none", "shift", "shift+flip"),
+        "how networks vary images: none, shift, flip, shift+flip; data: see augment",
     )
 
     engine: EngineName = option(

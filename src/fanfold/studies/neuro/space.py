@@ -89,7 +89,10 @@ class NetworkSpace:
         """The part of the space that makes a difference on data of a shape."""
         space = self
         if shape.kind == "table":
-            space = replace(space, conv_layers=(0, 0), heads=space.heads[:1], augments=("data",))
+            space = replace(space, conv_layers=(0, 0), norms=space.norms[:1], heads=space.heads[:1], augments=("data",))
+        if shape.kind == "sequence":  # backwards it is another one
+            forward = tuple(name for name in space.augments if "flip" not in name)
+            space = replace(space, augments=forward or ("none",))
         if shape.kind != "table" or shape.channels > ATTENDED:
             space = replace(space, attentions=(0,))
         return space if shape.target != "numbers" else replace(space, smoothings=(0.0,))
@@ -125,23 +128,18 @@ def random_genome(space: NetworkSpace, rng: Random) -> NetworkGenome:
 
 def handmade(space: NetworkSpace, shape: Shape) -> list[NetworkGenome]:
     """Networks of known good design, the first the best known, brought into the space."""
-    table = shape.kind == "table"
-    width, augment = (
-        (64 if min(shape.height, shape.width) < 16 else 32),
-        "shift+flip" if shape.channels == 3 else "shift",
-    )
-    cosine: dict[str, Any] = {"schedule": "cosine", "augment": "data" if table else augment}
-    if table:
+    cosine: dict[str, Any] = {"schedule": "cosine"}
+    if shape.kind == "table":
         two = (Dense(64, "relu"), Dense(64, "relu"))
         deep = (Dense(128, "selu"), Dense(128, "relu", "residual"))
         designs = [
             NetworkGenome((), two, "none", 0.1, "adamw", 5e-3, decay=0.1, **cosine),
-            NetworkGenome(
-                (), deep, "none", 0.2, "adamw", 3e-3, dense_norm="batch", **cosine | {"schedule": "one-cycle"}
-            ),
+            NetworkGenome((), deep, "none", 0.2, "adamw", 3e-3, dense_norm="batch", schedule="one-cycle"),
             NetworkGenome((), (), "none", 0.0, "adam", 1e-2, **cosine),
         ]
     else:
+        cosine["augment"] = "shift+flip" if shape.channels == 3 and shape.height > 1 else "shift"
+        width = 64 if min(shape.height, shape.width) < 16 else 32
         conv = (Conv(width, 3, "relu"), Conv(64, 3, "relu"))
         residual = (*conv, Conv(64, 3, "relu", "residual"))
         still = cosine | {"augment": "none"}
