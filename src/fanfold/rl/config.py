@@ -17,7 +17,7 @@ from fanfold.rl.ppo import Ppo
 class StepPpo(Ppo):
     """How a policy learns from portions of steps; on most environments these defaults need no change."""
 
-    learning_rate: float = option(0.001, "step size of the policy, falling to a twentieth towards the end", above=0)
+    learning_rate: float = option(0.0005, "step size of the policy, falling to a twentieth towards the end", above=0)
     value_learning_rate: float = option(0.001, "step size of the value network, falling alike", above=0)
     passes: int | None = option(10, "passes over the steps of an update", least=1)
     minibatch: int = option(64, "the most steps that one gradient step looks at", least=1)
