@@ -23,11 +23,11 @@ from fanfold.files import write_files
 from fanfold.ledger import RunView
 from fanfold.rl.environments import Lane
 from fanfold.rl.failures import FailedEpisode
-from fanfold.rl.making import Environment, name_of
+from fanfold.rl.making import Environment, name_of, named
 from fanfold.rl.policy import MEAN, Mlp, Policy, act
 from fanfold.rl.space_json import space_from_json, space_to_json
 from fanfold.rl.spaces import Decoder, Encoder, head_of
-from fanfold.rl.torch_policy import TorchPolicy, convolutions
+from fanfold.rl.torch_policy import Network, TorchPolicy
 from fanfold.rl.updates import ending
 from fanfold.tensors import Arrays, pack, unpack
 
@@ -69,7 +69,7 @@ class Agent:
         ledger: str | Path | None = None,
         version: int | None = None,
         env: str | Callable[..., Any] | Environment | None = None,
-        policy: Policy | None = None,
+        policy: Policy | Network | None = None,
     ) -> Agent:
         """The agent of a folder, or of a run.
 
@@ -89,16 +89,16 @@ class Agent:
         return cls._of_run(source if isinstance(source, RunView) else source.view, version, env, policy)
 
     @classmethod
-    def _read(cls, folder: Path, policy: Policy | None) -> Agent:
+    def _read(cls, folder: Path, policy: Policy | Network | None) -> Agent:
         try:
             card = msgspec.json.decode((folder / CARD).read_bytes(), type=dict[str, Any])
             weights = unpack((folder / WEIGHTS).read_bytes())
         except (OSError, msgspec.MsgspecError) as error:
             raise ConfigError(f"the agent in {folder} cannot be read: {error}") from error
-        return cls(policy or policy_of(weights, card), weights, card)
+        return cls(_policy(policy, weights, card), weights, card)
 
     @classmethod
-    def _of_run(cls, view: RunView, version: int | None, env: Any, policy: Policy | None) -> Agent:
+    def _of_run(cls, view: RunView, version: int | None, env: Any, policy: Policy | Network | None) -> Agent:
         summary = view.summary()
         figures = {} if summary is None else summary.figures
         blob, greedy = _weights(view, version, figures.get("policy"))
@@ -106,7 +106,7 @@ class Agent:
         if not card:
             card = card_of(_recorded(view))
         weights = unpack(blob)
-        return cls(policy or policy_of(weights, card), weights, {**card, "greedy": greedy})
+        return cls(_policy(policy, weights, card), weights, {**card, "greedy": greedy})
 
     def save(self, folder: str | Path) -> None:
         """Write the agent's two files into a folder."""
@@ -206,18 +206,27 @@ class ShownEpisode:
             self.frames.append(lane.env.render())
 
 
-def policy_of(weights: Arrays, card: Mapping[str, Any]) -> Policy:
-    """The network that these weights are of."""
+def _policy(policy: Policy | Network | None, weights: Arrays, card: Mapping[str, Any]) -> Policy:
+    return policy_of(weights, card, policy) if policy is None or callable(policy) else policy
+
+
+def policy_of(weights: Arrays, card: Mapping[str, Any], make: Network | None = None) -> Policy:
+    """The policy that these weights are of; `make` makes its network, where the card does not name it."""
     encoder, head = Encoder(space_from_json(card["observation_space"])), head_of(space_from_json(card["action_space"]))
-    if "net.body.0.weight" in weights and encoder.image is not None:
-        return TorchPolicy.of(convolutions, encoder, head)
     if "policy.0.weight" not in weights:
-        raise ConfigError("the agent's network is not one of Fanfold's own: load it with policy=")
+        return TorchPolicy.of(make or _network(card), encoder, head)
     inputs, hidden = weights["policy.0.weight"].shape
     context = tuple(float(each) for each in card.get("context", ()))
     if inputs != encoder.width + len(context):
         raise ConfigError(f"the agent has {inputs} inputs, and its card describes {encoder.width + len(context)}")
     return Mlp(encoder.width, head, context, hidden, MEAN in weights)
+
+
+def _network(card: Mapping[str, Any]) -> Network:
+    made = named(str(card.get("network")), "network")
+    if isinstance(made, str):
+        raise ConfigError(f"the agent's network, {made}, is code of another program: load it with policy=")
+    return made
 
 
 def _folder(path: Path) -> Path | None:

@@ -18,7 +18,9 @@ from fanfold.files import write_files
 from fanfold.rl import logs, shown, tensorboard
 from fanfold.rl.agent import Agent
 from fanfold.rl.collect import Collect, Collector
+from fanfold.rl.making import name_of
 from fanfold.rl.policy import Policy
+from fanfold.rl.torch_policy import TorchPolicy
 from fanfold.rl.updates import EndPolicy, Update, ending, failures, updates
 from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
@@ -144,7 +146,8 @@ class PolicyConclusion:
 
     def _agent(self, best: EndPolicy, figures: Mapping[str, Any]) -> Agent:
         facts = {name: figures[name] for name in ("return", "return_interval", "fresh_episodes", "steps", "policy")}
-        card = {**self.card, "greedy": best.candidate["greedy"], **facts}
+        network = {"network": name_of(self.policy.make)} if isinstance(self.policy, TorchPolicy) else {}
+        card = {**self.card, **network, "greedy": best.candidate["greedy"], **facts}
         return Agent(self.policy, unpack(best.candidate["weights"].read()), card)
 
     def _write(self, run: Run[Any], files: Mapping[str, bytes]) -> str:

@@ -6,6 +6,10 @@ or the means and the logarithms of the deviations of continuous actions.
 
 from __future__ import annotations
 
+import copy
+import io
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +21,13 @@ from fanfold.rl.agent import Agent
 from fanfold.rl.heads import Gaussian
 from fanfold.rl.network import LOG_DEVIATION
 from fanfold.rl.policy import DEVIATION, FAR, MEAN, Mlp
+from fanfold.rl.torch_policy import TorchPolicy, pytorch
 from fanfold.tensors import Arrays
 
 #: The version of ONNX's operators that is written, and of its files: what every runtime of the last years reads.
 OPERATORS, FORMAT = 17, 8
 ONNX, TORCHSCRIPT = "agent.onnx", "agent.pt"
+_FACTS = (MEAN, DEVIATION, LOG_DEVIATION)
 
 
 def export(agent: Agent, folder: str | Path, formats: tuple[str, ...] = ("onnx", "torchscript")) -> tuple[Path, ...]:
@@ -37,8 +43,7 @@ def export(agent: Agent, folder: str | Path, formats: tuple[str, ...] = ("onnx",
 def _arrays(agent: Agent) -> Arrays:
     """The arrays of the policy's network, by the names that both formats use."""
     policy, weights = agent.policy, agent.weights
-    if not isinstance(policy, Mlp):
-        raise ConfigError("only networks of Fanfold's own are written here: export your module with torch itself")
+    assert isinstance(policy, Mlp)
     arrays = {f"{kind}{layer}": weights[f"policy.{layer}.{kind}"] for layer in range(3) for kind in ("weight", "bias")}
     if policy.context:  # the same at every step: a part of the first bias
         own = policy.width
@@ -53,6 +58,8 @@ def _arrays(agent: Agent) -> Arrays:
 
 def to_onnx(agent: Agent) -> bytes:
     """The policy as a model of ONNX: `observations` of any number in, `outputs` out."""
+    if isinstance(agent.policy, TorchPolicy):
+        return _traced_onnx(agent)
     try:
         from onnx import TensorProto, checker, helper, numpy_helper
     except ImportError as error:
@@ -95,35 +102,75 @@ def to_onnx(agent: Agent) -> bytes:
 
 def to_torchscript(agent: Agent) -> bytes:
     """The policy as a module of TorchScript, for `torch.jit.load` in Python or C++."""
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingExtra("torch", "neuro", "a policy as TorchScript") from error
-    import io
-    import warnings
+    jit, file = pytorch().jit, io.BytesIO()
+    jit.save(_traced(agent), file)
+    return file.getvalue()
 
+
+def _traced(agent: Agent) -> Any:
+    torch = pytorch()
+    forward, width = (_whole if isinstance(agent.policy, TorchPolicy) else _layers)(agent)
+
+    class Network(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, observations: Any) -> Any:
+            return forward(observations)
+
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch prefers torch.export, whose files only Python reads
+        return torch.jit.trace(Network().eval(), torch.zeros(2, width))
+
+
+def _layers(agent: Agent) -> tuple[Callable[[Any], Any], int]:
+    """Our own network as a function of tensors, and how many numbers an observation has."""
+    torch = pytorch()
     arrays = {name: torch.from_numpy(np.array(array)) for name, array in _arrays(agent).items()}
 
-    class Network(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            for name, array in arrays.items():
-                self.register_buffer(name, array)
+    def forward(seen: Any) -> Any:
+        if "mean" in arrays:
+            seen = ((seen - arrays["mean"]) / arrays["deviation"]).clamp(-FAR, FAR)
+        for layer in range(3):
+            seen = seen @ arrays[f"weight{layer}"] + arrays[f"bias{layer}"]
+            seen = torch.tanh(seen) if layer < 2 else seen
+        return seen if "log_deviation" not in arrays else _spread(seen, arrays["log_deviation"])
 
-        def forward(self, observations: Any) -> Any:
-            seen = observations
-            if "mean" in arrays:
-                seen = ((seen - self.mean) / self.deviation).clamp(-FAR, FAR)
-            for layer in range(3):
-                seen = seen @ getattr(self, f"weight{layer}") + getattr(self, f"bias{layer}")
-                seen = torch.tanh(seen) if layer < 2 else seen
-            if "log_deviation" not in arrays:
-                return seen
-            return torch.cat([seen, torch.zeros_like(seen) + arrays["log_deviation"]], 1)
+    return forward, len(arrays["weight0"])
 
-    file = io.BytesIO()
-    jit: Any = torch.jit
+
+def _whole(agent: Agent) -> tuple[Callable[[Any], Any], int]:
+    """The same of a network of PyTorch, with what is done to observations before."""
+    policy, weights = agent.policy, agent.weights
+    assert isinstance(policy, TorchPolicy)
+    spaces, torch = policy.spaces, pytorch()
+    module = copy.deepcopy(policy.module(weights)).requires_grad_(False)  # its weights are constants of the file
+    bytes_seen = agent.card["observation_space"].get("dtype") == "uint8"
+    facts = {name: torch.from_numpy(np.asarray(weights[name], np.float32)) for name in _FACTS if name in weights}
+
+    def forward(seen: Any) -> Any:
+        if spaces.image is not None:
+            channels, height, width = spaces.image
+            seen = seen.reshape((-1, height, width, channels) if policy.last else (-1, channels, height, width))
+            seen = (seen.permute(0, 3, 1, 2) if policy.last else seen) / (255.0 if bytes_seen else 1.0)
+        elif MEAN in facts:
+            seen = ((seen - facts[MEAN]) / facts[DEVIATION]).clamp(-FAR, FAR)
+        own = module(seen)[0]
+        return own if own.shape[1] == policy.head.outputs else _spread(own, facts[LOG_DEVIATION])
+
+    return forward, spaces.width
+
+
+def _spread(means: Any, log_deviation: Any) -> Any:
+    torch = pytorch()
+    return torch.cat([means, torch.zeros_like(means) + log_deviation], 1)
+
+
+def _traced_onnx(agent: Agent) -> bytes:
+    torch, file = pytorch(), io.BytesIO()
+    names = {"input_names": ["observations"], "output_names": ["outputs"]}
+    axes = {"observations": {0: "n"}, "outputs": {0: "n"}}
+    traced, width = _traced(agent), agent.policy.spaces.width  # type: ignore[attr-defined]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch prefers torch.export, whose files only Python reads
-        jit.save(jit.trace(Network().eval(), torch.zeros(2, len(arrays["weight0"]))), file)
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            traced, (torch.zeros(2, width),), file, **names, dynamic_axes=axes, opset_version=OPERATORS, dynamo=False
+        )
     return file.getvalue()

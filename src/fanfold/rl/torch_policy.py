@@ -21,7 +21,7 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -62,6 +62,10 @@ class Spaces:
     @property
     def outputs(self) -> int:
         return self.head.own
+
+
+#: What makes a network for given spaces.
+Network: TypeAlias = Callable[[Spaces], Any]
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ class TorchPolicy:
             )
         return module
 
-    def _module(self, weights: Arrays, device: str = "cpu") -> Any:
+    def module(self, weights: Arrays, device: str = "cpu") -> Any:
         """The module with these weights; one a thread, device and policy, loaded when the weights are others."""
         known: dict[Any, Any] = _LOCAL.__dict__.setdefault("modules", {})
         module, loaded = known.get((self.make, self.spaces, device), (None, None))
@@ -175,7 +179,7 @@ class TorchPolicy:
         return outputs, mean + scale * values.astype(np.float64)
 
     def _judged(self, weights: Arrays, rows: Array, device: str) -> tuple[Array, Array]:
-        torch, module = pytorch(), self._module(weights, device)
+        torch, module = pytorch(), self.module(weights, device)
         spread = torch.from_numpy(weights.get(LOG_DEVIATION, np.zeros(1, np.float32)).copy()).to(device)
         outputs, values = [], []
         with torch.no_grad():

@@ -17,14 +17,11 @@ from fanfold.rl.learner import Learner
 from fanfold.rl.making import LONGEST, Environment, named
 from fanfold.rl.policy import Policy
 from fanfold.rl.shown import played
-from fanfold.rl.torch_policy import Spaces, TorchPolicy, convolutions
+from fanfold.rl.torch_policy import Network, TorchPolicy, convolutions
 from fanfold.rl.updates import updates
 from fanfold.run_options import RunOptions
 from fanfold.running import Run
 from fanfold.study import Study
-
-#: A policy, or what makes a network of PyTorch for given spaces: see `torch_policy`.
-Network = Callable[[Spaces], Any]
 
 
 def chosen_policy(config: RlConfig, env: Environment, policy: Policy | Network | None = None) -> Policy:

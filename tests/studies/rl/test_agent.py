@@ -13,10 +13,13 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from fanfold.errors import ConfigError
 from fanfold.rl import Agent
 from fanfold.rl.agent import card_of
+from fanfold.rl.config import RlConfig
 from fanfold.rl.environments import policy_for
 from fanfold.rl.exports import export
-from fanfold.rl.making import Environment
+from fanfold.rl.making import Environment, name_of
 from fanfold.rl.space_json import space_from_json, space_to_json
+from fanfold.rl.torch_policy import convolutions
+from fanfold.rl.training import chosen_policy
 from fanfold.studies.rl.commands import _picture
 
 SPACES: list[Any] = [
@@ -94,6 +97,50 @@ def test_exports_compute_what_the_policy_does(acted: Any, tmp_path: Path) -> Non
     assert np.allclose(torch.jit.load(script)(torch.from_numpy(rows)).numpy(), wanted, atol=1e-5)
     with pytest.raises(ConfigError, match="no format 'tflite'; known: onnx, torchscript"):
         export(agent, tmp_path, ("tflite",))
+
+
+@pytest.mark.parametrize(
+    ("observed", "acted", "make"),
+    [
+        (Box(-1, 1, (3,), np.float32), Discrete(3), rl_world.network),
+        (Box(-1, 1, (3,), np.float32), Box(-2, 2, (2,), np.float32), rl_world.network),
+        (Box(0, 255, (20, 16, 3), np.uint8), Discrete(3), convolutions),
+        (Box(0, 1, (2, 16, 20), np.float32), Discrete(3), convolutions),
+    ],
+    ids=["rows", "continuous", "pictures", "channels first"],
+)
+def test_networks_of_pytorch_are_saved_loaded_and_exported(
+    observed: Any, acted: Any, make: Any, tmp_path: Path
+) -> None:
+    onnxruntime, torch = pytest.importorskip("onnxruntime"), pytest.importorskip("torch")
+    env = Environment.of(lambda: Spaces(observed, acted))
+    policy = chosen_policy(RlConfig(), env, make)
+    weights = {name: np.array(array) for name, array in policy.initial(1).items()}
+    if "observation.mean" in weights:
+        weights["observation.mean"] += 0.3
+    Agent(policy, weights, {**card_of(env), "greedy": True, "network": name_of(make)}).save(tmp_path)
+    agent = Agent.load(tmp_path)
+    observed.seed(3)
+    seen = [observed.sample() for _ in range(5)]
+    rows = np.stack([np.asarray(each).ravel() for each in seen])
+    wanted = policy.outputs(weights, rows)
+    assert np.array_equal(agent.policy.outputs(agent.weights, rows), wanted)
+    assert all(acted.contains(agent.act(each)) for each in seen)
+    onnx, script = export(agent, tmp_path)
+    rows = rows.astype(np.float32)
+    assert np.allclose(torch.jit.load(script)(torch.from_numpy(rows)).detach().numpy(), wanted, atol=1e-5)
+    session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
+    assert np.allclose(session.run(["outputs"], {"observations": rows})[0], wanted, atol=1e-4)
+
+
+def test_a_network_that_only_one_program_knows_is_given_again(tmp_path: Path) -> None:
+    env = Environment.of("rl_world:Walk")
+    policy = chosen_policy(RlConfig(), env, lambda spaces: rl_world.network(spaces))
+    card = {**card_of(env), "network": name_of(policy.make)}  # type: ignore[attr-defined]
+    Agent(policy, policy.initial(1), card).save(tmp_path)
+    with pytest.raises(ConfigError, match=r"<lambda>, is code of another program: load it with policy="):
+        Agent.load(tmp_path)
+    assert Agent.load(tmp_path, policy=rl_world.network).act(np.zeros(2, np.float32)) in (0, 1)
 
 
 def walker() -> Agent:
