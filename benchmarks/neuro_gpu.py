@@ -3,11 +3,10 @@
 PYTHONPATH=src python benchmarks/neuro_gpu.py --out results --mnist mnist.npz
 PYTHONPATH=src python benchmarks/neuro_gpu.py --out results --mnist mnist.npz --part mixed,end-to-end
 
-One model is 32 steps of 128 over 4,096 images of MNIST, and validation on 904.  `models/s` counts training and
-validation, `with capture` the capture of the step too, and `all in all` also drawing the first weights and packing the
-last ones, from the first job to results in memory; `again` is that once more, for which the captured step is there
-already.  `x` divides by plain PyTorch, one model after another, in the same part: layers and optimisers of PyTorch with
-data on the GPU, TF32 allowed and nothing read back inside an epoch.
+One model is 32 steps of 128 over 4,096 images of MNIST, and validation on 904.  `models/s` counts everything from the
+first job to results in memory where the steps of all families are captured already, `with capture` the first time.  `x`
+divides by plain PyTorch, one model after another, in the same part: layers and optimisers of PyTorch with data on the
+GPU, TF32 allowed and nothing read back inside an epoch.  The part `shell` is `fanfold run neuro`, ledger included.
 """
 
 from __future__ import annotations
@@ -46,9 +45,8 @@ from neuro_rows import (
 from fanfold.studies.neuro import cuda_graph
 from fanfold.studies.neuro.layout import memory, operations
 from fanfold.studies.neuro.memory import DeviceMemory, in_groups
-from fanfold.studies.neuro.stacked_training import Group, StepOptions, train_fused, train_graphs
-from fanfold.studies.neuro.stacks import Stack
-from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, out_of_memory, train, unpacked
+from fanfold.studies.neuro.stacked_training import train_fused, train_graphs
+from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, out_of_memory, train
 from fanfold.tensors import unpack
 
 # ---------------------------------------------------------------- the parts
@@ -60,12 +58,11 @@ def fused_part(name: str, counts: Sequence[int], target: tuple[int, float]) -> C
         cost = 3 * BATCH * operations(jobs[0].genome, bench.resident().shape) / 1e9
         rows, resident = Rows(bench, f"{name}: {cost:.3f} GFLOP a step, one family"), bench.resident()
         baselines(bench, rows, jobs)
-        branches = 1 if bench.device == "cuda" else 0
         for count in counts:
             some = jobs[: max(count // bench.size.scale, 2)]
             rows.add(
                 f"stacked, K={len(some)}",
-                lambda some=some: together(bench, some, StepOptions(branches, channels_last=False), resident),
+                lambda some=some: together(bench, some, resident, lanes=1, channels_last=False),
                 target[1] if count == target[0] else None,
             )
         rows.end()
@@ -81,18 +78,15 @@ def mixed_part(bench: Bench) -> None:
     cost = np.mean([3 * BATCH * operations(job.genome, resident.shape) for job in jobs]) / 1e9
     rows = Rows(bench, f"mixed: {len(jobs)} random networks, {cost:.3f} GFLOP a step on average")
     baselines(bench, rows, jobs, threads=(4, 8))
-    for branches in (16, 32) if bench.device == "cuda" else (0,):
-        for last in (False, True):
-            rows.add(
-                f"one graph, {branches} branches, {'channels last' if last else 'channels first'}",
-                lambda branches=branches, last=last: together(
-                    bench, jobs, StepOptions(branches, channels_last=last), resident
-                ),
-                15.0 if branches == 32 and not last else None,
-            )
+    for lanes in (8, 24) if bench.device == "cuda" else (1,):
+        rows.add(
+            f"{lanes} lanes",
+            lambda lanes=lanes: together(bench, jobs, resident, lanes=lanes, channels_last=False),
+            15.0 if lanes == 24 else None,
+        )
     rows.end()
     same_accuracy(
-        bench, "mixed, one graph", jobs, lambda some: train_graphs(some, bench.resident(), TrainingSettings(BATCH))
+        bench, "mixed, in lanes", jobs, lambda some: train_graphs(some, bench.resident(), TrainingSettings(BATCH))
     )
 
 
@@ -109,60 +103,33 @@ def alternatives_part(bench: Bench) -> None:
             ),
             base=True,
         )
-        ways = {
-            "channels first": StepOptions(one, channels_last=False),
-            "channels last": StepOptions(one, channels_last=True),
-            "channels first, bfloat16": StepOptions(one, half=True, channels_last=False),
-            "channels last, bfloat16": StepOptions(one, half=True, channels_last=True),
-            "channels first, not captured": StepOptions(0, channels_last=False),
+        ways: dict[str, dict[str, Any]] = {
+            "channels first": {"channels_last": False},
+            "channels last": {"channels_last": True},
+            "channels first, bfloat16": {"half": True, "channels_last": False},
+            "channels last, bfloat16": {"half": True, "channels_last": True},
+            "channels first, not captured": {"graph": False, "channels_last": False},
         }
         for way, how in ways.items():
-            if how.half and not one:
-                continue
-            rows.add(way, lambda jobs=jobs, how=how: together(bench, jobs, how, resident))
+            if not how.get("half") or one:
+                rows.add(way, lambda jobs=jobs, how=how: together(bench, jobs, resident, lanes=1, **how))
         with torch.backends.cudnn.flags(benchmark=True, allow_tf32=True):
             for way in ("channels first", "channels last"):
                 rows.add(
                     f"{way}, cuDNN chooses by trying",
-                    lambda jobs=jobs, how=ways[way]: together(bench, jobs, how, resident),
+                    lambda jobs=jobs, how=ways[way]: together(bench, jobs, resident, lanes=1, **how),
                 )
         rows.end()
     jobs = mixed_jobs(bench.size.mixed)
     rows = Rows(bench, f"alternatives: mixed, {len(jobs)} networks (no baseline here: x is to the first line)")
-    ways = {"32 branches": StepOptions(32 * one, channels_last=False)}
+    for lanes in (24, 1, 8, 16, 32) if one else (1,):
+        rows.add(
+            f"{lanes} lanes", lambda lanes=lanes: together(bench, jobs, resident, lanes=lanes), base=rows.base is None
+        )
     if one:
-        ways |= {
-            "1 branch": StepOptions(1, channels_last=False),
-            "8 branches": StepOptions(8, channels_last=False),
-            "32 branches, bfloat16": StepOptions(32, half=True, channels_last=False),
-        }
-    for way, how in ways.items():
-        rows.add(way, lambda how=how: together(bench, jobs, how, resident), base=rows.base is None)
-    with torch.backends.cudnn.flags(benchmark=True, allow_tf32=True):
-        rows.add("32 branches, cuDNN chooses by trying", lambda: together(bench, jobs, ways["32 branches"], resident))
+        rows.add("24 lanes, bfloat16", lambda: together(bench, jobs, resident, lanes=24, half=True))
     twice = mixed_jobs(2 * bench.size.mixed)
-    rows.add(f"32 branches, {len(twice)} networks", lambda: together(bench, twice, ways["32 branches"], resident))
-    rows.end()
-
-
-def compiled_part(bench: Bench) -> None:
-    """Stacks through torch.compile, which fuses what lies between the convolutions."""
-    resident, one = bench.resident(), 1 if bench.device == "cuda" else 0
-    jobs = SIZES["small"](max(128 // bench.size.scale, 2))
-    rows, plainly_scored = Rows(bench, f"compiled: small, K={len(jobs)} (x is to the first line)"), Stack.scores
-    rows.add("as it is", lambda: together(bench, jobs, StepOptions(one, channels_last=False), resident), base=True)
-    try:
-        compiled = torch.compile(plainly_scored, dynamic=False)
-
-        def scores(self: Stack, net: Any, images: Any, factors: Any = None) -> Any:
-            return (plainly_scored if factors is None else compiled)(self, net, images, factors)
-
-        Stack.scores = scores  # type: ignore[method-assign]
-        for half in (False, True):
-            how = StepOptions(one, half=half, channels_last=False)
-            rows.add(f"compiled{', bfloat16' * half}", lambda how=how: together(bench, jobs, how, resident))
-    finally:
-        Stack.scores = plainly_scored  # type: ignore[method-assign]
+    rows.add(f"{len(twice)} networks", lambda: together(bench, twice, resident))
     rows.end()
 
 
@@ -173,8 +140,8 @@ def equality_part(bench: Bench) -> None:
     mixed, stacked = mixed_jobs(2 if few else 16, seed=5), SIZES["tiny"](2 if few else 8)
     sets = {f"{len(mixed)} mixed": mixed, f"{len(stacked)} stacked": stacked}
     ways: dict[str, Callable[[list[TrainingJob]], list[TrainedNetwork]]] = {
-        "graph, 8 branches": lambda jobs: train_graphs(jobs, resident, training, 8),
-        "the same graph again": lambda jobs: train_graphs(jobs, resident, training, 8),
+        "8 lanes": lambda jobs: train_graphs(jobs, resident, training, 8),
+        "8 lanes again": lambda jobs: train_graphs(jobs, resident, training, 8),
         "stacked": lambda jobs: train_fused(jobs, resident, training),
         "without capture": lambda jobs: train_graphs(jobs, resident, training, graph=False),
     }
@@ -240,30 +207,32 @@ def search_part(bench: Bench) -> None:
     bench.notes += notes
 
 
+def shell_part(bench: Bench) -> None:
+    import neuro_shell
+
+    bench.tables.append(
+        neuro_shell.searched(bench.pixels[:5000], bench.labels[:5000], bench.say, bench.size.scale, bench.device)
+    )
+
+
 def profile_part(bench: Bench) -> None:
-    """Where the time of a replay goes."""
-    resident = bench.resident()
-    for name, jobs, how in (
-        (
-            "small, K=128",
-            SIZES["small"](128 // bench.size.scale),
-            StepOptions(int(bench.device == "cuda"), channels_last=False),
-        ),
-        ("mixed", mixed_jobs(bench.size.mixed), StepOptions(32 * int(bench.device == "cuda"), channels_last=False)),
+    """Where the time of a GPU goes."""
+    resident, training = bench.resident(), TrainingSettings(BATCH, max_batches=4)
+    for name, jobs in (
+        ("small, K=128", SIZES["small"](128 // bench.size.scale)),
+        ("mixed", mixed_jobs(bench.size.mixed)),
     ):
-        starts = [unpacked(job, resident.shape, "float32") for job in jobs]
-        group = Group(jobs, starts, resident, TrainingSettings(BATCH, max_batches=4), how)
-        group.epoch()
+        train_graphs(jobs, resident, training)
         with torch.profiler.profile() as profile:
-            group.epoch()
+            train_graphs(jobs, resident, training)
         text = profile.key_averages().table(sort_by="self_cuda_time_total", row_limit=24, max_name_column_width=70)
         kept = [row[:70] + row[-100:] for row in text.splitlines()]
         print(f"\n{name}\n" + "\n".join(kept), flush=True)
-        del group
         cuda_graph.forget()
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {
+    "shell": shell_part,
     "equality": equality_part,
     "mixed": mixed_part,
     "small": fused_part("small", (32, 128, 512), (128, 20.0)),
@@ -273,7 +242,6 @@ PARTS: dict[str, Callable[[Bench], None]] = {
     "oom": oom_part,
     "alternatives": alternatives_part,
     "profile": profile_part,
-    "compiled": compiled_part,
 }
 
 

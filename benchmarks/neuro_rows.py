@@ -18,9 +18,8 @@ from neuro_plain import train as train_plain
 from fanfold.studies.neuro import cuda_graph
 from fanfold.studies.neuro.data import Resident, from_arrays
 from fanfold.studies.neuro.genome import ACTIVATIONS, OPTIMISERS, Conv, Dense, NetworkGenome
-from fanfold.studies.neuro.stacked_training import Group, StepOptions
-from fanfold.studies.neuro.stacks import at_once
-from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, finished, train, unpacked
+from fanfold.studies.neuro.stacked_training import train_graphs
+from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, train
 
 BATCH = 128
 #: Networks that our own sequential engine trains too, to compare accuracies.
@@ -114,9 +113,6 @@ class Timed:
 
     rate: Sampled
     captured: Sampled | None = None
-    whole: Sampled | None = None
-    again: Sampled | None = None
-    capture: float | None = None
     peak: float | None = None
     accuracy: float | None = None
 
@@ -134,55 +130,30 @@ def plainly(bench: Bench, jobs: Sequence[TrainingJob], run: Callable[[Sequence[N
     return Timed(Sampled(tuple(samples)), accuracy=float(np.mean(accuracies)))
 
 
-def together(bench: Bench, jobs: Sequence[TrainingJob], how: StepOptions, resident: Resident) -> Timed:
-    """Our engines, phase by phase, first with the capture and then with what was captured."""
-    training = TrainingSettings(BATCH)
+def together(bench: Bench, jobs: Sequence[TrainingJob], resident: Resident, **how: Any) -> Timed:
+    """Our engines from jobs to results in memory: first with the capture, then with what was captured."""
+    rates, found = [], [0.0]
     cuda_graph.forget()
-    rates, whole, building, found = [], [], [], [0.0]
     if bench.device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    for repeat in range(1 + bench.size.repeats):
+    for _ in range(1 + bench.size.repeats):
         bench.sync()
         began = time.perf_counter()
-        starts = at_once(lambda job: unpacked(job, resident.shape, "float32"), jobs)
-        drawn = time.perf_counter()
-        group = Group(jobs, starts, resident, training, how)
-        bench.sync()
-        built = time.perf_counter()
-        group.epoch()
-        bench.sync()
-        learnt = time.perf_counter()
-        ends = group.progress()
-        group.leave()
-        if repeat < 2:
-            at_once(lambda end: finished(end, training), ends)
-        rates.append(len(jobs) / (learnt - built))
-        building.append(built - drawn)
-        whole.append(len(jobs) / (time.perf_counter() - began))
-        found = [curve[-1][0] for curve in group.curves]
-        del group, starts, ends
-    capture = building[0] - min(building[1:])
+        found = [each.accuracy for each in train_graphs(jobs, resident, TrainingSettings(BATCH), **how)]
+        rates.append(len(jobs) / (time.perf_counter() - began))
     peak = torch.cuda.max_memory_allocated() / 2**30 if bench.device == "cuda" else None
     cuda_graph.forget()
-    warm = tuple(rates[1:])
-    captured = tuple(len(jobs) / (len(jobs) / rate + capture) for rate in warm)
-    first, again = (Sampled((rate,)) for rate in whole[:2])
-    return Timed(Sampled(warm), Sampled(captured), first, again, capture, peak, float(np.mean(found)))
+    return Timed(Sampled(tuple(rates[1:])), Sampled((rates[0],)), peak, float(np.mean(found)))
 
 
 def line(name: str, timed: Timed, base: Timed | None, target: float | None = None, note: str = "") -> Line:
     base = base or timed
     values = {"models/s": timed.rate}
     values["x"] = Sampled(tuple(rate / base.rate.median for rate in timed.rate.samples))
-    for column, found in (
-        ("with capture", timed.captured),
-        ("all in all", timed.whole),
-        ("again", timed.again),
-    ):
-        if found is not None:
-            values[column] = found
-            values[f"{column}, x"] = Sampled(tuple(rate / base.rate.median for rate in found.samples))
-    for column, value in (("capture s", timed.capture), ("peak GiB", timed.peak), ("accuracy", timed.accuracy)):
+    if timed.captured is not None:
+        values["with capture"] = timed.captured
+        values["with capture, x"] = Sampled(tuple(rate / base.rate.median for rate in timed.captured.samples))
+    for column, value in (("peak GiB", timed.peak), ("accuracy", timed.accuracy)):
         if value is not None:
             values[column] = Sampled((value,))
     return Line(name, values, None if target is None else Target("x", target, at_most=False), note)

@@ -19,7 +19,8 @@ from neuro_world import apart, one_thread  # noqa: F401 (a fixture)
 from fanfold.studies.neuro.data import Resident, from_arrays
 from fanfold.studies.neuro.genome import ACTIVATIONS, NORMS, OPTIMISERS, Conv, Dense, NetworkGenome, Shape
 from fanfold.studies.neuro.network import dropout_base, dropout_bases
-from fanfold.studies.neuro.stacked_training import Together, train_fused
+from fanfold.studies.neuro.stack_steps import StackState
+from fanfold.studies.neuro.stacked_training import train_fused
 from fanfold.studies.neuro.stacks import Stack, family
 from fanfold.studies.neuro.training import TrainedNetwork, TrainingJob, TrainingSettings, train, unpacked
 
@@ -151,9 +152,11 @@ def test_networks_come_out_as_they_went_in(resident: Resident) -> None:
     begun = [replace(job, state=train(replace(job, epochs=1), resident, TRAINING).state) for job in jobs]
     starts = [unpacked(job, resident.shape, "float64") for job in begun]
     where = {"device": torch.device("cpu"), "dtype": torch.float64}
-    together = Together([Stack(GENOME, resident.shape, 3)], 8, where, channels_last=True)
-    together.put([begun], [starts])
-    for start, end in zip(starts, together.taken(3)[0]):
+    state = StackState(Stack(GENOME, resident.shape, 3), where)
+    state.put(begun, starts)
+    copies = state.copies()
+    for k, start in enumerate(starts):
+        end = state.taken(copies, k, 3)
         assert list(start.arrays) == list(end.arrays)
         for name, array in start.arrays.items():
             assert np.array_equal(array, end.arrays[name])

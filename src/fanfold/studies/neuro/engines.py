@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ EngineName: TypeAlias = Literal[
     "auto", "measured", "sequential", "threads", "processes", "streams", "graph", "fused", "cpu+gpu"
 ]
 #: Networks in a group of the engines that train many as one, where nothing else is said.
-GROUP = 64
+GROUP = 128
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class TrainingEngine:
     """How networks are trained: on which executor, by which devices, and how many as one.
 
     `together` is what a group of networks becomes: `each` trains them one after another, `fused` stacks those of a
-    family, `graph` puts one step of all of them into one CUDA graph.
+    family one after another, `graph` does so with many at once, each step a CUDA graph.
     """
 
     name: str
@@ -38,6 +39,8 @@ class TrainingEngine:
 
 
 def has_gpu() -> bool:
+    # Before the GPU is first used: as many queues as there are lanes, or work of one waits for another's.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         import torch
     except ImportError as error:

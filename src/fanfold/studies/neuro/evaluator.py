@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import threading
@@ -55,6 +56,8 @@ class Trainer:
     #: Also measure how long the network takes to answer.
     latency: bool = False
     seed: int = 0
+    #: The epochs after which nothing continues: what the optimiser remembers then is not kept.
+    last: int | None = None
 
     continues: ClassVar[bool] = True
     #: The optimiser's memory serves the next rung alone.
@@ -63,6 +66,20 @@ class Trainer:
     @property
     def block_size(self) -> int:
         return self.engine.group
+
+    def warm_up(self) -> None:
+        """Begin to make a GPU ready that will train networks as one, while the run begins."""
+        if self.engine.together == "each" or self.engine.devices[0] != "cuda":
+            return
+
+        def ready() -> None:
+            from fanfold.studies.neuro import cuda_graph
+
+            with contextlib.suppress(RuntimeError):  # said where it is needed
+                resident(self.source, "cuda", self.training.dtype, self.seed)
+                cuda_graph.lanes(torch.device("cuda"), cuda_graph.THREADS)
+
+        threading.Thread(target=ready, name="fanfold-gpu", daemon=True).start()
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -103,7 +120,7 @@ class Trainer:
             if isinstance(trained, DoesNotFit):
                 outcomes.append(Failed("out-of-memory", str(trained)))
             else:
-                outcomes.append(self._outcome(individual, trained, images))
+                outcomes.append(self._outcome(individual, trained, images, case.data["epochs"] == self.last))
         return outcomes
 
     def _trained(
@@ -118,7 +135,6 @@ class Trainer:
 
         def group(part: Sequence[TrainingJob]) -> list[TrainedNetwork]:
             if images.device == "cuda":
-                torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats()
                 before = torch.cuda.memory_allocated()
             began = time.perf_counter()
@@ -154,10 +170,7 @@ class Trainer:
                 return networks
         return [train(job, images, self.training) for job in jobs]
 
-    def _outcome(self, individual: Individual, found: TrainedNetwork, images: Resident) -> Ok:
-        # The weights are kept once, unless they are trained in finer numbers than they are kept in.
-        whole = self.training.dtype != "float32"
-        state = {name: array for name, array in unpack(found.state).items() if whole or name not in found.weights}
+    def _outcome(self, individual: Individual, found: TrainedNetwork, images: Resident, last: bool) -> Ok:
         data: dict[str, Any] = {
             "accuracy": found.accuracy,
             "loss": _finite(found.loss),
@@ -168,8 +181,12 @@ class Trainer:
             "stopped": found.stopped,
             "shape": astuple(images.shape),
             "weights": Blob.of(morph.packed(individual.genome, found.weights)),
-            "state": Blob.of(pack(state)),
         }
+        if not last:
+            # The weights are kept once, unless they are trained in finer numbers than they are kept in.
+            whole = self.training.dtype != "float32"
+            state = {name: array for name, array in unpack(found.state).items() if whole or name not in found.weights}
+            data["state"] = Blob.of(pack(state))
         if found.broken:
             data["broken"] = True
         if self.latency:
@@ -258,7 +275,7 @@ class _Place:
     def __init__(self, engine: TrainingEngine) -> None:
         shared = len(set(engine.devices)) == 1
         self.devices = Devices(engine.devices, lambda name: engine.calls if shared else engine.devices.count(name))
-        self.pace = GroupPace(min(engine.group, 32), engine.group)
+        self.pace = GroupPace(engine.group, engine.group)
         self._memory: dict[str, DeviceMemory] = {}
 
     def memory(self, device: str) -> DeviceMemory:

@@ -40,7 +40,10 @@ initial = fresh
 def forward(
     genome: NetworkGenome, net: Mapping[str, Tensor], images: Tensor, bases: Sequence[int | Tensor] | None = None
 ) -> Tensor:
-    """The outputs.  With `bases`, one for each dense layer, the network is being trained."""
+    """The outputs.  With `bases`, one for each dense layer, the network is being trained.
+
+    Each decides what its layer drops, or has the factors of its nodes.
+    """
     x, training = images, bases is not None
     for i, conv in enumerate(genome.conv):
         x = activate(conv.activation, pooled(_convolved(conv, i, net, x, training)))
@@ -55,7 +58,8 @@ def forward(
             x = _normed(f"dense_norm.{j}", net, x, training)
         x = activate(dense.activation, x)
         if bases is not None and genome.dropout > 0:
-            x = dropped(x, *rarity(genome.dropout), bases[j])
+            base = bases[j]
+            x = x * base if isinstance(base, Tensor) else dropped(x, *rarity(genome.dropout), base)
         if dense.block == "residual":
             x = x + fitted(before, x.shape[1])
     return F.linear(x, net["out.weight"], net["out.bias"])

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -13,24 +14,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from fanfold.studies.neuro.genome import NetworkGenome, Shape
+from fanfold.studies.neuro import network
+from fanfold.studies.neuro.genome import Conv, NetworkGenome, Shape
 from fanfold.studies.neuro.layout import layout, operations
-from fanfold.studies.neuro.network import EPSILON, MOMENTUM, activate, around, drawn, places, pooled, rarity, trained
-from fanfold.studies.neuro.optimiser import Flat, Moments, gap
+from fanfold.studies.neuro.network import EPSILON, MOMENTUM, activate, around, drawn, fitted, places, pooled, rarity
+from fanfold.studies.neuro.optimiser import Flat, gap
 from fanfold.tensors import Arrays
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 _THREADS = 8
+#: The most places whose dropout is found in one go.
+_DRAWN = 2**21
 
 
 def family(genome: NetworkGenome, shape: Shape) -> str:
     """What networks must share to be stacked: everything but their numbers, the learning rate and the share dropped."""
-    conv = " ".join(f"{conv.filters}x{conv.kernel} {conv.activation}" for conv in genome.conv)
-    dense = " ".join(f"{dense.nodes} {dense.activation}" for dense in genome.dense)
-    images = f"{shape.channels}x{shape.height}x{shape.width} to {shape.classes}"
-    return " | ".join((images, conv, genome.norm, dense, "dropout" * _drops(genome), genome.optimiser))
+    return f"{shape!r} {replace(genome, learning_rate=1.0, dropout=0.5 * _drops(genome))!r}"
+
+
+def stackable(genome: NetworkGenome) -> bool:
+    """Whether one operation can serve several such networks; others are trained beside each other."""
+    return not genome.attention
 
 
 def _drops(genome: NetworkGenome) -> bool:
@@ -40,122 +46,125 @@ def _drops(genome: NetworkGenome) -> bool:
 class Stack:
     """Networks of one family, as a function of tensors that hold all of them: `conv.0.weight` is (count, filters, ...).
 
-    The channels of maps are (network, channel), which convolutions in groups keep apart.
+    The channels of maps are (network, channel), which convolutions in groups keep apart.  One network by itself is
+    computed as if it were alone.
     """
 
     def __init__(self, genome: NetworkGenome, shape: Shape, count: int) -> None:
         self.genome, self.shape, self.count = genome, shape, count
         self.key, self.cost = (family(genome, shape), count), count * operations(genome, shape)
         sizes = layout(genome, shape).tensors
-        self.trained = {name: (count, *size) for name, size in sizes.items() if trained(name)}
-        self.running = {name: (count, *size) for name, size in sizes.items() if not trained(name)}
+        self.trained = {name: (count, *size) for name, size in sizes.items() if network.trained(name)}
+        self.running = {name: (count, *size) for name, size in sizes.items() if not network.trained(name)}
         #: The widths of the layers that drop.
         self.dropping = tuple(dense.nodes for dense in genome.dense) if _drops(genome) else ()
 
-    def scores(self, net: Mapping[str, Tensor], images: Tensor, factors: Sequence[Tensor] | None = None) -> Tensor:
-        """The scores of (network, image, class).  With `factors` of dropout, maybe none, networks are being trained."""
-        genome, x = self.genome, images
+    def outputs(self, net: Mapping[str, Tensor], images: Tensor, dropout: Sequence[Tensor] | None = None) -> Tensor:
+        """The outputs of (network, image, output).  With `dropout` networks are being trained.
+
+        It holds the factors of each layer that drops, maybe none: (network, image, node).
+        """
+        if self.count == 1:
+            alone = {name: tensor.view(tensor.shape[1:]) for name, tensor in net.items()}
+            factors = None if dropout is None else [factor.squeeze(0) for factor in dropout]
+            return network.forward(self.genome, alone, images, factors).unsqueeze(0)
+        genome, x, training = self.genome, images, dropout is not None
         for i, conv in enumerate(genome.conv):
-            bias = net.get(f"conv.{i}.bias")
-            weight = net[f"conv.{i}.weight"].flatten(0, 1)
-            x = F.conv2d(
-                x,
-                weight,
-                None if bias is None else bias.flatten(),
-                padding=around(weight),
-                groups=self.count if i else 1,  # all networks see the same images
-            )
-            if genome.norm == "batch":
-                mean, var, weight, shift = (
-                    net[f"norm.{i}.{part}"].view(-1) for part in ("mean", "var", "weight", "bias")
-                )
-                x = F.batch_norm(x, mean, var, weight, shift, factors is not None, MOMENTUM, EPSILON)
-            x = activate(conv.activation, pooled(x))
-        if genome.conv:
-            x = x.reshape(len(x), self.count, -1).transpose(0, 1)
-        else:
+            x = activate(conv.activation, pooled(self._convolved(conv, i, net, x, training)))
+        if not genome.conv:
             x = x.flatten(1).expand(self.count, -1, -1)
+        elif genome.head == "mean":
+            x = self._apart(x.mean((2, 3)))
+        else:
+            x = self._apart(x.flatten(1))
         for j, dense in enumerate(genome.dense):
-            x = activate(dense.activation, _linear(x, net[f"dense.{j}.weight"], net[f"dense.{j}.bias"]))
-            if factors:
-                x = x * factors[j]
+            before, x = x, _linear(x, net[f"dense.{j}.weight"], net[f"dense.{j}.bias"])
+            if genome.dense_norm != "none":
+                x = self._dense_normed(f"dense_norm.{j}", net, x, training)
+            x = activate(dense.activation, x)
+            if dropout:
+                x = x * dropout[j]
+            if dense.block == "residual":
+                missing = x.shape[2] - before.shape[2]
+                x = x + (before[:, :, : x.shape[2]] if missing <= 0 else F.pad(before, (0, missing)))
         return _linear(x, net["out.weight"], net["out.bias"])
 
-    def losses(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """The mean cross entropy of each network."""
-        if self.count == 1:
-            return F.cross_entropy(scores[0], labels).view(1)
-        each = F.cross_entropy(scores.flatten(0, 1), labels.repeat(self.count), reduction="none")
-        return each.view(self.count, -1).mean(1)
+    def _apart(self, x: Tensor) -> Tensor:
+        """Rows of (image, network and number) as (network, image, number)."""
+        return x.reshape(len(x), self.count, -1).transpose(0, 1)
+
+    def _convolved(self, conv: Conv, i: int, net: Mapping[str, Tensor], x: Tensor, training: bool) -> Tensor:
+        before, apart = x, i > 0  # at first, all networks see the same images
+        if (depth := net.get(f"conv.{i}.depth")) is not None:
+            depth = depth.flatten(0, 1)
+            x = x if apart else x.repeat(1, self.count, 1, 1)
+            x, apart = F.conv2d(x, depth, padding=around(depth), groups=len(depth)), True
+        weight, bias = net[f"conv.{i}.weight"].flatten(0, 1), net.get(f"conv.{i}.bias")
+        shift = None if bias is None else bias.flatten()
+        x = F.conv2d(x, weight, shift, padding=around(weight), groups=self.count if apart else 1)
+        if f"norm.{i}.weight" in net:
+            x = _normed(f"norm.{i}", net, x, training)
+        if "squeeze" in conv.block:
+            within = torch.relu(torch.bmm(self._apart(x.mean((2, 3))), net[f"squeeze.{i}.down"].transpose(1, 2)))
+            factors = 2.0 * torch.sigmoid(torch.bmm(within, net[f"squeeze.{i}.up"].transpose(1, 2)))
+            x = x * factors.transpose(0, 1).flatten(1)[:, :, None, None]
+        if "residual" not in conv.block:
+            return x
+        if not i:
+            before = before.repeat(1, self.count, 1, 1)
+        each = before.reshape(len(x) * self.count, -1, *before.shape[2:])
+        return x + fitted(each, conv.filters).reshape(len(x), -1, *before.shape[2:])
+
+    def _dense_normed(self, name: str, net: Mapping[str, Tensor], x: Tensor, training: bool) -> Tensor:
+        if self.genome.dense_norm == "batch":
+            return self._apart(_normed(name, net, x.transpose(0, 1).flatten(1), training))
+        return F.layer_norm(x, x.shape[2:], eps=EPSILON) * net[f"{name}.weight"][:, None] + net[f"{name}.bias"][:, None]
+
+
+def _normed(name: str, net: Mapping[str, Tensor], x: Tensor, training: bool) -> Tensor:
+    mean, var, weight, shift = (net[f"{name}.{part}"].view(-1) for part in ("mean", "var", "weight", "bias"))
+    return F.batch_norm(x, mean, var, weight, shift, training, MOMENTUM, EPSILON)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    if len(x) == 1:  # spares a kernel, which counts where networks are many and small
-        return F.linear(x[0], weight[0], bias[0]).unsqueeze(0)
     return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
 
 
 class Ground:
-    """Tensors of stacks laid end to end in one vector.  `views` has those of each stack by name, `parts` its slice."""
+    """Tensors of the networks of a stack laid end to end in one vector.  `views` has them by name."""
 
-    def __init__(self, stacks: Sequence[Mapping[str, tuple[int, ...]]], where: Mapping[str, Any]) -> None:
-        self.parts: list[slice] = []
+    def __init__(self, sizes: Mapping[str, tuple[int, ...]], where: Mapping[str, Any]) -> None:
         tensors: dict[str, Tensor] = {"": torch.zeros(0, **where)}  # there may be no others
-        self._spans: list[dict[str, tuple[slice, tuple[int, ...]]]] = []
-        self._lengths: list[int] = []
-        place = 0
-        for s, sizes in enumerate(stacks):
-            start, spans = place, {}
-            for name, size in sizes.items():
-                length = math.prod(size)
-                spans[name] = (slice(place, place + length), size)
-                tensors[f"{s} {name}"] = torch.zeros(size, **where)
-                self._lengths += [*([math.prod(size[1:])] * size[0]), gap(length)]
-                place += length + gap(length)
-            self._spans.append(spans)
-            self.parts.append(slice(start, place))
-        flat = Flat(tensors)
-        self.vector = flat.vector
-        self.views = [{name: flat.views[f"{s} {name}"] for name in sizes} for s, sizes in enumerate(stacks)]
+        flat = Flat(tensors | {name: torch.zeros(size, **where) for name, size in sizes.items()})
+        self.vector, self.sizes = flat.vector, sizes
+        self.views = {name: flat.views[name] for name in sizes}
+        self._places = flat.places
 
-    def put(self, vector: Tensor, networks: Sequence[Sequence[Mapping[str, NDArray[Any]]]]) -> None:
-        """Fill a vector of this layout with the arrays of the networks of each stack."""
-        host = _beside(vector)
+    def put(self, vector: Tensor, networks: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+        """Fill a vector of this layout with the arrays of the networks."""
+        host = _beside(vector).zero_()
         numbers = host.numpy()
-        blocks = [
-            (numbers[span].reshape(size), [arrays[name] for arrays in stacked])
-            for spans, stacked in zip(self._spans, networks, strict=True)
-            for name, (span, size) in spans.items()
-        ]
+        for name, size in self.sizes.items():
+            block = numbers[self._places[name]].reshape(size)
+            for k, arrays in enumerate(networks):
+                block[k] = arrays[name]
+        vector.copy_(host, non_blocking=True)
 
-        def fill(pair: tuple[NDArray[Any], NDArray[Any]]) -> None:
-            target, array = pair
-            target[...] = array
+    def taken(self, host: Tensor) -> list[Arrays]:
+        """The arrays of the networks from a copy of a vector of this layout."""
+        numbers = host.numpy()
+        blocks = {name: numbers[self._places[name]].reshape(size) for name, size in self.sizes.items()}
+        count = max((len(block) for block in blocks.values()), default=0)
+        return [{name: block[k] for name, block in blocks.items()} for k in range(count)]
 
-        at_once(fill, [(block[k], array) for block, arrays in blocks for k, array in enumerate(arrays)])
-        for spans in self._spans:
-            for span, size in spans.values():
-                numbers[span.stop : span.stop + gap(math.prod(size))] = 0
-        vector.copy_(host)
-
-    def taken(self, vector: Tensor) -> list[list[Arrays]]:
-        """The arrays of the networks of each stack from a vector of this layout: parts of one copy."""
-        host = _beside(vector).copy_(vector).numpy()
-        stacks = []
-        for spans in self._spans:
-            blocks = {name: host[span].reshape(size) for name, (span, size) in spans.items()}
-            count = max((len(block) for block in blocks.values()), default=0)
-            stacks.append([{name: block[k] for name, block in blocks.items()} for k in range(count)])
-        return stacks
-
-    def spread(self, values: Sequence[Sequence[float]]) -> Tensor:
+    def spread(self, values: Sequence[float]) -> Tensor:
         """A vector of this layout in which all numbers of a network are that network's value."""
-        each: list[float] = []
-        for spans, stacked in zip(self._spans, values, strict=True):
-            each += [*stacked, 0.0] * len(spans)
-        repeats = torch.tensor(self._lengths, device=self.vector.device)
-        those = torch.tensor(each, dtype=self.vector.dtype, device=self.vector.device)
-        return those.repeat_interleave(repeats, output_size=len(self.vector))
+        each, lengths = list[float](), list[int]()
+        for size in self.sizes.values():
+            each += [*values, 0.0]
+            lengths += [*([math.prod(size[1:])] * size[0]), gap(math.prod(size))]
+        spread = torch.tensor(each, dtype=self.vector.dtype).repeat_interleave(torch.tensor(lengths))
+        return _beside(self.vector).copy_(spread)
 
 
 def _beside(vector: Tensor) -> Tensor:
@@ -163,69 +172,60 @@ def _beside(vector: Tensor) -> Tensor:
     return torch.empty(len(vector), dtype=vector.dtype, pin_memory=vector.is_cuda)
 
 
-class Mover:
-    """The trained numbers of all stacks with one optimiser, which moves them in a few operations."""
+def pinned(tensor: Tensor, like: Tensor) -> Tensor:
+    """A tensor in memory of the processor from which a GPU copies fast, where it is for one."""
+    return tensor.to(like.dtype).pin_memory() if like.is_cuda else tensor.to(like.dtype)
 
-    def __init__(
-        self, kind: str, stacks: Sequence[int], sizes: Sequence[Mapping[str, tuple[int, ...]]], where: Any
-    ) -> None:
-        self.kind, self.stacks = kind, stacks
-        self.ground = Ground(sizes, where)
-        self.moments = Moments(kind, self.ground.vector)
-        self.slope, self.rate = torch.zeros_like(self.ground.vector), torch.zeros_like(self.ground.vector)
-        self.scales = torch.ones(2, **where)
 
-    def move(self) -> None:
-        self.moments.move(self.ground.vector, self.slope, self.rate, (self.scales[0], self.scales[1]))
+def copied(vector: Tensor | None) -> Tensor | None:
+    """A copy of a vector in memory of the processor; on a GPU it is there once the stream has come so far."""
+    return None if vector is None else _beside(vector).copy_(vector, non_blocking=True)
 
 
 class Dropout:
-    """What every layer of every network drops in a step, found in one go: factors of 0, or of what the kept grow by."""
+    """What every layer of every network drops in some steps: factors of 0, or of what the kept grow by.
 
-    def __init__(self, stacks: Sequence[Stack], rows: int, where: Mapping[str, Any]) -> None:
-        device = where["device"]
-        self.sizes = [[(stack.count, rows, nodes) for nodes in stack.dropping] for stack in stacks]
-        blocks = [size for sizes in self.sizes for size in sizes]
-        lengths = [rows * nodes for count, _, nodes in blocks for _ in range(count)]
-        self._place = torch.cat(
-            [places(rows * nodes, device).repeat(count) for count, _, nodes in blocks] or [_none(device)]
-        )
+    `table` has a row for each step: the layers one behind the other, each (network, image, node).
+    """
+
+    def __init__(self, stack: Stack, rows: int, steps: int, where: Mapping[str, Any]) -> None:
+        device, count = where["device"], stack.count
+        self.sizes = [(count, rows, nodes) for nodes in stack.dropping]
+        #: Pairs of a layer and a network, in the order of the columns of `bases`.
+        self.columns = [(layer, k) for layer in range(len(self.sizes)) for k in range(count)]
+        lengths = [rows * nodes for _, _, nodes in self.sizes for _ in range(count)]
+        width = sum(lengths)
+        self.steps = max(1, min(steps, _DRAWN // max(1, width)))
+        none = torch.zeros(0, dtype=torch.int64, device=device)
+        self._place = torch.cat([places(rows * nodes, device).repeat(count) for _, _, nodes in self.sizes] or [none])
         repeats = torch.tensor(lengths, dtype=torch.int64, device=device)
-        self._owner = torch.arange(len(lengths), device=device, dtype=torch.int32).repeat_interleave(
-            repeats, output_size=sum(lengths)
-        )
-        self._least = torch.zeros(sum(lengths), dtype=torch.int32, device=device)
-        self._scale = torch.zeros(sum(lengths), **where)
-        #: One for each network and layer, in the order of `columns`.
-        self.bases = torch.zeros(len(lengths), dtype=torch.int64, device=device)
+        owners = torch.arange(len(lengths), device=device, dtype=torch.int32)
+        self._owner = owners.repeat_interleave(repeats, output_size=width)
+        self._least = torch.zeros(width, dtype=torch.int32, device=device)
+        self._scale = torch.zeros(width, **where)
+        self.table = torch.zeros(self.steps, width, **where)
 
-    def columns(self, networks: Sequence[Sequence[Any]]) -> list[tuple[Any, int]]:
-        """Networks of stacks, each with a layer of it that drops, in the order of `bases`."""
-        return [
-            (each, layer)
-            for sizes, stacked in zip(self.sizes, networks, strict=True)
-            for layer in range(len(sizes))
-            for each in stacked
-        ]
-
-    def put(self, genomes: Sequence[Sequence[NetworkGenome]]) -> None:
-        rarities = [rarity(genome.dropout) for genome, _ in self.columns(genomes)]
+    def put(self, genomes: Sequence[NetworkGenome]) -> None:
+        rarities = [rarity(genomes[k].dropout) for _, k in self.columns]
         if not rarities:
             return
         for target, values in zip((self._least, self._scale), zip(*rarities)):
-            target.copy_(torch.tensor(values, dtype=target.dtype, device=target.device).index_select(0, self._owner))
+            some = pinned(torch.tensor(values, dtype=target.dtype), target).to(target.device, non_blocking=True)
+            target.copy_(some.index_select(0, self._owner))
 
-    def factors(self) -> list[list[Tensor]]:
-        """Of every stack, of every layer that drops: (network, image, node)."""
-        if not len(self.bases):
-            return [[] for _ in self.sizes]
-        kept = (drawn(self._place, self.bases.index_select(0, self._owner)) >= self._least) * self._scale
-        blocks = iter(torch.split(kept, [math.prod(size) for sizes in self.sizes for size in sizes]))
-        return [[next(blocks).view(size) for size in sizes] for sizes in self.sizes]
+    def draw(self, bases: Tensor) -> None:
+        """Fill the table for steps with these bases, (step, column), in memory of the processor."""
+        if self.columns:
+            there = pinned(bases, self._place).to(self._place.device, non_blocking=True)
+            kept = drawn(self._place, there.index_select(1, self._owner)) >= self._least
+            torch.mul(kept, self._scale, out=self.table[: len(bases)])
 
-
-def _none(device: Any) -> Tensor:
-    return torch.zeros(0, dtype=torch.int64, device=device)
+    def factors(self, at: Tensor) -> list[Tensor]:
+        """Of every layer that drops, in the step of a row of the table: (network, image, node)."""
+        if not self.columns:
+            return []
+        blocks = torch.split(self.table.index_select(0, at)[0], [math.prod(size) for size in self.sizes])
+        return [block.view(size) for block, size in zip(blocks, self.sizes)]
 
 
 def at_once(do: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -43,7 +43,8 @@ def study(config: NeuroConfig, data: Data | None = None) -> Study[Individual]:
     luck = derive_seed(config.seed, "images")
     # Read now: data that cannot be used are an error before the run, not in every evaluation.
     images = resident(where, "cpu", config.dtype, luck).data
-    trainer = Trainer(where, training(config), _engine(config), "latency" in config.objectives, luck)
+    trainer = Trainer(where, training(config), _engine(config), "latency" in config.objectives, luck, config.epochs)
+    trainer.warm_up()
     least, most = config.mutation_range
     spread = Spread(least=least, most=most, members=config.population) if config.adaptive == "spread" else None
     ranked = merit(config.objectives)
