@@ -16,6 +16,8 @@ from fanfold.types import Ok, Result
 Arm: TypeAlias = tuple[Workflow, int]
 #: Where an order is improved step by step: how many places it starts from, and the most steps.
 STARTS, STEPS = 6, 20
+#: Added to the merit of what probably complies, so that it comes before all that does not.
+_FEASIBLE = 1e12
 #: The bound of a space too large to list is that of one with so many arms.
 MOST_ARMS = 1000
 
@@ -24,7 +26,8 @@ class Chooser(Strategy[Arm]):
     """Asks workflows, and is told trainings of them.
 
     The origin of a result says how the training stood: `learnt` from so many episodes, after a policy with `lineage`
-    episodes behind it, and whether it can `continue`.  To ask the workflow of such a training is to let it continue.
+    episodes behind it, where it `continued` from, and whether it `continues`.  To ask the workflow of such a training
+    is to let it continue.
     """
 
     def instead(self, arm: Arm, other: Arm) -> None:
@@ -135,6 +138,8 @@ class UpperBound(Chooser):
         super().begin(seed)
         self.surrogate = Surrogate(self.space, self.full, self.threshold)
         self._pending: list[Workflow] = []
+        #: Workflows whose training paused.
+        self._paused: dict[Workflow, None] = {}
         self._origin: dict[Arm, dict[str, float]] = {}
         #: The order in which equal arms are asked.
         self._turn = self.rng.sample(self.space.arms, len(self.space.arms)) if self.space.arms else []
@@ -147,6 +152,7 @@ class UpperBound(Chooser):
         arm = workflow, len(self._origin)
         self._origin[arm] = believed
         self._pending.append(workflow)
+        self._paused.pop(workflow, None)
         return arm
 
     def instead(self, arm: Arm, other: Arm) -> None:
@@ -155,6 +161,10 @@ class UpperBound(Chooser):
         self._pending.append(self.space.canonical(other[0]))
 
     def _best(self) -> tuple[Workflow, dict[str, float]]:
+        if self._paused:
+            further = self._first(list(self._paused))
+            if further[1]["merit"] >= self._leading():
+                return further
         if self._turn:
             return self._first(self._turn)
         trained = dict.fromkeys(each.workflow for each in self.surrogate.seen)
@@ -170,6 +180,12 @@ class UpperBound(Chooser):
                 place = following
             best = max(best, place, key=lambda each: each[1]["merit"])
         return self.space.canonical(best[0]), best[1]
+
+    def _leading(self) -> float:
+        """The merit of what is believed to be best of all that was trained: less than that need not continue."""
+        now = self.surrogate.beliefs(list(dict.fromkeys(each.workflow for each in self.surrogate.seen)))
+        means = [float(mean) for mean, likely in zip(now.mean, now.feasible) if likely >= 0.5]
+        return max(means) + _FEASIBLE if means else 0.0
 
     def _ranked(self, workflows: list[Workflow]) -> list[Workflow]:
         if not workflows:
@@ -190,7 +206,7 @@ class UpperBound(Chooser):
                 best, top = i, merit
         names = {"bound": bound, "mean": now.mean, "deviation": now.deviation, "feasible": now.feasible}
         believed = {name: float(values[best]) for name, values in names.items()}
-        return workflows[best], believed | {"merit": top[1] + 1e12 * top[0]}
+        return workflows[best], believed | {"merit": top[1] + _FEASIBLE * top[0]}
 
     def _beta(self) -> float:
         arms, t = min(len(self._turn) or MOST_ARMS, MOST_ARMS), len(self._origin) + 1
@@ -201,13 +217,16 @@ class UpperBound(Chooser):
         if workflow in self._pending:
             self._pending.remove(workflow)
         standing = result.trial.origin or {}
+        if standing.get("continues"):
+            self._paused[workflow] = None
         if result.score is None:
             if self.surrogate.seen:  # as bad as the worst so far
                 worst = min(self.surrogate.seen, key=lambda each: each.result.value)
                 self.surrogate.observe(workflow, self.full, 0, worst.result)
             return
         seen = observed(result)
-        self.surrogate.observe(workflow, standing.get("learnt", self.full), standing.get("lineage", 0), seen)
+        learnt, lineage = standing.get("learnt", self.full), standing.get("lineage", 0)
+        self.surrogate.observe(workflow, learnt, lineage, seen, standing.get("continued", 0))
 
     def origin(self, candidate: Arm) -> dict[str, float] | None:
         """What was believed of an arm when it was asked: `bound`, `mean`, `deviation`, `feasible`."""

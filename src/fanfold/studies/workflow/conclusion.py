@@ -170,7 +170,8 @@ def believed(
     chooser.begin(0)
     for each in told:
         seen = observed(Result(Trial(each.number, each.workflow), each.score, {"0": Ok(each.score, each.data)}))
-        chooser.surrogate.observe(each.workflow, each.origin["learnt"], each.origin.get("lineage", 0), seen)
+        learnt, lineage = each.origin["learnt"], each.origin.get("lineage", 0)
+        chooser.surrogate.observe(each.workflow, learnt, lineage, seen, learnt - each.data["episodes"])
     return sorted(chooser.beliefs(), key=lambda each: (each.feasible < 0.5, -each.mean))
 
 

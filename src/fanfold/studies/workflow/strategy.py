@@ -190,7 +190,12 @@ class WorkflowSearch(Strategy[Train]):
         arm, origin = self._chosen.get(_key(train), (None, {}))
         self._under_way -= 1
         data, lineage = report(result), origin.get("lineage", 0)
-        standing = {"learnt": train.learnt + train.episodes, "lineage": lineage, "continues": False}
+        standing = {
+            "learnt": train.learnt + train.episodes,
+            "lineage": lineage,
+            "continues": False,
+            "continued": train.learnt,
+        }
         if data is not None:
             self.left += train.episodes - data["episodes"]
             standing["learnt"] = train.learnt + data["episodes"]

@@ -29,7 +29,9 @@ SCALES = (0.5, 1.0, 2.0, 3.5, 5.0, 7.5, 10.0, 15.0)
 #: Where workflows are too many to list, few trainings can only show what many workflows have in common.
 SMOOTH = (0.5, 1.0, 2.0, 3.5)
 #: How much of what a workflow is worth shows in a training half as long, as a correlation.
-SHORTER = 0.7
+SHORTER = 0.5
+#: How much more noise there is in a training half as long, as a share of the variance of all returns.
+UNSTEADY = 0.5
 #: Prior variance of what a training's length and its inheritance are worth, in units of the workflows' variance.
 TREND = 4.0
 #: Repeated trainings of one workflow say how noisy it is; so many of the common kind count beside them.
@@ -65,17 +67,30 @@ class Surrogate:
         #: The settings of each process, and how many trainings they were fitted to.
         self._fits: dict[str, tuple[int, Fit]] = {}
 
-    def observe(self, workflow: Workflow, learnt: int, lineage: int, result: Observation) -> None:
-        """A training that learnt from so many episodes, after a policy with so many behind it."""
-        shortness = max(0.0, math.log2(self.full / max(learnt, 1)))
-        self.seen.append(Seen(self.space.canonical(workflow), shortness, math.log2(1.0 + lineage / self.full), result))
+    def observe(self, workflow: Workflow, learnt: int, lineage: int, result: Observation, continued: int = 0) -> None:
+        """A training that learnt from so many episodes, after a policy with so many behind it.
+
+        One that `continued` after so many episodes takes the place of what it showed at that time.
+        """
+        workflow, shortness = self.space.canonical(workflow), self._shortness(learnt)
+        before = [
+            each for each in self.seen if (each.workflow, each.shortness) == (workflow, self._shortness(continued))
+        ]
+        if continued and before:
+            self.seen.remove(before[-1])
+        self.seen.append(Seen(workflow, shortness, math.log2(1.0 + lineage / self.full), result))
+        self._fits.clear()
+
+    def _shortness(self, learnt: int) -> float:
+        return max(0.0, math.log2(self.full / max(learnt, 1)))
 
     def beliefs(self, workflows: Sequence[Workflow], pending: Sequence[Workflow] = ()) -> WorkflowBeliefs:
         """What is believed of these workflows, as sure as it will be once the pending ones are trained."""
         points, count = self._points(), len(self.seen)
         wanted, open_ones = self.space.rows(workflows), self.space.rows(pending)
         values = compressed(self._values(), points[1])
-        mean, deviation = self._believe("return", points, values, self._noises(values), wanted, open_ones)
+        noises = self._noises(values) + UNSTEADY * points[1] * float(np.var(values) if count else 0.0)
+        mean, deviation = self._believe("return", points, values, noises, wanted, open_ones)
         feasible = np.ones(len(workflows))
         rates = [each.result.constraint for each in self.seen]
         if self.threshold is not None and count and None not in rates:
