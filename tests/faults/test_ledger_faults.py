@@ -103,6 +103,21 @@ def test_a_file_in_the_place_of_a_closed_ledger_is_looked_into_anew(tmp_path: Pa
     assert path.read_bytes() == b"x"
 
 
+@pytest.mark.parametrize("foreign", ["score = 'words'", "dropped = x'00'"])
+def test_what_another_program_wrote_in_the_place_of_a_score_is_written_again(
+    tmp_path: Path, trace: str, foreign: str
+) -> None:
+    path = tmp_path / "ledger.db"
+    study().run(ledger=path, run="it").ledger.close()
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        before = db.execute("SELECT number, score, dropped FROM trial").fetchall()
+    edit(path, f"UPDATE trial SET {foreign} WHERE number = 2")
+    again = study().run(ledger=path, run="it")
+    with again.ledger as ledger:
+        assert list(ledger.read("SELECT number, score, dropped FROM trial")) == before
+    assert again.trace == trace
+
+
 def test_a_database_of_another_program_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     edit(path, "CREATE TABLE run (id INTEGER)")

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from fanfold.attempt import Backoff, attempt
+from fanfold.attempt import Backoff, Clock, attempt
 from fanfold.testing import run_virtual
 
 
@@ -81,3 +81,47 @@ def test_cancelling_is_never_retried() -> None:
 
 def test_backoff_never_overflows() -> None:
     assert 0 <= (Backoff(10**9)(ValueError(), 10**6) or 0) <= 60
+
+
+@pytest.mark.parametrize(
+    ("pauses", "resumes", "over"),
+    [
+        ([], [], 10.0),
+        ([2.0], [5.0], 13.0),
+        ([4.0, 6.0], [50.0, 100.0], 106.0),
+        ([4.0, 20.0], [15.0, 30.0], 31.0),
+        ([9.0, 11.5], [11.0, 12.5], 13.0),
+    ],
+)
+def test_a_clock_counts_the_time_of_the_evaluation_alone(
+    pauses: list[float], resumes: list[float], over: float
+) -> None:
+    """Waits may overlap: the clock stands still from the first pause to the last resume."""
+
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+        clock = Clock(10.0, loop.time, lambda: ended.set_result(loop.time()))
+        begun = loop.time()
+        for at in pauses:
+            loop.call_at(begun + at, clock.pause)
+        for at in resumes:
+            loop.call_at(begun + at, clock.resume)
+        async with asyncio.timeout(200):
+            return float(await ended) - begun
+
+    assert run_virtual(main()) == pytest.approx(over)
+
+
+def test_a_clock_that_was_stopped_is_never_over() -> None:
+    async def main() -> list[str]:
+        said: list[str] = []
+        clock = Clock(10.0, asyncio.get_running_loop().time, lambda: said.append("over"))
+        clock.pause()
+        await asyncio.sleep(20)
+        clock.stop()
+        clock.resume()
+        await asyncio.sleep(100)
+        return said
+
+    assert run_virtual(main()) == []
