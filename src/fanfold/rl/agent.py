@@ -27,7 +27,7 @@ from fanfold.rl.making import Environment, name_of, named
 from fanfold.rl.policy import MEAN, Mlp, Policy, act
 from fanfold.rl.space_json import space_from_json, space_to_json
 from fanfold.rl.spaces import Decoder, Encoder, head_of
-from fanfold.rl.torch_policy import Network, TorchPolicy
+from fanfold.rl.torch_policy import Network, TorchPolicy, convolutions
 from fanfold.rl.updates import ending
 from fanfold.tensors import Arrays, pack, unpack
 
@@ -104,7 +104,8 @@ class Agent:
         blob, greedy = _weights(view, version, figures.get("policy"))
         card = dict(figures.get("agent") or {}) if env is None else card_of(Environment.of(env))
         if not card:
-            card = card_of(_recorded(view))
+            network = view.info.meta.get("fields", {}).get("network") or name_of(convolutions)
+            card = {**card_of(_recorded(view)), "network": network}
         weights = unpack(blob)
         return cls(_policy(policy, weights, card), weights, {**card, "greedy": greedy})
 

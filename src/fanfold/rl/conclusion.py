@@ -146,7 +146,9 @@ class PolicyConclusion:
 
     def _agent(self, best: EndPolicy, figures: Mapping[str, Any]) -> Agent:
         facts = {name: figures[name] for name in ("return", "return_interval", "fresh_episodes", "steps", "policy")}
-        network = {"network": name_of(self.policy.make)} if isinstance(self.policy, TorchPolicy) else {}
+        network = {}
+        if isinstance(self.policy, TorchPolicy):
+            network = {"network": getattr(self.settings, "network", None) or name_of(self.policy.make)}
         card = {**self.card, **network, "greedy": best.candidate["greedy"], **facts}
         return Agent(self.policy, unpack(best.candidate["weights"].read()), card)
 

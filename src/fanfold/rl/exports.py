@@ -143,7 +143,7 @@ def _whole(agent: Agent) -> tuple[Callable[[Any], Any], int]:
     spaces, torch = policy.spaces, pytorch()
     module = copy.deepcopy(policy.module(weights)).requires_grad_(False)  # its weights are constants of the file
     bytes_seen = agent.card["observation_space"].get("dtype") == "uint8"
-    facts = {name: torch.from_numpy(np.asarray(weights[name], np.float32)) for name in _FACTS if name in weights}
+    facts = {name: torch.from_numpy(np.array(weights[name], np.float32)) for name in _FACTS if name in weights}
 
     def forward(seen: Any) -> Any:
         if spaces.image is not None:
