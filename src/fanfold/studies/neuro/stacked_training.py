@@ -206,8 +206,8 @@ class Group:
         self.ends: dict[int, TrainingProgress] = {}
         self._steps: StackSteps | None = None
         self._seen: Tensor | None = None
-        #: The networks that were done at some step, and copies of all of them then.
-        self._over: list[tuple[list[int], int, list[Tensor | None]]] = []
+        #: The networks that were done at some step, and copies of all of them then where others continued.
+        self._over: list[tuple[list[int], int, list[Tensor | None] | None]] = []
 
     @property
     def steps(self) -> StackSteps:
@@ -241,14 +241,16 @@ class Group:
                 if not going(self.curves[k], not (math.isfinite(total) and finite), self.jobs[k], self.training):
                     over.append(k)
         if over:
-            self._over.append((over, self.span.first, self.steps.copies()))
+            last = len(before) + len(over) == len(self.numbers)
+            self._over.append((over, self.span.first, None if last else self.steps.copies()))
 
     def leave(self) -> None:
         """Give the networks back, and let others of the same family have what was captured."""
+        final = self.steps.copies()
         self.steps.wait()
         for places, steps, copies in self._over:
             for k in places:
-                end = self.steps.state.taken(copies, k, steps)
+                end = self.steps.state.taken(copies or final, k, steps)
                 self.ends[self.numbers[k]] = replace(end, curve=self.curves[k])
         if self.steps.lane is not None:
             cuda_graph.keep(self.steps.key, self.steps)
