@@ -21,7 +21,7 @@ PLAIN = (
     *("--dense-layers", "1,2", "--nodes", "32,128", "--dense-blocks", "plain", "--dense-norms", "none"),
     *("--attentions", "0", "--schedules", "constant", "--decays", "0", "--smoothings", "0", "--augments", "data"),
 )
-COMMON = ("--epochs", "8", "--rungs", "1", "--seed", "3", "--baselines", "no", "--results", "none")
+COMMON = ("--epochs", "8", "--rungs", "1", "--seed", "3", "--finalists", "0", "--baselines", "no", "--results", "none")
 
 
 @dataclass(frozen=True)
