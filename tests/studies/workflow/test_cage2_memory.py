@@ -176,8 +176,10 @@ def experience(keys: np.ndarray) -> Experience:
     return Experience(keys, ones, gain, np.arange(n), action, *parts)
 
 
-def test_equal_observations_of_two_words_are_merged() -> None:
-    keys = np.random.default_rng(0).integers(0, 3, (40, 2)).astype(np.uint64)
+@pytest.mark.parametrize("alike", [0, 1])
+def test_equal_observations_of_two_words_are_merged(alike: int) -> None:
+    keys = np.random.default_rng(0).integers(0, 9, (40, 2)).astype(np.uint64)
+    keys[:, alike] = 7  # only the other word tells them apart
     whole = experience(keys)
     merged = merge([whole, whole])
     assert len(merged.observations) == len({*map(tuple, keys.tolist())}) == 9
