@@ -20,6 +20,7 @@ from fanfold.studies.workflow.cage2.rollout import EpisodeBlock, rollout
 from fanfold.studies.workflow.collect import cage2_policy
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.episodes import collect_single_episode, initial_policy
+from fanfold.studies.workflow.study import study
 from fanfold.tensors import pack
 
 GAME = g.Cage2Game(("b_line", "meander"), length=40, green=True, memory=True)
@@ -231,6 +232,15 @@ def test_a_run_that_was_recorded_before_there_was_memory_continues_without() -> 
 )
 def test_the_red_of_each_episode_may_be_drawn_from_several(red_agent: str, reds: tuple[str, ...]) -> None:
     assert WorkflowConfig(red_agent=red_agent).game.reds == reds
+
+
+def test_the_return_is_told_for_each_attacker() -> None:
+    more: dict[str, Any] = {"total_episodes": 20, "length": 10, "fresh_episodes": 200, "results": None}
+    run = study(WorkflowConfig(mode="ppo", red_agent="B_lineAgent,SleepAgent", **more)).run()
+    assert run.summary is not None
+    against, whole = run.summary.figures["return_against"], run.summary.figures["return"]
+    assert set(against) == {"b_line", "sleep"} and min(against.values()) < whole < max(against.values())
+    assert "By attacker: b_line -" in run.summary.sections[0].text
 
 
 def test_an_unknown_red_among_several_is_named() -> None:

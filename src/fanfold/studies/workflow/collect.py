@@ -39,12 +39,12 @@ class Cage2Collector(Collector):
         from fanfold.studies.workflow.cage2_blocks import play, trajectories  # compiled code, which others do without
 
         policy, block = play(candidate, weights, self.game, numbers, seed)
-        figures: dict[str, Any] = {}
+        figures: dict[str, Any] = {"reds": block.reds.tolist()} if len(self.game.reds) > 1 else {}
         bonus: Array = np.zeros(1)
         if self.workflow is not None:
             marks = judge(block.actions, block.held, self.workflow)
             bonus = alignment(marks, self.alignment_lambda, self.alignment_kind)
-            figures = {"fixes": marks.fixes.tolist(), "kept": marks.kept.tolist(), "bonus": float(bonus.sum())}
+            figures |= {"fixes": marks.fixes.tolist(), "kept": marks.kept.tolist(), "bonus": float(bonus.sum())}
         steps = trajectories(block, policy, bonus) if candidate.learn else None
         return steps, block.returns, figures
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,7 @@ from fanfold.rl.updates import EndPolicy, Update
 from fanfold.studies.workflow import logs, shown
 from fanfold.studies.workflow.baselines import rated
 from fanfold.studies.workflow.cage2 import ENVIRONMENT_ID
-from fanfold.studies.workflow.cage2.rules import Cage2Game
+from fanfold.studies.workflow.cage2.rules import REDS, Cage2Game
 from fanfold.studies.workflow.collect import CAGE2, environment
 from fanfold.studies.workflow.orders import parse
 from fanfold.studies.workflow.spaces import Workflow
@@ -35,6 +36,15 @@ def defender_card(game: Cage2Game, context: Sequence[float]) -> dict[str, Any]:
     return {**card, "env": {**card["env"], "alias": CAGE2}, "context": list(context)}
 
 
+def _by_red(blocks: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The mean return against each attacker."""
+    returns: dict[str, list[float]] = {}
+    for block in blocks:
+        for red, total in zip(block["reds"], block["returns"]):
+            returns.setdefault(REDS[red], []).append(total)
+    return {red: statistics.fmean(totals) for red, totals in sorted(returns.items())}
+
+
 @dataclass(frozen=True)
 class DefenderConclusion(PolicyConclusion):
     """Of a policy for CAGE-2.  `settings` are a `WorkflowConfig`."""
@@ -44,12 +54,18 @@ class DefenderConclusion(PolicyConclusion):
         return None if self.settings.workflow is None else parse(self.settings.workflow, self.settings.grain)
 
     def measured(self, blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        if not blocks or "fixes" not in blocks[0]:
-            return {}
-        return rated("compliance", (pair for block in blocks for pair in zip(block["kept"], block["fixes"])))
+        figures: dict[str, Any] = {}
+        if blocks and "reds" in blocks[0]:
+            figures["return_against"] = _by_red(blocks)
+        if blocks and "fixes" in blocks[0]:
+            figures |= rated("compliance", (pair for block in blocks for pair in zip(block["kept"], block["fixes"])))
+        return figures
 
     def ended(self, figures: Mapping[str, Any], policies: Sequence[EndPolicy]) -> Section:
         section = super().ended(figures, policies)
+        if against := figures.get("return_against"):
+            returns = ", ".join(f"{red} {mean:.2f}" for red, mean in against.items())
+            section = replace(section, text=f"{section.text} By attacker: {returns}.")
         if figures.get("compliance") is None:
             return section
         low, high = figures["compliance_interval"]
