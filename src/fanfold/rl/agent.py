@@ -43,6 +43,7 @@ def card_of(env: Environment) -> dict[str, Any]:
     lane.close()
     wrappers = [name_of(each) for each in env.wrappers]
     made = {"name": env.name, "kwargs": dict(env.kwargs), "wrappers": wrappers, "max_steps": env.max_steps}
+    made["code"] = [name for name in ([] if env.spec else [env.name]) + wrappers if ":" not in name]
     spaces = {"observation_space": lane.env.observation_space, "action_space": lane.env.action_space}
     return {"format": 1, "env": made, **{name: space_to_json(space) for name, space in spaces.items()}}
 
@@ -142,6 +143,9 @@ class Agent:
     def environment(self) -> Environment:
         """The environment that it was trained on, where its card can name it."""
         env = self.card["env"]
+        if env.get("code"):
+            names = ", ".join(env["code"])
+            raise ConfigError(f"{names} is code of the program that trained the agent: say env=, or --env file.py:name")
         return Environment.of(env["name"], env["kwargs"], env["wrappers"], env["max_steps"])
 
     def play(

@@ -184,6 +184,16 @@ def spaces_of(env: str | Environment) -> tuple[Encoder, Head]:
     return lane.encoder, lane.head
 
 
+def try_observation(env: str | Environment) -> None:
+    """Refuse an environment whose first observation does not fit its space."""
+    try:
+        _lanes(known(env), 1)[0].begin(0, 0)
+    except FanfoldError:
+        raise
+    except Exception:
+        pass  # this episode fails, and others may not
+
+
 def policy_for(env: str | Environment, hidden: int = 64) -> Mlp:
     """A network of numpy that fits an environment's spaces."""
     encoder, head = spaces_of(env)

@@ -12,7 +12,7 @@ from fanfold.rl.agent import Agent, card_of
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.conclusion import PolicyConclusion
 from fanfold.rl.config import RlConfig
-from fanfold.rl.environments import policy_for, spaces_of
+from fanfold.rl.environments import policy_for, spaces_of, try_observation
 from fanfold.rl.learner import Learner
 from fanfold.rl.making import LONGEST, Environment, named
 from fanfold.rl.policy import Policy
@@ -43,6 +43,7 @@ def study_of(
     """The study that a config describes.  What cannot be learnt is refused here."""
     env = env or config.environment
     made = env.check()
+    try_observation(env)
     remarks = _remarks(env, made)
     made.close()
     policy = chosen_policy(config, env, policy)

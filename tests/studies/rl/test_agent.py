@@ -157,7 +157,7 @@ def test_an_agent_knows_its_environment_with_arguments_and_wrappers(tmp_path: Pa
     assert made().unwrapped.length == 4 and type(made()).__name__ == "RecordEpisodeStatistics"
     assert next(Agent.load(tmp_path).play(episodes=1)).length == 3
     env = Environment.of(lambda: rl_world.Walk())
-    with pytest.raises(ConfigError, match=r"<lambda>"):
+    with pytest.raises(ConfigError, match=r"<lambda> is code of the program that trained the agent: say env="):
         Agent(policy, policy.initial(0), card_of(env)).environment()
 
 

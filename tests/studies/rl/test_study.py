@@ -163,6 +163,16 @@ def test_seconds_in_which_several_blocks_were_played_count_once() -> None:
     assert _covered([(5.0, 1.0), (0.0, 2.0), (1.0, 2.0), (1.5, 0.1)]) == 4.0
 
 
+def test_observations_that_do_not_fit_their_space_are_refused_before_the_first_block(tmp_path: Path) -> None:
+    class Wider(rl_world.Walk):
+        def _seen(self) -> Any:
+            return np.zeros(3, np.float32)
+
+    with pytest.raises(ConfigError, match=r"observed 3 numbers where its observation_space says 2"):
+        train(Wider, ledger=tmp_path / "runs.db", **SMALL)
+    assert not (tmp_path / "runs.db").exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
