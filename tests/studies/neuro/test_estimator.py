@@ -53,7 +53,8 @@ def small(**changes: Any) -> NeuroevolutionClassifier:
 #: Which rows a batch holds is drawn at random, by their weights: the same only in the mean.
 _NOT_KEPT = {"check_sample_weight_equivalence_on_dense_data": "batches are drawn"}
 _QUICK: dict[str, Any] = {
-    "trials": 2, "population": 2, "epochs": 12, "rungs": 1, "batch_size": 16, "engine": "sequential", "random_state": 0,
+    "trials": 2, "population": 2, "epochs": 3, "rungs": 1, "batch_size": 16, "engine": "sequential", "random_state": 0,
+    "settings": {"finalists": 0, "nodes": (16, 64)},
 }  # fmt: skip
 
 
@@ -184,7 +185,7 @@ def frame() -> Any:
 
 def test_numbers_are_learnt_from_a_frame_of_numbers_categories_and_dates(frame: Any) -> None:
     wanted = frame["city"].map({"Bern": 100.0, "Lyon": 500.0, "Oslo": 900.0}).astype(float) + frame["age"].fillna(0)
-    fitted = NeuroevolutionRegressor(**{**SMALL, "epochs": 30, "batch_size": 16}).fit(frame, wanted)
+    fitted = NeuroevolutionRegressor(**{**SMALL, "epochs": 8, "batch_size": 16}).fit(frame, wanted)
     assert fitted.score(frame, wanted) > 0.9 and list(fitted.feature_names_in_) == ["age", "city", "day"]
     assert fitted.predict(frame.iloc[:3]).shape == (3,)
     with pytest.raises(ValueError, match="feature names"):
@@ -193,10 +194,10 @@ def test_numbers_are_learnt_from_a_frame_of_numbers_categories_and_dates(frame: 
 
 def test_several_numbers_and_several_labels_are_predicted_at_once(frame: Any, tmp_path: Path) -> None:
     numbers = np.column_stack([frame["age"].fillna(0) * 2, (frame["city"] == "Oslo") * 50.0 + 1000])
-    regressor = NeuroevolutionRegressor(**{**SMALL, "epochs": 30, "batch_size": 16}).fit(frame, numbers)
+    regressor = NeuroevolutionRegressor(**{**SMALL, "epochs": 8, "batch_size": 16}).fit(frame, numbers)
     assert regressor.predict(frame).shape == numbers.shape and regressor.score(frame, numbers) > 0.8
     labels = np.column_stack([frame["city"] == "Oslo", frame["city"] != "Bern"]).astype(int)
-    classifier = small(epochs=20, batch_size=16).fit(frame, labels)
+    classifier = small(epochs=6, batch_size=16).fit(frame, labels)
     assert classifier.score(frame, labels) > 0.95
     assert ((classifier.predict_proba(frame) > 0.5) == labels).mean() > 0.95
     saved = regressor.save(tmp_path / "numbers")
