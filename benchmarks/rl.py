@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -191,8 +191,9 @@ def measure(chosen: Iterable[Cell], kept: Path, jobs: int) -> dict[Cell, dict[st
     found = read(kept)
     kept.parent.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(jobs) as pool, kept.open("a") as file:
-        missing = [cell for cell in chosen if cell not in found]
-        for cell, result in zip(missing, pool.map(measured, missing)):
+        waiting = {pool.submit(measured, cell): cell for cell in chosen if cell not in found}
+        for ended in as_completed(waiting):
+            cell, result = waiting[ended], ended.result()
             found[cell] = result
             file.write(json.dumps({"cell": cell, "result": result}) + "\n")
             file.flush()

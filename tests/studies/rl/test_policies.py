@@ -185,7 +185,7 @@ class Network(torch.nn.Module):  # type: ignore[misc, name-defined]
 )
 def test_networks_of_pytorch_learn(kind: type[Planted], best: float, policy: Any) -> None:
     steps = {Picture: 6_000, Masked: 12_000, Continuous: 12_000}.get(kind, 8_000)
-    assert learnt(kind, steps, policy, passes=6) > best
+    assert learnt(kind, steps, policy, passes=6, minibatch=128) > best
 
 
 @pytest.mark.parametrize("kind", [Planted, Several, Continuous])
