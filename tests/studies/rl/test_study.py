@@ -16,7 +16,8 @@ import pytest
 import rl_world
 
 from fanfold.errors import ConfigError
-from fanfold.ledger import Ledger
+from fanfold.ledger import Ledger, RunView
+from fanfold.plugins import find_study
 from fanfold.rl import Agent, train
 from fanfold.rl.failures import TooManyFailures
 from fanfold.rl.training import Trained
@@ -157,6 +158,25 @@ def test_the_log_has_the_times_of_every_update(tmp_path: Path) -> None:
         "experiment_config.json",
         "training_log.csv",
     ]
+
+
+def test_pages_show_blocks_their_failures_and_runs_side_by_side(tmp_path: Path) -> None:
+    ledger, shown = tmp_path / "runs.db", find_study("rl").shown
+    flaky = {**SMALL, "total_episodes": 40, "env_kwargs": {"share": 0.3}}
+    train("rl_world:Raises", ledger=ledger, run="whole", **flaky)
+    with pytest.raises(TooManyFailures):
+        train("rl_world:Raises", ledger=ledger, run="lost", max_failed_share=0.01, **flaky)
+    assert shown.evaluation and shown.overview and shown.compare and shown.brief
+    with RunView.open(ledger, "whole") as whole, RunView.open(ledger, "lost") as lost:
+        row = next(whole.evaluations(failed=False))
+        titles = [each.title for each in shown.evaluation(whole, row)]
+        assert titles == ["Episodes", "Returns, from the worst episode to the best", "Failed episodes"]
+        assert shown.brief(whole.trial(0).candidate) == "episodes 0 to 9 by version 0, to learn from"
+        (live,) = shown.overview(lost)
+        assert live.title == "Learning so far" and "episodes failed" in live.text and live.curves[0].points
+        assert list(shown.overview(whole)) == []
+        (side,) = shown.compare([whole, lost])
+        assert [line[0] for line in side.rows] == ["whole"]
 
 
 def test_seconds_in_which_several_blocks_were_played_count_once() -> None:
