@@ -1,7 +1,7 @@
-"""The workflow study: which order a defender of CAGE-2 should keep to, and policies that learn to keep to it by PPO.
+"""The workflow study: which order, subset or assignment a policy should keep to, and policies that learn it by PPO.
 
-In a search a candidate is a workflow and a cell its whole training; GP-UCB chooses.  With `mode="ppo"` there is one
-policy: a candidate is a version of it with a block of episodes to play, a cell plays them, and the strategy learns.
+In a search a candidate is a workflow and a cell its training, or a part of it; a surrogate chooses.  Workflows are
+those of CAGE-2, or of a problem of the user (`OwnProblem`).  With `mode="ppo"` there is one policy for CAGE-2.
 """
 
 import os
@@ -14,12 +14,26 @@ from fanfold.plugins import Starter, StudyPlugin
 from fanfold.rl.ppo import Ppo
 from fanfold.studies.workflow.commands import commands
 from fanfold.studies.workflow.config import SpaceSettings, WorkflowConfig
+from fanfold.studies.workflow.own import OwnProblem
 from fanfold.studies.workflow.shown import presentation
+from fanfold.studies.workflow.spaces import Assignments, Orders, Subsets
 from fanfold.studies.workflow.study import run_options, study
 
 Config = WorkflowConfig
 
-__all__ = ["Config", "Ppo", "SpaceSettings", "WorkflowConfig", "plugin", "run_options", "study"]
+__all__ = [
+    "Assignments",
+    "Config",
+    "Orders",
+    "OwnProblem",
+    "Ppo",
+    "SpaceSettings",
+    "Subsets",
+    "WorkflowConfig",
+    "plugin",
+    "run_options",
+    "study",
+]
 
 plugin = StudyPlugin(
     WorkflowConfig,

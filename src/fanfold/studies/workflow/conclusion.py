@@ -23,7 +23,7 @@ from fanfold.strategies.gp_ucb import Belief
 from fanfold.studies.workflow import logs, shown
 from fanfold.studies.workflow.baselines import Play, Watch, WatchOwn, cases, judged
 from fanfold.studies.workflow.chooser import UpperBound, observed
-from fanfold.studies.workflow.collect import CAGE2
+from fanfold.studies.workflow.collect import Cage2Collector
 from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.evaluator import MOMENTS
 from fanfold.studies.workflow.own import KeptCollector
@@ -84,6 +84,9 @@ class SearchConclusion(_Conclusion):
     What the search chose is told apart from what the finale made of it: both are scored.
     """
 
+    space: WorkflowSpace = field(kw_only=True)
+    collector: Cage2Collector | KeptCollector = field(kw_only=True)
+
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         cpu, (seconds, started) = cpu_seconds() - self.used, _times(run)
         told, threshold = trainings(run.results(), seconds), self.config.compliance_threshold
@@ -94,7 +97,7 @@ class SearchConclusion(_Conclusion):
         best = max(told, key=lambda each: each.standing(threshold))
         searched = [each for each in told if not each.finale] or told
         chosen = max(searched, key=lambda each: each.standing(threshold))
-        space, full = self.config.workflows, self.config.per_workflow
+        space, full = self.space, self.config.per_workflow
         scores = await self._scores([best, *([chosen] if chosen is not best else [])], go)
         reference, whose = best_known(run, told, threshold, space)
         course, beliefs = regrets(told, threshold, reference), believed(told, threshold, space, full)
@@ -111,7 +114,7 @@ class SearchConclusion(_Conclusion):
             "policy": best.data["policy"],
             "chosen": {"workflow": show(chosen.workflow), "trial": chosen.number, **scores[0 if chosen is best else 1]},
             "finale_episodes": sum(each.data["episodes"] for each in told if each.finale),
-            "rivals": dict(zip(("greedy", "random"), scores[-2:])) if self.config.env == CAGE2 else {},
+            "rivals": dict(zip(("greedy", "random"), scores[-2:])) if self._cage2 else {},
             "regret": course,
             "best_known": reference,
             "best_known_of": whose,
@@ -133,21 +136,32 @@ class SearchConclusion(_Conclusion):
         if self.config.results is not None:
             what = "logs, experiment_config.json, {}, and an agent of every training"
             figures["folder"], files = self.write(
-                run, _files(told, self.config.env), logs.search_curves(told, threshold), what
+                run,
+                _files(told, self._env),
+                logs.search_curves(told, threshold),
+                what,
             )
             sections.append(files)
         return Summary(figures, tuple(sections))
+
+    @property
+    def _env(self) -> str:
+        return str(getattr(self.collector.env, "name", self.collector.env))
+
+    @property
+    def _cage2(self) -> bool:
+        return not isinstance(self.collector, KeptCollector)
 
     async def _scores(self, best: Sequence[FinishedTraining], go: Go) -> list[dict[str, Any]]:
         """What the best policies, a greedy heuristic and chance do on the same fresh episodes."""
         players = [Play("agent", each.workflow, each.data["agent"], each.data["greedy"]) for each in best]
         watch: Watch | WatchOwn = Watch(self.config.game)
-        collector = self.config.trainings
-        if isinstance(collector, KeptCollector):
-            watch = WatchOwn(collector)
+        count = self.config.scored_on
+        if isinstance(self.collector, KeptCollector):
+            watch, count = WatchOwn(self.collector), self.config.fresh_episodes or 256
         else:
             players += [Play("greedy", best[0].workflow), Play("random", best[0].workflow)]
-        study = Study(Sweep(players), watch, cases(self.config.scored_on), seed=self.config.seed, name="fresh")
+        study = Study(Sweep(players), watch, cases(count), seed=self.config.seed, name="fresh")
         return [judged(each) for each in (await go("fresh", study)).results()]
 
 

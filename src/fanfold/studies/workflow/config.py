@@ -8,13 +8,15 @@ from typing import Any, Literal
 
 from fanfold.config import Settings, imported, option
 from fanfold.errors import ConfigError, nearest
+from fanfold.rl import environments
 from fanfold.rl.config import RlConfig, StepPpo
+from fanfold.rl.making import Environment
 from fanfold.rl.ppo import Ppo
 from fanfold.studies.workflow.cage2.rules import REDS, Cage2Game
-from fanfold.studies.workflow.collect import CAGE2, Cage2Collector, environment, policy_for
+from fanfold.studies.workflow.collect import CAGE2, Cage2Collector, environment
 from fanfold.studies.workflow.compliance import contested_pairs
 from fanfold.studies.workflow.orders import cage2_orders, parse
-from fanfold.studies.workflow.own import KeptCollector
+from fanfold.studies.workflow.own import KeptCollector, OwnProblem
 from fanfold.studies.workflow.spaces import Assignments, Orders, Subsets, WorkflowSpace
 
 #: The names that CybORG and the documented system use for red agents.
@@ -264,17 +266,24 @@ class WorkflowConfig(Settings):
         )
 
     @property
-    def trainings(self) -> Cage2Collector | KeptCollector:
-        """Plays the episodes of workflows."""
+    def own(self) -> OwnProblem | None:
+        """The problem of the user that the settings name; None: CAGE-2."""
         if self.env == CAGE2:
-            return self.cage2
+            return None
         kept = imported(self.kept or "", "take a workflow and an episode, and say how well the episode kept to it")
+        return OwnProblem(self.space.space, environment(self.env), kept)
+
+    def collector_for(self, own: OwnProblem | None) -> Cage2Collector | KeptCollector:
+        """Plays the episodes of workflows."""
+        if own is None:
+            return self.cage2
+        env = Environment.of(own.env)
         return KeptCollector(
-            environment(self.env),
+            env,
             *self._learning,
-            policy=policy_for(self.env, hidden=self.ppo.hidden),
-            kept=kept,
-            space=self.workflows,
+            policy=environments.policy_for(env, self.ppo.hidden),
+            kept=own.kept,
+            space=own.space,
             alignment_lambda=self.alignment_lambda,
             alignment_kind=self.alignment,
         )

@@ -38,6 +38,15 @@ Kept = Callable[[Any, JudgedEpisode], float | Sequence[bool | None]]
 
 
 @dataclass(frozen=True)
+class OwnProblem:
+    """Workflows of a space for an environment: an id, `module:name`, `file.py:name`, or a function that makes one."""
+
+    space: WorkflowSpace
+    env: Any
+    kept: Kept
+
+
+@dataclass(frozen=True)
 class KeptCollector(Collector):
     """Plays blocks of any environment; what breaks the workflow costs reward while a policy learns."""
 

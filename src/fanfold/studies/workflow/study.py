@@ -16,15 +16,16 @@ from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.defender import DefenderConclusion, defender_card
 from fanfold.studies.workflow.evaluator import Train, WorkflowTrainer
 from fanfold.studies.workflow.orders import NAMED, parse
+from fanfold.studies.workflow.own import OwnProblem
 from fanfold.studies.workflow.shown import played, trained
 from fanfold.studies.workflow.spaces import WorkflowSpace
 from fanfold.studies.workflow.strategy import SearchPlan, WorkflowSearch
 from fanfold.study import Study
 
 
-def study(config: WorkflowConfig) -> Study[Any]:
-    """The study that a config describes."""
-    return _one_policy(config) if config.mode == "ppo" else _many_workflows(config)
+def study(config: WorkflowConfig, own: OwnProblem | None = None) -> Study[Any]:
+    """The study that a config describes; `own` is a problem of your own in the place of CAGE-2."""
+    return _one_policy(config) if config.mode == "ppo" else _many_workflows(config, own or config.own)
 
 
 def _one_policy(config: WorkflowConfig) -> Study[Collect]:
@@ -66,8 +67,9 @@ def _one_policy(config: WorkflowConfig) -> Study[Collect]:
     )
 
 
-def _many_workflows(config: WorkflowConfig) -> Study[Train]:
-    space, threshold = config.workflows, config.compliance_threshold
+def _many_workflows(config: WorkflowConfig, own: OwnProblem | None) -> Study[Train]:
+    space = config.workflows if own is None else own.space
+    threshold, collector = config.compliance_threshold, config.collector_for(own)
     plan = SearchPlan(
         len(space.arms or ()) * config.per_workflow if config.exhaustive else config.total_episodes,
         config.rungs,
@@ -79,12 +81,12 @@ def _many_workflows(config: WorkflowConfig) -> Study[Train]:
         synchronous=config.synchronous,
     )
     trainer = WorkflowTrainer(
-        config.trainings,
+        collector,
         config.ppo,
         Stopping(threshold, patience=-(-config.patience_updates // config.look_updates)),
         config.per_update,
         config.look_updates,
-        *_looks(config),
+        *((256, 1024) if own is None else _looks(config)),
         early=config.fixed_episodes_per_workflow is None,
         keep_optimiser=config.inherit_optimiser,
     )
@@ -95,14 +97,12 @@ def _many_workflows(config: WorkflowConfig) -> Study[Train]:
         timeout=config.timeout,
         name="workflow",
         shown=trained,
-        conclude=SearchConclusion(config),
+        conclude=SearchConclusion(config, space=space, collector=collector),
     )
 
 
 def _looks(config: WorkflowConfig) -> tuple[int, int]:
-    """Episodes of a look, and of a score: other environments are not as quick as CAGE-2."""
-    if config.env == CAGE2:
-        return 256, 1024
+    """Episodes of a look, and of a score, for environments that are not as quick as CAGE-2."""
     return min(256, max(16, config.per_workflow // 20)), min(1024, max(64, config.per_workflow // 4))
 
 
