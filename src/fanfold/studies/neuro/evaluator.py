@@ -134,27 +134,21 @@ class Trainer:
             )
 
         def group(part: Sequence[TrainingJob]) -> list[TrainedNetwork]:
-            if images.device == "cuda":
+            # Later, others take up the memory of the first.
+            first = images.device == "cuda" and self.engine.together != "each" and memory.factor == 1.0
+            if first:
                 torch.cuda.reset_peak_memory_stats()
                 before = torch.cuda.memory_allocated()
             began = time.perf_counter()
             networks = self._together(part, images)
             place.pace.saw(len(part), time.perf_counter() - began)
-            if images.device == "cuda" and self.engine.together != "each":
+            if first:
                 memory.measured(sum(map(bytes_of, part)), torch.cuda.max_memory_allocated() - before)
             return networks
 
         return in_groups(jobs, bytes_of, memory, group, out_of_memory, lambda: place.pace.size)
 
     def _together(self, jobs: Sequence[TrainingJob], images: Resident) -> list[TrainedNetwork]:
-        if self.engine.together == "each" or all(_stacks(job, images) for job in jobs):
-            return self._as_one(jobs, images)
-        # Networks with newer blocks or ways of training are trained one by one.
-        plain = [job for job in jobs if _stacks(job, images)]
-        done = iter(self._as_one(plain, images) if plain else ())
-        return [next(done) if _stacks(job, images) else train(job, images, self.training) for job in jobs]
-
-    def _as_one(self, jobs: Sequence[TrainingJob], images: Resident) -> list[TrainedNetwork]:
         if self.engine.together == "fused":
             from fanfold.studies.neuro.stacked_training import train_fused
 
@@ -227,10 +221,6 @@ def _job(individual: Individual, case: Case, previous: Ok | None, images: Reside
         return TrainingJob(genome, seed, case.data["epochs"], pack(state))
     heritage = morph.heir(individual, images.shape, seed)
     return TrainingJob(genome, seed, case.data["epochs"], inherited=None if heritage is None else pack(heritage))
-
-
-def _stacks(job: TrainingJob, images: Resident) -> bool:
-    return job.genome.plain and images.shape.target == "classes" and images.weights is None
 
 
 def _tensors(weights: Blob, dtype: str) -> dict[str, torch.Tensor]:
