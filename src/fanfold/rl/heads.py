@@ -94,17 +94,21 @@ class Categories:
 
     def slope(self, outputs: Array, where: Array, actions: Array, pull: Array, bonus: Array) -> Array:
         """Of minus `pull` times each action's log-chance and minus `bonus` times each row's entropy, in the outputs."""
-        n, width = outputs.shape
-        logs = self._logs(outputs)
-        chances, places = np.exp(logs), self._columns(actions)
-        slope: Array = np.zeros((n, width))
-        for column in range(places.shape[1]):
-            slope += np.bincount(where * width + places[:, column], pull, minlength=n * width).reshape(n, width)
-        for span in self._spans():
-            slope[:, span] = chances[:, span] * slope[:, span].sum(axis=1, keepdims=True) - slope[:, span]
-            if bonus.any():
-                undecided = -(chances[:, span] * logs[:, span]).sum(axis=1, keepdims=True)
-                slope[:, span] += bonus[:, None] * chances[:, span] * (logs[:, span] + undecided)
+        logs, kind = self._logs(outputs), outputs.dtype
+        slope: Array = np.exp(logs)
+        pulls = np.bincount(where, pull, minlength=len(outputs)).astype(kind)[:, None]
+        if not bonus.any():
+            slope *= pulls
+        else:
+            bonus = bonus.astype(kind)[:, None]
+            for span in self._spans():
+                chance, log = slope[:, span], logs[:, span]
+                log -= (chance * log).sum(axis=1, keepdims=True)
+                log *= bonus
+                log += pulls
+                chance *= log
+        places = where[:, None] * outputs.shape[1] + self._columns(actions)
+        np.subtract.at(slope.reshape(-1), places.ravel(), np.repeat(pull.astype(kind), places.shape[1]))
         return slope
 
     def entropy(self, outputs: Array) -> Array:
