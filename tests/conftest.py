@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,18 +32,33 @@ settings.register_profile("explore", deadline=None, max_examples=300)
 settings.load_profile("explore" if os.environ.get("FANFOLD_EXPLORE") else "same")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What tests share is made once: under `--dist loadgroup` they go to one worker.  Quick tests travel by module."""
-    for item in items:
-        if not isinstance(item, pytest.Function) or item.get_closest_marker("xdist_group"):
-            continue
-        fixtures = [fixtures[-1] for fixtures in item._fixtureinfo.name2fixturedefs.values()]
-        ours = {fixture.scope: fixture.argname for fixture in fixtures if fixture.baseid}
-        if "session" in ours:
-            item.add_marker(pytest.mark.xdist_group(ours["session"]))
-        elif "module" in ours or not item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What tests share is made once: tests of one module, or folder, with such a fixture go to one worker of xdist."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Sharing(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope_of(nodeid)
+
+    return Sharing(config, log)
+
+
+def scope_of(nodeid: str) -> str:
+    """The folder or the module whose tests share a fixture; otherwise the test, with all its parameters."""
+    module = nodeid.partition("::")[0]
+    folder, _, _ = module.rpartition("/")
+    together = f"{folder}/conftest.py"
+    if folder != "tests" and "session" in shared(together):
+        return folder
+    return module if shared(module) | shared(together) else nodeid.partition("[")[0]
+
+
+@functools.cache
+def shared(path: str) -> set[str]:
+    """The scopes of fixtures in a file that more than one test uses."""
+    file = Path(__file__).parents[1] / path
+    return set(re.findall(r'scope="(module|session)"', file.read_text())) if file.exists() else set()
 
 
 @dataclass(frozen=True)
