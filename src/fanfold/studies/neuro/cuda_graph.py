@@ -80,9 +80,10 @@ class CaptureLane:
     def _warm_up(self) -> None:
         """What libraries keep for each thread and stream is made now: it must not be part of a graph's memory."""
         with torch.cuda.stream(self.capturing), torch.cuda.device(self.device):
-            x = torch.ones(8, 8, device=self.device)
+            x = torch.ones(8, 8, device=self.device, requires_grad=True)
             y = torch.addmm(x[0], x, x) + torch.bmm(x[None], x[None])[0]
-            torch.nn.functional.conv2d(y.view(1, 1, 8, 8), x[:3, :3].reshape(1, 1, 3, 3), padding=1)
+            image = torch.nn.functional.conv2d(y.view(1, 1, 8, 8), x[:3, :3].reshape(1, 1, 3, 3), padding=1)
+            torch.autograd.grad(image.sum(), x)
             self.capturing.synchronize()
 
 
