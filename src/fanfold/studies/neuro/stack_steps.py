@@ -183,8 +183,16 @@ class StackSteps:
             self._validate()
             seen = torch.empty(self.seen.shape, dtype=self.seen.dtype, pin_memory=self.seen.is_cuda)
             seen.copy_(self.seen, non_blocking=True)
-        self._mark = None if self.lane is None else self.lane.mark()
+        self._mark = self._marked()
         return seen
+
+    def _marked(self) -> torch.cuda.Event | None:
+        """Passed when what was begun, on a GPU, has arrived."""
+        if self.lane is not None or not self.seen.is_cuda:
+            return None if self.lane is None else self.lane.mark()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        return event
 
     @property
     def arrived(self) -> bool:
@@ -193,7 +201,7 @@ class StackSteps:
     def copies(self) -> list[Tensor | None]:
         with self.on_stream():
             copies = self.state.copies()
-        self._mark = None if self.lane is None else self.lane.mark()
+        self._mark = self._marked()
         return copies
 
     def wait(self) -> None:

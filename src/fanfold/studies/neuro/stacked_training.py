@@ -131,6 +131,7 @@ def _trained(
             group.prepare(how)
             while group.going:
                 group.begin()
+                group.steps.wait()
                 group.read()
             group.leave()
     for group in groups:
