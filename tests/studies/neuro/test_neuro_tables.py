@@ -272,10 +272,9 @@ def test_another_file_under_the_same_name_is_another_source(tmp_path: Path) -> N
     assert plain.startswith("Source(name='digits', folder=None, validation=0.1, test=0.1") and "columns" not in plain
 
 
-def test_the_study_says_what_was_inferred_and_a_target_may_be_a_column(tmp_path: Path) -> None:
+def test_the_study_says_what_was_inferred_before_it_runs(tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", ("size", "price", "kind"), [(i, 3.5 * i, "ab"[i % 2]) for i in range(60)])
-    config = NeuroConfig(dataset=path, target="price", results=None)
-    assert config.predict == ("price",) and config.target is None
+    config = NeuroConfig(dataset=path, predict=("price",), results=None)
     assert study(config).remarks[0].startswith("predicts price, a number (regression) from 1 number, 1 category")
     with pytest.raises(ConfigError, match="digits has no columns"):
         study(NeuroConfig(predict=("price",)))

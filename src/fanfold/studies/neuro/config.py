@@ -49,7 +49,9 @@ class NeuroConfig(Settings):
         "digits",
         "FILE.csv, FILE.parquet, digits, mnist-5000, mnist, fashion-mnist, cifar10, folder:PATH or arrays:FILE.npz",
     )
-    predict: tuple[str, ...] = option((), "columns of a table to predict; none: one that is called so, or the last")
+    predict: tuple[str, ...] = option(
+        (), "columns of a table to predict; none: one called target, label, class or y, or else the last"
+    )
     predict_as: Literal["auto", "classes", "numbers", "labels"] = option(
         "auto", "what is predicted: one of several classes, numbers (regression), or any of several labels"
     )
@@ -91,9 +93,7 @@ class NeuroConfig(Settings):
     objectives: tuple[str, ...] = option(
         ("accuracy",), "accuracy, parameters, operations, latency; several: a Pareto front"
     )
-    target: float | str | None = option(
-        None, "stop once a network reaches this validation score; the name of a column: what --predict says"
-    )
+    target: float | None = option(None, "stop once a network reaches this validation score")
     patience: int | None = option(None, "stop after so many networks without a better one")
 
     epochs: int = option(18, "epochs of a network that gets to the last rung", least=1)
@@ -159,9 +159,6 @@ class NeuroConfig(Settings):
         for name, value in PRESETS[self.preset].items():
             if getattr(self, name) == getattr(NeuroConfig, name):
                 object.__setattr__(self, name, value)
-        if isinstance(self.target, str):  # what else would the target of a table be?
-            object.__setattr__(self, "predict", (*self.predict, self.target))
-            object.__setattr__(self, "target", None)
         for objective in self.objectives:
             if objective not in OBJECTIVES:
                 raise ConfigError(f"objectives: there is no {objective!r}{nearest(objective, OBJECTIVES)}")

@@ -79,7 +79,7 @@ def study(config: NeuroConfig, data: Data | None = None) -> Study[Individual]:
         trainer,
         cases,
         schedule=_schedule(config),
-        stop=stop_after(config.trials, None if isinstance(config.target, str) else config.target, config.patience),
+        stop=stop_after(config.trials, config.target, config.patience),
         seed=config.seed,
         aggregate=last_rung,
         timeout=config.timeout,
