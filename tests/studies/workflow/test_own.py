@@ -92,7 +92,7 @@ def test_a_function_that_says_nonsense_fails_its_training_with_the_reason() -> N
     [
         ({"kept": None}, "give space.options.*and kept"),
         ({"space": SpaceSettings()}, "give space.options"),
-        ({"kept": "own_world:nothing"}, "names no function"),
+        ({"kept": "own_world:nothing"}, "has no .nothing."),
         ({"env": "own_world:nothing"}, "nothing"),
         ({"env": "cage2"}, "kept and space are for environments of your own"),
         ({"mode": "fixed"}, "without a workflow"),

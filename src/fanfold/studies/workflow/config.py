@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fanfold.config import Settings, imported, option
+from fanfold.config import Settings, option
 from fanfold.errors import ConfigError, nearest
 from fanfold.rl import environments
 from fanfold.rl.config import RlConfig, StepPpo
-from fanfold.rl.making import Environment
+from fanfold.rl.making import Environment, named
 from fanfold.rl.ppo import Ppo
 from fanfold.studies.workflow.cage2.rules import REDS, Cage2Game
 from fanfold.studies.workflow.collect import CAGE2, Cage2Collector, environment
@@ -25,6 +25,14 @@ NAMES = {"B_lineAgent": "b_line", "MeanderAgent": "meander", "RedMeanderAgent": 
 RANDOM = ("b_line", "meander")
 
 
+def _function(text: str, what: str) -> Any:
+    """The function that `module:name` or `file.py:name` names."""
+    function = named(text, what)
+    if not callable(function):
+        raise ConfigError(f"{what}={text!r} names no function: write module:function, or file.py:function")
+    return function
+
+
 @dataclass(frozen=True)
 class SpaceSettings(Settings):
     """What a workflow of an environment of your own can be."""
@@ -37,12 +45,13 @@ class SpaceSettings(Settings):
     least: int = option(0, "kind=subset: the fewest options of a workflow", least=0)
     most: int | None = option(None, "kind=subset: the most options of a workflow; none: all", least=0)
     same: str | None = option(
-        None, "module:function that takes a workflow and gives the one that stands for all that are the same"
+        None,
+        "module:function or file.py:function that maps a workflow to the one that stands for all like it",
     )
 
     @property
     def space(self) -> WorkflowSpace:
-        same = None if self.same is None else imported(self.same, "take a workflow and give one")
+        same = None if self.same is None else _function(self.same, "space.same")
         if self.kind == "order":
             return Orders(self.options, same=same)
         if self.kind == "subset":
@@ -60,9 +69,10 @@ class WorkflowConfig(Settings):
         "continue; random: drawn ones; fixed: the one given, or the six that have names; ppo: one policy, with or "
         "without a workflow to keep to",
     )
-    env: str = option(CAGE2, "cage2, the id of a Gymnasium environment, or module:function that makes one")
+    env: str = option(CAGE2, "cage2, the id of a Gymnasium environment, module:function or file.py:function")
     kept: str | None = option(
-        None, "module:function that says how well an episode kept to its workflow (env other than cage2)"
+        None,
+        "module:function or file.py:function that says how well an episode kept to its workflow",
     )
     space: SpaceSettings = field(default_factory=SpaceSettings)
     grain: Literal["units", "roles", "hosts"] = option(
@@ -154,7 +164,7 @@ class WorkflowConfig(Settings):
         if self.env != CAGE2 and self.mode != "ppo" and not (self.space.options and self.kept):
             raise ConfigError(
                 f"env={self.env!r}: give space.options, the names that workflows are made of, and kept, which says how "
-                "well an episode kept to one (module:function); or train one policy with mode='ppo'"
+                "well an episode kept to one (module:function, file.py:function); or train one policy with mode='ppo'"
             )
         if self.mode == "fixed" and self.workflow is None and (self.env != CAGE2 or self.grain != "units"):
             raise ConfigError("mode='fixed' without a workflow trains those with names, which only grain='units' has")
@@ -270,8 +280,7 @@ class WorkflowConfig(Settings):
         """The problem of the user that the settings name; None: CAGE-2."""
         if self.env == CAGE2:
             return None
-        kept = imported(self.kept or "", "take a workflow and an episode, and say how well the episode kept to it")
-        return OwnProblem(self.space.space, environment(self.env), kept)
+        return OwnProblem(self.space.space, environment(self.env), _function(self.kept or "", "kept"))
 
     def collector_for(self, own: OwnProblem | None) -> Cage2Collector | KeptCollector:
         """Plays the episodes of workflows."""

@@ -69,6 +69,8 @@ def _one_policy(config: WorkflowConfig) -> Study[Collect]:
 
 def _many_workflows(config: WorkflowConfig, own: OwnProblem | None) -> Study[Train]:
     space = config.workflows if own is None else own.space
+    if own is not None and config.episodes_per_update is None:  # a training is to have some twenty updates at least
+        config = replace(config, episodes_per_update=max(10, min(100, config.per_workflow // 20)))
     threshold, collector = config.compliance_threshold, config.collector_for(own)
     plan = SearchPlan(
         len(space.arms or ()) * config.per_workflow if config.exhaustive else config.total_episodes,
