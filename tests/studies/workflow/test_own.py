@@ -106,9 +106,10 @@ def test_what_cannot_work_is_refused_before_the_first_episode(fields: dict[str, 
         study(dataclasses.replace(OWN, **fields))
 
 
-def test_a_fixed_workflow_of_an_own_problem_is_trained() -> None:
+def test_an_expensive_workflow_is_kept_to_because_breaking_it_costs_more() -> None:
     config = dataclasses.replace(OWN, mode="fixed", workflow="belt>oven>press", total_episodes=200, finale=0.0)
     done = study(config).run(run_options(config)["executor"])
     assert [result.candidate["workflow"] for result in done.results()] == [["belt", "oven", "press"]]
     (outcome,) = next(iter(done.results())).outcomes.values()
     assert isinstance(outcome, Ok) and outcome.data["contested"] is None
+    assert outcome.data["compliance"] > 0.9 and outcome.score < -5.0
