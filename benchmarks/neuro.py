@@ -41,7 +41,7 @@ SEARCH: dict[str, dict[str, int]] = {
     "mnist-5000": {"trials": 16, "epochs": 18, "population": 8, "batch_size": 64},
     "digits": {"trials": 32, "epochs": 24, "population": 8, "batch_size": 32},
 }
-TABLE = {"trials": 32, "epochs": 18, "population": 8, "batch_size": 32}
+TABLE = {"trials": 24, "epochs": 18, "population": 8, "batch_size": 32}
 QUICK = {"trials": 16, "epochs": 9, "population": 8, "batch_size": 32}
 QUICK_SETS = ("digits", "wine", "diabetes")
 MNIST = ("mnist-5000", 0.990)

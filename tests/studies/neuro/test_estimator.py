@@ -53,7 +53,7 @@ def small(**changes: Any) -> NeuroevolutionClassifier:
 #: Which rows a batch holds is drawn at random, by their weights: the same only in the mean.
 _NOT_KEPT = {"check_sample_weight_equivalence_on_dense_data": "batches are drawn"}
 _QUICK: dict[str, Any] = {
-    "trials": 2, "population": 2, "epochs": 3, "rungs": 1, "batch_size": 16, "engine": "sequential", "random_state": 0,
+    "trials": 2, "population": 2, "epochs": 1, "rungs": 1, "batch_size": 16, "engine": "sequential", "random_state": 0,
     "settings": {"finalists": 0, "nodes": (16, 64)},
 }  # fmt: skip
 
@@ -127,7 +127,7 @@ def test_rows_of_numbers_are_normalised_one_by_one() -> None:
     assert X.std(axis=0).max() > 1000 * X.std(axis=0).min()
     X, other, y, target = train_test_split(X, y, random_state=0, stratify=y)
     names = np.array(["barolo", "grignolino", "barbera"])
-    fitted = small(epochs=10, batch_size=16).fit(X, names[y])
+    fitted = small(epochs=3, batch_size=16).fit(X, names[y])
     assert fitted.score(other, names[target]) > 0.85
     assert fitted.network_.classes == tuple(fitted.classes_) == ("barbera", "barolo", "grignolino")
     assert not fitted.best_genome_.conv and fitted.network_.shape.channels == 13
@@ -139,9 +139,9 @@ def test_a_feature_far_from_zero_is_still_told_apart() -> None:
     y = rng.integers(0, 2, 120)
     X = np.column_stack([1.7e9 + 20.0 * y + rng.normal(size=120), np.full(120, 3.0)])
     assert np.ptp(X[:, 0].astype(np.float32)) in (0.0, 128.0)  # nothing is left of it in short numbers
-    assert small(epochs=8, batch_size=16).fit(X, y).score(X, y) > 0.95
+    assert small(epochs=2, batch_size=16).fit(X, y).score(X, y) > 0.95
     huge = (X - X.mean(axis=0)) * 1e298
-    assert small(epochs=8, batch_size=16).fit(huge, y).score(huge, y) > 0.95
+    assert small(epochs=2, batch_size=16).fit(huge, y).score(huge, y) > 0.95
 
 
 def test_a_fitted_network_is_saved_as_files_and_survives_a_pickle(
@@ -197,7 +197,7 @@ def test_several_numbers_and_several_labels_are_predicted_at_once(frame: Any, tm
     regressor = NeuroevolutionRegressor(**{**SMALL, "epochs": 8, "batch_size": 16}).fit(frame, numbers)
     assert regressor.predict(frame).shape == numbers.shape and regressor.score(frame, numbers) > 0.8
     labels = np.column_stack([frame["city"] == "Oslo", frame["city"] != "Bern"]).astype(int)
-    classifier = small(epochs=6, batch_size=16).fit(frame, labels)
+    classifier = small(epochs=2, batch_size=16).fit(frame, labels)
     assert classifier.score(frame, labels) > 0.95
     assert ((classifier.predict_proba(frame) > 0.5) == labels).mean() > 0.95
     saved = regressor.save(tmp_path / "numbers")
@@ -250,7 +250,7 @@ def test_rows_have_their_weight_where_networks_are_stacked_too() -> None:
 def test_chances_are_calibrated_on_the_validation_share() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     train, test, known, truth = train_test_split(X[:, :4], y, random_state=1, stratify=y)
-    fitted = small(trials=2, epochs=40, batch_size=16, settings={**SMALL["settings"], "dropout": (0, 0)})
+    fitted = small(trials=2, epochs=10, batch_size=16, settings={**SMALL["settings"], "dropout": (0, 0)})
     fitted.fit(train, known)
     chances = fitted.predict_proba(test)
     cold = chances**4 / (chances**4).sum(axis=1, keepdims=True)  # as sure as networks that are trained for long

@@ -52,7 +52,7 @@ Part: TypeAlias = float | int | tuple[Any, Any]
 #: What happens to an image before it is learnt from: the most pixels it is shifted by, and whether it may be mirrored.
 AUGMENTS = {"none": (0, False), "shift": (2, False), "flip": (0, True), "shift+flip": (2, True)}
 #: The least rows of an epoch on a table.
-EPOCH = 500
+EPOCH = 2000
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
