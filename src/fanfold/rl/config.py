@@ -51,7 +51,7 @@ class RlConfig(Settings):
     total_steps: int | None = option(None, "steps learnt from in all; none: 100,000, or total_episodes", least=1)
     total_episodes: int | None = option(None, "episodes learnt from in all, instead of total_steps", least=1)
     steps_per_update: int | None = option(
-        None, "steps from which the policy learns at once; none: 1,024 to 2,048, as long as eight episodes", least=1
+        None, "steps from which the policy learns at once; none: eight episodes, from 1,024 to 2,048 steps", least=1
     )
     episodes_per_update: int | None = option(None, "episodes learnt from at once, instead of steps_per_update", least=1)
     block: int = option(64, "the most episodes that a worker plays at a time", least=1)

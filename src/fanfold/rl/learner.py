@@ -99,7 +99,7 @@ class StepPlan:
     """Learning in steps: an update after `per_update` of them, `total` in all (none: as many as the episodes have).
 
     By default an update learns from about eight episodes as long as the latest ones, but from 1,024 to 2,048 steps, and
-    from two episodes where even those are longer.  Blocks are whole episodes: a quarter of an update, divided among
+    from four episodes where even those are longer.  Blocks are whole episodes: a quarter of an update, divided among
     those that are under way.  So most of what an update learns from is the newest policy's.
     """
 
@@ -108,7 +108,7 @@ class StepPlan:
 
     def portion(self, counts: EpisodeCounts) -> float:
         """Steps of the update that is due next."""
-        return self.per_update or max(1024.0, min(8 * counts.length, 2048.0), 2 * counts.length)
+        return self.per_update or max(1024.0, min(8 * counts.length, 2048.0), 4 * counts.length)
 
     def size(self, counts: EpisodeCounts, plan: LearningPlan) -> int:
         under_way = counts.asked - counts.told
