@@ -51,7 +51,7 @@ WIDE = replace(
     heads=HEADS,
     dense_norms=("none", "layer"),
     schedules=SCHEDULES,
-    decays=(0.0, 0.5, 5.0),
+    decays=(0.0, 0.5, 60.0),
     smoothings=(0.0, 0.1),
     augments=AUGMENTED,
 )
@@ -221,6 +221,8 @@ class HostLane:
     replaying = preparing
 
     def follow(self) -> None: ...
+
+    def let_go(self) -> None: ...
 
     def mark(self) -> Mark:
         return Mark()

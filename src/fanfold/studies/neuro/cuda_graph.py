@@ -100,6 +100,7 @@ class Captured:
         except RuntimeError as error:
             if isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error):
                 raise
+            lane.let_go()  # of a capture that failed, the pool may still be marked as in use
             with lane.preparing():
                 task()
             self._graph = lane.capture(task)
