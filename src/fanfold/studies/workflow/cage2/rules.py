@@ -80,14 +80,17 @@ PLACEABLE = tuple(
     for decoy in DECOYS
     if decoy.checked not in host.listens and decoy.system in ("any", "Windows" if host.windows else "Linux")
 )
+#: Those worth remembering: where red's admin rights cost much or show the way on.  Each further bit of memory
+#: multiplies the observations that are met.
+GUARDS = tuple((host, decoy) for host, decoy in PLACEABLE if host.cost >= 10 or host.reveals is not None)
 #: What a blue with memory sees besides the 52 bits, all of it known from its own actions and observations: the decoys
-#: that stand, the hosts that showed activity before this step, and whether it has restored Op_Server0.
+#: that guard, the hosts that showed activity before this step, and whether it has restored Op_Server0.
 MEMORY = (
-    *(f"Decoy{decoy.name} {host.name} stands" for host, decoy in PLACEABLE),
+    *(f"Decoy{decoy.name} {host.name} stands" for host, decoy in GUARDS),
     *(f"activity on {name} before" for name in HOSTS),
     "Op_Server0 was restored",
 )
-ACTIVE_BEFORE, RESTORED = len(PLACEABLE), len(MEMORY) - 1
+ACTIVE_BEFORE, RESTORED = len(GUARDS), len(MEMORY) - 1
 SEEN = 4 * len(HOSTS)
 
 FAMILIES = ("Analyse", "Remove", *(f"Decoy{decoy.name}" for decoy in DECOYS), "Restore")
@@ -237,7 +240,7 @@ def _fill_ways_in(row: Any) -> None:
         row["decoy_port"][number] = port_bits(decoy.port)
         row["decoy_checked"][number] = port_bits(decoy.checked)
         row["decoy_fits"][number] = sum(1 << host for host, fit in enumerate(fits) if fit)
-    for bit, (host, decoy) in enumerate(PLACEABLE):
+    for bit, (host, decoy) in enumerate(GUARDS):
         row["decoy_memory"][HOST.index(host), DECOYS.index(decoy)] = 1 << bit
     row["decoys_memory"] = row["decoy_memory"].sum(axis=1)
     for number, exploit in enumerate(EXPLOITS):
