@@ -133,8 +133,11 @@ class Environment:
                 )
         return made
 
-    def check(self) -> Any:
-        """Make an environment and begin an episode, so that what cannot work is an error before anything is played."""
+    def check(self, step: bool = True) -> Any:
+        """Make an environment and begin an episode, so that what cannot work is an error before anything is played.
+
+        Without `step`, none is taken: where workers play, a step that hangs or dies must not happen here.
+        """
         made = guarded(f"env={self.name!r}", None, self)
         for seed in _TRIED:
             try:
@@ -158,12 +161,14 @@ class Environment:
                 f"env={self.name!r}: reset() must return an observation and a dict of further information, as "
                 f"Gymnasium has it, not {type(begun).__name__}"
             )
+        if not step:
+            return made
         try:
-            step = made.step(made.action_space.sample())
+            taken = made.step(made.action_space.sample())
         except Exception:  # such as an action that is not allowed now
             return made
-        if not (isinstance(step, tuple) and len(step) == 5):
-            got = f"{len(step)} values" if isinstance(step, tuple) else type(step).__name__
+        if not (isinstance(taken, tuple) and len(taken) == 5):
+            got = f"{len(taken)} values" if isinstance(taken, tuple) else type(taken).__name__
             raise ConfigError(
                 f"env={self.name!r}: step() must return observation, reward, terminated, truncated and info, as "
                 f"Gymnasium has it, not {got}"

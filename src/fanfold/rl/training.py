@@ -42,7 +42,7 @@ def study_of(
 ) -> Study[Collect]:
     """The study that a config describes.  What cannot be learnt is refused here."""
     env = env or config.environment
-    made = env.check()
+    made = env.check(step=config.executor == "inline")
     try_observation(env)
     remarks = _remarks(env, made)
     made.close()

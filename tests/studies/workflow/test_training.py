@@ -38,6 +38,7 @@ SMALL = WorkflowConfig(
     total_episodes=900,
     episodes_per_update=200,
     block=50,
+    growth=1.0,
     length=20,
     results=None,
     fresh_episodes=800,
