@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -59,6 +60,17 @@ def shared(path: str) -> set[str]:
     """The scopes of fixtures in a file that more than one test uses."""
     file = Path(__file__).parents[1] / path
     return set(re.findall(r'scope="(module|session)"', file.read_text())) if file.exists() else set()
+
+
+@pytest.fixture(autouse=True)
+def modules_of_a_test_are_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Modules that a test has loaded from files it wrote are forgotten: the next one may write others of that name."""
+    before = set(sys.modules)
+    yield
+    place = str(tmp_path_factory.getbasetemp())
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(place):
+            del sys.modules[name]
 
 
 @dataclass(frozen=True)

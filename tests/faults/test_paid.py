@@ -340,7 +340,8 @@ def test_what_a_ledger_of_an_older_version_paid_still_counts(tmp_path: Path) -> 
     world, ledger = World(), tmp_path / "l.db"
     do(study(world), "async:2", ledger)
     with contextlib.closing(sqlite3.connect(ledger)) as db, db:
-        for later in ("payment", "owed", "superseded", "change", "note", "learnt", "cell_call", "request", "comment"):
+        tables = ("payment", "owed", "superseded", "change", "note", "learnt", "cell_call", "request", "comment")
+        for later in (*tables, "blob_holder"):
             db.execute(f"DROP TABLE {later}")
         for later in ("batch_run", "batch_state", "trial_told", "evaluation_failed", "evaluation_reused"):
             db.execute(f"DROP INDEX {later}")
