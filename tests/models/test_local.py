@@ -258,6 +258,8 @@ def test_equal_settings_share_one_copy_which_is_loaded_once(monkeypatch: pytest.
 @pytest.mark.slow
 @needs_model
 def test_loading_says_nothing_and_leaves_ctrl_c_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever took it in this process before
+
     async def main() -> None:
         model = LocalModel(slots=1, context=512)
         await model.complete("Hello", max_tokens=1)
@@ -267,8 +269,11 @@ def test_loading_says_nothing_and_leaves_ctrl_c_alone(capfd: pytest.CaptureFixtu
 
     asyncio.run(main())
     assert capfd.readouterr() == ("", "")
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @needs_model
