@@ -7,7 +7,6 @@ to a file of JSON lines when it is finished, and not trained again by a run that
 from __future__ import annotations
 
 import itertools
-import json
 import multiprocessing
 import os
 import statistics
@@ -16,7 +15,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from measure import Line, Sampled, Table, Target, stopwatch
+from measure import Line, Sampled, Table, Target, add_row, read_rows, stopwatch
 
 RETURN, LEAST, CPU = "return", "worst seed", "CPU-s"
 #: What the median over the seeds must reach; the challenge's winner has -13.76 against B-line.
@@ -57,8 +56,7 @@ def trained(cell: Cell) -> dict[str, Any]:
 
 def finished(file: Path) -> dict[Cell, dict[str, Any]]:
     """The cells in a file."""
-    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    return {Cell(*(row[name] for name in Cell._fields)): row for row in rows}
+    return {Cell(*(row[name] for name in Cell._fields)): row for row in read_rows(file)}
 
 
 def defence(seeds: int, episodes: int, jobs: int, file: Path) -> Iterator[Table]:
@@ -66,14 +64,12 @@ def defence(seeds: int, episodes: int, jobs: int, file: Path) -> Iterator[Table]
     wanted = cells(seeds, episodes)
     done = finished(file)
     missing = [cell for cell in wanted if cell not in done]
-    file.parent.mkdir(parents=True, exist_ok=True)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # read by the processes that are started from here
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
         for future in as_completed([pool.submit(trained, cell) for cell in missing]):
             row = future.result()
-            with file.open("a") as lines:
-                lines.write(json.dumps(row) + "\n")
+            add_row(file, row)
             print("  {red}, memory {memory}, seed {seed}: {return:.2f}, {cpu:.0f} CPU-s".format(**row), flush=True)
     yield table([finished(file)[cell] for cell in wanted], seeds, episodes)
 

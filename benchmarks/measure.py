@@ -168,6 +168,18 @@ def save_tables(tables: Iterable[Table], where: Mapping[str, Any], path: Path, s
     return 1 if missed and strict else 0
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """The finished cells of a benchmark, a line of JSON each."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def add_row(path: Path, row: Mapping[str, Any]) -> None:
+    """Write down a finished cell, so that a run that is started again does not repeat it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as lines:
+        lines.write(json.dumps(row) + "\n")
+
+
 def machine() -> dict[str, Any]:
     """What the numbers were measured on."""
     versions = {}

@@ -25,6 +25,7 @@ from random import Random
 from typing import Any
 
 import torch
+from measure import add_row, read_rows
 from neuro_data import SETS, VALIDATION, Rows, boosting, by_hand, rows, support_vectors
 
 from fanfold.stats import mean
@@ -120,15 +121,14 @@ def cell(name: str, seed: int, method: str, limit: float, quick: bool, path: Pat
     except ModuleNotFoundError as error:
         line["note"] = f"{error.name} is not installed"
     line["cpu"] = time.process_time() - began
-    with path.open("a") as file:
-        file.write(json.dumps(line) + "\n")
+    add_row(path, line)
     print(json.dumps(line), flush=True)
     return float(line["cpu"])
 
 
 def measure(cells: Sequence[tuple[str, int]], jobs: int, quick: bool, path: Path) -> None:
     """What is not in the file yet: the search on every split, and once it is done, the others with its CPU time."""
-    known = {(line["set"], line["seed"], line["method"]): line["cpu"] for line in read(path)}
+    known = {(line["set"], line["seed"], line["method"]): line["cpu"] for line in read_rows(path)}
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context, max_tasks_per_child=1) as pool:
         searches = {pool.submit(cell, *at, OURS, 0.0, quick, path): at for at in cells if (*at, OURS) not in known}
@@ -184,10 +184,6 @@ def _rank(row: dict[str, float], method: str) -> float:
     return better + (sum(score == row[method] for score in row.values()) + 1) / 2
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="digits, wine and diabetes, two splits, short searches")
@@ -204,7 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not options.report:
         measure(cells, options.jobs, options.quick, path)
-    lines = read(path)
+    lines = read_rows(path)
     text = table(lines)
     print(text)
     if not options.quick:

@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from measure import add_row, read_rows
 from prompts_report import OURS, Outcome, report
 from prompts_server import ENGINE, LOCAL, CountedModel, served, version_of
 from prompts_tasks import DATA, HAND, TASKS
@@ -279,8 +280,8 @@ def jobs(options: argparse.Namespace) -> Iterator[Job]:
 def finished(file: Path) -> dict[Job, Outcome]:
     """The results in the file that still hold, the last of each job."""
     outcomes: dict[Job, Outcome] = {}
-    for line in file.read_text().splitlines() if file.exists() else ():
-        outcome = Outcome(**json.loads(line))
+    for row in read_rows(file):
+        outcome = Outcome(**row)
         known = outcome.method in METHODS and outcome.task in TASKS
         if known and outcome.version == version(outcome.method, outcome.task):
             outcomes[Job(outcome.method, outcome.task, outcome.seed, outcome.calls)] = outcome
@@ -303,8 +304,7 @@ def work_off(wanted: Sequence[Job], folder: Path, server: str | None = None, par
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             print(f"{job.method} on {job.task}, seed {job.seed}, {job.calls} calls: failed: {error}", flush=True)
             continue
-        with file.open("a") as lines:
-            lines.write(json.dumps(asdict(done[job])) + "\n")
+        add_row(file, asdict(done[job]))
         last = done[job]
         print(
             f"[{number}/{len(wanted)}] {job.method} on {job.task}, seed {job.seed}: {last.accuracy:.3f} "

@@ -13,12 +13,12 @@ import sqlite3
 import threading
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import fanfold.models
 from fanfold.models import Model, model
@@ -49,35 +49,31 @@ def version_of(files: Sequence[Path]) -> str:
     return digest.hexdigest()[:12]
 
 
-class Served(Transport):
+#: The answer to the body of a request, within so many seconds where that is said.
+Asked: TypeAlias = Callable[[bytes, float | None], Awaitable[Response]]
+
+
+def asked_here() -> Asked:
+    """The local model."""
+    local = LocalTransport.of(LOCAL.partition("/")[2])
+    return lambda body, deadline: local.request("POST", "", {}, body, deadline=deadline)
+
+
+def asked_at(address: str) -> Asked:
     """The weights of the local model behind a server; usable from any event loop."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def __init__(self, address: str) -> None:
-        self._address = address.rstrip("/")
-        self._direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    async def request(
-        self,
-        method: str,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        deadline: float | None = None,
-        replay: bool = True,
-    ) -> Response:
-        asked = json.loads(body or b"{}")
+    def ask(body: bytes) -> Response:
+        asked = json.loads(body)
         path = "chat/completions" if "messages" in asked else "completions"
         asked |= {"model": LOCAL.partition("/")[2], "max_tokens": asked.get("max_tokens") or MAX_TOKENS}
         request = urllib.request.Request(
-            f"{self._address}/{path}", json.dumps(asked).encode(), {"content-type": "application/json"}
+            f"{address.rstrip('/')}/{path}", json.dumps(asked).encode(), {"content-type": "application/json"}
         )
+        with direct.open(request, timeout=600) as response:
+            return Response(200, {}, response.read())
 
-        def ask() -> Response:
-            with self._direct.open(request, timeout=600) as response:
-                return Response(200, {}, response.read())
-
-        return await asyncio.to_thread(ask)
+    return lambda body, _: asyncio.to_thread(ask, body)
 
 
 class CountedModel(Transport):
@@ -90,7 +86,7 @@ class CountedModel(Transport):
     def __init__(self, file: Path, server: str | None = None) -> None:
         self.calls = 0
         self._seen: Counter[str] = Counter()
-        self._local = Served(server) if server else LocalTransport.of(LOCAL.partition("/")[2])
+        self._ask = asked_at(server) if server else asked_here()
         self._version = "served" if server else version_of(ENGINE)
         self._lock = threading.Lock()
         self._replies = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
@@ -124,7 +120,7 @@ class CountedModel(Transport):
             known = self._replies.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
         if known:
             return Response(200, {}, known[0])
-        response = await self._local.request(method, url, headers, text.encode(), deadline=deadline)
+        response = await self._ask(text.encode(), deadline)
         if response.status == 200:
             with self._lock:
                 self._replies.execute("INSERT OR REPLACE INTO replies VALUES (?, ?)", (key, response.body))

@@ -29,7 +29,7 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from measure import machine
+from measure import add_row, machine, read_rows
 
 HERE = Path(__file__).parent
 OURS, SYNCHRONOUS, SB3, CLEANRL = "Fanfold", "Fanfold, synchronous", "stable-baselines3", "cleanrl"
@@ -182,21 +182,18 @@ def report(found: Mapping[Cell, Mapping[str, Any]], seeds: int) -> str:
 
 
 def read(path: Path) -> dict[Cell, dict[str, Any]]:
-    lines = path.read_text().splitlines() if path.exists() else []
-    return {tuple(each["cell"]): each["result"] for each in map(json.loads, lines)}  # type: ignore[misc]
+    return {tuple(each["cell"]): each["result"] for each in read_rows(path)}  # type: ignore[misc]
 
 
 def measure(chosen: Iterable[Cell], kept: Path, jobs: int) -> dict[Cell, dict[str, Any]]:
     """Every cell that is not yet in the file, so many at once."""
     found = read(kept)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(jobs) as pool, kept.open("a") as file:
+    with ThreadPoolExecutor(jobs) as pool:
         waiting = {pool.submit(measured, cell): cell for cell in chosen if cell not in found}
         for ended in as_completed(waiting):
             cell, result = waiting[ended], ended.result()
             found[cell] = result
-            file.write(json.dumps({"cell": cell, "result": result}) + "\n")
-            file.flush()
+            add_row(kept, {"cell": cell, "result": result})
             print(*cell, json.dumps(result), flush=True)
     return {cell: found[cell] for cell in chosen}
 

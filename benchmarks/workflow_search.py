@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from measure import Line, Sampled, Table, Target, machine, save_tables
+from measure import Line, Sampled, Table, Target, add_row, machine, read_rows, save_tables
 
 from fanfold.stats import bootstrap
 from fanfold.studies.workflow import Config, study
@@ -271,17 +271,14 @@ def cells(sizes: Sizes) -> Iterator[Cell]:
 
 def compute(sizes: Sizes, jobs: int, file: Path) -> list[dict[str, Any]]:
     """The rows of all cells; what the file has is not computed again."""
-    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    rows = read_rows(file)
     mine = json.dumps(dataclasses.astuple(sizes))
     known = {row["cell"] for row in rows}
     named = {json.dumps([each.__name__, *arguments, mine]): (each, arguments) for each, arguments in cells(sizes)}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a") as out:
-        for key, row in _computed(sizes, jobs, {key: cell for key, cell in named.items() if key not in known}):
-            rows.append({**row, "cell": key})
-            out.write(json.dumps(rows[-1]) + "\n")
-            out.flush()
-            print(f"{len(rows)} of {len(named)} cells", end="\r", file=sys.stderr, flush=True)
+    for key, row in _computed(sizes, jobs, {key: cell for key, cell in named.items() if key not in known}):
+        rows.append({**row, "cell": key})
+        add_row(file, rows[-1])
+        print(f"{len(rows)} of {len(named)} cells", end="\r", file=sys.stderr, flush=True)
     return [row for row in rows if row["cell"] in named]
 
 

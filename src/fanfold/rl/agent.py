@@ -37,15 +37,16 @@ if TYPE_CHECKING:
 WEIGHTS, CARD = "agent.safetensors", "agent.json"
 
 
-def card_of(env: Environment) -> dict[str, Any]:
-    """What an agent's file says of its environment."""
-    lane = Lane(env)
-    lane.close()
+def card_of(env: Environment, made: Any = None) -> dict[str, Any]:
+    """What an agent's file says of its environment; `made` is one of it that is there already."""
+    if made is None:
+        made = env()
+        made.close()
     wrappers = [name_of(each) for each in env.wrappers]
-    made = {"name": env.name, "kwargs": dict(env.kwargs), "wrappers": wrappers, "max_steps": env.max_steps}
-    made["code"] = [name for name in ([] if env.spec else [env.name]) + wrappers if ":" not in name]
-    spaces = {"observation_space": lane.env.observation_space, "action_space": lane.env.action_space}
-    return {"format": 1, "env": made, **{name: space_to_json(space) for name, space in spaces.items()}}
+    about = {"name": env.name, "kwargs": dict(env.kwargs), "wrappers": wrappers, "max_steps": env.max_steps}
+    about["code"] = [name for name in ([] if env.spec else [env.name]) + wrappers if ":" not in name]
+    spaces = {"observation_space": made.observation_space, "action_space": made.action_space}
+    return {"format": 1, "env": about, **{name: space_to_json(space) for name, space in spaces.items()}}
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,9 +63,9 @@ class Collector:
             return all_failed(failed_in(figures))
         figures["returns"] = [round(each, 6) for each in returns.tolist()]
         if candidate.learn and steps is not None:
-            if not self.raw:
-                experience = folded(steps, self.policy_of(candidate, weights), weights, self.discount, self.trace)
-            figures["experience"] = Blob.of(written(steps if self.raw else experience))
+            policy = self.policy_of(candidate, weights)
+            kept = steps if self.raw else folded(steps, policy, weights, self.discount, self.trace)
+            figures["experience"] = Blob.of(written(kept))
         return Ok(float(np.mean(returns)), figures)
 
     def policy_of(self, candidate: Collect, weights: Arrays) -> Policy:

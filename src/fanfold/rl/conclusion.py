@@ -41,6 +41,21 @@ def returned(blocks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {"return": mean.estimate, "return_interval": [mean.low, mean.high], "fresh_episodes": mean.n}
 
 
+def speed(episodes: int, cpu: float) -> dict[str, Any]:
+    """How many episodes a CPU-second gave, for a summary."""
+    rate = round(episodes / cpu, 1) if episodes and cpu > 0 else None
+    return {"cpu_seconds": round(cpu, 3), "episodes_per_cpu_second": rate}
+
+
+def write(folder: Path, files: Mapping[str, bytes], settings: Any) -> None:
+    """Write the files of a run and its settings into its folder, each whole or not at all."""
+    text = msgspec.json.format(msgspec.json.encode(dataclasses.asdict(settings)))
+    try:
+        write_files(folder, {**files, "experiment_config.json": text})
+    except OSError as error:
+        raise ConfigError(f"results={str(folder.parent)!r} cannot be written: {error}") from error
+
+
 @dataclass(frozen=True)
 class PolicyConclusion:
     """Picks the policy that did best on held-out episodes, scores it on fresh ones, and writes agent, log and curves.
@@ -96,10 +111,12 @@ class PolicyConclusion:
             agent = self._agent(best, figures)
             figures["agent"] = dict(agent.card)
             if self.results is not None:
-                figures["folder"] = self._write(run, {**agent.files(), "training_log.csv": self.log(learnt)})
-                curves = tensorboard.noted(Path(figures["folder"]), self.curves(learnt))
+                folder = Path(self.results) / run.id
+                write(folder, {**agent.files(), "training_log.csv": self.log(learnt)}, self.settings)
+                curves = tensorboard.noted(folder, self.curves(learnt))
+                figures["folder"] = str(folder)
                 what = f"agent, training_log.csv, experiment_config.json, {curves}"
-                sections.append(Section("Files", f"{figures['folder']}: {what}"))
+                sections.append(Section("Files", f"{folder}: {what}"))
         return Summary(figures, tuple(sections))
 
     def measured(self, blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -126,8 +143,7 @@ class PolicyConclusion:
             for result in run.results()
             if result.score is not None and result.candidate["learn"] and times[result.number][0] >= self.began
         )
-        rate = round(recent / cpu, 1) if recent and cpu > 0 else None
-        return {"cpu_seconds": round(cpu, 3), "episodes_per_cpu_second": rate}
+        return speed(recent, cpu)
 
     def _fresh(self, policy: EndPolicy) -> Study[Collect]:
         """The policy on as many fresh blocks as it takes, none larger than those of training."""
@@ -151,13 +167,3 @@ class PolicyConclusion:
             network = {"network": getattr(self.settings, "network", None) or name_of(self.policy.make)}
         card = {**self.card, **network, "greedy": best.candidate["greedy"], **facts}
         return Agent(self.policy, unpack(best.candidate["weights"].read()), card)
-
-    def _write(self, run: Run[Any], files: Mapping[str, bytes]) -> str:
-        """Write files into the run's folder, each whole or not at all."""
-        folder = Path(self.results or "") / run.id
-        text = msgspec.json.format(msgspec.json.encode(dataclasses.asdict(self.settings)))
-        try:
-            write_files(folder, {**files, "experiment_config.json": text})
-        except OSError as error:
-            raise ConfigError(f"results={str(folder.parent)!r} cannot be written: {error}") from error
-        return str(folder)

@@ -114,4 +114,9 @@ class RlConfig(Settings):
     @property
     def executor(self) -> str:
         """Where blocks are played."""
-        return "inline" if self.n_workers == 1 and self.timeout is None else f"processes:{self.n_workers}"
+        return executor_of(self.n_workers, self.timeout)
+
+
+def executor_of(workers: int, timeout: float | None) -> str:
+    """In this process, unless there are several workers or one that may have to be killed."""
+    return "inline" if workers == 1 and timeout is None else f"processes:{workers}"

@@ -7,6 +7,7 @@ pair of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,11 @@ class Experience:
     @property
     def steps(self) -> int:
         return int(self.visits.sum())
+
+    @property
+    def scale(self) -> float:
+        """What advantages are divided by: the root of their mean square."""
+        return math.sqrt(float(self.squares[0]) / self.steps) + 1e-8
 
 
 #: Steps are folded where distinct observations are at most this share of them.

@@ -78,11 +78,7 @@ class Mlp:
     def initial(self, seed: int) -> Arrays:
         weights = initial(self.width + len(self.context), self.head.own, self.hidden, seed)
         weights["policy.2.bias"][list(self.barred)] = BARRED
-        if isinstance(self.head, Gaussian):
-            weights[LOG_DEVIATION] = np.full(self.head.size, BROAD, np.float32)
-        if self.normalise:
-            weights |= {MEAN: np.zeros(self.width), DEVIATION: np.ones(self.width), COUNT: np.zeros(1)}
-        return weights
+        return weights | beside(self.head, self.width, self.normalise)
 
     def inputs(self, weights: Arrays, rows: Array) -> Array:
         """Rows as the networks see them."""
@@ -91,9 +87,7 @@ class Mlp:
             seen: Array = np.unpackbits(octets, axis=1, count=self.width, bitorder="little").astype(np.float32)
         else:
             seen = np.asarray(rows[:, : self.width], np.float32)
-        if MEAN in weights:
-            away = (seen - weights[MEAN]) / weights[DEVIATION]
-            seen = np.clip(away, -FAR, FAR).astype(np.float32)
+        seen = normalised(weights, seen)
         if not self.context:
             return seen
         return np.hstack([seen, np.tile(np.asarray(self.context, np.float32), (len(seen), 1))])
@@ -126,6 +120,23 @@ class Mlp:
         self, weights: Arrays, adam: Adam, experience: Experience, settings: Ppo, progress: float, seed: int
     ) -> tuple[Arrays, float]:
         return ppo.update(self, weights, adam, experience, settings, progress, seed)
+
+
+def beside(head: Head, width: int, normalise: bool) -> Arrays:
+    """What a policy begins with beside its networks: broad actions, and nothing known of observations."""
+    weights: Arrays = {}
+    if isinstance(head, Gaussian):
+        weights[LOG_DEVIATION] = np.full(head.size, BROAD, np.float32)
+    if normalise:
+        weights |= {MEAN: np.zeros(width), DEVIATION: np.ones(width), COUNT: np.zeros(1)}
+    return weights
+
+
+def normalised(weights: Arrays, seen: Array) -> Array:
+    """Observations in deviations from the mean of all so far, where a policy sees them so."""
+    if MEAN not in weights:
+        return seen
+    return np.clip((seen - weights[MEAN]) / weights[DEVIATION], -FAR, FAR).astype(np.float32)
 
 
 def observed(weights: Arrays, rows: Array, visits: Array) -> Arrays:

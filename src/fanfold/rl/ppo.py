@@ -48,6 +48,10 @@ class Ppo(Settings):
         "ratio", "vtrace: advantages of stale episodes are corrected too; whole episodes then travel"
     )
 
+    def rounds(self, parts: int) -> int:
+        """Passes over experience in so many minibatches."""
+        return self.passes or max(min(3, self.epochs), -(-self.epochs // parts))
+
 
 def policy_gradient(
     policy: Mlp,
@@ -86,20 +90,25 @@ def value_gradient(weights: Arrays, inputs: Array, part: Experience, total: floa
     return backward(weights, "value", inputs, low, high, slope[:, None])
 
 
-def rescale(weights: Arrays, part: Experience, keep: float = 0.7) -> Arrays:
-    """Let the value network's scale follow its targets, with every value as before."""
-    steps = part.steps
+def following(weights: Arrays, part: Experience, keep: float) -> Array:
+    """The mean and the deviation of the targets so far, which values are in units of, moved towards these targets."""
     mean, scale = (float(each) for each in weights[SCALE])
-    fresh = float(part.targets.sum() / steps)
-    variance = max(float(part.squares[1]) / steps - fresh * fresh, 1e-8)
+    fresh = float(part.targets.sum() / part.steps)
+    deviation = math.sqrt(max(float(part.squares[1]) / part.steps - fresh * fresh, 1e-8))
     if (mean, scale) == (0.0, 1.0):
         keep = 0.0
-    new_mean, new_scale = keep * mean + (1 - keep) * fresh, keep * scale + (1 - keep) * math.sqrt(variance)
+    return np.array([keep * mean + (1 - keep) * fresh, keep * scale + (1 - keep) * deviation])
+
+
+def rescale(weights: Arrays, part: Experience, keep: float = 0.7) -> Arrays:
+    """Let the value network's scale follow its targets, with every value as before."""
+    (mean, scale), moved = weights[SCALE].tolist(), following(weights, part, keep)
+    new_mean, new_scale = moved.tolist()
     changed = dict(weights)
     changed["value.2.weight"] = (weights["value.2.weight"] * (scale / new_scale)).astype(np.float32)
     shifted = (weights["value.2.bias"] * scale + mean - new_mean) / new_scale
     changed["value.2.bias"] = shifted.astype(np.float32)
-    changed[SCALE] = np.array([new_mean, new_scale])
+    changed[SCALE] = moved
     return changed
 
 
@@ -136,14 +145,13 @@ def update(
     """Learn from one batch of experience; the new weights, and how far the policy moved.  `progress` is from 0 to 1."""
     weights = rescale(weights, experience)
     inputs = policy.inputs(weights, experience.observations)
-    scale = math.sqrt(float(experience.squares[0]) / experience.steps) + 1e-8
-    fading = 1 - progress
+    scale, fading = experience.scale, 1 - progress
     rate = max(fading, 0.05)
     rng = np.random.default_rng(seed)
     parts = -(-len(inputs) // ppo.minibatch)
     total = experience.steps / parts
     kl, stopped = 0.0, False
-    for _ in range(ppo.passes or max(min(3, ppo.epochs), -(-ppo.epochs // parts))):
+    for _ in range(ppo.rounds(parts)):
         for part, seen in minibatches(experience, inputs, parts, rng):
             if not stopped:
                 shape = (ppo.clip, ppo.entropy * fading, scale, total)

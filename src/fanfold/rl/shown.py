@@ -68,16 +68,18 @@ def live_curve(rows: Sequence[EvaluationRow]) -> Section:
     return Section("Learning so far", text, curves=(curve,), across="blocks of episodes", up="return")
 
 
-def compare(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Section]:
-    """The policies that runs ended with, side by side."""
+def compare(
+    runs: Sequence[tuple[str, Mapping[str, Any]]], figure: str = "steps", column: str = "steps learnt from"
+) -> Iterator[Section]:
+    """The policies that runs ended with, side by side, and a further figure of each."""
     ends = tuple(
-        (name, figures["return"], *figures["return_interval"], figures.get("steps"))
+        (name, figures["return"], *figures["return_interval"], figures.get(figure))
         for name, figures in runs
         if figures.get("return") is not None
     )
     dots = [dict(zip(("name", "value", "low", "high"), row)) for row in ends]
     drawn = (drawings.intervals(dots, unit="return on fresh episodes"),)
-    yield Section("Fresh episodes", "", ("run", "return", "low", "high", "steps learnt from"), ends, drawings=drawn)
+    yield Section("Fresh episodes", "", ("run", "return", "low", "high", column), ends, drawings=drawn)
 
 
 def played(result: Result[Any]) -> str:

@@ -17,7 +17,6 @@ behind them, or leave them out, and then they are learnt as one number for each 
 from __future__ import annotations
 
 import functools
-import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,13 +28,15 @@ from fanfold.errors import ConfigError, MissingExtra
 from fanfold.rl.experience import Experience
 from fanfold.rl.heads import MASKED, Array, Gaussian, Head
 from fanfold.rl.network import LOG_DEVIATION, SCALE
-from fanfold.rl.policy import BROAD, COUNT, DEVIATION, FAR, MEAN, observed
-from fanfold.rl.ppo import Adam, Ppo, minibatches
+from fanfold.rl.policy import MEAN, beside, normalised, observed
+from fanfold.rl.ppo import Adam, Ppo, following, minibatches
 from fanfold.rl.spaces import Encoder
 from fanfold.tensors import Arrays
 
 _NET = "net."
 _LOCAL = threading.local()
+#: How much of the targets' scale an update keeps; the network itself must follow it.
+KEEP = 0.9
 #: Observations that are judged at once.
 _TOGETHER = 1024
 
@@ -110,12 +111,7 @@ class TorchPolicy:
             torch.manual_seed(seed % 2**63)
             weights = _arrays(self._built())
         weights[SCALE] = np.array([0.0, 1.0])
-        if isinstance(self.head, Gaussian):
-            weights[LOG_DEVIATION] = np.full(self.head.size, BROAD, np.float32)
-        if self.normalise and self.spaces.image is None:
-            width = self.spaces.width
-            weights |= {MEAN: np.zeros(width), DEVIATION: np.ones(width), COUNT: np.zeros(1)}
-        return weights
+        return weights | beside(self.head, self.spaces.width, self.normalise and self.spaces.image is None)
 
     def _built(self) -> Any:
         """A module that keeps the contract; what is wrong with it is said now."""
@@ -140,10 +136,8 @@ class TorchPolicy:
         known: dict[Any, Any] = _LOCAL.__dict__.setdefault("modules", {})
         module, loaded = known.get((self.make, self.spaces, device), (None, None))
         if loaded is not weights:
-            torch = pytorch()
             module = self.make(self.spaces).to(device) if module is None else module
-            state = {name.removeprefix(_NET): torch.from_numpy(array.copy()) for name, array in _own(weights).items()}
-            module.load_state_dict(state)
+            _load(module, weights)
             known[self.make, self.spaces, device] = module.eval(), weights
         return module
 
@@ -151,9 +145,7 @@ class TorchPolicy:
         """Rows as the network sees them."""
         torch, seen = pytorch(), np.array(rows[:, : self.spaces.width])
         if self.spaces.image is None:
-            if MEAN in weights:
-                seen = np.clip((seen - weights[MEAN]) / weights[DEVIATION], -FAR, FAR)
-            return torch.from_numpy(seen.astype(np.float32))
+            return torch.from_numpy(normalised(weights, seen.astype(np.float32, copy=False)))
         channels, height, width = self.spaces.image
         scale = 255.0 if seen.dtype == np.uint8 else 1.0
         shape = (-1, height, width, channels) if self.last else (-1, channels, height, width)
@@ -207,10 +199,9 @@ class _Update:
     ) -> None:
         torch = pytorch()
         self.policy, self.adam, self.experience, self.ppo, self.fading = policy, adam, experience, ppo, 1 - progress
-        self.weights = weights | {SCALE: _scale(weights, experience)}
+        self.weights = weights | {SCALE: following(weights, experience, KEEP)}
         self.module = policy.make(policy.spaces).to(policy.device)
-        own = {name.removeprefix(_NET): torch.from_numpy(array.copy()) for name, array in _own(weights).items()}
-        self.module.load_state_dict(own)
+        _load(self.module, weights)
         self.spread = torch.nn.Parameter(
             torch.from_numpy(weights.get(LOG_DEVIATION, np.zeros(1, np.float32)).copy()).to(policy.device)
         )
@@ -225,13 +216,13 @@ class _Update:
 
     def made(self, seed: int) -> tuple[Arrays, float]:
         experience, ppo, torch = self.experience, self.ppo, pytorch()
-        scale = math.sqrt(float(experience.squares[0]) / experience.steps) + 1e-8
+        scale = experience.scale
         rng, kl = np.random.default_rng(seed), 0.0
         parts = -(-len(experience.observations) // ppo.minibatch)
         self.module.train()
         with torch.random.fork_rng(devices=[]):  # dropout and the like
             torch.manual_seed(seed % 2**63)
-            for _ in range(ppo.passes or max(min(3, ppo.epochs), -(-ppo.epochs // parts))):
+            for _ in range(ppo.rounds(parts)):
                 for part, rows in minibatches(experience, experience.observations, parts, rng):
                     kl = self._step(part, rows, scale, experience.steps / parts)
                     if kl > ppo.target_kl:
@@ -290,18 +281,10 @@ def _chances(head: Head, outputs: Any, where: Any, actions: Any) -> tuple[Any, A
     return chosen, sum(-(each.exp() * each).sum(dim=1) for each in logs)
 
 
-def _scale(weights: Arrays, experience: Experience, keep: float = 0.9) -> Array:
-    """The mean and the deviation of the targets, which the network's values are in units of."""
-    fresh = float(experience.targets.sum() / experience.steps)
-    spread = math.sqrt(max(float(experience.squares[1]) / experience.steps - fresh * fresh, 1e-8))
-    mean, scale = (float(each) for each in weights[SCALE])
-    if (mean, scale) == (0.0, 1.0):
-        keep = 0.0
-    return np.array([keep * mean + (1 - keep) * fresh, keep * scale + (1 - keep) * spread])
-
-
-def _own(weights: Arrays) -> Arrays:
-    return {name: array for name, array in weights.items() if name.startswith(_NET)}
+def _load(module: Any, weights: Arrays) -> None:
+    """Put the network's own weights into a module."""
+    own = {name.removeprefix(_NET): array for name, array in weights.items() if name.startswith(_NET)}
+    module.load_state_dict({name: pytorch().from_numpy(array.copy()) for name, array in own.items()})
 
 
 def _arrays(module: Any) -> Arrays:

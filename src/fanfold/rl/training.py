@@ -44,7 +44,7 @@ def study_of(
     env = env or config.environment
     made = env.check(step=config.executor == "inline")
     try_observation(env)
-    remarks = _remarks(env, made)
+    remarks, card = _remarks(env, made), card_of(env, made)
     made.close()
     policy = chosen_policy(config, env, policy)
     ppo = config.ppo
@@ -64,7 +64,7 @@ def study_of(
             config,
             collector,
             policy,
-            card_of(env),
+            card,
             config.fresh_episodes,
             plan.most,
             config.results,

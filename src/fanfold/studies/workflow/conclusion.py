@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-
-from fanfold.errors import ConfigError
-from fanfold.files import write_files
 from fanfold.rl import tensorboard
-from fanfold.rl.conclusion import cpu_seconds
-from fanfold.rl.logs import Curves
+from fanfold.rl.conclusion import cpu_seconds, speed, write
 from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
 from fanfold.strategies.gp_ucb import Belief
@@ -38,11 +32,23 @@ from fanfold.types import Ok, Result, Trial
 MOST_BELIEFS = 200
 
 
+def _times(run: Run[Any]) -> tuple[dict[int, float], dict[int, float]]:
+    """Of every trial, how many seconds its evaluation took, and when it began."""
+    rows = list(run.view.times())
+    return {trial: seconds for trial, _, _, seconds in rows}, {trial: started for trial, _, started, _ in rows}
+
+
 @dataclass(frozen=True)
-class _Conclusion:
-    """What both conclusions know: the study's config, and when this process began and what it had used."""
+class SearchConclusion:
+    """Scores the best compliant workflow and two heuristics on the same fresh episodes, and writes agents and logs.
+
+    What the search chose is told apart from what the finale made of it: both are scored.
+    """
 
     config: WorkflowConfig
+    space: WorkflowSpace
+    collector: Cage2Collector | KeptCollector
+    #: When this process began, and what it had used.
     began: float = field(default_factory=time.time)
     used: float = field(default_factory=cpu_seconds)
 
@@ -54,38 +60,6 @@ class _Conclusion:
     def rehearsed(self) -> Self:
         """The same without a folder: a rehearsal keeps nothing."""
         return replace(self, config=replace(self.config, results=None))
-
-    def write(self, run: Run[Any], files: Mapping[str, bytes], curves: Curves, what: str) -> tuple[str, Section]:
-        """Write files into the run's folder, each whole or not at all, and say what is there."""
-        folder = Path(self.config.results or "") / run.id
-        settings = msgspec.json.format(msgspec.json.encode(dataclasses.asdict(self.config)))
-        try:
-            write_files(folder, {**files, "experiment_config.json": settings})
-        except OSError as error:
-            raise ConfigError(f"results={str(folder.parent)!r} cannot be written: {error}") from error
-        return str(folder), Section("Files", f"{folder}: {what.format(tensorboard.noted(folder, curves))}")
-
-
-def _times(run: Run[Any]) -> tuple[dict[int, float], dict[int, float]]:
-    """Of every trial, how many seconds its evaluation took, and when it began."""
-    rows = list(run.view.times())
-    return {trial: seconds for trial, _, _, seconds in rows}, {trial: started for trial, _, started, _ in rows}
-
-
-def _speed(episodes: int, cpu: float) -> dict[str, Any]:
-    rate = round(episodes / cpu, 1) if episodes and cpu > 0 else None
-    return {"cpu_seconds": round(cpu, 3), "episodes_per_cpu_second": rate}
-
-
-@dataclass(frozen=True)
-class SearchConclusion(_Conclusion):
-    """Scores the best compliant workflow and two heuristics on the same fresh episodes, and writes agents and logs.
-
-    What the search chose is told apart from what the finale made of it: both are scored.
-    """
-
-    space: WorkflowSpace = field(kw_only=True)
-    collector: Cage2Collector | KeptCollector = field(kw_only=True)
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         cpu, (seconds, started) = cpu_seconds() - self.used, _times(run)
@@ -105,7 +79,7 @@ class SearchConclusion(_Conclusion):
             "trainings": len(told),
             "episodes": sum(each.data["episodes"] for each in told),
             "held_out_episodes": sum(each.data["held_out_episodes"] for each in told),
-            **_speed(recent, cpu),
+            **speed(recent, cpu),
             "stopped": dict(sorted(Counter(each.data["stopped"] for each in told).items())),
             **scores[0],
             "workflow": show(best.workflow),
@@ -134,14 +108,12 @@ class SearchConclusion(_Conclusion):
             *shown.episode(best.data),
         ]
         if self.config.results is not None:
-            what = "logs, experiment_config.json, {}, and an agent of every training"
-            figures["folder"], files = self.write(
-                run,
-                _files(told, self._env),
-                logs.search_curves(told, threshold),
-                what,
-            )
-            sections.append(files)
+            folder = Path(self.config.results) / run.id
+            write(folder, _files(told, self._env), self.config)
+            curves = tensorboard.noted(folder, logs.search_curves(told, threshold))
+            what = f"logs, experiment_config.json, {curves}, and an agent of every training"
+            figures["folder"] = str(folder)
+            sections.append(Section("Files", f"{folder}: {what}"))
         return Summary(figures, tuple(sections))
 
     @property

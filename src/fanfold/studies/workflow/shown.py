@@ -128,14 +128,7 @@ def compare(views: Sequence[RunView]) -> Iterator[Section]:
     if any(curve.points for curve in curves):
         across, up = "episodes learnt from", "best compliant return"
         yield Section("Return against episodes", "", curves=tuple(curves), across=across, up=up)
-    ends = tuple(
-        (name, figures["return"], *figures["return_interval"], figures.get("compliance"))
-        for name, figures in runs
-        if figures.get("return") is not None
-    )
-    dots = [dict(zip(("name", "value", "low", "high"), row)) for row in ends]
-    drawn = (drawings.intervals(dots, unit="return on fresh episodes"),)
-    yield Section("Fresh episodes", "", ("run", "return", "low", "high", "compliance"), ends, drawings=drawn)
+    yield from policies.compare(runs, "compliance", "compliance")
 
 
 def episode(data: Mapping[str, Any]) -> Iterator[Section]:

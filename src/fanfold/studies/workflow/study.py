@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fanfold.rl.collect import Collect
+from fanfold.rl.config import executor_of
 from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.rl.training import study_of
 from fanfold.studies.workflow.chooser import Chooser, HalvingChooser, InTurn, Shuffled, UpperBound
@@ -122,6 +123,4 @@ def _chooser(config: WorkflowConfig, space: WorkflowSpace) -> Chooser:
 
 def run_options(config: WorkflowConfig) -> dict[str, Any]:
     """Run options that follow from the config: where blocks are played and workflows are trained."""
-    if config.n_workers == 1 and config.timeout is None:
-        return {"executor": "inline"}
-    return {"executor": f"processes:{config.n_workers}"}
+    return {"executor": executor_of(config.n_workers, config.timeout)}
