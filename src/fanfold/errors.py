@@ -69,6 +69,14 @@ class PlaceLost(FanfoldError):
     """The place of one call is gone or cannot be had (a lost node, no descriptors, no memory): no candidate's fault."""
 
 
+class StoreError(PlaceLost):
+    """The store of large parts cannot be reached, or refuses: no candidate's fault, and worth another try."""
+
+
+class NotInStore(FanfoldError, LookupError):
+    """A store has nothing of that name."""
+
+
 class ExecutorBroken(FanfoldError):
     """The place where work runs is unusable from now on (a broken pool); nothing more can be evaluated there."""
 
