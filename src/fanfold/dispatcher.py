@@ -160,7 +160,9 @@ class Dispatcher:
 
     async def _dispatch(self) -> None:
         begun = 0
-        slots = self._room.slots(self.executor.slots, asyncio.get_running_loop().time())
+        # An evaluator that takes blocks gets few large ones rather than many in flight.
+        depth = self.executor.depth if self.work.most_cells == 1 else self.executor.slots
+        slots = self._room.slots(depth, asyncio.get_running_loop().time())
         while self._queue and len(self._running) < slots and (most := self._outbox.spare(slots)) > 0:
             cells = self._next_cells(slots - len(self._running), most)
             if cells:

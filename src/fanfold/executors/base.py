@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Executor(ABC):
     """Where a call runs. It never retries, limits or remembers.
 
-    A caller keeps at most `slots` calls in flight. The executor decides whether one more waits or runs. Use it as an
+    A caller keeps at most `depth` calls in flight. The executor decides whether one more waits or runs. Use it as an
     `async with` block, as often as you like but one at a time. `fanfold.testing.ExecutorConformance` checks all this.
     """
 
@@ -35,6 +35,16 @@ class Executor(ABC):
     interruptible: bool = False
     #: Whether model calls gather here in provider batches instead of going out one by one.
     collects: bool = False
+    #: Whether workers fetch large data from home, once each (see `fanfold.executors.parcels`).
+    fetches: bool = False
+
+    @property
+    def depth(self) -> int:
+        """How many calls may be in flight now.
+
+        More than `slots` where calls are quick: the others wait at their workers, which then never wait for the driver.
+        """
+        return self.slots
 
     async def __aenter__(self) -> Self:
         return self
