@@ -82,6 +82,11 @@ def check_recipient(url: str, own: Sequence[str], variable: str, source: str | N
         )
 
 
+def trusted(url: str) -> bool:
+    """Whether the user trusts the host of an address, by FANFOLD_TRUSTED_HOSTS."""
+    return _trusts(urlsplit(url), plain=False)
+
+
 def addresses_in(fields: Mapping[str, Any], under: str = "") -> dict[str, str]:
     """Every address among the fields of a study, by its dotted name: what is called `url`, or ends so."""
     found: dict[str, str] = {}

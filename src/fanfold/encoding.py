@@ -27,11 +27,22 @@ MOST_DATA = 64 * 2**20
 LARGEST_BLOB = 999_999_000
 
 
+class Stored(msgspec.Struct, frozen=True):
+    """A blob that is in the store of its run already: its name there, and its bytes."""
+
+    name: str
+    size: int
+
+
 class Encoded(msgspec.Struct, frozen=True):
-    """The data of an outcome as the ledger keeps it: its JSON, and the bytes of the blobs in it by their digests."""
+    """The data of an outcome as the ledger keeps it: its JSON, and the blobs in it by their digests.
+
+    `away` says why a worker could not put them into the store of its run.
+    """
 
     text: str
-    blobs: dict[str, bytes] = {}
+    blobs: dict[str, bytes | Stored] = {}
+    away: str = ""
 
 
 def _encode_other(value: Any) -> Any:
@@ -152,12 +163,17 @@ def _revive(value: Any, load: Callable[[str], bytes]) -> Any:
 _REFERENCE = re.compile(re.escape(f'{{"{BLOB_KEY}":') + r'(?:"([^"]*)"\}|)')
 
 
-def blobs_in(value: Any, text: str, what: str) -> dict[str, bytes]:
-    """The bytes of every blob inside a value whose JSON is `text`, by their digests."""
-    found: dict[str, bytes] = {}
+def blobs_in(
+    value: Any, text: str, what: str, stored: Callable[[str], Stored | None] = lambda digest: None
+) -> dict[str, bytes | Stored]:
+    """Every blob inside a value whose JSON is `text`, by its digest: its bytes, unless it is `stored` already."""
+    found: dict[str, bytes | Stored] = {}
 
     def hook(item: Any) -> Any:
         if isinstance(item, Blob) and item.digest not in found:
+            if (place := stored(item.digest)) is not None:
+                found[item.digest] = place
+                return _encode_other(item)
             data = item.read()
             if not isinstance(data, bytes):
                 raise ConfigError(f"{what} holds a blob of {type(data).__name__}: make it with Blob.of(bytes)")

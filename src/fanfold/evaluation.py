@@ -11,29 +11,34 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CoroutineType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fanfold.errors import CallFailed, NoWayHome
+from fanfold.errors import CallFailed, NoWayHome, StoreError
 from fanfold.executors.base import is_coroutine_function
 from fanfold.redaction import redact
 from fanfold.types import Case, Failed, Objective, Ok, Outcome
 
+if TYPE_CHECKING:
+    from fanfold.blobs import Ticket
+
 PLAIN = Objective()
 
 
-def for_one(evaluate: Any, objective: Objective = PLAIN) -> One | OneAsync:
-    """The function that evaluates one cell."""
-    return OneAsync(evaluate, objective) if is_coroutine_function(evaluate) else One(evaluate, objective)
+def for_one(evaluate: Any, objective: Objective = PLAIN, ticket: Ticket | None = None) -> One | OneAsync:
+    """The function that evaluates one cell; with a ticket, a worker puts large blobs into the store of its run."""
+    kind = OneAsync if is_coroutine_function(evaluate) else One
+    return kind(evaluate, objective, ticket)
 
 
-def for_blocks(evaluate: Any, objective: Objective = PLAIN) -> Block | BlockAsync | None:
+def for_blocks(evaluate: Any, objective: Objective = PLAIN, ticket: Ticket | None = None) -> Block | BlockAsync | None:
     """The function that evaluates many cells at once, where the evaluator offers it."""
     block = getattr(evaluate, "evaluate_block", None)
     if not callable(block) or block_size(evaluate) < 2:
         return None
-    return BlockAsync(block, objective) if is_coroutine_function(block) else Block(block, objective)
+    kind = BlockAsync if is_coroutine_function(block) else Block
+    return kind(block, objective, ticket)
 
 
 def block_size(evaluate: Any) -> int:
@@ -55,11 +60,12 @@ class One:
 
     evaluate: Any
     objective: Objective = PLAIN
+    ticket: Ticket | None = None
 
     def __call__(self, *arguments: Any) -> Outcome:
         try:
-            return outcome_of(self.evaluate(*arguments), self.objective)
-        except (KeyboardInterrupt, NoWayHome):  # the latter: nobody's evaluation can make its calls here
+            return _aside(outcome_of(self.evaluate(*arguments), self.objective), self.ticket)
+        except (KeyboardInterrupt, NoWayHome, StoreError):  # the latter: nobody's evaluation can make its calls here
             raise
         except BaseException as error:  # a plain function cannot be cancelled: whatever it raises is its own doing
             return failure_of(error)
@@ -71,10 +77,11 @@ class OneAsync:
 
     evaluate: Any
     objective: Objective = PLAIN
+    ticket: Ticket | None = None
 
     async def __call__(self, *arguments: Any) -> Outcome:
         try:
-            return outcome_of(await self.evaluate(*arguments), self.objective)
+            return _aside(outcome_of(await self.evaluate(*arguments), self.objective), self.ticket)
         except BaseException as error:
             if _from_outside(error):
                 raise
@@ -87,11 +94,13 @@ class Block:
 
     evaluate_block: Any
     objective: Objective = PLAIN
+    ticket: Ticket | None = None
 
     def __call__(self, cells: Sequence[tuple[Any, ...]]) -> list[Outcome]:
         try:
-            return outcomes_of(self.evaluate_block(cells), len(cells), self.objective)
-        except (KeyboardInterrupt, NoWayHome):
+            outcomes = outcomes_of(self.evaluate_block(cells), len(cells), self.objective)
+            return [_aside(outcome, self.ticket) for outcome in outcomes]
+        except (KeyboardInterrupt, NoWayHome, StoreError):
             raise
         except BaseException as error:
             raise RuntimeError(failure_of(error).message) from None
@@ -103,20 +112,31 @@ class BlockAsync:
 
     evaluate_block: Any
     objective: Objective = PLAIN
+    ticket: Ticket | None = None
 
     async def __call__(self, cells: Sequence[tuple[Any, ...]]) -> list[Outcome]:
         try:
-            return outcomes_of(await self.evaluate_block(cells), len(cells), self.objective)
+            outcomes = outcomes_of(await self.evaluate_block(cells), len(cells), self.objective)
+            return [_aside(outcome, self.ticket) for outcome in outcomes]
         except BaseException as error:
             if _from_outside(error):
                 raise
             raise RuntimeError(failure_of(error).message) from None
 
 
+def _aside(outcome: Outcome, ticket: Ticket | None) -> Outcome:
+    """The outcome with its large blobs in the store of the run, if it has one."""
+    if ticket is None or not isinstance(outcome, Ok) or outcome.data is None or not outcome.data.blobs:
+        return outcome
+    return replace(outcome, data=ticket.kept(outcome.data))
+
+
 def _from_outside(error: BaseException) -> bool:
     """Whether this may be Ctrl-C, a cancellation or the run's own refusal, and not the evaluator's doing."""
     if isinstance(error, Exception):
-        return isinstance(error, NoWayHome)  # nobody's evaluation can make its calls here: the run is refused
+        return isinstance(
+            error, NoWayHome | StoreError
+        )  # nobody's evaluation can make its calls here: the run is refused
     import asyncio  # loaded wherever something is awaited
 
     return isinstance(error, KeyboardInterrupt | asyncio.CancelledError)

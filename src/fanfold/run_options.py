@@ -71,6 +71,11 @@ class RunOptions(Settings):
     ledger: str | Path | None = option(
         None, "The file that keeps all runs.", metavar="FILE", shell="$FANFOLD_LEDGER or fanfold.db"
     )
+    blobs: str | Path | None = option(
+        None,
+        "Where large parts such as weights go instead of into the ledger: a folder, or a URL such as s3://bucket/x.",
+        metavar="PLACE",
+    )
     run: str | None = option(None, "The run's name; a name the ledger knows is continued.", metavar="NAME")
     grace: float = option(5.0, "Seconds that running evaluations have left after Ctrl-C.", least=0, metavar="S")
     accept_changes: bool = option(

@@ -26,6 +26,7 @@ from fanfold.ledger import (
     Insert,
     Ledger,
     Pruner,
+    RunBlobs,
     RunJournal,
     RunLock,
     RunView,
@@ -97,6 +98,8 @@ class Start:
         try:
             lock = RunLock(ledger.path, self.name)
             try:
+                if self.options.blobs is not None:
+                    ledger.blobs = RunBlobs.at(self.options.blobs, ledger)
                 with rare_collections():
                     done = await self._locked(ledger)
                 if self.study.conclude is None or done.reason in (INTERRUPTED, DETACHED):
@@ -105,6 +108,8 @@ class Start:
             finally:
                 if self._remote is not None:
                     self._remote.close()
+                if ledger.blobs is not None:
+                    ledger.blobs.close()
                 lock.release()
         except BaseException:
             ledger.close()
@@ -137,7 +142,7 @@ class Start:
                 reason, error.run_id = error.reason, self.name
             raise
         finally:
-            for remark in self.executor.remarks():
+            for remark in (*self.executor.remarks(), *filter(None, [ledger.remark()])):
                 self._emit(Notice(remark))
             journal.status(status, reason, clock())
             await commits.flush()
@@ -180,7 +185,8 @@ class Start:
     async def _driven(self, search: SearchLoop[Any], journal: RunJournal, reopened: Sequence[Trial[Any]] = ()) -> str:
         study, options = self.study, self.options
         limits = WorkLimits(study.timeout, study.retries, options.grace, options.reuse, options.max_failures or None)
-        work = Work(study.evaluate, self._evaluator, study.seeded_cases, limits, study.goal)
+        ticket = None if journal.ledger.blobs is None else journal.ledger.blobs.ticket
+        work = Work(study.evaluate, self._evaluator, study.seeded_cases, limits, study.goal, ticket)
         if study.keep is not None and not isinstance(search, Refill):
             needs = getattr(search.strategy, "needs", lambda: None)  # a strategy need not be a subclass of ours
             journal.pruner = Pruner(study.evaluate, needs, study.keep)

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,8 +31,9 @@ Progress = Callable[[int, int], None]
 
 #: Bytes that a copy takes at a time.
 CHUNK = 2**22
-#: Where what is put appears at once: elsewhere it is put under another name first, and renamed.
-_OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "oci", "hf", "memory"})
+#: Protocols where what is put appears at once, and that no password is sent over.  Elsewhere it is put under another
+#: name first, and renamed.
+OBJECTS = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "oci", "hf", "memory"})
 _NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*")
 
 
@@ -111,7 +113,10 @@ class FolderStore(Store):
 
     def get(self, name: str) -> bytes:
         with self._reached(name):
-            return self._path(name).read_bytes()
+            path = self._path(name)
+            if not stat.S_ISREG(path.stat().st_mode):  # a ledger of a stranger may name a device
+                raise FileNotFoundError(f"{path} is not a file")
+            return path.read_bytes()
 
     def size(self, name: str) -> int | None:
         try:
@@ -173,7 +178,7 @@ class RemoteStore(Store):
         protocol = address.partition("://")[0]
         self._fs, path = _file_system(address, protocol)
         self._root = path.rstrip("/")
-        self._renames = protocol not in _OBJECTS
+        self._renames = protocol not in OBJECTS
         self.threads = bool(getattr(self._fs, "async_impl", False)) or protocol == "memory"
 
     def put(self, name: str, data: bytes) -> None:

@@ -179,7 +179,8 @@ class Blob:
     hash.
 
     `Blob.of(data)` makes one and `blob.read()` returns its bytes. A blob may appear anywhere inside a candidate or in
-    `Ok.data`. Sending one to another process sends its bytes along. A blob holds less than 1e9 bytes.
+    `Ok.data`. Sending one to another process sends its bytes along, or where they are if both can read a store. A
+    blob holds less than 1e9 bytes.
     """
 
     __slots__ = ("_load", "digest")
@@ -198,7 +199,9 @@ class Blob:
         return self._load(self.digest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Blob.of, (self.read(),)
+        travelling = getattr(self._load, "travelling", None)
+        reference = None if travelling is None else travelling(self.digest)
+        return (Blob.of, (self.read(),)) if reference is None else (Blob, (self.digest, reference))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Blob) and other.digest == self.digest

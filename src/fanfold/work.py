@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from fanfold.attempt import Abandoned, Backoff, attempt
+from fanfold.blobs import Ticket
 from fanfold.context import here
 from fanfold.encoding import digest, encode
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
@@ -60,13 +61,14 @@ class Work:
         cases: Sequence[Case],
         limits: WorkLimits,
         objective: Objective = PLAIN,
+        ticket: Ticket | None = None,
     ) -> None:
         self.limits = limits
         self._evaluate = evaluate
         self._objective = objective
         self._fingerprint = fingerprint if objective == PLAIN else f"{fingerprint} {objective}"
         self._cases: Mapping[str, bytes] = {case.id: digest(encode(case, f"case {case.id!r}")) for case in cases}
-        self._one, self._block = for_one(evaluate, objective), for_blocks(evaluate, objective)
+        self._one, self._block = for_one(evaluate, objective, ticket), for_blocks(evaluate, objective, ticket)
         #: How many cells an evaluator takes at once.
         self.most_cells = 1 if self._block is None else block_size(evaluate)
 

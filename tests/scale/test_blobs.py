@@ -1,124 +1,243 @@
-"""Stores of bytes: a folder, and what fsspec reaches."""
+"""Blobs outside the ledger: in the store when the row that names them is written, and deleted only by their owner."""
 
 from __future__ import annotations
 
-import builtins
-import os
-import re
+import shutil
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from heirs import SIZE, heirs, outcomes
 
-from fanfold import stores
-from fanfold.errors import ConfigError, MissingExtra, NotInStore, StoreError
-from fanfold.redaction import redact
-from fanfold.stores import Store
+from fanfold import blobs, stores
+from fanfold.encoding import Stored
+from fanfold.errors import ConfigError, LedgerError, StoreError
+from fanfold.events import Event, Notice
+from fanfold.ledger import Ledger, RunBlobs, orphans
+from fanfold.ledger import blobs as in_ledger
+from fanfold.running import Run
+from fanfold.stores import FolderStore
+from fanfold.types import Blob
 
-fsspec = pytest.importorskip("fsspec")
-
-
-@pytest.fixture(params=["folder", "memory", "renaming"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """A folder, an object store, and one where files are renamed into place."""
-    if request.param == "folder":
-        yield stores.opened(tmp_path / "blobs")
-        return
-    address = f"memory://blobs-{os.getpid()}/{tmp_path.name}"
-    store = stores.opened(address)
-    if request.param == "renaming":
-        store._renames = True  # type: ignore[attr-defined]
-    yield store
-    for name in store.names():
-        store.delete(name)
+pytest.importorskip("fsspec")
 
 
-def test_bytes_come_back_by_their_name(store: Store) -> None:
-    store.put("ab/one", b"1" * 1000)
-    store.put("ab/one", b"2")
-    store.put("cd/empty", b"")
-    assert store.get("ab/one") == b"2" and store.get("cd/empty") == b""
-    assert (store.size("ab/one"), store.size("cd/empty"), store.size("ab/no")) == (1, 0, None)
-    assert store.has("ab/one") and not store.has("no")
-    assert list(store.names()) == ["ab/one", "cd/empty"] and list(store.names("cd")) == ["cd/empty"]
-    store.delete("ab/one")
-    store.delete("ab/one")
-    assert list(store.names()) == ["cd/empty"]
-    with pytest.raises(NotInStore, match="has no ab/one"):
-        store.get("ab/one")
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
+    """The same search with its blobs in the ledger."""
+    return heirs().run(ledger=tmp_path_factory.mktemp("plain") / "one.db", run="r")
 
 
-@pytest.mark.parametrize("name", ["../up", "a/../b", "/root", "", ".hidden", "a//b", "a b"])
-def test_a_name_cannot_leave_its_store(store: Store, name: str) -> None:
-    with pytest.raises(ConfigError, match="not a name"):
-        store.put(name, b"x")
+@pytest.fixture(autouse=True)
+def forgetful() -> Iterator[None]:
+    """What one test has written, the next reads from where it is."""
+    blobs._RECENT.clear()
+    yield
+    blobs._RECENT.clear()
 
 
-def test_files_are_copied_in_parts_and_progress_is_told(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def named(path: Path) -> dict[str, str]:
+    """The blobs that a ledger has in a store: digest and name."""
+    db = sqlite3.connect(path)
+    try:
+        return dict(db.execute("SELECT digest, name FROM stored_blob"))
+    finally:
+        db.close()
+
+
+def whole(path: Path, plain: Run[Any]) -> None:
+    """A ledger is complete: its run is that of `plain`, and every blob that it names is there."""
+    blobs._RECENT.clear()
+    with Ledger(path, readonly=True) as ledger:
+        there = [digest for digest in named(path) if len(ledger.blob(digest)) == ledger.blob_size(digest) == SIZE]
+        assert sorted(there) == sorted(named(path))
+    again = heirs().run(ledger=path, run="r")
+    assert again.trace == plain.trace and outcomes(again) == outcomes(plain) and again.progress.evaluations > 0
+    again.ledger.close()
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads:3", "processes:2"])
+def test_a_run_with_its_blobs_in_a_store_is_the_same_run(executor: str, plain: Run[Any], tmp_path: Path) -> None:
+    path, store = tmp_path / "one.db", stores.opened(tmp_path / "blobs")
+    run = heirs().run(executor, ledger=path, run="r", blobs=tmp_path / "blobs")
+    assert run.trace == plain.trace and outcomes(run) == outcomes(plain)
+    assert sorted(store.names()) == sorted(named(path).values()), "pruned there too, and nothing left behind"
+    assert 2 <= len(named(path)) <= 10
+    assert path.stat().st_size < plain.ledger.path.stat().st_size - 2 * SIZE
+    best = run.best.outcomes["1"].data["weights"]
+    run.ledger.close()
+    with Ledger(path, readonly=True) as ledger:
+        assert best.digest in named(path) and len(Blob(best.digest, ledger.blob).read()) == SIZE
+        pruned = next(digest for (digest,) in ledger.read("SELECT digest FROM blob WHERE data = x''"))
+        with pytest.raises(LedgerError, match="was pruned"):
+            ledger.blob(pruned)
+
+
+def test_workers_write_and_read_blobs_by_themselves(plain: Run[Any], tmp_path: Path, monkeypatch: Any) -> None:
+    here: list[str] = []
+    real = FolderStore.put
+    monkeypatch.setattr(FolderStore, "put", lambda store, name, data: (here.append(name), real(store, name, data))[1])
+    pulled: list[str] = []
+    monkeypatch.setattr(FolderStore, "get", lambda store, name: pulled.append(name))
+    run = heirs().run("processes:1", ledger=tmp_path / "one.db", run="r", blobs=tmp_path / "blobs")
+    assert run.trace == plain.trace
+    assert [name for name in here if "/run-" not in name] == [] and pulled == [], "no bytes pass through the driver"
+
+
+def test_a_store_that_workers_do_not_reach_is_said_and_used_all_the_same(plain: Run[Any], tmp_path: Path) -> None:
+    said: list[str] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Notice):
+            said.append(event.message)
+
+    address = f"memory://{tmp_path.name}/blobs"  # a place of its own in every process
+    run = heirs().run("processes:1", ledger=tmp_path / "one.db", run="r", blobs=address, watch=watch)
+    assert run.trace == plain.trace
+    assert len([line for line in said if f"workers do not reach the store {address}" in line]) == 1
+    assert sorted(stores.opened(address).names()) == sorted(named(tmp_path / "one.db").values())
+
+
+def test_a_store_that_fails_on_the_way_loses_nothing(plain: Run[Any], tmp_path: Path, monkeypatch: Any) -> None:
+    said, real, count = list[str](), FolderStore.put, 0
+
+    def put(store: FolderStore, name: str, data: bytes) -> None:
+        nonlocal count
+        count += 1
+        if 10 < count < 20:
+            raise StoreError(f"the store {store.address} cannot be used (OSError: stale handle)")
+        real(store, name, data)
+
+    monkeypatch.setattr(FolderStore, "put", put)
+    monkeypatch.setattr(blobs, "REST", 0.0)
+    watch = lambda event: said.append(event.message) if isinstance(event, Notice) else None  # noqa: E731
+    run = heirs().run(ledger=tmp_path / "one.db", run="r", blobs=tmp_path / "blobs", watch=watch)
+    assert run.trace == plain.trace and len(said) == 1 and "stale handle" in said[0] and "stay in the ledger" in said[0]
+    run.ledger.close()
+    whole(tmp_path / "one.db", plain)
+
+
+def test_a_store_that_is_away_is_an_error_that_names_it_and_a_resume_waits_for_it(
+    plain: Run[Any], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(stores, "CHUNK", 1000)
-    ledger, copy, told = tmp_path / "team.db", tmp_path / "copy.db", list[tuple[int, int]]()
-    ledger.write_bytes(os.urandom(2500))
-    store.upload("team.db", ledger, lambda *step: told.append(step))
-    store.download("team.db", copy, lambda *step: told.append(step))
-    assert copy.read_bytes() == ledger.read_bytes()
-    assert told == 2 * [(1000, 2500), (2000, 2500), (2500, 2500)]
-    with pytest.raises(NotInStore):
-        store.download("other.db", tmp_path / "other.db")
-    assert not (tmp_path / "other.db").exists()
+    path, place = tmp_path / "one.db", tmp_path / "blobs"
+    heirs(trials=11).run(ledger=path, run="r", blobs=place).ledger.close()
+    place.rename(tmp_path / "unmounted")
+    blobs._RECENT.clear()
+    with Ledger(path, readonly=True) as ledger, pytest.raises(StoreError, match=f"the store {place} cannot be used"):
+        ledger.blob(next(iter(named(path))))
+    (tmp_path / "unmounted").rename(place)
+    heirs().run(ledger=path, run="r", blobs=place).ledger.close()
+    whole(path, plain)
 
 
-def test_an_upload_that_breaks_off_leaves_what_was_there(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "new").write_bytes(b"new")
-    store.put("team.db", b"old")
+_KILLED = """
+import os, sys
+from pathlib import Path
+from fanfold.ledger import blobs as stored
+from heirs import heirs
 
-    def broken(done: int, size: int) -> None:
-        raise OSError("the line is cut")
+kind, name, count = {"put": (Path, "replace", 12), "named": (stored.RunBlobs, "written", 9),
+                     "pruned": (stored.RunBlobs, "settle", 14)}[sys.argv[1]]
+real, calls = getattr(kind, name), [0]
 
-    with pytest.raises(StoreError, match="the line is cut"):
-        store.upload("team.db", tmp_path / "new", broken)
-    if getattr(store, "_renames", True):  # an object appears when it is closed, which fsspec does here
-        assert store.get("team.db") == b"old"
-    assert list(store.names()) == ["team.db"]
+def until(*args):
+    calls[0] += 1
+    if calls[0] < count:
+        return real(*args)
+    if name == "written":
+        real(*args)
+    os.kill(os.getpid(), 9)
 
-
-def test_a_store_that_is_away_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StoreError, match=re.escape(f"the store {tmp_path}/file/blobs cannot be used")):
-        stores.opened(tmp_path / "file" / "blobs")
-    with pytest.raises(StoreError, match="no such folder"):
-        stores.opened(tmp_path / "unmounted", create=False)
-    store = stores.opened(f"file://{tmp_path}/blobs")
-    assert store.address == f"{tmp_path}/blobs"
-    (tmp_path / "blobs").rmdir()
-    with pytest.raises(StoreError):
-        store.get("one")  # not NotInStore: the bytes may be there once it is mounted again
+setattr(kind, name, until)
+heirs().run(ledger=sys.argv[2], run="r", blobs=sys.argv[3])
+"""
 
 
-def test_what_is_missing_for_an_address_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"no protocol 's33'; did you mean 's3'"):
-        stores.opened("s33://bucket/x")
-    with pytest.raises(MissingExtra, match=r"pip install 'fanfold\[cloud\]' && pip install ossfs"):
-        stores.opened("oss://bucket/x")
-    real = builtins.__import__
+@pytest.mark.parametrize("point", ["put", "named", "pruned"])
+def test_a_kill_at_any_write_leaves_at_worst_an_orphan(point: str, plain: Run[Any], tmp_path: Path) -> None:
+    path, place = tmp_path / "one.db", tmp_path / "blobs"
+    killed = subprocess.run(
+        [sys.executable, "-c", _KILLED, point, str(path), str(place)], cwd=Path(__file__).parent, capture_output=True
+    )
+    assert killed.returncode == -9, killed.stderr.decode()
+    store = stores.opened(place)
+    assert set(named(path).values()) <= set(store.names()), "what a row names is there"
+    heirs().run(ledger=path, run="r", blobs=place).ledger.close()
+    whole(path, plain)
+    with Ledger(path) as ledger:
+        left = list(orphans(ledger, store))
+        assert 1 <= len(left) <= 60
+        for name in left:
+            store.delete(name)
+        assert list(orphans(ledger, store)) == [] and sorted(store.names()) == sorted(named(path).values())
 
-    def without(name: str, *args: Any) -> Any:
-        if name == "fsspec":
-            raise ImportError(name)
-        return real(name, *args)
 
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtra, match=r"the store s3://bucket/x needs .* pip install 'fanfold\[cloud\]'$"):
-        stores.opened("s3://bucket/x")
+def test_ledgers_that_share_a_store_never_delete_for_each_other(plain: Run[Any], tmp_path: Path) -> None:
+    place = tmp_path / "blobs"
+    paths = [tmp_path / "one.db", tmp_path / "two.db", tmp_path / "copy.db"]
+    heirs(keep=None).run(ledger=paths[0], run="r", blobs=place).ledger.close()
+    before = named(paths[0])
+    heirs().run(ledger=paths[1], run="r", blobs=place).ledger.close()  # the same blobs, most of them pruned again
+    shutil.copy(paths[0], paths[2])
+    heirs(trials=25).run(ledger=paths[2], run="r", blobs=place).ledger.close()  # it prunes what it does not own
+    assert len(named(paths[2])) < len(before) == len(named(paths[0]))
+    blobs._RECENT.clear()
+    with Ledger(paths[0], readonly=True) as ledger:
+        assert all(len(ledger.blob(digest)) == SIZE for digest in before)
+    for path in paths[1:]:
+        with Ledger(path, readonly=True) as ledger:
+            assert all(len(ledger.blob(digest)) == SIZE for digest in named(path))
+
+
+def test_runs_of_one_ledger_share_blobs_and_the_last_one_deletes(tmp_path: Path) -> None:
+    path, place = tmp_path / "one.db", tmp_path / "blobs"
+    heirs(keep=None).run(ledger=path, run="all", blobs=place).ledger.close()
+    before = set(named(path).values())
+    again = heirs().run(ledger=path, run="few", blobs=place, reuse="ledger")
+    assert again.progress.reused > 0
+    again.ledger.close()
+    assert set(named(path).values()) == before == set(stores.opened(place).names())
+
+
+def test_what_a_worker_claims_is_verified(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(in_ledger, "PAUSES", (0.0,))
+    with Ledger(tmp_path / "one.db") as ledger:
+        own = RunBlobs.at(tmp_path / "blobs", ledger)
+        with pytest.raises(StoreError, match="where this process does not find it"):
+            own.written([("ab" * 20, Stored(f"{own.ticket.folder}/ab/x", 5))])
+
+
+def test_a_blob_that_was_changed_in_the_store_is_not_believed(tmp_path: Path) -> None:
+    path, place = tmp_path / "one.db", tmp_path / "blobs"
+    heirs(trials=6).run(ledger=path, run="r", blobs=place).ledger.close()
+    digest, name = next(iter(named(path).items()))
+    (place / name).write_bytes(b"x" * SIZE)
+    blobs._RECENT.clear()
+    with Ledger(path, readonly=True) as ledger, pytest.raises(LedgerError, match="is damaged"):
+        ledger.blob(digest)
 
 
 @pytest.mark.parametrize(
-    "address", ["sftp://me:p4ssw0rd-x@host/blobs", "s3://bucket/x?secret=p4ssw0rd-x", "ftp://me:p4ssw0rd-x@host:21/"]
+    ("store", "name", "problem"),
+    [("sftp://evil.example/x", "ab/c", "FANFOLD_TRUSTED_HOSTS=evil.example"), ("/dev", "zero", "is gone")],
 )
-def test_a_password_in_an_address_is_refused_and_never_shown(address: str) -> None:
-    with pytest.raises(ConfigError, match="FSSPEC_") as caught:
-        stores.opened(address)
-    assert "p4ssw0rd" not in str(caught.value)
-    assert "p4ssw0rd" not in redact(f"later somebody says {address}")
+def test_the_ledger_of_a_stranger_reaches_nothing(store: str, name: str, problem: str, tmp_path: Path) -> None:
+    with Ledger(tmp_path / "one.db") as ledger:
+        ledger.writer.execute("INSERT INTO stored_blob VALUES ('abc', ?, ?, 5)", (store, name))
+        with pytest.raises((StoreError, LedgerError), match=problem):
+            ledger.blob("abc")
+
+
+def test_what_cannot_work_is_refused_before_the_first_evaluation(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="needs a ledger that stays"):
+        heirs().run(blobs=tmp_path / "blobs")
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be used"):
+        heirs().run(ledger=tmp_path / "one.db", blobs=tmp_path / "file" / "blobs")
+    with Ledger(tmp_path / "one.db", readonly=True) as ledger:
+        assert ledger.runs() == []

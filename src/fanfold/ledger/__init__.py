@@ -9,6 +9,7 @@ from fanfold.ledger.batches import (
     remote_batches,
     replies_kept,
 )
+from fanfold.ledger.blobs import RunBlobs, orphans
 from fanfold.ledger.claims import Claims
 from fanfold.ledger.commits import Commits, Insert
 from fanfold.ledger.journal import RunJournal
@@ -75,6 +76,7 @@ __all__ = [
     "Note",
     "Pruner",
     "Quantity",
+    "RunBlobs",
     "RunHead",
     "RunInfo",
     "RunJournal",
@@ -106,6 +108,7 @@ __all__ = [
     "judged_since",
     "last_checkpoint",
     "live_batches",
+    "orphans",
     "owed",
     "remote_batches",
     "replies_kept",

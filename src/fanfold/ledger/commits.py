@@ -12,8 +12,9 @@ from typing import Any, TypeAlias
 
 from fanfold.encoding import encode, words
 from fanfold.errors import RowRefused
+from fanfold.ledger.blobs import KEEP_BLOB, KEEP_STORED
 from fanfold.ledger.schema import UNREADABLE, explain
-from fanfold.ledger.store import KEEP_BLOB, Ledger
+from fanfold.ledger.store import Ledger
 
 #: Called on the event loop's thread once a row is safe (None), or with the error that kept it from being written.
 Then: TypeAlias = Callable[[BaseException | None], None]
@@ -24,16 +25,23 @@ class Insert(Enum):
 
     #: A blob that only this run holds is left empty.  First, because what is put again after that is to stay.
     PRUNED = (
-        "UPDATE blob SET data = x'' WHERE digest = ?1 "
+        "INSERT INTO blob SELECT ?1, x'' WHERE (SELECT min(run) = ?2 AND max(run) = ?2 FROM blob_holder "
+        "WHERE digest = ?1) ON CONFLICT (digest) DO UPDATE SET data = x''"
+    )
+    UNSTORED = (
+        "DELETE FROM stored_blob WHERE digest = ?1 "
         "AND (SELECT min(run) = ?2 AND max(run) = ?2 FROM blob_holder WHERE digest = ?1)"
     )
     LET_GO = "DELETE FROM blob_holder WHERE digest = ? AND run = ?"
     #: A blob that nobody holds, and that is there, is an older one: it stays so.
     HELD = (
         "INSERT OR IGNORE INTO blob_holder SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM blob_holder WHERE digest = ?1) "
-        "OR NOT EXISTS (SELECT 1 FROM blob WHERE digest = ?1 AND length(data) > 0)"
+        "OR NOT EXISTS (SELECT 1 FROM blob WHERE digest = ?1 AND length(data) > 0) "
+        "AND NOT EXISTS (SELECT 1 FROM stored_blob WHERE digest = ?1)"
     )
     BLOB = KEEP_BLOB
+    #: Written by `Commits` itself, of those among the blobs that are in the store of the run.
+    STORED = KEEP_STORED
     ASKED = "INSERT INTO trial (run, number, candidate, asked_after, origin) VALUES (?, ?, ?, ?, ?)"
     #: A show of an application: several processes write shows, so the file gives the number.
     SHOWN = (
@@ -181,12 +189,19 @@ class Commits:
 
     def _write(self, rows: _Rows, then: list[_Waiting]) -> _Refused:
         rows[Insert.CHANGE] = _changes(rows)
+        store, db, pruned = self.ledger.blobs, self.ledger.writer, dict[str, str]()
         try:
+            if store is not None:
+                pruned = store.prunable(db, [row[0] for row in rows.get(Insert.PRUNED, ())])
+                rows[Insert.BLOB], rows[Insert.STORED] = store.written(rows.get(Insert.BLOB, []))
             try:
-                return self._transaction(rows, None)
+                refused = self._transaction(rows, None)
             except CONTENT:
                 alone = {(statement, place) for statement, place, _ in then if statement in ALONE}
-                return self._transaction(rows, alone)
+                refused = self._transaction(rows, alone)
+            if store is not None:
+                store.settle(db, [row[0] for row in rows[Insert.STORED]], pruned)
+            return refused
         except UNREADABLE as error:
             raise explain(error, self.ledger.path) from error
 

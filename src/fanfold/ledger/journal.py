@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fanfold.encoding import MARK, Encoded, blobs_in, encode, references, words
+from fanfold.encoding import MARK, Encoded, Stored, blobs_in, encode, references, words
 from fanfold.errors import LedgerError, ReplayDivergence
 from fanfold.ledger.commits import Commits, Insert, Then
 from fanfold.ledger.pruning import Pruner
@@ -51,7 +51,8 @@ class RunJournal:
             what = f"what the strategy's origin() gave for trial {trial.number}"
             origin = None if trial.origin is None else encode(trial.origin, what)
             if MARK in text:
-                self._keep(blobs_in(trial.candidate, text, f"the candidate of trial {trial.number}"))
+                what = f"the candidate of trial {trial.number}"
+                self._keep(blobs_in(trial.candidate, text, what, self._stored))
             self.commits.put(Insert.ASKED, (self.run, trial.number, text, asked_after, origin))
 
     def told(self, order: int, result: Result[Any]) -> None:
@@ -86,6 +87,8 @@ class RunJournal:
                 data = outcome.data.text
                 if self.pruner is not None:
                     self.pruner.evaluated(trial, data)
+                if self.ledger.blobs is not None:
+                    self.ledger.blobs.came(outcome.data.away, outcome.data.blobs.items())
                 self._keep(outcome.data.blobs)
         head = (self.run, trial, position, key, failure, score, data, message, detail)
         self.commits.put(Insert.EVALUATION, (*head, outcome.cost, *times, int(reused)), then)
@@ -123,14 +126,19 @@ class RunJournal:
         """
         for digest in () if self.pruner is None else self.pruner.unneeded(self.recorded, self.recorded_told):
             self.commits.put(Insert.PRUNED, (digest, self.run))
+            self.commits.put(Insert.UNSTORED, (digest, self.run))
             self.commits.put(Insert.LET_GO, (digest, self.run))
 
-    def _keep(self, blobs: Mapping[str, bytes]) -> None:
+    def _keep(self, blobs: Mapping[str, bytes | Stored]) -> None:
         for row in blobs.items():
             self.commits.put(Insert.HELD, (row[0], self.run))
             self.commits.put(Insert.BLOB, row)
         if self.pruner is not None:
             self.pruner.gone -= blobs.keys()
+
+    def _stored(self, digest: str) -> Stored | None:
+        """Where this run has a blob in its store; not another run's, which may prune it at any time."""
+        return None if self.ledger.blobs is None else self.ledger.blob.stored(digest, self.run)
 
     # -- what the run already holds ----------------------------------------------------------------------------------
 
@@ -142,7 +150,7 @@ class RunJournal:
         if self.pruner is not None and digests & self.pruner.gone:
             return None
         try:
-            blobs = {digest: self.ledger.blob(digest) for digest in digests}
+            blobs = {digest: self._stored(digest) or self.ledger.blob(digest) for digest in digests}
         except LedgerError:
             return None
         return replace(outcome, data=Encoded(outcome.data.text, blobs))

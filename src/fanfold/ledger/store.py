@@ -18,23 +18,18 @@ from typing import Any
 
 import msgspec
 
-from fanfold.encoding import MARK, Encoded, blobs_in, decode, encode, words
+from fanfold.encoding import MARK, Encoded, Stored, blobs_in, decode, encode, words
 from fanfold.errors import LedgerError, nearest
 from fanfold.ledger import queries
+from fanfold.ledger.blobs import KEEP_BLOB, KEEP_STORED, BlobReader, RunBlobs
 from fanfold.ledger.records import RunHead, RunInfo
 from fanfold.ledger.schema import UNREADABLE, connect, disconnect, explain
 from fanfold.ledger.verify import LATEST, RUN_NAME, STATUSES, STEPS, Patience, odd
-from fanfold.types import Blob, Case, Failed, Ok, Outcome, Result, Trial
+from fanfold.stores import Store
+from fanfold.types import Case, Failed, Ok, Outcome, Result, Trial
 
 #: Stands for an evaluation whose row cannot be read.
 UNREADABLE_ROW = Failed("bad-data", "the row of this evaluation cannot be read: a resume evaluates it again")
-
-#: A blob that is there stays as it is; one that was pruned gets its bytes again.
-KEEP_BLOB = (
-    "INSERT INTO blob (digest, data) VALUES (?, ?) "
-    "ON CONFLICT (digest) DO UPDATE SET data = excluded.data WHERE length(blob.data) = 0"
-)
-_EMPTY = Blob.of(b"").digest
 
 #: The name of the run that a run belongs to.
 OWNER = "CASE WHEN json_valid(meta) THEN json_extract(meta, '$.belongs_to') END"
@@ -70,6 +65,9 @@ class Ledger:
         self._reader = connect(self.path, readonly=True)
         self._log = self.path.with_name(f"{self.path.name}-wal")
         self._remarked = False
+        #: Where the blobs of the run that writes go; and stores that were read from, by address.
+        self.blobs: RunBlobs | None = None
+        self.stores: dict[str, Store] = {}
         self._patience = Patience(self.path, patience)
         self._reader.set_progress_handler(self._patience, STEPS)
 
@@ -92,7 +90,9 @@ class Ledger:
             self.close()
 
     def remark(self) -> str | None:
-        """A warning, given once, about a write-ahead log that grows because it cannot be cleared."""
+        """A warning, given once, about a write-ahead log that grows because it cannot be cleared, or about a store."""
+        if self.blobs is not None and (news := self.blobs.remark()) is not None:
+            return news
         log = self._log
         try:
             size = 0 if self._remarked else log.stat().st_size
@@ -279,19 +279,14 @@ class Ledger:
         """What runs have learnt of a model."""
         return dict(self.read("SELECT name, value FROM learnt WHERE model = ?", (model,)))
 
-    def blob(self, digest: str) -> bytes:
-        for (data,) in self.read("SELECT data FROM blob WHERE digest = ?", (digest,)):
-            if data == b"" and digest != _EMPTY:
-                raise LedgerError(f"blob {digest} of {self.path} was pruned, because its run no longer needed it")
-            if isinstance(data, bytes):
-                return data
-            raise odd(self.path, f"blob {digest}", "a value of the wrong type or size")
-        raise LedgerError(f"{self.path} has no blob {digest}")
+    @property
+    def blob(self) -> BlobReader:
+        """Gives the bytes of a blob by its digest."""
+        return BlobReader(self)
 
     def blob_size(self, digest: str) -> int | None:
         """The bytes of a blob; None where there is none, or it was pruned."""
-        rows = self.read("SELECT length(data) FROM blob WHERE digest = ?", (digest,))
-        return next((int(size) for (size,) in rows if size or digest == _EMPTY), None)
+        return self.blob.size(digest)
 
     def shrink(self) -> None:
         """Give the pages of pruned blobs back to the disk; a file of an older version keeps them for what follows."""
@@ -354,10 +349,13 @@ def create_run(
 ) -> int:
     """Write a new run and its cases, and return its id."""
     texts = [None if case.data is None else encode(case.data, f"case {case.id!r}") for case in cases]
-    blobs: dict[str, bytes] = {}
+    blobs: dict[str, bytes | Stored] = {}
     for case, json in zip(cases, texts):
         if json is not None and MARK in json:
             blobs.update(blobs_in(case.data, json, f"case {case.id!r}"))
+    inside, beside = list(blobs.items()), list[Any]()
+    if ledger.blobs is not None:
+        inside, beside = ledger.blobs.written(inside)  # type: ignore[assignment]
     now = time.time()
     head = (name, now, now, encode(identity), encode(meta))
     db = ledger.writer
@@ -366,7 +364,8 @@ def create_run(
         sql = "INSERT INTO run (name, created, updated, status, identity, meta) VALUES (?, ?, ?, 'running', ?, ?)"
         run = db.execute(sql, head).lastrowid
         rows = [(run, position, case.id, case.seed, texts[position]) for position, case in enumerate(cases)]
-        db.executemany(KEEP_BLOB, blobs.items())
+        db.executemany(KEEP_BLOB, inside)
+        db.executemany(KEEP_STORED, beside)
         db.executemany("INSERT INTO run_case (run, position, id, seed, data) VALUES (?, ?, ?, ?, ?)", rows)
         db.execute("COMMIT")
     except BaseException as error:

@@ -1,0 +1,160 @@
+"""Blobs in a store: who may write there, what was written, and how a worker reads or writes them by itself.
+
+Every write has a name of its own, so no two writers meet and nothing is deleted that another has just written.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import secrets
+import socket
+import threading
+import time
+
+import msgspec
+
+from fanfold import stores
+from fanfold.encoding import Encoded, Stored
+from fanfold.errors import LedgerError, StoreError
+from fanfold.stores import Store
+
+#: Bytes from which a blob goes to the store: smaller ones are quicker in the ledger.
+LEAST = 2**16
+#: Bytes of blobs that a process remembers, because what was just written is often read next.
+REMEMBERED = 2**26
+#: Seconds before a store that failed is tried again.
+REST = 30.0
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """What a worker needs to write blobs to the store of its run.
+
+    `folder` is the part of the store that belongs to one ledger.  `proof` is the name of something that the run has put
+    there: who finds it sees the same store.
+    """
+
+    address: str
+    folder: str
+    proof: str
+    least: int = LEAST
+    #: The process of the run, which writes its own blobs when it commits.
+    origin: tuple[str, int] = ("", 0)
+
+    def put(self, store: Store, digest: str, data: bytes) -> Stored:
+        name = f"{self.folder}/{digest[:2]}/{digest}-{secrets.token_hex(4)}"
+        store.put(name, data)
+        _RECENT.keep(digest, data)
+        return Stored(name, len(data))
+
+    def kept(self, data: Encoded) -> Encoded:
+        """The data of an outcome with its large blobs in the store; unchanged, with a reason, where that fails."""
+        large = {digest: blob for digest, blob in data.blobs.items() if isinstance(blob, bytes)}
+        large = {digest: blob for digest, blob in large.items() if len(blob) >= self.least}
+        if not large or self.origin == _process():
+            return data
+        until, reason = _AWAY.get(self.proof, (0.0, ""))
+        if until > time.monotonic():
+            return Encoded(data.text, data.blobs, reason)
+        try:
+            store = self._reached()
+            there = {digest: self.put(store, digest, blob) for digest, blob in large.items()}
+        except Exception as error:  # also of a package that is missing here
+            _AWAY[self.proof] = (time.monotonic() + REST, str(error))
+            return Encoded(data.text, data.blobs, str(error))
+        return Encoded(data.text, {**data.blobs, **there})
+
+    def _reached(self) -> Store:
+        store = _opened(self.address)
+        if self.proof not in _SEEN:
+            if not store.has(self.proof):
+                raise StoreError(f"{self.address} is another place on {socket.gethostname()} than at the run")
+            _SEEN.add(self.proof)
+        return store
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """Reads a blob from its store: travels to a worker in place of the bytes."""
+
+    address: str
+    name: str
+    size: int
+
+    def __call__(self, digest: str) -> bytes:
+        return read(_opened(self.address), digest, self.name)
+
+    def travelling(self, digest: str) -> Reference:
+        return self
+
+
+def read(store: Store, digest: str, name: str) -> bytes:
+    """A blob of a store, which must be what its digest says."""
+    if (data := _RECENT.get(digest)) is None:
+        data = store.get(name)
+        if hashlib.blake2b(data, digest_size=20).hexdigest() != digest:
+            raise LedgerError(f"{name} in the store {store.address} is damaged: it is not what was put there")
+        _RECENT.keep(digest, data)
+    return data
+
+
+def ticket(store: Store, ledger: os.PathLike[str]) -> Ticket:
+    """For the runs of a ledger: proof that this process can write to the store.
+
+    A copy of a ledger elsewhere writes to another folder, and never deletes in the one of its original.
+    """
+    folder = folder_of(ledger)
+    own = Ticket(store.address, folder, f"{folder}/run-{secrets.token_hex(8)}", LEAST, _process())
+    store.put(own.proof, str(ledger).encode())
+    return own
+
+
+def folder_of(ledger: os.PathLike[str]) -> str:
+    """The part of a store that belongs to a ledger."""
+    whose = f"{socket.gethostname()}:{os.path.realpath(ledger)}"
+    return hashlib.blake2b(whose.encode(), digest_size=8).hexdigest()
+
+
+def _process() -> tuple[str, int]:
+    return socket.gethostname(), os.getpid()
+
+
+class _Recent:
+    """Blobs that this process wrote or read last, by their digests."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = 0
+        self._blobs: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+
+    def get(self, digest: str) -> bytes | None:
+        with self._lock:
+            if (data := self._blobs.pop(digest, None)) is not None:
+                self._blobs[digest] = data
+            return data
+
+    def keep(self, digest: str, data: bytes) -> None:
+        with self._lock:
+            if digest in self._blobs or len(data) > self._most:
+                return
+            self._blobs[digest] = data
+            self._size += len(data)
+            while self._size > self._most:
+                self._size -= len(self._blobs.pop(next(iter(self._blobs))))
+
+    def clear(self) -> None:
+        with self._lock:
+            self._blobs.clear()
+            self._size = 0
+
+
+_RECENT = _Recent(REMEMBERED)
+#: What this process has found in a store; and until when, and why, it does not look there.
+_SEEN: set[str] = set()
+_AWAY: dict[str, tuple[float, str]] = {}
+
+
+@functools.lru_cache(maxsize=16)
+def _opened(address: str) -> Store:
+    return stores.opened(address, create=False)
