@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import os
 import signal
-import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections import deque
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from fanfold.context import here, within
-from fanfold.errors import ConfigError, NoWayHome, WorkerDied
-from fanfold.executors.base import Executor, checked_slots, name_of, no_worker
-from fanfold.executors.worker import (
-    ASK,
-    CALL,
-    ERROR,
-    FUNCTION,
-    FUNCTIONS_KEPT,
-    HEADER,
-    PATH,
-    REPLY,
-    dumps,
-    loads,
-    replied,
-)
+from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
+from fanfold.executors.base import Executor, checked_slots, name_of
+from fanfold.executors.pace import LATE, Pace
+from fanfold.executors.worker import ERROR, FUNCTIONS_KEPT, dumps, loads
+from fanfold.executors.worker_process import SentFunction, WorkerCall, WorkerProcess
+from fanfold.executors.worker_process import answered as answered
+from fanfold.executors.worker_process import packed as packed
 
 THREAD_SETTINGS = (
     "OMP_NUM_THREADS",
@@ -43,11 +28,8 @@ THREAD_SETTINGS = (
 )
 #: Seconds in which a worker may end by itself before it is killed.
 GRACE = 0.5
-#: The folder that holds the package is named, so that workers find it however the parent did.
-_BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from fanfold.executors.worker import main; main(int(sys.argv.pop()))"
-)
-_ROOT = str(Path(__file__).parents[2])
+#: Seconds before another worker is started after one could not be, while there are others.
+PATIENCE = 1.0
 
 
 class Processes(Executor):
@@ -55,25 +37,37 @@ class Processes(Executor):
 
     Workers are fresh interpreters: functions and arguments travel by pickle (what a script or notebook defines, by
     value), a function once per worker and as it was at its first call.  Model calls made there come home to their run,
-    which limits, keeps and pays them.  A worker that dies fails its own call with
-    WorkerDied and is replaced; cancelling a call kills its worker.  What a worker had started ends with it.  Numerical
-    libraries use `threads_per_worker` threads in each, so that workers do not fight over the cores.
+    which limits, keeps and pays them.  A worker that dies fails the call it was in with WorkerDied and is replaced;
+    cancelling a call kills its worker.  What a worker had started ends with it.  Numerical libraries use
+    `threads_per_worker` threads in each, so that workers do not fight over the cores.
+
+    Quick calls wait in line at a worker, so that it never waits for us.  They are not on their clocks until they begin,
+    and go elsewhere, at no cost, where the worker ends or the call before them takes long.
     """
 
     interruptible = True
+    fetches = True
 
     def __init__(self, slots: int, threads_per_worker: int = 1) -> None:
         self.slots = checked_slots(slots, "slots")
         self.name = f"processes:{slots}"
         self._pins = dict.fromkeys(THREAD_SETTINGS, str(checked_slots(threads_per_worker, "threads_per_worker")))
-        self._free = asyncio.Semaphore(slots)
-        self._functions: dict[int, _Function] = {}
+        self._functions: dict[int, SentFunction] = {}
         self._count = 0
-        self._workers: set[_Worker] = set()
-        self._idle: list[_Worker] = []
+        self._pace = Pace()
+        self._queue: deque[WorkerCall] = deque()
+        self._workers: dict[WorkerProcess, None] = {}
+        self._idle: list[WorkerProcess] = []
+        #: Until when no worker is started because the last one could not be.
+        self._patient = 0.0
+        self._soon = self._watching = False
+
+    @property
+    def depth(self) -> int:
+        return self.slots * self._pace.line
 
     async def __aenter__(self) -> Self:
-        self._free = asyncio.Semaphore(self.slots)  # a semaphore belongs to the loop it first waited in
+        self._patient, self._soon, self._watching = 0.0, False, False  # they belong to a loop
         return self
 
     async def __aexit__(
@@ -81,10 +75,12 @@ class Processes(Executor):
     ) -> None:
         workers = list(self._workers)
         self._workers.clear()
+        self._idle.clear()
         for worker in workers:
             worker.hang_up()
-        while self._idle:
-            self._idle.pop().close()  # the others are closed by the calls that still wait on them
+        for call in self._queue:
+            call.fail(self._closed(call))
+        self._queue.clear()
         self._functions.clear()
         if not workers:
             return
@@ -95,29 +91,24 @@ class Processes(Executor):
             for worker in workers:
                 worker.kill()
         await asyncio.wait(ended, timeout=GRACE)
+        for worker in workers:
+            self.gone(worker)
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         function = self._function(fn)
-        body = pickled(args, fn)
-        async with self._free:
-            worker = self._take()
-            try:
-                kind, reply = await worker.call(function, body)
-            except BaseException as error:
-                self._workers.discard(worker)
-                worker.kill()  # of no effect on the exit code of one that is already ending
-                worker.close()
-                if isinstance(error, OSError):
-                    code = await asyncio.wrap_future(worker.exit_code)
-                    raise WorkerDied(f"the worker process that ran {name_of(fn)} {_in_words(code)}") from None
-                raise
-            if worker in self._workers:
-                self._idle.append(worker)
-            else:
-                worker.close()
+        call = WorkerCall(function, pickled(args, fn))
+        self._pace = function.pace
+        self._queue.append(call)
+        self._hand_out_soon()
+        try:
+            kind, reply = await call.answer
+        except asyncio.CancelledError:
+            if call.worker is not None and call.worker.line[0] is call:
+                self._dismiss(call.worker)
+            raise
         return value_of(kind, reply, fn)
 
-    def _function(self, fn: Callable[..., Any]) -> _Function:
+    def _function(self, fn: Callable[..., Any]) -> SentFunction:
         known = self._functions.get(id(fn))
         if known is not None:
             return known
@@ -130,173 +121,128 @@ class Processes(Executor):
             ) from error
         self._count += 1
         # Holding on to fn keeps its id from being given to another function.
-        function = self._functions[id(fn)] = _Function(fn, self._count, data)
+        function = self._functions[id(fn)] = SentFunction(fn, self._count, data, Pace())
         if len(self._functions) > FUNCTIONS_KEPT:
             del self._functions[next(iter(self._functions))]
         return function
 
-    def _take(self) -> _Worker:
-        """The worker that was last at work, whose memory is warmest; or a new one."""
+    # -- handing out ---------------------------------------------------------------------------------------------------
+
+    def _hand_out_soon(self) -> None:
+        """Hand out in a moment: what is called until then goes out together."""
+        if not self._soon:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self._hand_out)
+
+    def _hand_out(self) -> None:
+        """Give what is queued to idle workers, then to new ones, then to the shortest lines."""
+        self._soon = False
+        now, busy = asyncio.get_running_loop().time(), dict[WorkerProcess, None]()
+        while (call := self._next()) is not None and (worker := self._free(call, now)) is not None:
+            busy[worker] = None
+            worker.take(self._queue.popleft())
+        length = 1
+        while call is not None and length < call.function.pace.line:
+            for worker in self._workers:
+                if call is not None and worker.accepts(length, now):
+                    busy[worker] = None
+                    worker.take(self._queue.popleft())
+                    call = self._next()
+            length += 1
+        for worker in busy:
+            worker.flush()
+        if length > 1 and not self._watching:
+            self._watching = True
+            asyncio.get_running_loop().call_later(LATE, self._watch)
+
+    def _next(self) -> WorkerCall | None:
+        """The first call of the queue that somebody still waits for."""
+        while self._queue:
+            if not self._queue[0].answer.done():
+                return self._queue[0]
+            self._queue.popleft()
+        return None
+
+    def _free(self, call: WorkerCall, now: float) -> WorkerProcess | None:
+        """The idle worker that was last at work, whose memory is warmest; or a new one."""
         while self._idle:
             worker = self._idle.pop()
             if not worker.exit_code.done():
                 return worker
-            self._workers.discard(worker)
-            worker.close()
-        worker = _Worker({**os.environ, **self._pins})
-        self._workers.add(worker)
+            self._dismiss(worker)
+        if len(self._workers) >= self.slots or (self._workers and now < self._patient):
+            return None
+        try:
+            worker = WorkerProcess({**os.environ, **self._pins}, self)
+        except (PlaceLost, ExecutorBroken) as error:
+            self._patient = now + PATIENCE
+            self._queue.popleft()
+            call.fail(error)
+            self._hand_out_soon()
+            return None
+        self._workers[worker] = None
         return worker
 
+    def _watch(self) -> None:
+        """Calls that wait behind a long one are asked back where somebody else is free to make them."""
+        now, lines = asyncio.get_running_loop().time(), False
+        free = len(self._idle) + self.slots - len(self._workers)
+        for worker in self._workers:
+            lines = lines or len(worker.line) > 1
+            if free > 0 and len(worker.line) > 1 and not worker.accepts(len(worker.line), now) and not worker.recalled:
+                free -= len(worker.line) - 1
+                worker.recall()
+        self._watching = lines
+        if lines:
+            asyncio.get_running_loop().call_later(LATE, self._watch)
 
-@dataclass(frozen=True, slots=True)
-class _Function:
-    fn: Callable[..., Any]
-    number: int
-    data: bytes
+    # -- what workers tell ---------------------------------------------------------------------------------------------
 
+    def finished(self, worker: WorkerProcess) -> None:
+        """A worker has answered its first call, or given back the last ones."""
+        if worker not in self._workers:
+            worker.close()
+        elif not worker.line:
+            if not worker.recalled:
+                self._idle.append(worker)
+        elif worker.line[0].answer.done():  # it begins with something that nobody waits for any more
+            self._dismiss(worker)
+        if self._queue:
+            self._hand_out_soon()
 
-class _Worker:
-    """The near end of one worker process: takes a call and gives a reply, or an OSError when the process is gone."""
+    def requeue(self, calls: Sequence[WorkerCall]) -> None:
+        """Calls that have not begun where they were sent."""
+        for call in reversed(calls):
+            call.worker = None
+            self._queue.appendleft(call)
+        self._hand_out_soon()
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        try:
-            self._socket, theirs = socket.socketpair()
-        except OSError as error:
-            raise no_worker(error, "process") from error
-        self._socket.setblocking(False)
-        try:
-            # A session of its own: Ctrl-C stays with the parent, and the worker can be killed with all its offspring.
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, _ROOT, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                start_new_session=True,
-            )
-        except (OSError, MemoryError) as error:
-            self._socket.close()
-            raise no_worker(error, "process") from error
-        finally:
-            theirs.close()
-        self.exit_code: concurrent.futures.Future[int] = concurrent.futures.Future()
-        self.exit_code.set_running_or_notify_cancel()  # so that someone who stops waiting for it cannot cancel it
-        self._sending = asyncio.Lock()
-        self._rest = b""
-        self._known: dict[int, None] = {}
-        self._unsent = _frame(PATH, 0, dumps([entry for entry in sys.path if isinstance(entry, str)]))
-        try:
-            threading.Thread(target=self._reap, name="fanfold-reap", daemon=True).start()
-        except RuntimeError as error:  # the system has no more threads for us
-            self._process.kill()
-            self._process.wait()
-            self.close()
-            raise no_worker(error, "process") from error
+    def gone(self, worker: WorkerProcess) -> None:
+        """A worker has hung up: the call it was in fails when it is known how it ended, the others go elsewhere."""
+        if worker.line:
+            head = worker.line.popleft()
+            head.end()
+            code = asyncio.wrap_future(worker.exit_code)
+            code.add_done_callback(lambda code: head.fail(_death(head, code.result())))
+        self._dismiss(worker)
 
-    async def call(self, function: _Function, body: bytes) -> tuple[bytes, bytes | bytearray]:
-        if function.number not in self._known:
-            self._known[function.number] = None
-            self._unsent += _frame(FUNCTION, function.number, function.data)
-            if len(self._known) > FUNCTIONS_KEPT:
-                del self._known[next(iter(self._known))]
-        message, self._unsent = self._unsent + _frame(CALL, function.number, body), b""
-        await self._send(message)
-        asked: set[asyncio.Task[None]] = set()
-        try:
-            while True:
-                kind, number, reply = await self._receive()
-                if kind != ASK:
-                    return kind, reply
-                task = asyncio.create_task(self._reply(number, reply))
-                asked.add(task)
-                task.add_done_callback(asked.discard)
-        finally:
-            for task in asked:
-                task.cancel()
+    def _dismiss(self, worker: WorkerProcess) -> None:
+        """Kill a worker; what waits in its line goes elsewhere, unless this executor was closed."""
+        waiting = [call for call in worker.line if not call.answer.done()]
+        worker.line.clear()
+        if worker in self._workers:
+            del self._workers[worker]
+            self.requeue(waiting)
+        else:
+            for call in waiting:
+                call.fail(self._closed(call))
+        if worker in self._idle:
+            self._idle.remove(worker)
+        worker.kill()  # of no effect on the exit code of one that is already ending
+        worker.close()
 
-    async def _send(self, message: bytes) -> None:
-        async with self._sending:
-            await asyncio.get_running_loop().sock_sendall(self._socket, message)
-
-    async def _reply(self, number: int, request: bytes | bytearray) -> None:
-        body = await answered(request)
-        try:
-            await asyncio.shield(self._send(_frame(REPLY, number, body)))  # half a frame would garble all later ones
-        except OSError:
-            pass  # the worker is gone, which whoever waits for its call is told
-
-    def hang_up(self) -> None:
-        """Tell the worker to end, and whoever waits for its reply that none will come."""
-        try:
-            self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # closed or hung up before
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def close(self) -> None:
-        self.hang_up()
-        self._socket.close()
-
-    def _reap(self) -> None:
-        """Wait for the end, and end what the worker had started; one of those may even hold the far end open."""
-        code = self._process.wait()
-        _kill_group(self._process.pid)
-        self.exit_code.set_result(code)
-        self.hang_up()
-
-    async def _receive(self) -> tuple[bytes, int, bytes | bytearray]:
-        kind, number, length = HEADER.unpack(await self._read(HEADER.size))
-        return kind, number, await self._read(length)
-
-    async def _read(self, length: int) -> bytes | bytearray:
-        loop = asyncio.get_running_loop()
-        while len(self._rest) < length <= 1 << 16:
-            more = await loop.sock_recv(self._socket, 1 << 16)
-            if not more:
-                raise ConnectionResetError
-            self._rest += more
-        data, self._rest = self._rest[:length], self._rest[length:]
-        if len(data) == length:
-            return data
-        body = bytearray(length)
-        view = memoryview(body)
-        start = len(data)
-        view[:start] = data
-        while start < length:
-            count = await loop.sock_recv_into(self._socket, view[start:])
-            if not count:
-                raise ConnectionResetError
-            start += count
-        return body
-
-
-async def answered(request: bytes | bytearray) -> bytes:
-    """What the run replies to a request of a worker, ready to travel; to be called in the evaluation's context."""
-    answer = here().answer
-    try:
-        if answer is None:
-            raise NoWayHome("a model call in a worker process needs a run: make it inside a Study")
-        return replied(await answer(loads(request)), None)
-    except Exception as error:
-        return replied(None, error)
-
-
-def _kill_group(leader: int) -> None:
-    try:
-        os.killpg(leader, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass  # nobody left in it, or (on macOS) nobody but a zombie
-
-
-def _frame(kind: bytes, number: int, body: bytes) -> bytes:
-    return HEADER.pack(kind, number, len(body)) + body
-
-
-def packed(value: Any) -> bytes:
-    """A function or arguments, pickled for a worker."""
-    with within(leaving=True):
-        return dumps(value)
+    def _closed(self, call: WorkerCall) -> WorkerDied:
+        return WorkerDied(f"{self.name} was closed before {name_of(call.function.fn)} began")
 
 
 def pickled(args: tuple[Any, ...], fn: Callable[..., Any]) -> bytes:
@@ -334,6 +280,10 @@ def value_of(kind: bytes, reply: bytes | bytearray, fn: Callable[..., Any]) -> A
         failure = RuntimeError(text)
     failure.add_note(f"In the worker process:\n{trace}")
     raise failure
+
+
+def _death(call: WorkerCall, code: int) -> WorkerDied:
+    return WorkerDied(f"the worker process that ran {name_of(call.function.fn)} {_in_words(code)}")
 
 
 def _in_words(code: int) -> str:

@@ -1,7 +1,8 @@
 """The far end of `Processes`: a process that makes one call after another for its parent, and ends when that does.
 
-Frames in both directions are a header (kind, number of the function or request, length) and a body.  Imports are kept
-few because every worker pays for them before its first call.
+Frames in both directions are a header (kind, number, length) and a body.  The number is that of the function or the
+request; of a result, the microseconds that its call took.  Imports are kept few because every worker pays for them
+before its first call.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 import itertools
 import os
 import pickle
-import queue
 import signal
 import struct
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from collections import deque
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fanfold.executors.base import Caller, contained, name_of, set_home
 from fanfold.redaction import redact
@@ -27,10 +28,10 @@ HEADER = struct.Struct("<cIQ")
 PATH, FUNCTION, CALL, VALUE, ERROR = b"p", b"f", b"c", b"v", b"e"
 #: What a call asks of its run while it lasts, and the reply to that.
 ASK, REPLY = b"a", b"r"
+#: Asks for the calls that have not begun; back comes how many they are, always the last ones.
+BACK = b"b"
 #: How many functions a worker keeps, oldest dropped first; the parent counts along, so both always agree which.
 FUNCTIONS_KEPT = 64
-
-Frame: TypeAlias = tuple[bytes, int, bytes]
 
 
 def dumps(value: Any) -> bytes:
@@ -59,12 +60,38 @@ def main(fd: int) -> None:
     os.set_inheritable(fd, False)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(line_buffering=True)  # a worker that is killed should not take its last prints along
-    frames: queue.SimpleQueue[Frame] = queue.SimpleQueue()
+    calls, functions = Calls(), dict[int, Any]()
     with open(fd, "wb", closefd=False) as replies:
         parent = Parent(replies)
         set_home(parent.ask)
-        threading.Thread(target=_receive, args=(fd, frames, parent), daemon=True).start()
-        _serve(frames, parent)
+        threading.Thread(target=_receive, args=(fd, calls, functions, parent), daemon=True).start()
+        _serve(calls, functions, parent)
+
+
+class Calls:
+    """Calls that wait for their turn: the number of the function, and the pickled arguments."""
+
+    def __init__(self) -> None:
+        self._calls: deque[tuple[int, bytes]] = deque()
+        self._changed = threading.Condition()
+
+    def put(self, number: int, body: bytes) -> None:
+        with self._changed:
+            self._calls.append((number, body))
+            self._changed.notify()
+
+    def take(self) -> tuple[int, bytes]:
+        with self._changed:
+            while not self._calls:
+                self._changed.wait()
+            return self._calls.popleft()
+
+    def clear(self) -> int:
+        """Forget all that wait; gives how many those were."""
+        with self._changed:
+            count = len(self._calls)
+            self._calls.clear()
+            return count
 
 
 class Parent:
@@ -112,38 +139,41 @@ def replied(value: Any, error: BaseException | None) -> bytes:
         return dumps((None, RuntimeError(f"{type(error).__name__}: {error}" if error else f"{value!r:.200}")))
 
 
-def _serve(frames: queue.SimpleQueue[Frame], parent: Parent) -> None:
-    functions: dict[int, Any] = {}
+def _serve(calls: Calls, functions: dict[int, Any], parent: Parent) -> None:
     caller = Caller()
     while True:
-        kind, number, body = frames.get()
-        if kind == PATH:
-            sys.path[:] = loads(body)
-        elif kind == FUNCTION:
-            functions[number] = body  # loaded by its first call, which then can say what went wrong
-            if len(functions) > FUNCTIONS_KEPT:
-                del functions[next(iter(functions))]
-        else:
-            kind, body = answer(caller, functions, number, body)
-            try:
-                parent.send(kind, number, body)
-            except OSError:
-                # Nobody can be answered: the parent is gone, and the other thread ends us with all we started; or the
-                # evaluator has closed our end, and that is that.
-                time.sleep(0.5)
-                os._exit(0)
+        number, body = calls.take()
+        first, began = isinstance(functions.get(number), bytes), time.perf_counter()
+        kind, body = answer(caller, functions, number, body)
+        seconds = time.perf_counter() - began
+        try:
+            parent.send(kind, 0 if first else min(max(1, int(seconds * 1e6)), 2**32 - 1), body)
+        except OSError:
+            # Nobody can be answered: the parent is gone, and the other thread ends us with all we started; or the
+            # evaluator has closed our end, and that is that.
+            time.sleep(0.5)
+            os._exit(0)
 
 
-def _receive(fd: int, frames: queue.SimpleQueue[Frame], parent: Parent) -> None:
-    """Queue what arrives.  In a thread of its own, so that even a busy worker sees its parent go, and goes too."""
+def _receive(fd: int, calls: Calls, functions: dict[int, Any], parent: Parent) -> None:
+    """Take in what arrives.  In a thread of its own, so that even a busy worker sees its parent go, and goes too."""
     try:
         with open(fd, "rb", closefd=False) as stream:
             while len(header := stream.read(HEADER.size)) == HEADER.size:
                 kind, number, length = HEADER.unpack(header)
-                if kind == REPLY:
-                    parent.replied(number, stream.read(length))
+                body = stream.read(length)
+                if kind == CALL:
+                    calls.put(number, body)
+                elif kind == REPLY:
+                    parent.replied(number, body)
+                elif kind == FUNCTION:
+                    functions[number] = body  # loaded by its first call, which then can say what went wrong
+                    if len(functions) > FUNCTIONS_KEPT:
+                        del functions[next(iter(functions))]
+                elif kind == BACK:
+                    parent.send(BACK, calls.clear(), b"")
                 else:
-                    frames.put((kind, number, stream.read(length)))
+                    sys.path[:] = loads(body)
     finally:
         if os.getpgrp() == os.getpid():  # the group is ours: whatever was started in it goes with us
             os.killpg(0, signal.SIGKILL)

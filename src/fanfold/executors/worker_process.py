@@ -1,0 +1,307 @@
+"""The near end of one worker process: calls in line there, and what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from fanfold.context import here, within
+from fanfold.errors import NoWayHome
+from fanfold.executors.base import no_worker
+from fanfold.executors.pace import LATE, Pace
+from fanfold.executors.parcels import Fetch, value_for
+from fanfold.executors.worker import (
+    ASK,
+    BACK,
+    CALL,
+    FUNCTION,
+    FUNCTIONS_KEPT,
+    HEADER,
+    PATH,
+    REPLY,
+    dumps,
+    loads,
+    replied,
+)
+
+#: The folder that holds the package is named, so that workers find it however the parent did.
+_BOOT = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from fanfold.executors.worker import main; main(int(sys.argv.pop()))"
+)
+_ROOT = str(Path(__file__).parents[2])
+#: Bytes that are read at once.
+_PIECE = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class SentFunction:
+    """A function as workers know it."""
+
+    fn: Callable[..., Any]
+    number: int
+    data: bytes
+    pace: Pace
+
+
+class WorkerCall:
+    """A call on its way to a worker and back.  Its clock, where it has one, stands still until it begins."""
+
+    __slots__ = ("answer", "asked", "body", "clock", "context", "function", "worker")
+
+    def __init__(self, function: SentFunction, body: bytes) -> None:
+        self.function = function
+        self.body = body
+        self.answer: asyncio.Future[tuple[bytes, bytes]] = asyncio.get_running_loop().create_future()
+        self.context = contextvars.copy_context()
+        self.worker: WorkerProcess | None = None
+        self.asked: set[asyncio.Task[None]] = set()
+        self.clock = here().clock
+        if self.clock is not None:
+            self.clock.pause()
+
+    def begin(self) -> None:
+        if self.clock is not None:
+            self.clock.resume()
+
+    def succeed(self, kind: bytes, reply: bytes) -> None:
+        if not self.answer.done():
+            self.answer.set_result((kind, reply))
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def end(self) -> None:
+        """Nobody waits for what it asked any more."""
+        for task in self.asked:
+            task.cancel()
+
+
+class Owner(Protocol):
+    """What a worker process tells its executor."""
+
+    def finished(self, worker: WorkerProcess) -> None:
+        """It has answered the first call of its line, or given back the last ones."""
+
+    def requeue(self, calls: Sequence[WorkerCall]) -> None:
+        """Calls that have not begun here."""
+
+    def gone(self, worker: WorkerProcess) -> None:
+        """It has hung up."""
+
+
+class WorkerProcess:
+    """A worker process and the calls in its line: the first runs there, the others wait."""
+
+    def __init__(self, environment: Mapping[str, str], owner: Owner) -> None:
+        try:
+            self._socket, theirs = socket.socketpair()
+        except OSError as error:
+            raise no_worker(error, "process") from error
+        self._socket.setblocking(False)
+        try:
+            # A session of its own: Ctrl-C stays with the parent, and the worker can be killed with all its offspring.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _BOOT, _ROOT, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=environment,
+                start_new_session=True,
+            )
+        except (OSError, MemoryError) as error:
+            self._socket.close()
+            raise no_worker(error, "process") from error
+        finally:
+            theirs.close()
+        self.exit_code: concurrent.futures.Future[int] = concurrent.futures.Future()
+        self.exit_code.set_running_or_notify_cancel()  # so that someone who stops waiting for it cannot cancel it
+        self.line: deque[WorkerCall] = deque()
+        #: Whether calls were asked back, and it has not said how many it gives.
+        self.recalled = False
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self._began = 0.0
+        self._known: dict[int, None] = {}
+        self._in, self._out = bytearray(), bytearray()
+        try:
+            threading.Thread(target=self._reap, name="fanfold-reap", daemon=True).start()
+        except RuntimeError as error:  # the system has no more threads for us
+            self._process.kill()
+            self._process.wait()
+            self._socket.close()
+            raise no_worker(error, "process") from error
+        self._send(PATH, 0, dumps([entry for entry in sys.path if isinstance(entry, str)]))
+        self._loop.add_reader(self._socket, self._readable)
+
+    def accepts(self, length: int, now: float) -> bool:
+        """Whether one more call may wait behind `length` others: not behind a long one."""
+        return len(self.line) <= length and not self.recalled and now - self._began < LATE
+
+    def take(self, call: WorkerCall) -> None:
+        """Put a call into the line; it leaves with the next `flush`."""
+        function = call.function
+        if function.number not in self._known:
+            self._known[function.number] = None
+            self._send(FUNCTION, function.number, function.data)
+            if len(self._known) > FUNCTIONS_KEPT:
+                del self._known[next(iter(self._known))]
+        self._send(CALL, function.number, call.body)
+        call.worker = self
+        self.line.append(call)
+        if len(self.line) == 1:
+            self._begin()
+
+    def recall(self) -> None:
+        """Ask back the calls that have not begun."""
+        self.recalled = True
+        self._send(BACK, 0, b"")
+        self.flush()
+
+    def flush(self) -> None:
+        """Send as much as the worker takes now, and the rest when it takes more."""
+        try:
+            while self._out:
+                del self._out[: self._socket.send(self._out)]
+        except BlockingIOError:
+            self._loop.add_writer(self._socket, self._writable)
+        except OSError:
+            self._out.clear()  # the worker is gone, which is noticed where its replies are read
+
+    def hang_up(self) -> None:
+        """Tell the worker to end; what it has sent can still be read."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # closed or hung up before
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+            self.hang_up()
+            self._socket.close()
+
+    def _begin(self) -> None:
+        self._began = self._loop.time()
+        self.line[0].begin()
+
+    def _send(self, kind: bytes, number: int, body: bytes) -> None:
+        self._out += HEADER.pack(kind, number, len(body))
+        self._out += body
+
+    def _writable(self) -> None:
+        self._loop.remove_writer(self._socket)
+        self.flush()
+
+    def _readable(self) -> bool:
+        """Take in what has arrived; gives whether there was any."""
+        try:
+            piece = self._socket.recv(_PIECE)
+        except BlockingIOError:
+            return False
+        except OSError:
+            piece = b""
+        if not piece:
+            self._owner.gone(self)
+            return False
+        data, start, size = self._in, 0, HEADER.size
+        data += piece
+        while len(data) - start >= size:
+            kind, number, length = HEADER.unpack_from(data, start)
+            end = start + size + length
+            if len(data) < end:
+                break
+            body, start = bytes(memoryview(data)[start + size : end]), end
+            self._arrived(kind, number, body)
+        del data[:start]
+        return True
+
+    def _arrived(self, kind: bytes, number: int, body: bytes) -> None:
+        if kind == ASK:
+            self._asked(number, body)
+            return
+        if kind == BACK:
+            self.recalled = False
+            self._owner.requeue([self.line.pop() for _ in range(min(number, len(self.line)))][::-1])
+        elif self.line:
+            call = self.line.popleft()
+            if number:
+                call.function.pace.took(number / 1e6)
+            call.end()
+            call.succeed(kind, body)
+            if self.line:
+                self._begin()
+        self._owner.finished(self)
+
+    def _asked(self, number: int, request: bytes) -> None:
+        """The call that runs asks something of its run; so it is answered in that call's context."""
+        if not self.line:
+            self._send(REPLY, number, replied(None, NoWayHome("the evaluation that asks this has ended")))
+            self.flush()
+            return
+        call = self.line[0]
+        task = self._loop.create_task(self._reply(number, request), context=call.context.copy())
+        call.asked.add(task)
+        task.add_done_callback(call.asked.discard)
+
+    async def _reply(self, number: int, request: bytes) -> None:
+        self._send(REPLY, number, await answered(request))
+        self.flush()
+
+    def _reap(self) -> None:
+        """Wait for the end, and end what the worker had started; one of those may even hold the far end open."""
+        code = self._process.wait()
+        _kill_group(self._process.pid)
+        self.exit_code.set_result(code)
+        try:
+            self._loop.call_soon_threadsafe(self._ended)
+        except RuntimeError:
+            pass  # the loop was closed in the meantime: nobody waits any more
+
+    def _ended(self) -> None:
+        """The process is gone: first what it had sent, then that."""
+        while self._readable():
+            pass
+        self._owner.gone(self)
+
+
+def packed(value: Any) -> bytes:
+    """A function or arguments, pickled for a worker."""
+    with within(leaving=True):
+        return dumps(value)
+
+
+async def answered(request: bytes | bytearray) -> bytes:
+    """What the run replies to a request of a worker, ready to travel; to be called in the evaluation's context."""
+    answer = here().answer
+    try:
+        asked = loads(request)
+        if isinstance(asked, Fetch):
+            return replied(packed(value_for(asked)), None)
+        if answer is None:
+            raise NoWayHome("a model call in a worker process needs a run: make it inside a Study")
+        return replied(await answer(asked), None)
+    except Exception as error:
+        return replied(None, error)
+
+
+def _kill_group(leader: int) -> None:
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # nobody left in it, or (on macOS) nobody but a zombie
