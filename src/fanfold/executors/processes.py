@@ -103,7 +103,7 @@ class Processes(Executor):
         try:
             kind, reply = await call.answer
         except asyncio.CancelledError:
-            if call.worker is not None and call.worker.line[0] is call:
+            if call.worker is not None and call.worker.runs(call):
                 self._dismiss(call.worker)
             raise
         return value_of(kind, reply, fn)

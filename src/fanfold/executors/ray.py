@@ -9,15 +9,19 @@ import importlib
 import itertools
 import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from fanfold.context import here
 from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, PlaceLost, WorkerDied
 from fanfold.executors.base import Caller, Executor, checked_slots, name_of, set_home
+from fanfold.executors.pace import LATE
+from fanfold.executors.parcels import Fetch
 from fanfold.executors.processes import THREAD_SETTINGS, answered, packed, pickled, value_of
-from fanfold.executors.worker import FUNCTIONS_KEPT, answer, dumps, settle
+from fanfold.executors.trips import Reply, Trip, TripCall, Trips
+from fanfold.executors.worker import FUNCTIONS_KEPT, Serving, dumps, loads, settle
 from fanfold.sync import noticed
 
 if TYPE_CHECKING:
@@ -46,9 +50,13 @@ class Ray(Executor):
     and as it was at its first call.  Model calls made there come home to their run, through a mailbox: an actor that
     takes no CPU.  A worker that dies fails its own call with WorkerDied; cancelling a call kills its
     worker.  Ray itself never repeats a call.  Numerical libraries use one thread in each worker.
+
+    Quick calls travel together, as one task of about 50 ms.  Where one of them takes long, the replies so far come home
+    through the mailbox, and those that have not begun go elsewhere.
     """
 
     interruptible = True
+    fetches = True
 
     def __init__(self, slots: int, address: str | None = None) -> None:
         self.slots = checked_slots(slots, "slots")
@@ -61,6 +69,11 @@ class Ray(Executor):
         self._functions: dict[int, tuple[Callable[..., Any], Any]] = {}
         self._open: dict[Any, asyncio.Future[Any]] = {}
         self._post: _Post | None = None
+        self._trips = Trips(self.slots, self._send)
+
+    @property
+    def depth(self) -> int:
+        return self._trips.depth
 
     async def __aenter__(self) -> Self:
         # In a thread, because it takes seconds; and because Ray then leaves this process's signals alone.
@@ -71,8 +84,7 @@ class Ray(Executor):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         waiting = list(self._open.values())
-        for call in list(self._open):
-            self._cancel(call)
+        await self._trips.close()
         if waiting:
             await asyncio.wait(waiting, timeout=GRACE)
         self._functions.clear()
@@ -89,30 +101,31 @@ class Ray(Executor):
         return (f"the Ray cluster has {self._cpus} CPUs, so at most that many of {self.slots} calls ran at once",)
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
-        if self._ray is None or not self._ray.is_initialized():  # or Ray would quietly start another one
-            raise ExecutorBroken(f"{self.name} is not connected to Ray any more; finished work is kept. Start again")
-        function = self._function(fn)
-        if self._post is None and here().answer is not None:
-            self._post = _Post(self._ray)
-        box = None if self._post is None else self._post.enter()
-        call = self._task.remote([function], pickled(args, fn), box)
+        self._function(fn)  # what cannot be sent is said at once
+        kind, reply = await self._trips.run(fn, pickled(args, fn))
+        return value_of(kind, reply, fn)
+
+    async def _send(self, trip: Trip) -> Sequence[Reply]:
+        """Make the calls of a trip as one task."""
+        function, post = self._function(trip.fn), self._post
+        number = None if post is None else post.enter(trip)
+        call = self._task.remote([function], [call.args for call in trip.calls], number)
         answer = self._open[call] = asyncio.wrap_future(call.future())
         try:
-            kind, reply = await asyncio.shield(answer)
+            return cast("Sequence[Reply]", await asyncio.shield(answer))
         except asyncio.CancelledError:
             self._cancel(call)
             answer.add_done_callback(noticed)
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            raise ExecutorBroken(f"{self.name} withdrew a call of {name_of(fn)}; finished work is kept") from None
+            raise ExecutorBroken(f"{self.name} withdrew a call of {name_of(trip.fn)}; finished work is kept") from None
         except Exception as error:
-            raise self._failure(error, fn) from error
+            raise self._failure(error, trip.fn) from error
         finally:
             self._open.pop(call, None)
-            if self._post is not None and box is not None:
-                self._post.leave(box[1])
-        return value_of(kind, reply, fn)
+            if post is not None and number is not None:
+                post.leave(number)
 
     def _connect(self) -> None:
         try:
@@ -138,6 +151,11 @@ class Ray(Executor):
 
     def _function(self, fn: Callable[..., Any]) -> Any:
         """Where the cluster keeps the function: put there once, fetched once by every worker."""
+        if self._ray is None or not self._ray.is_initialized():  # or Ray would quietly start another one
+            raise ExecutorBroken(f"{self.name} is not connected to Ray any more; finished work is kept. Start again")
+        if self._post is None and here().answer is not None:
+            self._post = _Post(self._ray)
+            self._functions.clear()  # the mailbox travels with the function
         known = self._functions.get(id(fn))
         if known is not None:
             return known[1]
@@ -148,7 +166,8 @@ class Ray(Executor):
                 f"{name_of(fn)} cannot be sent to a Ray worker ({error}): keep locks, files and connections out of "
                 f"what it refers to, or run it on threads"
             ) from error
-        where = self._ray.put((data, [entry for entry in sys.path if isinstance(entry, str)]))
+        mailbox = None if self._post is None else self._post.mailbox
+        where = self._ray.put((data, [entry for entry in sys.path if isinstance(entry, str)], mailbox))
         self._functions[id(fn)] = (fn, where)  # holding on to fn keeps its id from being given to another function
         if len(self._functions) > FUNCTIONS_KEPT:
             del self._functions[next(iter(self._functions))]
@@ -181,72 +200,89 @@ class _Post:
     """The driver's side of the mailbox: takes what workers ask, and sends the replies."""
 
     def __init__(self, ray: Any) -> None:
+        self.mailbox = ray.remote(num_cpus=0, max_concurrency=100_000)(_Mailbox).remote()
         self._ray = ray
-        self._mailbox = ray.remote(num_cpus=0, max_concurrency=100_000)(_Mailbox).remote()
-        self._numbers = itertools.count()
-        self._contexts: dict[int, contextvars.Context] = {}
+        self._count = 0
+        self._trips: dict[int, Trip] = {}
+        self._calls: dict[int, TripCall] = {}
         self._asked: dict[int, set[asyncio.Task[None]]] = {}
+        #: Large data that workers have fetched, by name: put once.
+        self._put: dict[str, Any] = {}
         self._collecting = asyncio.create_task(self._collect(), context=contextvars.Context())
 
-    def enter(self) -> tuple[Any, int]:
-        """What a call needs to ask its run: the mailbox, and a number for the evaluation it belongs to."""
-        number = next(self._numbers)
-        self._contexts[number] = contextvars.copy_context()
-        return self._mailbox, number
+    def enter(self, trip: Trip) -> int:
+        """The number of the first call of a trip, under which workers ask its run; the others follow."""
+        first = self._count
+        for call in trip.calls:
+            self._calls[self._count] = call
+            self._count += 1
+        self._trips[first] = trip
+        return first
 
-    def leave(self, number: int) -> None:
-        """Nobody waits for replies to this evaluation any more."""
-        self._contexts.pop(number, None)
-        for task in self._asked.pop(number, ()):
-            task.cancel()
+    def leave(self, first: int) -> None:
+        """Nobody waits for replies to this trip any more."""
+        for number in range(first, first + len(self._trips.pop(first).calls)):
+            del self._calls[number]
+            for task in self._asked.pop(number, ()):
+                task.cancel()
 
     async def close(self) -> None:
         self._collecting.cancel()
         await asyncio.wait([self._collecting])
         try:
-            self._ray.kill(self._mailbox)
+            self._ray.kill(self.mailbox)
         except Exception:
             pass  # Ray is gone, and the mailbox with it
 
     async def _collect(self) -> None:
         while True:
             try:
-                letters = await asyncio.wrap_future(self._mailbox.take.remote().future())
+                letters = await asyncio.wrap_future(self.mailbox.take.remote().future())
             except self._ray.exceptions.RayError:
                 return  # workers that ask are told by Ray that the mailbox is gone
             for letter, number, request in letters:
-                context = self._contexts.get(number)
-                if context is not None:
-                    task = asyncio.create_task(self._answer(letter, request), context=context.copy())
+                if letter is None and number in self._trips:
+                    self._trips[number].report(*loads(request))
+                elif (call := self._calls.get(number)) is not None and letter is not None:
+                    task = asyncio.create_task(self._answer(letter, request), context=call.context.copy())
                     tasks = self._asked.setdefault(number, set())
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
 
     async def _answer(self, letter: int, request: bytes) -> None:
-        self._mailbox.reply.remote(letter, await answered(request))
+        asked = loads(request)
+        if not isinstance(asked, Fetch):
+            self.mailbox.reply.remote(letter, await answered(request))
+            return
+        if asked.name not in self._put:
+            self._put[asked.name] = self._ray.put(await answered(request))
+        self.mailbox.reply.remote(letter, [self._put[asked.name]])  # in a list it stays a reference
 
 
 class _Mailbox:
     """Where workers leave what they ask of their run, and wait for the reply.  An actor, so it needs no locks."""
 
     def __init__(self) -> None:
-        self._letters: asyncio.Queue[tuple[int, int, bytes]] = asyncio.Queue()
+        self._letters: asyncio.Queue[tuple[int | None, int, bytes]] = asyncio.Queue()
         self._numbers = itertools.count()
-        self._waiting: dict[int, asyncio.Future[bytes]] = {}
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
 
-    async def ask(self, evaluation: int, request: bytes) -> bytes:
+    async def ask(self, call: int, request: bytes) -> Any:
         letter = next(self._numbers)
         reply = self._waiting[letter] = asyncio.get_running_loop().create_future()
-        self._letters.put_nowait((letter, evaluation, request))
-        return cast(bytes, await reply)
+        self._letters.put_nowait((letter, call, request))
+        return await reply
 
-    async def take(self) -> list[tuple[int, int, bytes]]:
+    async def tell(self, trip: int, report: bytes) -> None:
+        self._letters.put_nowait((None, trip, report))
+
+    async def take(self) -> list[tuple[int | None, int, bytes]]:
         letters = [await self._letters.get()]
         while not self._letters.empty():
             letters.append(self._letters.get_nowait())
         return letters
 
-    async def reply(self, letter: int, body: bytes) -> None:
+    async def reply(self, letter: int, body: Any) -> None:
         waiting = self._waiting.pop(letter, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(body)
@@ -255,40 +291,62 @@ class _Mailbox:
 # ---------------------------------------------------------------- in a worker
 
 _FUNCTIONS: dict[int, Any] = {}
-_NUMBERS: dict[bytes, int] = {}
+_KNOWN: dict[bytes, tuple[int, Any]] = {}
 _CALLER = Caller()
 
 
-def _serve(function: list[Any], body: bytes, box: tuple[Any, int] | None) -> tuple[bytes, bytes]:
-    """Make one call.  The function comes as a reference in a list, so that it is fetched by its first call only."""
+def _serve(function: list[Any], bodies: list[bytes], trip: int | None) -> list[Reply]:
+    """Make the calls of a trip.  The function comes as a reference in a list, so that its first call fetches it."""
     (where,) = function
-    known = where.binary()
-    number = _NUMBERS.get(known)
-    if number is None:
+    known = _KNOWN.get(where.binary())
+    if known is None:
         import ray
 
-        data, path = ray.get(where)
+        data, path, mailbox = ray.get(where)
         sys.path.extend(entry for entry in path if entry not in sys.path)
-        number = _NUMBERS[known] = max(_FUNCTIONS, default=0) + 1
-        _FUNCTIONS[number] = data
+        known = _KNOWN[where.binary()] = max(_FUNCTIONS, default=0) + 1, mailbox
+        _FUNCTIONS[known[0]] = data
         if len(_FUNCTIONS) > FUNCTIONS_KEPT:
-            oldest = next(iter(_NUMBERS))
-            del _FUNCTIONS[_NUMBERS.pop(oldest)]
-    set_home(None if box is None else functools.partial(_ask, *box))
-    return answer(_CALLER, _FUNCTIONS, number, body)
+            oldest = next(iter(_KNOWN))
+            del _FUNCTIONS[_KNOWN.pop(oldest)[0]]
+    number, mailbox = known
+    serving = Serving(bodies)
+
+    def begin(index: int) -> None:
+        set_home(None if trip is None else functools.partial(_ask, mailbox, trip + index))
+
+    def late() -> None:
+        report = serving.give_back()
+        if trip is not None:
+            mailbox.tell.remote(trip, dumps(report))
+
+    timer = threading.Timer(LATE, late) if len(bodies) > 1 else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        return serving.run(_CALLER, _FUNCTIONS, number, begin)
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
-def _ask(mailbox: Any, evaluation: int, request: Any) -> concurrent.futures.Future[Any]:
+def _ask(mailbox: Any, call: int, request: Any) -> concurrent.futures.Future[Any]:
     """Ask the run through the mailbox; the reply comes in the future."""
     from concurrent.futures import Future
 
     reply: Future[Any] = Future()
 
-    def arrived(letter: Future[bytes]) -> None:
+    def arrived(letter: Future[Any]) -> None:
         if (error := letter.exception()) is not None:
             reply.set_exception(error)
-        else:
-            settle(reply, letter.result())
+            return
+        body = letter.result()
+        if isinstance(body, list):  # where large data is
+            import ray
 
-    mailbox.ask.remote(evaluation, dumps(request)).future().add_done_callback(arrived)
+            body = ray.get(body[0])
+        settle(reply, body)
+
+    mailbox.ask.remote(call, dumps(request)).future().add_done_callback(arrived)
     return reply

@@ -23,6 +23,7 @@ from fanfold.redaction import redact
 
 if TYPE_CHECKING:
     import concurrent.futures
+    from collections.abc import Callable
 
 HEADER = struct.Struct("<cIQ")
 PATH, FUNCTION, CALL, VALUE, ERROR = b"p", b"f", b"c", b"v", b"e"
@@ -145,9 +146,8 @@ def _serve(calls: Calls, functions: dict[int, Any], parent: Parent) -> None:
         number, body = calls.take()
         first, began = isinstance(functions.get(number), bytes), time.perf_counter()
         kind, body = answer(caller, functions, number, body)
-        seconds = time.perf_counter() - began
         try:
-            parent.send(kind, 0 if first else min(max(1, int(seconds * 1e6)), 2**32 - 1), body)
+            parent.send(kind, 0 if first else microseconds(began), body)
         except OSError:
             # Nobody can be answered: the parent is gone, and the other thread ends us with all we started; or the
             # evaluator has closed our end, and that is that.
@@ -199,6 +199,41 @@ def answer(caller: Caller, functions: dict[int, Any], number: int, body: bytes) 
                 stream.flush()
             except (OSError, ValueError, AttributeError):
                 pass  # whoever was reading our output is gone, or the evaluator closed it
+
+
+class Serving:
+    """Calls of one function that travelled together, made one after another.  Those not begun can be given back."""
+
+    def __init__(self, bodies: list[bytes]) -> None:
+        self.replies: list[tuple[bytes, bytes, int]] = []
+        self._bodies = bodies
+        self._begun = 0
+        self._lock = threading.Lock()
+
+    def run(
+        self, caller: Caller, functions: dict[int, Any], number: int, begin: Callable[[int], None]
+    ) -> list[tuple[bytes, bytes, int]]:
+        """The replies to all calls that were begun: kind, body, and the microseconds it took; 0 where not measured."""
+        while True:
+            with self._lock:
+                if (index := self._begun) == len(self._bodies):
+                    return self.replies
+                self._begun += 1
+            begin(index)
+            first, began = isinstance(functions.get(number), bytes), time.perf_counter()
+            kind, body = answer(caller, functions, number, self._bodies[index])
+            self.replies.append((kind, body, 0 if first else microseconds(began)))
+
+    def give_back(self) -> tuple[list[tuple[bytes, bytes, int]], int]:
+        """Begin no further call; gives the replies so far, and how many calls have begun."""
+        with self._lock:
+            del self._bodies[self._begun :]
+            return list(self.replies), self._begun
+
+
+def microseconds(began: float) -> int:
+    """Since then, as a header holds it."""
+    return min(max(1, int((time.perf_counter() - began) * 1e6)), 2**32 - 1)
 
 
 def _load(functions: dict[int, Any], number: int, body: bytes) -> tuple[Any, tuple[Any, ...]]:

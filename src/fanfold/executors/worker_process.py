@@ -149,6 +149,9 @@ class WorkerProcess:
         """Whether one more call may wait behind `length` others: not behind a long one."""
         return len(self.line) <= length and not self.recalled and now - self._began < LATE
 
+    def runs(self, call: WorkerCall) -> bool:
+        return bool(self.line) and self.line[0] is call
+
     def take(self, call: WorkerCall) -> None:
         """Put a call into the line; it leaves with the next `flush`."""
         function = call.function

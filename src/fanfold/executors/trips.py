@@ -1,0 +1,214 @@
+"""Calls that travel together to far workers: gathered into trips, sent, and answered one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+from fanfold.context import here
+from fanfold.errors import ExecutorBroken, PlaceLost, WorkerDied
+from fanfold.executors.base import name_of
+from fanfold.executors.pace import Pace
+from fanfold.sync import noticed
+
+#: The reply to a call: what kind it is, its body, and the microseconds it took (0: not measured).
+Reply: TypeAlias = tuple[bytes, bytes, int]
+
+#: Seconds after which calls with time limits that travelled together, and of which nothing is known, go one by one.
+SPLIT = 5.0
+#: Functions whose pace is remembered.
+PACES_KEPT = 64
+
+
+class TripCall:
+    """A call on its way.  Its clock, where it has one, stands still while it travels with others."""
+
+    __slots__ = ("alone", "answer", "args", "clock", "context", "fn", "trip")
+
+    def __init__(self, fn: Callable[..., Any], args: bytes) -> None:
+        self.fn = fn
+        self.args = args
+        self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.context = contextvars.copy_context()
+        self.alone = False
+        self.trip: Trip | None = None
+        self.clock = here().clock
+        if self.clock is not None:
+            self.clock.pause()
+
+    def begin(self) -> None:
+        """It is the only one of its trip that runs: from now on its time counts."""
+        clock, self.clock = self.clock, None
+        if clock is not None:
+            clock.resume()
+
+    def fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class Trip:
+    """Calls of one function, made one after another by one worker."""
+
+    def __init__(self, calls: Sequence[TripCall], requeue: Callable[[Sequence[TripCall]], None], pace: Pace) -> None:
+        self.calls = calls
+        self.fn = calls[0].fn
+        self.task: asyncio.Task[None] | None = None
+        self._requeue = requeue
+        self._pace = pace
+
+    @property
+    def open(self) -> list[TripCall]:
+        """The calls that somebody still waits for here."""
+        return [call for call in self.calls if call.trip is self and not call.answer.done()]
+
+    def report(self, replies: Sequence[Reply], begun: int) -> None:
+        """The replies to its first calls, and how many have begun: the others go elsewhere."""
+        for call, reply in zip(self.calls, replies, strict=False):
+            if call.trip is self and not call.answer.done():
+                if reply[2]:
+                    self._pace.took(reply[2] / 1e6)
+                call.answer.set_result(reply)
+        self._requeue([call for call in self.calls[begun:] if call.trip is self and not call.answer.done()])
+        if len(running := self.open) == 1:
+            running[0].begin()
+
+
+class Trips:
+    """Gathers the calls of an executor into trips of about 50 ms of work, two for each of its slots.
+
+    `send(trip)` makes a trip: it gives the replies to its first calls, all of those that have begun, or raises.  It may
+    tell `trip.report` of some before that.  A worker that dies with several calls is nobody's fault yet: they are made
+    one by one.  Cancelling the last call that somebody waits for cancels the trip.
+    """
+
+    def __init__(self, slots: int, send: Callable[[Trip], Awaitable[Sequence[Reply]]]) -> None:
+        self.slots = slots
+        self._send = send
+        self._queue: deque[TripCall] = deque()
+        self._under_way: set[Trip] = set()
+        #: By the function's id; the function is kept, so that no other is given its id.
+        self._paces: dict[int, tuple[Any, Pace]] = {}
+        self._pace = Pace()
+        self._soon = False
+
+    @property
+    def depth(self) -> int:
+        return self.slots if self._pace.line == 1 else 2 * self.slots * self._pace.together
+
+    async def run(self, fn: Callable[..., Any], args: bytes) -> tuple[bytes, bytes]:
+        """The reply to a call of `fn` with pickled arguments."""
+        self._pace = self._pace_of(fn)
+        call = TripCall(fn, args)
+        self._queue.append(call)
+        self._hand_out_soon()
+        try:
+            kind, body, _ = await call.answer
+            return kind, body
+        except asyncio.CancelledError:
+            if call.trip is not None and not call.trip.open and call.trip.task is not None:
+                call.trip.task.cancel()
+            raise
+
+    async def close(self) -> None:
+        """End what is under way; what nobody has answered fails."""
+        calls, self._soon = list(self._queue), False
+        self._queue.clear()
+        for call in calls:
+            call.fail(WorkerDied(f"the executor was closed before {name_of(call.fn)} began"))
+        tasks = [trip.task for trip in self._under_way if trip.task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _pace_of(self, fn: Callable[..., Any]) -> Pace:
+        known = self._paces.get(id(fn))
+        if known is None:
+            known = self._paces[id(fn)] = (fn, Pace())
+            if len(self._paces) > PACES_KEPT:
+                del self._paces[next(iter(self._paces))]
+        return known[1]
+
+    def _hand_out_soon(self) -> None:
+        """Hand out in a moment: what is called until then travels together."""
+        if not self._soon:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self._hand_out)
+
+    def _hand_out(self) -> None:
+        self._soon = False
+        while calls := self._next():
+            trip = Trip(calls, self._requeue, self._pace_of(calls[0].fn))
+            for call in calls:
+                call.trip = trip
+            if len(calls) == 1:
+                calls[0].begin()
+            self._under_way.add(trip)
+            trip.task = asyncio.create_task(self._travel(trip), context=calls[0].context.copy())
+
+    def _next(self) -> list[TripCall]:
+        """The calls of the next trip: a fair share of the queue, of one function."""
+        queue, calls = self._queue, list[TripCall]()
+        while queue and queue[0].answer.done():
+            queue.popleft()
+        if not queue:
+            return calls
+        first, pace = queue[0], self._pace_of(queue[0].fn)
+        # How long a call with a time limit waits for a worker is not known, so such calls do not.
+        trips = self.slots * (1 if pace.line == 1 or first.clock is not None else 2)
+        if (free := trips - len(self._under_way)) < 1:
+            return calls
+        most = 1 if first.alone else min(pace.together, -(-len(queue) // free))
+        while queue and len(calls) < most and queue[0].fn is first.fn and queue[0].alone == first.alone:
+            call = queue.popleft()
+            if not call.answer.done():
+                calls.append(call)
+        return calls
+
+    async def _travel(self, trip: Trip) -> None:
+        together = len(trip.calls) > 1
+        limit = SPLIT if together and trip.calls[0].clock is not None else None
+        sending = asyncio.ensure_future(self._send(trip))
+        try:
+            if limit is not None:
+                await asyncio.wait([sending], timeout=limit)
+                if not sending.done() and len(trip.open) > 1:
+                    sending.cancel()
+                    self._one_by_one(trip)
+                    return
+            replies = await sending
+            trip.report(replies, len(replies))
+        except asyncio.CancelledError:
+            sending.cancel()
+            for call in trip.open:
+                call.fail(WorkerDied(f"the executor was closed before {name_of(call.fn)} answered"))
+            raise
+        except (PlaceLost, ExecutorBroken) as error:
+            for call in trip.open:
+                call.fail(error)
+        except Exception as error:
+            if len(calls := trip.open) == 1:
+                calls[0].fail(error)
+            self._one_by_one(trip)
+        finally:
+            sending.add_done_callback(noticed)
+            self._under_way.discard(trip)
+            if self._queue:
+                self._hand_out_soon()
+
+    def _one_by_one(self, trip: Trip) -> None:
+        calls = trip.open
+        for call in calls:
+            call.alone = True
+        self._requeue(calls)
+
+    def _requeue(self, calls: Sequence[TripCall]) -> None:
+        for call in reversed(calls):
+            call.trip = None
+            self._queue.appendleft(call)
+        if calls:
+            self._hand_out_soon()
