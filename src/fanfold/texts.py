@@ -103,6 +103,15 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def file_size(size: float) -> str:
+    """Bytes in the form a person reads fastest: 512 bytes, 12.3 kB, 564 MB, 1.7 GB."""
+    if size < 1000:
+        return f"{size:.0f} bytes"
+    power = min(3, math.floor(math.log10(size) / 3))
+    scaled = size / 1000**power
+    return f"{scaled:,.{int(scaled < 99.95)}f} {('kB', 'MB', 'GB')[power - 1]}"
+
+
 def count(n: int, noun: str) -> str:
     """So many of something: 1 trial, 1,234 trials."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

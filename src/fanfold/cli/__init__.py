@@ -23,6 +23,7 @@ from fanfold.cli.examples import examples
 from fanfold.cli.export import export
 from fanfold.cli.init import init
 from fanfold.cli.known_models import known_models
+from fanfold.cli.ledger import ledger_group
 from fanfold.cli.models import estimate, simulate
 from fanfold.cli.output import echo, machine_readable, print_error, print_json
 from fanfold.cli.prompt import prompt
@@ -142,6 +143,7 @@ for _command in (
     report,
     prompt,
     batches,
+    ledger_group,
     known_models,
     schema,
     simulate,

@@ -53,6 +53,14 @@ def output_options(command: F) -> F:
 
 def ledger_option(command: F) -> F:
     """`--ledger FILE`, by default the environment variable or a file in the current folder."""
+
+    def noted(ctx: click.Context, parameter: click.Parameter, ledger: str) -> str:
+        from fanfold.ledger.places import network_note
+
+        if (note := network_note(Path(ledger))) is not None and not ctx.resilient_parsing:
+            echo(f"note: {note}", err=True)
+        return ledger
+
     return click.option(
         "--ledger",
         envvar="FANFOLD_LEDGER",
@@ -60,6 +68,7 @@ def ledger_option(command: F) -> F:
         show_default="$FANFOLD_LEDGER or fanfold.db",
         metavar="FILE",
         shell_complete=complete_file,
+        callback=noted,
         help="The file that keeps all runs.",
     )(command)
 

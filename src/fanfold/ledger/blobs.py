@@ -185,7 +185,7 @@ class BlobReader:
             return data
         if (place := self._place(digest)) is not None:
             try:
-                return blobs.read(self._store(place.address), digest, place.name)
+                return blobs.read(self.store(place.address), digest, place.name)
             except NotInStore as error:
                 raise LedgerError(f"blob {digest} of {path} is gone: {error}") from error
         if data == b"":
@@ -221,7 +221,7 @@ class BlobReader:
                 return blobs.Reference(store, name, size)
         return None
 
-    def _store(self, address: str) -> Store:
+    def store(self, address: str) -> Store:
         """The store that a row names; not every address that only a file names is gone to."""
         own = self._ledger.blobs
         if own is not None and own.store.address == address:

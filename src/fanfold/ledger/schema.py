@@ -11,10 +11,12 @@ import sqlite3
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fanfold.errors import LedgerError
+from fanfold.ledger.places import check_place, network_note
 from fanfold.ledger.verify import STEPS, Patience
 
 #: "fnfd": how `file` and `sqlite3` recognise a ledger.
@@ -44,6 +46,8 @@ def connect(path: Path, *, readonly: bool = False, durable: bool = True) -> sqli
             raise LedgerError(f"{path} is not a ledger (not an SQLite file): give another path with --ledger")
         try:
             if not readonly:
+                if durable:
+                    check_place(path)
                 _make_private(path)
             db = _reader(path) if readonly else _writer(path, durable)
             _OPEN[id(db)] = _identity(path)
@@ -91,6 +95,8 @@ def _reader(path: Path) -> sqlite3.Connection:
 
 def _upgraded(path: Path) -> bool:
     """Bring a file up to date; False if it may not be written."""
+    if network_note(path) is not None:
+        return False
     db = _opened(path, "rw")
     try:
         _migrate(db)
@@ -115,6 +121,55 @@ def _elsewhere(path: Path) -> sqlite3.Connection:
             return _in_memory(db, path)
         finally:
             db.close()
+
+
+def copy_ledger(path: Path, to: Path, progress: Callable[[int, int], None] | None = None) -> None:
+    """Write the present state of a ledger to a new file, also while runs write to it; the ledger is not changed.
+
+    `progress` is called with the bytes that are done, and with those there are.
+    """
+    if not path.is_file():
+        raise LedgerError(f"there is no ledger at {path}: check the path")
+    with _OPENING:
+        if _foreign(path):
+            raise LedgerError(f"{path} is not a ledger (not an SQLite file): check the path")
+        try:
+            _make_private(to)
+            with contextlib.closing(_copied(path, to, progress)) as copy:
+                _version(copy, path)
+        except UNREADABLE as error:
+            raise explain(error, path) from error
+
+
+def _copied(path: Path, to: Path, progress: Callable[[int, int], None] | None) -> sqlite3.Connection:
+    copy = _opened(to, "rw")
+    db = _opened(path, "ro")
+    try:
+        copy.execute("PRAGMA journal_mode = OFF")  # a copy that is not whole is thrown away
+        copy.execute("PRAGMA synchronous = OFF")
+        size = db.execute("PRAGMA page_size").fetchone()[0]
+        db.execute("BEGIN")  # all steps copy one state
+        db.execute("SELECT 1 FROM sqlite_master").fetchone()
+
+        def step(status: int, remaining: int, total: int) -> None:
+            if progress is not None:
+                progress((total - remaining) * size, total * size)
+
+        db.backup(copy, pages=4096, progress=step, sleep=0.0)
+        return copy
+    except sqlite3.OperationalError as error:
+        copy.close()
+        if not _forbidden(error):
+            raise
+        for end in ("", "-wal"):  # reading takes a file beside it, in a folder that may not be written
+            if (part := path.with_name(path.name + end)).exists():
+                shutil.copyfile(part, to.with_name(to.name + end))
+        return _opened(to, "rw")
+    except BaseException:
+        copy.close()
+        raise
+    finally:
+        db.close()
 
 
 def _in_memory(db: sqlite3.Connection, path: Path) -> sqlite3.Connection:
@@ -262,6 +317,11 @@ def _promised(version: int) -> dict[tuple[str, str], str | None]:
         return {(kind, name): _spaced(sql) for kind, name, sql in rows}
     finally:
         db.close()
+
+
+def tables() -> list[str]:
+    """The names of a ledger's tables."""
+    return [name for kind, name in _promised(len(MIGRATIONS)) if kind == "table"]
 
 
 def _spaced(sql: Any) -> str | None:

@@ -1,0 +1,204 @@
+"""A ledger copied to another place and back: a folder, or a bucket, with a checksum and a list of runs beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from fanfold import stores
+from fanfold.encoding import digest
+from fanfold.errors import LedgerError, NotInStore
+from fanfold.ledger.holdings import check_file
+from fanfold.ledger.merging import Merged, copy_of, last_change, merge, relation
+from fanfold.ledger.places import check_place
+from fanfold.ledger.schema import MIGRATIONS
+from fanfold.ledger.store import Ledger
+
+#: Is told what is done, the bytes of it that are done, and how many there are.
+Progress = Callable[[str, int, int], None]
+
+
+class RunMark(msgspec.Struct):
+    """How far a run has come: what it is, and its last commit."""
+
+    name: str
+    created: float
+    identity: str
+    updated: float
+    seq: int | None = None
+    at: float | None = None
+
+
+class Listing(msgspec.Struct):
+    """What lies beside a pushed ledger.  While it is being replaced, both checksums are listed, the new one first."""
+
+    sha256: list[str]
+    size: int
+    schema: int
+    pushed: float
+    runs: list[RunMark]
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """A copy elsewhere, and the stores beside it, which stay where they are."""
+
+    address: str
+    size: int
+    runs: int
+    stores: list[str]
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """What a pull brought: a whole new file, or (`merged`) what was missing; None: nothing was."""
+
+    size: int
+    merged: Merged | None = None
+    checked: bool = True
+
+
+def push(path: Path, address: str, *, force: bool = False, progress: Progress | None = None) -> Pushed:
+    """Copy a ledger to an address, also while a run writes it.
+
+    What is there must be an earlier state of this ledger; with `force` it is replaced whatever it is.
+    """
+    store, name = _place(address, path)
+    with copy_of(path, path.absolute().parent, check=False, progress=_part(progress, "copying")) as copy:
+        before = _listing(store, name)
+        if before is None and store.has(name) and not force:
+            raise LedgerError(
+                f"{_shown(store, name)} was not written by `fanfold ledger push`: say --force to replace it"
+            )
+        lacking = [] if before is None or force else _lacking(copy, before)
+        if lacking:
+            raise LedgerError(
+                f"{_shown(store, name)} has what this ledger lacks (run {lacking[0]!r}): bring it here first with "
+                "`fanfold ledger pull ... --merge`, or say --force to replace it"
+            )
+        marks = _marks(copy)
+        size, checksum = copy.path.stat().st_size, _sha256(copy.path)
+        listing = Listing([checksum], size, len(MIGRATIONS), time.time(), marks)
+        # A kill between these steps leaves a checksum for whatever is there.
+        older = [] if before is None else before.sha256[:1]
+        store.put(f"{name}.json", msgspec.json.encode(msgspec.structs.replace(listing, sha256=[checksum, *older])))
+        store.upload(name, copy.path, _part(progress, "sending"))
+        store.put(f"{name}.json", msgspec.json.encode(listing))
+        beside = [address for (address,) in copy.read("SELECT DISTINCT store FROM stored_blob ORDER BY store")]
+    return Pushed(_shown(store, name), size, len(marks), beside)
+
+
+def pull(path: Path, address: str, *, into_ours: bool = False, progress: Progress | None = None) -> Pulled:
+    """Bring a ledger from an address: as a new file, or what it has more into the one that is here.
+
+    One that is here and has what the other lacks is left alone, unless `into_ours` says to merge them.
+    """
+    check_place(path)
+    if not path.absolute().parent.is_dir():
+        raise LedgerError(f"the folder of {path} does not exist: create it, or give another --ledger")
+    store, name = _place(address, path, create=False)
+    listing = _listing(store, name)
+    if listing is not None and path.exists():
+        with Ledger(path, readonly=True) as ours:
+            if not _lacking(ours, listing):
+                return Pulled(listing.size, Merged())
+    with tempfile.TemporaryDirectory(prefix=".fanfold-", dir=path.absolute().parent) as folder:
+        draft = Path(folder, "download")
+        store.download(name, draft, _part(progress, "fetching"))
+        _check_sum(draft, listing, _listing(store, name), _shown(store, name))
+        with copy_of(draft, Path(folder)) as copy:
+            check_file(copy)
+            size = draft.stat().st_size
+            if path.exists():
+                more = _more(path, copy)
+                if more and not into_ours:
+                    raise LedgerError(
+                        f"{path} has what {_shown(store, name)} lacks (run {more[0]!r}): say --merge to have both, or "
+                        "give another --ledger"
+                    )
+                return Pulled(size, merge(path, draft), listing is not None)
+        for end in ("-wal", "-shm"):  # of a file that is no more
+            path.with_name(path.name + end).unlink(missing_ok=True)
+        draft.replace(path)
+    return Pulled(size, None, listing is not None)
+
+
+def _place(address: str, path: Path, *, create: bool = True) -> tuple[stores.Store, str]:
+    """The store that an address is in, and the name there: that of the file itself where the address is a folder."""
+    _, separator, rest = address.partition("://")
+    folder = not separator and Path(address).expanduser().is_dir()
+    if folder or address.endswith("/") or (separator and "/" not in rest):
+        return stores.opened(address, create=create), path.name
+    parent, slash, name = address.rpartition("/")
+    return stores.opened(parent + (slash if not parent else "") or ".", create=create), name
+
+
+def _shown(store: stores.Store, name: str) -> str:
+    return f"{store.address.rstrip('/')}/{name}"
+
+
+def _listing(store: stores.Store, name: str) -> Listing | None:
+    try:
+        return msgspec.json.decode(store.get(f"{name}.json"), type=Listing)
+    except NotInStore:
+        return None
+    except msgspec.DecodeError as error:
+        raise LedgerError(f"{_shown(store, name)}.json was not written by `fanfold ledger push` ({error})") from None
+
+
+def _marks(ledger: Ledger) -> list[RunMark]:
+    rows = list(ledger.read("SELECT id, name, created, identity, updated FROM run ORDER BY id"))
+    return [
+        RunMark(name, created, digest(identity).hex(), updated, *(last_change(ledger, id) or (None, None)))
+        for id, name, created, identity, updated in rows
+    ]
+
+
+def _lacking(ledger: Ledger, listing: Listing) -> list[str]:
+    """The runs of a listing that a ledger does not have, or not as far."""
+    ours = {(mark.created, mark.identity): mark for mark in _marks(ledger)}
+    names = []
+    for mark in listing.runs:
+        twin = ours.get((mark.created, mark.identity))
+        known = "SELECT 1 FROM change c JOIN run r ON r.id = c.run WHERE r.created = ? AND c.seq = ? AND c.at = ?"
+        if twin is None or not (
+            twin.updated >= mark.updated
+            if mark.seq is None
+            else list(ledger.read(known, (mark.created, mark.seq, mark.at)))
+        ):
+            names.append(mark.name)
+    return names
+
+
+def _more(path: Path, copy: Ledger) -> list[str]:
+    """The runs of a ledger that its copy from elsewhere lacks, or has not as far."""
+    names = []
+    with Ledger(path, readonly=True) as ours:
+        twin = "SELECT id FROM run WHERE created = ? AND identity = ?"
+        for id, name, *key in list(ours.read("SELECT id, name, created, identity FROM run ORDER BY id")):
+            twins = [other for (other,) in copy.read(twin, key)]
+            if not any(relation(ours, id, copy, other) in ("same", "ahead") for other in twins):
+                names.append(name)
+    return names
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _check_sum(path: Path, before: Listing | None, after: Listing | None, shown: str) -> None:
+    """Refuse bytes that are not those that were pushed; somebody may push while we fetch."""
+    sums = [sum for listing in (before, after) if listing is not None for sum in listing.sha256]
+    if sums and _sha256(path) not in sums:
+        raise LedgerError(f"{shown} is not what was pushed there (its checksum is another): push it again")
+
+
+def _part(progress: Progress | None, what: str) -> Callable[[int, int], None] | None:
+    return None if progress is None else lambda done, total: progress(what, done, total)
