@@ -5,6 +5,7 @@ Every write has a name of its own, so no two writers meet and nothing is deleted
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -12,6 +13,9 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import msgspec
 
@@ -19,11 +23,17 @@ from fanfold import stores
 from fanfold.encoding import Encoded, Stored
 from fanfold.errors import LedgerError, StoreError
 from fanfold.stores import Store
+from fanfold.types import Blob
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 #: Bytes from which a blob goes to the store: smaller ones are quicker in the ledger.
 LEAST = 2**16
 #: Bytes of blobs that a process remembers, because what was just written is often read next.
 REMEMBERED = 2**26
+#: Reads or writes of a store at once.
+THREADS = 16
 #: Seconds before a store that failed is tried again.
 REST = 30.0
 
@@ -48,22 +58,30 @@ class Ticket(msgspec.Struct, frozen=True):
         _RECENT.keep(digest, data)
         return Stored(name, len(data))
 
-    def kept(self, data: Encoded) -> Encoded:
-        """The data of an outcome with its large blobs in the store; unchanged, with a reason, where that fails."""
-        large = {digest: blob for digest, blob in data.blobs.items() if isinstance(blob, bytes)}
-        large = {digest: blob for digest, blob in large.items() if len(blob) >= self.least}
+    def kept(self, items: Sequence[Encoded]) -> list[Encoded]:
+        """The data of outcomes with their large blobs in the store; unchanged, with a reason, where that fails."""
+        large = {
+            digest: blob
+            for data in items
+            for digest, blob in data.blobs.items()
+            if isinstance(blob, bytes) and len(blob) >= self.least
+        }
         if not large or self.origin == _process():
-            return data
+            return list(items)
         until, reason = _AWAY.get(self.proof, (0.0, ""))
-        if until > time.monotonic():
-            return Encoded(data.text, data.blobs, reason)
-        try:
-            store = self._reached()
-            there = {digest: self.put(store, digest, blob) for digest, blob in large.items()}
-        except Exception as error:  # also of a package that is missing here
-            _AWAY[self.proof] = (time.monotonic() + REST, str(error))
-            return Encoded(data.text, data.blobs, str(error))
-        return Encoded(data.text, {**data.blobs, **there})
+        there: dict[str, Stored] = {}
+        if until <= time.monotonic():
+            try:
+                store, reason = self._reached(), ""
+                places = side_by_side(lambda item: self.put(store, *item), large.items(), store)
+                there = dict(zip(large, places))
+            except Exception as error:  # also of a package that is missing here
+                reason = str(error)
+                _AWAY[self.proof] = (time.monotonic() + REST, reason)
+        return [
+            Encoded(data.text, {digest: there.get(digest, blob) for digest, blob in data.blobs.items()}, reason)
+            for data in items
+        ]
 
     def _reached(self) -> Store:
         store = _opened(self.address)
@@ -84,8 +102,43 @@ class Reference(msgspec.Struct, frozen=True):
     def __call__(self, digest: str) -> bytes:
         return read(_opened(self.address), digest, self.name)
 
-    def travelling(self, digest: str) -> Reference:
+    def place(self, digest: str) -> Reference:
         return self
+
+    travelling = place
+
+
+@contextlib.contextmanager
+def fetched(wanted: Iterable[Blob]) -> Iterator[None]:
+    """Read blobs that are in a store side by side: one after another, each would take its time.
+
+    They have their bytes inside the context, and forget them after.
+    """
+    places = [(blob, blob.place()) for blob in wanted]
+    far = [(blob, place) for blob, place in places if place is not None]
+    before = [(blob, blob._load) for blob, _ in far]
+    try:
+        if far:
+            found = side_by_side(lambda item: item[1](item[0].digest), far, _opened(far[0][1].address))
+            for (blob, _), data in zip(far, found):
+                blob._load = functools.partial(_same, data)
+        yield
+    finally:
+        for blob, load in reversed(before):
+            blob._load = load
+
+
+def _same(data: bytes, digest: str) -> bytes:
+    return data
+
+
+def side_by_side(call: Callable[[T], R], items: Iterable[T], store: Store) -> list[R]:
+    """What a store does for each of the items, many at once if it can."""
+    items = list(items)
+    if len(items) < 2 or not store.threads:
+        return [call(item) for item in items]
+    with ThreadPoolExecutor(min(THREADS, len(items)), thread_name_prefix="fanfold-store") as pool:
+        return list(pool.map(call, items))
 
 
 def read(store: Store, digest: str, name: str) -> bytes:

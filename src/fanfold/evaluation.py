@@ -64,8 +64,8 @@ class One:
 
     def __call__(self, *arguments: Any) -> Outcome:
         try:
-            return _aside(outcome_of(self.evaluate(*arguments), self.objective), self.ticket)
-        except (KeyboardInterrupt, NoWayHome, StoreError):  # the latter: nobody's evaluation can make its calls here
+            return _aside([outcome_of(self.evaluate(*arguments), self.objective)], self.ticket)[0]
+        except (KeyboardInterrupt, NoWayHome, StoreError):  # the latter: nobody's evaluation can run here
             raise
         except BaseException as error:  # a plain function cannot be cancelled: whatever it raises is its own doing
             return failure_of(error)
@@ -81,7 +81,7 @@ class OneAsync:
 
     async def __call__(self, *arguments: Any) -> Outcome:
         try:
-            return _aside(outcome_of(await self.evaluate(*arguments), self.objective), self.ticket)
+            return _aside([outcome_of(await self.evaluate(*arguments), self.objective)], self.ticket)[0]
         except BaseException as error:
             if _from_outside(error):
                 raise
@@ -99,7 +99,7 @@ class Block:
     def __call__(self, cells: Sequence[tuple[Any, ...]]) -> list[Outcome]:
         try:
             outcomes = outcomes_of(self.evaluate_block(cells), len(cells), self.objective)
-            return [_aside(outcome, self.ticket) for outcome in outcomes]
+            return _aside(outcomes, self.ticket)
         except (KeyboardInterrupt, NoWayHome, StoreError):
             raise
         except BaseException as error:
@@ -117,26 +117,27 @@ class BlockAsync:
     async def __call__(self, cells: Sequence[tuple[Any, ...]]) -> list[Outcome]:
         try:
             outcomes = outcomes_of(await self.evaluate_block(cells), len(cells), self.objective)
-            return [_aside(outcome, self.ticket) for outcome in outcomes]
+            return _aside(outcomes, self.ticket)
         except BaseException as error:
             if _from_outside(error):
                 raise
             raise RuntimeError(failure_of(error).message) from None
 
 
-def _aside(outcome: Outcome, ticket: Ticket | None) -> Outcome:
-    """The outcome with its large blobs in the store of the run, if it has one."""
-    if ticket is None or not isinstance(outcome, Ok) or outcome.data is None or not outcome.data.blobs:
-        return outcome
-    return replace(outcome, data=ticket.kept(outcome.data))
+def _aside(outcomes: list[Outcome], ticket: Ticket | None) -> list[Outcome]:
+    """The outcomes with their large blobs in the store of the run, if it has one."""
+    if ticket is None:
+        return outcomes
+    kept = iter(ticket.kept([each.data for each in outcomes if isinstance(each, Ok) and each.data is not None]))
+    return [
+        replace(each, data=next(kept)) if isinstance(each, Ok) and each.data is not None else each for each in outcomes
+    ]
 
 
 def _from_outside(error: BaseException) -> bool:
     """Whether this may be Ctrl-C, a cancellation or the run's own refusal, and not the evaluator's doing."""
     if isinstance(error, Exception):
-        return isinstance(
-            error, NoWayHome | StoreError
-        )  # nobody's evaluation can make its calls here: the run is refused
+        return isinstance(error, NoWayHome | StoreError)  # nobody's evaluation can run here
     import asyncio  # loaded wherever something is awaited
 
     return isinstance(error, KeyboardInterrupt | asyncio.CancelledError)

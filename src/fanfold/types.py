@@ -198,6 +198,11 @@ class Blob:
     def read(self) -> bytes:
         return self._load(self.digest)
 
+    def place(self) -> Any:
+        """Where a store has it, as a function that reads it there; None where it is not in a store."""
+        place = getattr(self._load, "place", None)
+        return None if place is None else place(self.digest)
+
     def __reduce__(self) -> tuple[Any, ...]:
         travelling = getattr(self._load, "travelling", None)
         reference = None if travelling is None else travelling(self.digest)

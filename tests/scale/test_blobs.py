@@ -241,3 +241,17 @@ def test_what_cannot_work_is_refused_before_the_first_evaluation(tmp_path: Path)
         heirs().run(ledger=tmp_path / "one.db", blobs=tmp_path / "file" / "blobs")
     with Ledger(tmp_path / "one.db", readonly=True) as ledger:
         assert ledger.runs() == []
+
+
+def test_blobs_of_a_store_are_read_together_and_forgotten_after(tmp_path: Path) -> None:
+    path = tmp_path / "one.db"
+    heirs(trials=6).run(ledger=path, run="r", blobs=tmp_path / "blobs").ledger.close()
+    with Ledger(path) as ledger:
+        ledger.blobs = RunBlobs.at(tmp_path / "blobs", ledger)
+        found = [Blob(digest, ledger.blob) for digest in named(path)]
+        with blobs.fetched([*found, *found, Blob.of(b"here")]):
+            shutil.rmtree(tmp_path / "blobs")
+            blobs._RECENT.clear()
+            assert [len(blob.read()) for blob in found] == [SIZE] * len(found)
+        with pytest.raises(StoreError):
+            found[0].read()

@@ -6,9 +6,8 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from fanfold import blobs, stores
 from fanfold.addresses import trusted
@@ -34,8 +33,6 @@ KEEP_STORED = (
     "WHERE NOT EXISTS (SELECT 1 FROM blob WHERE digest = ?1 AND length(data) > 0)"
 )
 _EMPTY = Blob.of(b"").digest
-#: Writes to a store at once.
-THREADS = 8
 #: Seconds between looks for what a worker has put.
 PAUSES = (0.1, 0.5, 2.0, 5.0)
 #: How many blobs of a run are known to be in the store without another look.
@@ -82,7 +79,7 @@ class RunBlobs:
         large = {
             digest: blob for digest, blob in first.items() if isinstance(blob, Stored) or len(blob) >= self.ticket.least
         }
-        here = list(self._mapped(self._put, large.items()))
+        here = blobs.side_by_side(self._put, large.items(), self.store)
         stored = {digest: place for digest, place in zip(large, here) if place is not None}
         kept = [(digest, blob) for digest, blob in first.items() if digest not in stored and isinstance(blob, bytes)]
         address = self.store.address
@@ -160,14 +157,7 @@ class RunBlobs:
             with contextlib.suppress(FanfoldError):
                 self.store.delete(name)
 
-        list(self._mapped(gone, names))
-
-    def _mapped(self, call: Any, items: Iterable[Any]) -> Iterator[Any]:
-        items = list(items)
-        if len(items) < 2 or not self.store.threads:
-            return map(call, items)
-        with ThreadPoolExecutor(THREADS, thread_name_prefix="fanfold-store") as pool:
-            return iter(list(pool.map(call, items)))
+        blobs.side_by_side(gone, names, self.store)
 
 
 class BlobReader:
@@ -196,10 +186,10 @@ class BlobReader:
 
     def stored(self, digest: str, run: int) -> Stored | None:
         """Where a blob is that this run holds in its store: nobody else deletes it there."""
-        own, held = self._ledger.blobs, "SELECT 1 FROM blob_holder WHERE digest = ? AND run = ?"
-        if own is None or (place := self._place(digest)) is None or place.address != own.store.address:
+        held = "SELECT 1 FROM blob_holder WHERE digest = ? AND run = ?"
+        if (place := self.place(digest)) is None or not list(self._ledger.read(held, (digest, run))):
             return None
-        return Stored(place.name, place.size) if list(self._ledger.read(held, (digest, run))) else None
+        return Stored(place.name, place.size)
 
     def size(self, digest: str) -> int | None:
         """The bytes of a blob; None where there is none, or it was pruned."""
@@ -210,10 +200,12 @@ class BlobReader:
     def travelling(self, digest: str) -> blobs.Reference | None:
         """What a worker that has reached the store of this run can read the blob by."""
         own = self._ledger.blobs
-        if own is None or not own.reached:
-            return None
-        place = self._place(digest)
-        return place if place is not None and place.address == own.store.address else None
+        return self.place(digest) if own is not None and own.reached else None
+
+    def place(self, digest: str) -> blobs.Reference | None:
+        """Where the blob is, if that is the store of this run."""
+        own, place = self._ledger.blobs, None if self._ledger.blobs is None else self._place(digest)
+        return place if own is not None and place is not None and place.address == own.store.address else None
 
     def _place(self, digest: str) -> blobs.Reference | None:
         for store, name, size in self._ledger.read(f"{_STORED} WHERE digest = ?", (digest,)):

@@ -7,18 +7,19 @@ import functools
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, ClassVar
 
 import torch
 
+from fanfold.blobs import fetched
 from fanfold.encoding import derive_seed, digest
 from fanfold.studies.neuro import genome as genomes
 from fanfold.studies.neuro import layout as layouts
 from fanfold.studies.neuro import morph, network, targets
 from fanfold.studies.neuro.data import DTYPES, Data, Resident, Source, identity, resident
-from fanfold.studies.neuro.engines import Devices, TrainingEngine
+from fanfold.studies.neuro.engines import Devices, TrainingEngine, has_gpu
 from fanfold.studies.neuro.genome import Individual, individual_of, members_of
 from fanfold.studies.neuro.memory import DeviceMemory, DoesNotFit, GroupPace, free_memory, in_groups
 from fanfold.studies.neuro.training import (
@@ -68,8 +69,8 @@ class Trainer:
         return self.engine.group
 
     def warm_up(self) -> None:
-        """Begin to make a GPU ready that will train networks as one, while the run begins."""
-        if self.engine.together == "each" or self.engine.devices[0] != "cuda":
+        """Begin to make a GPU of this process ready that will train networks as one, while the run begins."""
+        if self.engine.together == "each" or self.engine.devices[0] != "cuda" or self.engine.executor != "inline":
             return
 
         def ready() -> None:
@@ -105,10 +106,11 @@ class Trainer:
 
     def _evaluated(self, cells: Sequence[Cell], images: Resident, place: _Place) -> list[Outcome]:
         individuals = [individual_of(candidate) for candidate, _, _ in cells]
-        jobs = [
-            _job(individual, case, previous, images) if case.data["epochs"] else None
-            for individual, (_, case, previous) in zip(individuals, cells)
-        ]
+        with fetched(_inputs(individuals, cells)):
+            jobs = [
+                _job(individual, case, previous, images) if case.data["epochs"] else None
+                for individual, (_, case, previous) in zip(individuals, cells)
+            ]
         wanted = [job for job in jobs if job is not None]
         done = iter(self._trained(wanted, images, place))
         outcomes: list[Outcome] = []
@@ -223,6 +225,15 @@ def _job(individual: Individual, case: Case, previous: Ok | None, images: Reside
     return TrainingJob(genome, seed, case.data["epochs"], inherited=None if heritage is None else pack(heritage))
 
 
+def _inputs(individuals: Sequence[Individual], cells: Sequence[Cell]) -> Iterator[Blob]:
+    """The blobs that cells start from."""
+    for individual, (_, _, previous) in zip(individuals, cells):
+        earlier = previous.data if previous is not None and isinstance(previous.data, Mapping) else {}
+        for blob in (individual.inherited, earlier.get("weights"), earlier.get("state")):
+            if isinstance(blob, Blob):
+                yield blob
+
+
 def _tensors(weights: Blob, dtype: str) -> dict[str, torch.Tensor]:
     return {name: torch.tensor(array, dtype=DTYPES[dtype]) for name, array in morph.unpacked(weights.read())[1].items()}
 
@@ -263,6 +274,8 @@ class _Place:
     """The devices of this process, what fits on each, and how large groups should be."""
 
     def __init__(self, engine: TrainingEngine) -> None:
+        if "cuda" in engine.devices:
+            has_gpu()  # a worker of a cluster has not looked yet
         shared = len(set(engine.devices)) == 1
         self.devices = Devices(engine.devices, lambda name: engine.calls if shared else engine.devices.count(name))
         self.pace = GroupPace(engine.group, engine.group)
