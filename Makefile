@@ -50,9 +50,9 @@ lint: $(VENV)/.dev
 check: lint
 	$(BIN)/python -m pytest -m "not slow" -x -n 2 --durations=10 --durations-min=1
 
-# Three at a time on two cores: many tests wait for processes and clocks.  Tests that share a fixture share a worker.
+# Four at a time on two cores: many tests wait for processes and clocks.  Tests that share a fixture share a worker.
 test: $(VENV)/.dev browser $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock trackers)
-	$(BIN)/python -m pytest -n 3
+	$(BIN)/python -m pytest -n 4
 
 docs: $(VENV)/.dev
 	$(BIN)/python tools/docs_site.py

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import compileall
 import functools
 import os
 import re
@@ -18,6 +19,8 @@ from hypothesis import settings
 
 from fanfold.simulator import Faults, Simulator, SimulatorConfig, serve
 
+SOURCES = Path(__file__).parents[1] / "src" / "fanfold"
+
 # Tests run side by side: a numerical library that takes every core for itself slows all of them to a crawl.
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
@@ -31,6 +34,12 @@ for name in ("COLUMNS", "LINES"):
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=300)
 settings.load_profile("explore" if os.environ.get("FANFOLD_EXPLORE") else "same")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the package once: tests start it in hundreds of processes, and not every machine lets those keep it."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(SOURCES, quiet=2)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-nbformat: Any = pytest.importorskip("nbformat")
-nbclient: Any = pytest.importorskip("nbclient")
-pytest.importorskip("ipykernel")
-pytest.importorskip("torch")
-pytest.importorskip("sklearn")
-
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "neuroevolution.ipynb"
+#: Imported by the tests that need them only: each worker of the suite reads this file.
+NEEDED = [name for name in ("nbformat", "nbclient", "ipykernel", "torch", "sklearn") if find_spec(name) is None]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(NEEDED), reason=f"needs {', '.join(NEEDED)}")]
 
 
-@pytest.mark.slow
 def test_the_notebook_runs_and_its_network_is_the_same_everywhere(tmp_path: Path) -> None:
+    import nbclient
+    import nbformat
+
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbclient.NotebookClient(notebook, timeout=150, resources={"metadata": {"path": str(tmp_path)}}).execute()
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -27,8 +26,9 @@ def test_the_notebook_runs_and_its_network_is_the_same_everywhere(tmp_path: Path
     assert (tmp_path / "digits-network" / "model.safetensors").stat().st_size > 1000
 
 
-@pytest.mark.slow
 def test_the_notebook_is_kept_without_what_it_printed() -> None:
+    import nbformat
+
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]

@@ -117,7 +117,7 @@ def test_requests_that_begin_alike_are_read_once_though_two_contexts_are_free(en
 
 @pytest.mark.timeout(180)
 def test_a_study_has_the_same_scores_on_every_executor() -> None:
-    sizes: dict[str, Any] = {"examples": 4, "train": 4, "validation": 2, "held_out": 6}
+    sizes: dict[str, Any] = {"examples": 2, "train": 2, "validation": 2, "held_out": 2}
     built = study(PromptsConfig(task="sentiment", model=("local/smollm2",), trials=2, **sizes))
 
     def scores(executor: str) -> Any:

@@ -20,7 +20,7 @@ from fanfold.studies.neuro.morph import packed  # noqa: E402
 from fanfold.studies.neuro.network import initial  # noqa: E402
 from fanfold.types import Blob  # noqa: E402
 
-SMALL: dict[str, Any] = {"trials": 24, "population": 6, "epochs": 2, "rungs": 1, "batch_size": 32, "results": None}
+SMALL: dict[str, Any] = {"trials": 16, "population": 6, "epochs": 2, "rungs": 1, "batch_size": 32, "results": None}
 SMALL |= {"baselines": "no", "nodes": (4, 16), "dense_layers": (0, 2), "seed": 2, "finalists": 2}
 
 
