@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import math
 import threading
 import time
 import weakref
@@ -23,6 +22,7 @@ from fanfold.flights import Call, Flight, Reply, Send, Sent, Waiting, waiting
 from fanfold.ledger import Commits, Ledger, Metrics, Spending
 from fanfold.money import Budget
 from fanfold.replies import Replies
+from fanfold.sharing import Sharing
 from fanfold.sync import noticed, run_beside
 from fanfold.tracing import observer
 from fanfold.types import CacheMode
@@ -43,6 +43,7 @@ class CallBroker:
         run: int | None = None,
         cache: CacheMode = "on",
         budget: Budget | None = None,
+        sharing: Sharing | None = None,
         halt: Callable[[CallFailed], None] | None = None,
         emit: Callable[[Event], None] = lambda event: None,
     ) -> None:
@@ -50,8 +51,10 @@ class CallBroker:
         self.thread = threading.get_ident()
         self.metrics = Metrics()
         self.budget = budget or Budget()
+        #: By what limits and replies are shared with others.
+        self.sharing = sharing
         self.closers: list[Callable[[], Awaitable[None]]] = []
-        self.replies = Replies(ledger, commits, run, cache)
+        self.replies = Replies(ledger, commits, run, cache, sharing)
         self.halt = halt
         #: Told what happens to calls on their way.
         self.emit = emit
@@ -144,6 +147,9 @@ class CallBroker:
                 self.metrics.cached += 1
                 return held
             try:
+                if replies.sharing is not None and (held := await replies.fetched(key, call)) is not None:
+                    self.metrics.shared += 1
+                    return held
                 return await self._paid(key, call, send)
             finally:
                 replies.release(key)
@@ -155,7 +161,7 @@ class CallBroker:
         task = asyncio.current_task()
         try:
             reserved = 0.0
-            if self.budget.limit < math.inf:
+            if self.budget.limited:
                 with waiting("calls in flight, which may leave too little money"):
                     reserved = await self.budget.reserve(call)
             cost: float | None = 0.0

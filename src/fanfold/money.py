@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fanfold.errors import CallFailed
 from fanfold.ledger import Ledger, RunView, owed
+from fanfold.sharing import SharedBudget
 
 if TYPE_CHECKING:
     from fanfold.flights import Call
@@ -18,7 +19,8 @@ class Budget:
     """Money for model calls: the worst case is reserved before sending, so the limit holds whatever is in flight.
 
     What was paid before counts, and what calls in open batches may still cost (`owed`).  Where the run `collects` these
-    batches, a call that is asked for again is not owed any more, but reserved like any other.
+    batches, a call that is asked for again is not owed any more, but reserved like any other.  With a `shared` budget,
+    money is set aside there, too.
     """
 
     def __init__(
@@ -30,8 +32,10 @@ class Budget:
         at_risk: float = 0.0,
         owed: Mapping[bytes, float | None] | None = None,
         collects: bool = False,
+        shared: SharedBudget | None = None,
     ) -> None:
         self.limit = limit
+        self.shared = shared
         self.spent = spent
         self.unpriced = unpriced
         #: What of `spent` may have been charged for replies that never came.
@@ -46,18 +50,26 @@ class Budget:
         self._changed = asyncio.Event()
 
     @classmethod
-    def of(cls, ledger: Ledger, run: int, limit: float, *, collects: bool) -> Budget:
+    def of(
+        cls, ledger: Ledger, run: int, limit: float, *, collects: bool, shared: SharedBudget | None = None
+    ) -> Budget:
         """The budget left to a run and to the runs that belong to it."""
-        if limit == math.inf:
+        if limit == math.inf and shared is None:
             return cls()
         paid = RunView(ledger, run).costs()
         spent = paid.cost + paid.at_risk
         pending = owed(ledger, run)
-        return cls(limit, spent, unpriced=paid.unpriced, at_risk=paid.at_risk, owed=pending, collects=collects)
+        return cls(
+            limit, spent, unpriced=paid.unpriced, at_risk=paid.at_risk, owed=pending, collects=collects, shared=shared
+        )
+
+    @property
+    def limited(self) -> bool:
+        return self.limit < math.inf or self.shared is not None
 
     async def reserve(self, call: Call) -> float:
         """Set the call's worst case aside, waiting for calls in flight to settle where that can help."""
-        if self.limit == math.inf:
+        if not self.limited:
             return 0.0
         worst = self._worst(call)
         if self._collects and self._owed:
@@ -69,6 +81,12 @@ class Budget:
             await self._changed.wait()
         self._reserved += worst
         self._open += worst > 0
+        if self.shared is not None:
+            try:
+                await self.shared.reserve(worst, call.model)
+            except BaseException:
+                self._free(worst)
+                raise
         return worst
 
     def extend(self, limit: float) -> None:
@@ -80,6 +98,8 @@ class Budget:
         """A call was sent and got no reply: the most it may have cost counts as spent."""
         self.spent += call.worst or 0.0
         self.at_risk += call.worst or 0.0
+        if self.shared is not None:
+            self.shared.settle(0.0, call.worst or 0.0)
 
     async def room(self, call: Call) -> None:
         """Wait until there is money to send a lost call again; raise if there will not be."""
@@ -94,14 +114,19 @@ class Budget:
                 self._stuck -= 1
 
     def settle(self, reserved: float, cost: float | None) -> None:
-        if reserved:
-            self._open -= 1
-            # Sums of floats need not come back to zero by themselves.
-            self._reserved = self._reserved - reserved if self._open else 0.0
         if cost is None:
             self.unpriced += 1
         else:
             self.spent += cost
+        self._free(reserved)
+        if self.shared is not None:
+            self.shared.settle(reserved, cost or 0.0)
+
+    def _free(self, reserved: float) -> None:
+        if reserved:
+            self._open -= 1
+            # Sums of floats need not come back to zero by themselves.
+            self._reserved = self._reserved - reserved if self._open else 0.0
         self._changed.set()
 
     def _worst(self, call: Call) -> float:

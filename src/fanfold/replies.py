@@ -12,6 +12,7 @@ from fanfold.context import here
 from fanfold.errors import ConfigError
 from fanfold.flights import Call, Flight, Reply, Sent, waiting
 from fanfold.ledger import Claims, Commits, Insert, Ledger
+from fanfold.sharing import ShareAway, ShareRefused, Sharing
 from fanfold.types import CacheMode
 
 #: How many keys of calls are kept in memory, to spare a look into the ledger for each new call.
@@ -26,11 +27,20 @@ class Replies:
     Without a ledger nothing is known, and every call is the run's own.
     """
 
-    def __init__(self, ledger: Ledger | None, commits: Commits | None, run: int | None, cache: CacheMode) -> None:
+    def __init__(
+        self,
+        ledger: Ledger | None,
+        commits: Commits | None,
+        run: int | None,
+        cache: CacheMode,
+        sharing: Sharing | None = None,
+    ) -> None:
         if cache not in get_args(CacheMode):
             raise ConfigError(f"cache must be 'on', 'off', 'refresh' or 'offline', not {cache!r}")
         self.ledger, self.commits, self.run = ledger, commits, run
         self.cache = cache
+        #: Where replies are shared beyond the ledger.
+        self.sharing = sharing if cache == "on" else None
         #: Whether a reply in the ledger answers a call.
         self.answers = ledger is not None and cache in ("on", "offline")
         #: The keys of all calls in the ledger while they are few and all ours; None: the ledger must be asked.
@@ -79,20 +89,47 @@ class Replies:
             claims.release(key)
         return held
 
+    async def fetched(self, key: bytes, call: Call) -> Reply | None:
+        """A reply that any sharer has paid for, written down here as not paid; None: the call is ours to make."""
+        assert self.sharing is not None
+        sharing, text = self.sharing, None
+        try:
+            while not (text := await sharing.take(key)):
+                with waiting("another sharer that makes the same call"):
+                    await sharing.news_of(key)
+                    if not await sharing.returned():
+                        return None
+        except ShareAway:
+            return None
+        except ShareRefused:
+            text = b""
+        if text is True:
+            return None
+        try:
+            reply = msgspec.json.decode(text, type=Reply)
+        except msgspec.MsgspecError:
+            sharing.warn("reply", f"{sharing.address} holds foreign values where replies should be: they are ignored")
+            return None
+        reply = msgspec.structs.replace(reply, cost=0.0, cached=True, parsed=None, raw=None)
+        if self.commits is not None:
+            self._knows(key)
+            await self.commits.safe(Insert.CALL, self._row(key, call, Sent(reply, tries=0), time.time()))
+        return reply
+
     def release(self, key: bytes) -> None:
         if self._claims is not None:
             self._claims.release(key)
+        if self.sharing is not None:
+            self.sharing.give(key)
 
     async def keep(self, key: bytes, call: Call, sent: Sent, started: float) -> None:
         """Write a reply and its payment down; return when both are safe."""
-        if self.commits is None:
-            return
-        if self._known is not None:
-            self._known.add(key)
-            if len(self._known) > KNOWN_KEYS:
-                self._known = None
-        self.commits.put(Insert.PAYMENT, self._payment(key, call, sent, started))  # in one commit with the reply
-        await self.commits.safe(Insert.CALL, self._row(key, call, sent, started))
+        if self.commits is not None:
+            self._knows(key)
+            self.commits.put(Insert.PAYMENT, self._payment(key, call, sent, started))  # in one commit with the reply
+            await self.commits.safe(Insert.CALL, self._row(key, call, sent, started))
+        if self.sharing is not None:
+            self.sharing.give(key, msgspec.json.encode(_plain(sent.reply)))
 
     def learnt(self, model: str) -> dict[str, str]:
         """What runs on this ledger have learnt of a model (its fingerprint)."""
@@ -118,13 +155,19 @@ class Replies:
         if self._alone() and not self.ledger.has_replies():
             self._known = set()
 
+    def _knows(self, key: bytes) -> None:
+        if self._known is not None:
+            self._known.add(key)
+            if len(self._known) > KNOWN_KEYS:
+                self._known = None
+
     def _alone(self) -> bool:
         """Whether all replies that are not ours were in the ledger before our first call."""
         assert self.ledger is not None
         return self.ledger.temporary if self._claims is None else self._claims.alone()
 
     def _row(self, key: bytes, call: Call, sent: Sent, started: float) -> tuple[Any, ...]:
-        reply = sent.reply if sent.reply.raw is None else msgspec.structs.replace(sent.reply, raw=None)
+        reply = _plain(sent.reply)
         text = msgspec.json.encode(reply).decode()
         usage = (reply.input_tokens, reply.output_tokens, reply.cost)
         how = (started, reply.seconds, sent.tries, sent.batch)
@@ -135,3 +178,8 @@ class Replies:
         usage = (reply.cost, reply.input_tokens, reply.output_tokens, reply.cached_tokens, int(reply.estimated))
         how = (reply.seconds, sent.tries, sent.batch, sent.why_full)
         return (self.run, key, call.shown_model, *usage, started, *how)
+
+
+def _plain(reply: Reply) -> Reply:
+    """A reply as it is kept."""
+    return reply if reply.raw is None else msgspec.structs.replace(reply, raw=None)

@@ -13,6 +13,7 @@ from fanfold import executors
 from fanfold.config import Settings, option
 from fanfold.events import Watcher
 from fanfold.executors.base import Executor
+from fanfold.sharing import without_password
 from fanfold.stop import MaxCost, MaxEvaluations, MaxTime, MaxTrials, Rule, Target, limited
 from fanfold.types import CacheMode
 
@@ -66,6 +67,15 @@ class RunOptions(Settings):
     )
     cache: CacheMode = option(
         "on", "Whether model calls are answered from the ledger: refresh asks again, offline never asks."
+    )
+    share: str | None = option(
+        None,
+        "Share limits, replies and calls in flight with all who name this Redis or Valkey server.",
+        metavar="URL",
+        record=without_password,
+    )
+    share_budget: float | None = option(
+        None, "Let all sharers together spend at most X (a budget is named by URL?budget=NAME).", above=0, metavar="X"
     )
     reuse: Literal["run", "ledger", "never"] = option("run", "Whose finished evaluations may be reused.")
     ledger: str | Path | None = option(

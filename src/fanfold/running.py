@@ -44,6 +44,7 @@ from fanfold.resuming import search_of
 from fanfold.run_options import RunOptions
 from fanfold.run_result import Run as Run
 from fanfold.search_loop import SearchLoop
+from fanfold.sharing import SharedBudget, Sharing, shared_by
 from fanfold.stop import MaxCost, limited
 from fanfold.summary import Summary
 from fanfold.types import CompleteResult, Trial
@@ -75,11 +76,14 @@ class Start:
         self._wakeup = Wakeup()
         self._remote: Remote | None = None
         self._journal: RunJournal | None = None
+        self._sharing: Sharing | None = None
         #: The fingerprint that finished evaluations are kept under, and what there is to say about the study.
         self._evaluator = ""
         self._remarks: list[str] = []
         #: Told how this run can be stopped; a run beside another is stopped with that one.
         self._hand_over = hand_over or self._take_over
+        if options.share_budget is not None and options.share is None:
+            raise ConfigError("share_budget needs share=URL (--share): the server where the budget is kept")
         if options.retry_failed:
             kinds_of(options.retry_failed)
         if RUN_NAME.fullmatch(self.name) is None:
@@ -94,6 +98,10 @@ class Start:
     async def __call__(self) -> Run[Any]:
         if callable(ready := getattr(self.study.evaluate, "check_ready", None)):
             ready()
+        async with shared_by(self.options.share, self._warn) as self._sharing:
+            return await self._opened()
+
+    async def _opened(self) -> Run[Any]:
         ledger = Ledger(self.options.ledger)
         try:
             lock = RunLock(ledger.path, self.name)
@@ -251,13 +259,15 @@ class Start:
         """A broker for the model calls of the run's evaluations."""
         ledger, run = journal.ledger, journal.run
         limit = remote.raised(self.rule).cost_limit()
-        budget = remote.budget = Budget.of(ledger, run, limit, collects=self.executor.collects)
+        shared = SharedBudget.of(self._sharing, self.options.share_budget)
+        budget = remote.budget = Budget.of(ledger, run, limit, collects=self.executor.collects, shared=shared)
         broker = CallBroker(
             ledger,
             journal.commits,
             run=run,
             cache=self.options.cache,
             budget=budget,
+            sharing=self._sharing,
             halt=self._wakeup.halt,
             emit=self._emit,
         )
@@ -268,6 +278,8 @@ class Start:
             grace = 0.0  # what was to be waited for has been waited for
         finally:
             await broker.close(grace)
+            if shared is not None:
+                shared.close()
             if broker.metrics != Metrics():
                 total = broker.metrics.plus(RunView(ledger, run).counts())
                 journal.commits.put(Insert.COUNTS, (run, encode(total)))
@@ -344,6 +356,9 @@ class Start:
             self._emit(
                 Notice(f"{window} keeps at most {busy} of the {slots} slots busy: give the study a larger window")
             )
+
+    def _warn(self, text: str) -> None:
+        self._emit(Notice(text))
 
     def _emit(self, event: Event) -> None:
         if isinstance(event, Notice) and self._journal is not None:

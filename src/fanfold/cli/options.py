@@ -29,7 +29,7 @@ class ShellOptions(RunOptions):
     def recorded(self) -> dict[str, Any]:
         """What a resume takes over: all that was set, except decisions that hold for one time."""
         return {
-            field.name: value
+            field.name: field.metadata.get("record", lambda value: value)(value)
             for field in fields(self)
             if (value := getattr(self, field.name)) != field.default and not field.metadata.get("once")
         }

@@ -51,6 +51,11 @@ class Paces:
         return list(self._known.values())
 
     @property
+    def rates(self) -> dict[int, tuple[float, float]]:
+        """Units per second and seconds of burst, by unit."""
+        return {unit: (pace.full, pace.burst) for unit, pace in self._known.items()}
+
+    @property
     def requests(self) -> float:
         """Requests per second."""
         return self._known[0].rate if 0 in self._known else math.inf
@@ -82,21 +87,25 @@ class Paces:
 
     def correct(
         self, estimate: tuple[int, int], charged: Cost | None, used: tuple[int | None, int | None], now: float
-    ) -> None:
-        """A call estimated at `estimate` (input, output) tokens used so many; None leaves the estimate."""
+    ) -> dict[int, float]:
+        """A call estimated at `estimate` (input, output) tokens used so many; None leaves the estimate.
+
+        Returns how many more it was than charged, for each rate of tokens.
+        """
         inputs, outputs = used
         if inputs is not None:
             self._input = _decayed(self._input, estimate[0], inputs)
         if outputs is not None:
             self._output = _decayed(self._output, estimate[1], outputs)
         if charged is None:
-            return
+            return {}
         more_in = 0.0 if inputs is None else inputs - charged[2]
         more_out = 0.0 if outputs is None else outputs - charged[3]
-        more = (0.0, more_in + more_out, more_in, more_out)
-        for unit, pace in self._known.items():
-            if unit:
-                pace.correct(more[unit], now)
+        tokens = (0.0, more_in + more_out, more_in, more_out)
+        more = {unit: tokens[unit] for unit in self._known if unit}
+        for unit, units in more.items():
+            self._known[unit].correct(units, now)
+        return more
 
     def learn(
         self, quota: Quota, cost: Cost, unseen: int, sent_at: float, now: float, retry_after: float | None = None
@@ -114,7 +123,7 @@ class Paces:
         for unit, (limit, remaining, reset) in enumerate(said):
             if limit is None or not 0 < limit < math.inf:
                 continue
-            pace = self._pace(unit, limit / 60, now)
+            pace = self.adopt(unit, limit / 60, now)
             if reset is not None and retry_after is not None:
                 reset = min(reset, retry_after)
             if remaining is not None and 0 <= remaining < math.inf:
@@ -127,7 +136,8 @@ class Paces:
         for pace in self._known.values():
             pace.shift(seconds)
 
-    def _pace(self, unit: int, rate: float, now: float) -> Pace:
+    def adopt(self, unit: int, rate: float, now: float) -> Pace:
+        """The pace of a rate that was learnt: so many units per second, or as many as were told."""
         rate = min(rate, self._told[unit])
         pace = self._known.get(unit)
         if pace is None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict
+from collections.abc import Iterator, Mapping
 from types import TracebackType
+from typing import Protocol
 
 from fanfold.errors import FanfoldError
 from fanfold.limits.inferred_rate import InferredRate
@@ -63,7 +65,9 @@ class Permit:
         now = limiter._now()
         if input_tokens is not None or output_tokens is not None:
             estimate = (self.input_tokens, self.output_tokens)
-            limiter._paces.correct(estimate, self.cost, (input_tokens, output_tokens), now)
+            more = limiter._paces.correct(estimate, self.cost, (input_tokens, output_tokens), now)
+            if limiter.lease is not None and more:
+                limiter.lease.correct(more)
         if quota is not None and limiter.limits.adaptive:
             limiter._learn(self, quota, now, _bounded(retry_after) if refused and retry_after is not None else None)
         if refused:
@@ -87,16 +91,28 @@ class Permit:
         self.release()
 
 
+class LimitLease(Protocol):
+    """The part of a limit that this process may use now, where others share it."""
+
+    def ready_at(self, cost: Cost | None, now: float) -> float: ...
+    def take(self, cost: Cost | None, now: float) -> None: ...
+    def correct(self, more: Mapping[int, float]) -> None: ...
+    def ended(self) -> None: ...
+    def refused(self, seconds: float) -> None: ...
+    def learnt(self, rates: Mapping[int, float]) -> None: ...
+
+
 class Limiter:
     """Lets callers through in the order they came, as fast as `limits` and the resource allow.
 
     What holds a caller back: the told or learnt rates (requests, tokens), the number in flight, and a gate that a
     refusal closes for all.  Rates that are not told are learnt from the quota in replies; with no such quota, from what
-    is refused.  Used from one event loop at a time.
+    is refused.  Used from one event loop at a time.  With a `lease`, the limits are those of all who share it.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
+        self.lease: LimitLease | None = None
         self._paces = Paces(limits)
         cap = math.inf if limits.in_flight is None else float(limits.in_flight)
         self._window = Window(FIRST if limits.adaptive and not self._paces else cap, cap)
@@ -176,6 +192,38 @@ class Limiter:
     def __repr__(self) -> str:
         return f"Limiter({self.limits!r}, in_flight={self.in_flight}, waiting={self.waiting})"
 
+    # What follows is for the lease.
+
+    @property
+    def rates(self) -> Mapping[int, tuple[float, float]]:
+        """Known rates per second and their bursts, by unit."""
+        return self._paces.rates
+
+    def queued(self) -> Iterator[Cost]:
+        """What calls in line cost, the first one first."""
+        return (self._paces.cost(*tokens) for tokens in self._line.values())
+
+    def admit(self) -> None:
+        """Look again who may go."""
+        if self._loop is not None:
+            self._admit(self._now())
+
+    def hold(self, seconds: float) -> None:
+        """Another sharer was refused: let nobody through for so long, and infer a rate where none is known."""
+        now = self._now()
+        if self.limits.adaptive and not self._paces and self._inferred.is_news(self.granted):
+            self._infer(self.granted, now, seconds, now)
+        else:
+            self._close_gate(_bounded(seconds), now)
+
+    def adopt(self, rates: Mapping[int, float]) -> None:
+        """Another sharer has learnt these rates per second."""
+        if self.limits.adaptive:
+            for unit, rate in rates.items():
+                self._paces.adopt(unit, rate, self._now())
+            self._window.open()
+            self.admit()
+
     # What follows is between the limiter and its permits.
 
     def _now(self) -> float:
@@ -196,11 +244,15 @@ class Limiter:
                 self._inferred_pace.rise(rate, now)
                 # It rises while the caller waits, so look again soon.
                 ready = max(ready, min(self._inferred_pace.ready_at(1.0, now), now + 1.0))
+        if self.lease is not None and ready <= now:
+            ready = self.lease.ready_at(cost, now)
         return ready
 
     def _grant(self, input_tokens: int, output_tokens: int, cost: Cost | None, now: float) -> Permit:
         if cost is not None:
             self._paces.take(cost, now)
+        if self.lease is not None:
+            self.lease.take(cost, now)
         if self._inferred_pace is not None:
             self._inferred_pace.take(1.0, now)
         self._inferred.admitted.add(1.0, now)
@@ -234,12 +286,19 @@ class Limiter:
 
     def _leave(self, now: float) -> None:
         self.in_flight -= 1
+        if self.lease is not None:
+            self.lease.ended()
         if self._line:
             self._admit(now)
 
     def _learn(self, permit: Permit, quota: Quota, now: float, retry_after: float | None) -> None:
         cost = permit.cost or self._paces.cost(permit.input_tokens, permit.output_tokens)
+        before = self._paces.rates if self.lease is not None else {}
         self._paces.learn(quota, cost, self.granted - permit.number, permit.sent_at, now, retry_after)
+        if self.lease is not None:
+            rates = {unit: rate for unit, (rate, _) in self._paces.rates.items()}
+            if news := {unit: rate for unit, rate in rates.items() if unit not in before or before[unit][0] != rate}:
+                self.lease.learnt(news)
         if self._paces:
             self._window.open()
 
@@ -255,16 +314,26 @@ class Limiter:
         wait = None if retry_after is None else _bounded(retry_after)
         if not self.limits.adaptive:
             self._close_gate(wait or 0.0, now)
+            if self.lease is not None and wait:
+                self.lease.refused(wait)
             return
-        if self._inferred.is_news(permit.number):
+        news = self._inferred.is_news(permit.number)
+        if news:
             self._paces.calm()
+        pause = self._infer(permit.number, permit.sent_at, wait, now)
+        if news and self.lease is not None:
+            self.lease.refused(pause)
+
+    def _infer(self, call: int, sent_at: float, retry_after: float | None, now: float) -> float:
+        """Call number `call` was refused: close the gate, and keep the rate that this shows; for how long."""
         known = self._paces.requests
-        pause = self._inferred.refused(permit.number, self.granted, permit.sent_at, now, retry_after=wait, known=known)
+        pause = self._inferred.refused(call, self.granted, sent_at, now, retry_after=retry_after, known=known)
         self._close_gate(pause, now)
         if self._inferred_pace is None:
             self._inferred_pace = Pace(self._inferred.rate(now), min(self.limits.burst, INFERRED_BURST))
         self._inferred_pace.rate = self._inferred.rate(now)
         self._inferred_pace.leave(0.0, self._gate)
+        return pause
 
     def _close_gate(self, seconds: float, now: float) -> None:
         self._gate = max(self._gate, now + seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 
 from fanfold.errors import ConfigError, nearest
@@ -17,7 +17,8 @@ class Limits:
     Limits are upper bounds: what a server's replies say, or its refusals show, can only lower them.  `burst` is how
     many seconds of a rate may go at once after a pause; it is below one second because a server that allows a burst of
     a second refuses what the network delivers closer together than it was sent.  With `adaptive=False` only what is
-    told here, and a server's Retry-After, holds anything back.
+    told here, and a server's Retry-After, holds anything back.  `shared` is the address of a Redis or Valkey server by
+    which all who name it keep these limits together.
     """
 
     requests_per_minute: float | None = None
@@ -27,17 +28,19 @@ class Limits:
     in_flight: int | None = None
     adaptive: bool = True
     burst: float = 0.5
+    #: It may hold a password.
+    shared: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.name == "adaptive" or value is None:
+        for name in (each.name for each in fields(self)):
+            value = getattr(self, name)
+            if name in ("adaptive", "shared") or value is None:
                 continue
-            if field.name == "burst":
+            if name == "burst":
                 if not 0 <= value < math.inf:
                     raise ConfigError(f"burst={value!r} is not a number of seconds: give 0 or more")
             elif not 0 < value < math.inf:
-                raise ConfigError(f"{field.name}={value!r} is not a limit: give a number above 0, or None if unknown")
+                raise ConfigError(f"{name}={value!r} is not a limit: give a number above 0, or None if unknown")
         if self.in_flight is not None and self.in_flight < 1:
             raise ConfigError(f"in_flight={self.in_flight!r} lets nothing through: give 1 or more")
 

@@ -20,11 +20,11 @@ from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.events import Notice
 from fanfold.limits import Limiter, Limits, Permit
-from fanfold.models.breaker import Breaker
 from fanfold.models.failures import Redirected, deserted, network_failure, redirected
 from fanfold.models.http import Http, HttpError
 from fanfold.models.http_exchange import Response
-from fanfold.models.parameters import LIMITS, fitted, passed_on, places, without
+from fanfold.models.line import OUTPUT_GUESS, ModelLine
+from fanfold.models.parameters import LIMITS, fitted, passed_on, places
 from fanfold.models.pricing import Price
 from fanfold.models.providers.contract import Messages, Provider
 from fanfold.models.providers.reading import decoded, error_in, error_inside, estimated, malformed, request_id
@@ -33,30 +33,10 @@ from fanfold.models.retry import RetryPolicy, Tries
 from fanfold.models.streaming import TextStream, interrupted, streamed, to_stream
 from fanfold.models.transport import Transport
 from fanfold.redaction import know
+from fanfold.sharing import lease_of
 
-#: Tokens assumed for a reply of unknown length, until the model has shown how long its replies are.
-OUTPUT_GUESS = 256
 #: More tokens than this no reply has: a number that claims it was not counted.
 MOST_TOKENS = 2**40
-
-
-@dataclass(slots=True)
-class ModelLine:
-    """A model's transport and limiter on one event loop."""
-
-    transport: Transport
-    limiter: Limiter
-    #: The loop it is on; gives None once the line is closed.
-    loop: Callable[[], Any]
-    breaker: Breaker = field(default_factory=Breaker)
-    #: Running mean of output tokens.
-    output: float = OUTPUT_GUESS
-    #: Parameters that the server refused, by their names in the protocol.
-    refused: set[str] = field(default_factory=set)
-
-    def sendable(self, call: Call) -> str:
-        """The body of a call, without what the server has refused."""
-        return without(call.body, self.refused) if self.refused else call.body
 
 
 @dataclass(frozen=True)
@@ -205,6 +185,8 @@ class Model:
     async def send(self, call: Call) -> Sent:
         """Send a call now, as often as it takes and makes sense."""
         line = self.line()
+        if line.lease is not None and not line.lease.joined:
+            await line.lease.join()
         down = line.breaker.open
         try:
             return Sent(await self._once(call, line))
@@ -255,10 +237,15 @@ class Model:
             names = broker.replies.learnt(self.fingerprint)
             refused = {name.removeprefix("refuses ") for name in names if name.startswith("refuses ")}
             opened = ModelLine(transport, Limiter(self.limits), weakref.ref(loop), refused=refused)
+            if stand_in is None:
+                by = broker.sharing if self.provider.remote else None
+                opened.lease = lease_of(opened.limiter, (self.id, self.url, self.key or ""), by)
             line = lines[place] = opened
 
             async def close() -> None:
                 lines.pop(place, None)
+                if opened.lease is not None:
+                    await opened.lease.close()
                 opened.loop = _closed
                 if (used := opened.limiter.utilisation) is not None:
                     broker.metrics.utilisation[self.id] = round(used, 4)

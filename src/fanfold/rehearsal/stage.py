@@ -14,7 +14,8 @@ from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.flights import SIMULATED
 from fanfold.models.http_exchange import Response
-from fanfold.models.model import OUTPUT_GUESS, Model
+from fanfold.models.line import OUTPUT_GUESS
+from fanfold.models.model import Model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.models.transport import Transport
 from fanfold.simulator.answers import CHARACTERS_PER_TOKEN

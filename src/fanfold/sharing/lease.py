@@ -1,0 +1,290 @@
+"""A part of a limit that all sharers keep together: leased from the server in small pieces, as callers need it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from fanfold.limits import Limiter
+from fanfold.limits.known_rates import Cost
+from fanfold.limits.pace import Pace
+from fanfold.sharing.hub import PREFIX, Sharing
+from fanfold.sharing.link import ShareAway, ShareRefused
+
+#: Seconds of a rate that one lease takes: alone, and where others wait as well.
+ALONE, CROWDED = 0.2, 0.02
+#: Seconds that a lease may be used after its turn has come.
+KEPT = 1.0
+#: The most calls of a lease, and seconds between looks for room in flight.
+MOST_CALLS, LOOK = 256, 0.05
+#: Seconds that each keeps to its part after the server is back: by then all have come back.
+SETTLE = 1.0
+#: Rates per second that a sharer may tell others; everything else is foreign.
+LEAST_RATE, MOST_RATE, LONGEST_HOLD = 1e-4, 1e9, 300.0
+
+
+class LimitNews(msgspec.Struct):
+    """What a sharer tells others of a limit: to hold back for so long, and what the server said of its rates."""
+
+    sender: str
+    hold: float = 0.0
+    rates: dict[int, float] = {}
+
+
+class Lease:
+    """What one sharer may use of a limit now, and how it gets more.
+
+    The server keeps a bucket for each rate (GCRA, on its own clock) and gives each sharer in turn what its line needs,
+    up to 0.2 seconds of the rate, or a tenth of that where others wait.  So shares follow demand, and nobody waits for
+    long.  While the server is away, each of the `sharers` last seen keeps to its part of the limit.
+    """
+
+    def __init__(self, sharing: Sharing, limiter: Limiter, name: tuple[str, ...]) -> None:
+        place = hashlib.blake2b("\0".join(name).encode(), digest_size=16, person=b"fanfold limit").hexdigest()
+        self.place = place
+        self.keys = [f"{PREFIX}limit:{place}", f"{PREFIX}who:{place}", f"{PREFIX}queue:{place}"]
+        self.sharers = 1
+        self._sharing, self._limiter = sharing, limiter
+        self._model = name[0]
+        #: Whether the sharing is connected; one that only this limit names is joined with its first call.
+        self.joined = sharing.met
+        self._own = not sharing.met
+        #: Leased and not used: units of each rate and, under -1, calls; and from when they may go.
+        self._credit: dict[int, float] = {}
+        self._start = -math.inf
+        self._back: dict[int, float] = {}
+        self._asking = self._again = False
+        #: While the server is away: our part of each rate; None: it is here.
+        self._alone: dict[int, Pace] | None = None
+        sharing.leases[place] = self
+        sharing.watchers.add(self._changed)
+        sharing.link.subscribe(f"{PREFIX}news:{place}")
+        if self.joined:
+            sharing.spawn(self._recall())
+
+    async def join(self) -> None:
+        """Connect; ConfigError where nobody answers."""
+        await self._sharing.join()
+        if self.joined:
+            await self._sharing.leave()  # somebody else was quicker
+        else:
+            self.joined = True
+            self._sharing.spawn(self._recall())
+
+    async def close(self) -> None:
+        self._sharing.leases.pop(self.place, None)
+        self._sharing.watchers.discard(self._changed)
+        self._sharing.link.unsubscribe(f"{PREFIX}news:{self.place}")
+        if self._own and self.joined:
+            await self._sharing.leave()
+
+    @property
+    def _cap(self) -> int | None:
+        """The most calls in flight of all sharers, where that is told."""
+        return self._limiter.limits.in_flight
+
+    # -- for the limiter -----------------------------------------------------------------------------------------------
+
+    def ready_at(self, cost: Cost | None, now: float) -> float:
+        """When a call of this cost may go; infinite while the server is asked."""
+        rates = self._limiter.rates
+        if not rates and self._cap is None:
+            return -math.inf
+        if self._alone is not None:
+            return self._ready_alone(cost, now, self._alone)
+        if self._credit and now > self._start + KEPT:
+            self._drop()
+        needs = self._needs(cost, rates)
+        if all(self._credit.get(unit, 0.0) >= need - 1e-6 for unit, need in needs.items()):
+            return self._start
+        if not self._asking:
+            self._asking = True
+            asyncio.get_running_loop().call_soon(self._ask)  # by then all who come now are in line
+        return math.inf
+
+    def take(self, cost: Cost | None, now: float) -> None:
+        rates = self._limiter.rates
+        if self._alone is not None:
+            for unit, pace in self._alone.items():
+                pace.take(cost[unit] if cost is not None else 0.0, now)
+            return
+        for unit, need in self._needs(cost, rates).items():
+            self._credit[unit] = self._credit.get(unit, 0.0) - need
+
+    def correct(self, more: Mapping[int, float]) -> None:
+        """Calls used so many more (or fewer) units than they leased."""
+        for unit, units in more.items():
+            self._back[unit] = self._back.get(unit, 0.0) - units
+
+    def ended(self) -> None:
+        """A call is over: others may want its place."""
+        if self._cap is not None and self._alone is None and not self._asking:
+            self._asking = True
+            asyncio.get_running_loop().call_later(CROWDED, self._ask)
+
+    def refused(self, seconds: float) -> None:
+        """All sharers hold back for so long."""
+        self._drop(lost=True)
+        self._tell(LimitNews(self._sharing.id, hold=seconds))
+
+    def learnt(self, rates: Mapping[int, float]) -> None:
+        self._tell(LimitNews(self._sharing.id, rates=dict(rates)))
+
+    # -- for the sharing -----------------------------------------------------------------------------------------------
+
+    def heard(self, message: bytes) -> None:
+        try:
+            news = msgspec.json.decode(message, type=LimitNews)
+            bad = not 0 <= news.hold <= LONGEST_HOLD or not _usable(news.rates)
+        except msgspec.MsgspecError:
+            bad = True
+        if bad:
+            self._sharing.warn("news", f"{self._sharing.address} sends foreign news of limits, which are ignored")
+        elif news.sender != self._sharing.id:
+            if news.rates:
+                self._limiter.adopt(news.rates)
+            if news.hold:
+                self._drop(lost=True)
+                self._limiter.hold(news.hold)
+
+    # -- between the two -----------------------------------------------------------------------------------------------
+
+    def _needs(self, cost: Cost | None, rates: Mapping[int, tuple[float, float]]) -> dict[int, float]:
+        needs = {unit: cost[unit] for unit in rates} if cost is not None else {}
+        return needs if self._cap is None else {**needs, -1: 1.0}
+
+    def _drop(self, *, lost: bool = False) -> None:
+        """Let go of what was leased and not used; what is not `lost` goes back to the bucket."""
+        if not lost:
+            for unit, units in self._credit.items():
+                if unit >= 0 and units > 0:
+                    self._back[unit] = self._back.get(unit, 0.0) + units
+        self._credit.clear()
+        self._start = -math.inf
+
+    def _ask(self) -> None:
+        self._sharing.spawn(self._asked())
+
+    async def _asked(self) -> None:
+        limiter, wait = self._limiter, 0.0
+        rates = dict(limiter.rates)
+        wants, first, calls = self._demand(rates)
+        if not calls and self._cap is None:
+            self._asking = False
+            return
+        words: list[str] = []
+        for unit, (rate, burst) in rates.items():
+            head = max(0.0, first.get(unit, 0.0) - self._credit.get(unit, 0.0))
+            want = max(head, wants.get(unit, 0.0) - self._credit.get(unit, 0.0))
+            back = self._back.pop(unit, 0.0)
+            words += [str(unit), *(f"{value:.9g}" for value in (rate, burst, want, head, back))]
+        flying = limiter.in_flight + int(self._credit.get(-1, 0.0))
+        try:
+            counts = (self._sharing.id, int(self._again), str(ALONE), str(CROWDED), self._cap or 0, flying, calls)
+            answer = await self._sharing.link.script("lease", self.keys, *counts, *words)
+            wait, self.sharers = float(answer[0]), max(1, int(answer[1]))
+            self._again = True
+            if calls:
+                self._leased(wait, float(answer[2]), dict(zip(rates, map(float, answer[3:]), strict=True)))
+        except ShareAway:
+            self._changed(False)
+        except (ShareRefused, ValueError, TypeError, IndexError):
+            self._sharing.warn("limit", f"{self._sharing.address} holds a foreign limit: each keeps to its part of it")
+            self._part()
+        finally:
+            self._asking = False
+        if wait < 0 and calls:
+            await asyncio.sleep(LOOK)
+        limiter.admit()
+
+    def _leased(self, wait: float, calls: float, units: Mapping[int, float]) -> None:
+        if wait < 0:
+            return
+        for unit, amount in units.items():
+            self._credit[unit] = self._credit.get(unit, 0.0) + amount
+        self._credit[-1] = self._credit.get(-1, 0.0) + calls
+        self._start = asyncio.get_running_loop().time() + wait
+
+    def _demand(self, rates: Mapping[int, tuple[float, float]]) -> tuple[dict[int, float], dict[int, float], int]:
+        """What the calls in line want together, as far as a lease goes; what the first one wants; how many they are."""
+        wants: dict[int, float] = {}
+        first: dict[int, float] = {}
+        calls = 0
+        for calls, cost in enumerate(self._limiter.queued(), 1):
+            for unit in rates:
+                wants[unit] = wants.get(unit, 0.0) + cost[unit]
+            if calls == 1:
+                first = dict(wants)
+            if calls >= MOST_CALLS or any(wants[unit] >= ALONE * rate for unit, (rate, _) in rates.items()):
+                break
+        return wants, first, calls
+
+    def _tell(self, news: LimitNews) -> None:
+        words = [word for unit, rate in news.rates.items() for word in (f"rate {unit}", f"{rate:.9g}")]
+        burst = max((burst for _, burst in self._limiter.rates.values()), default=0.0)
+        message, keys = msgspec.json.encode(news), [self.keys[0], f"{PREFIX}news:{self.place}"]
+        told: tuple[str | bytes, ...] = (message, f"{news.hold:.6f}", f"{burst:.6f}", "model", self._model, *words)
+        self._sharing.spawn(self._sharing.link.script("tell", keys, *told))
+
+    async def _recall(self) -> None:
+        """What others have learnt of this limit."""
+        values = await self._sharing.link.call("HMGET", self.keys[0], *(f"rate {unit}" for unit in range(4)))
+        try:
+            rates = {unit: float(value) for unit, value in enumerate(values) if value is not None}
+        except (TypeError, ValueError):
+            rates = {0: math.nan}
+        if not _usable(rates):
+            self._sharing.warn("limit", f"{self._sharing.address} holds a foreign limit, which is ignored")
+        elif rates:
+            self._limiter.adopt(rates)
+
+    def _changed(self, up: bool) -> None:
+        if not up:
+            if self._alone is None:
+                self._part()
+                self._limiter.admit()
+        elif self._alone is not None:
+            asyncio.get_running_loop().call_later(SETTLE, self._rejoin)
+
+    def _part(self) -> None:
+        self._drop(lost=True)
+        self._back.clear()
+        self._alone = {}
+
+    def _rejoin(self) -> None:
+        if self._sharing.link.up:
+            self._alone = None
+            self._limiter.admit()
+
+    def _ready_alone(self, cost: Cost | None, now: float, paces: dict[int, Pace]) -> float:
+        """When a call may go by our part of the limit alone."""
+        ready = -math.inf
+        for unit, (rate, burst) in self._limiter.rates.items():
+            part = rate / self.sharers
+            pace = paces.get(unit)
+            if pace is None:
+                pace = paces[unit] = Pace(part, burst, spent_until=now + burst)
+            elif pace.rate != part:
+                pace.rate = part
+            ready = max(ready, pace.ready_at(cost[unit] if cost is not None else 0.0, now))
+        if self._cap is not None and self._limiter.in_flight >= max(1, self._cap // self.sharers):
+            return math.inf
+        return ready
+
+
+def _usable(rates: Mapping[int, float]) -> bool:
+    return all(0 <= unit < 4 and LEAST_RATE <= rate <= MOST_RATE for unit, rate in rates.items())
+
+
+def lease_of(limiter: Limiter, name: tuple[str, ...], run: Sharing | None) -> Lease | None:
+    """Share a limiter's limits: by the address that they name, else as the run does.  `name` says whose they are."""
+    url = limiter.limits.shared
+    sharing = run if url is None else Sharing.at(url)
+    if sharing is not None:
+        lease = limiter.lease = Lease(sharing, limiter, name)
+        return lease
+    return None
