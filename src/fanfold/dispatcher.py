@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from fanfold.attempt import MOMENT, Abandoned, PunctualTime, Room, abandon
+from fanfold.checkpoints import SAVE_EVERY
 from fanfold.context import Meter, enter, here
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost
 from fanfold.events import Event, Notice, Ticked, Watcher
@@ -25,6 +26,8 @@ from fanfold.wakeup import Wakeup
 from fanfold.work import Keyed, Work
 
 TICK = 0.5
+#: Seconds between two checkpoints.
+CHECKPOINT = 60.0
 #: Seconds of quiet after which a run that can make no further call is over, whatever else its evaluations may be doing.
 QUIET = 0.25
 
@@ -56,16 +59,17 @@ class Dispatcher:
         self._time: PunctualTime | None = None
         self._over = self._deaf = False
 
-    async def drive(self, reopened: Iterable[Any] = ()) -> str:
+    async def drive(self, reopened: Iterable[Any] = (), waits: bool = False) -> str:
         """Work until the search ends or is stopped; gives the reason.  Everything finished is in the ledger by then."""
         ticker = asyncio.create_task(self._tick())
         timeout, commits = self.work.limits.timeout, self.journal.commits
         if timeout is not None:
             self._time = PunctualTime(min(0.5, max(0.01, timeout / 20)))
         try:
-            self._accept(self.search.start(reopened))
+            self._accept(self.search.start(reopened, waits))
             while await self._step():
                 pass
+            self.search.save(SAVE_EVERY)
         finally:
             if self._time is not None:
                 self._time.close()
@@ -240,7 +244,7 @@ class Dispatcher:
     # -- watching ----------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        told = 0
+        told, saved = 0, asyncio.get_running_loop().time()
         while True:
             await asyncio.sleep(TICK)
             if self.search.tally.told > told:  # a run that is killed later still knows how long it has worked
@@ -250,6 +254,9 @@ class Dispatcher:
                 self.search.check()  # rules about time fire also while nothing finishes
             if self.search.stopped is not None or self.journal.commits.error is not None:
                 self._wakeup.ring()
+            if (now := asyncio.get_running_loop().time()) - saved >= CHECKPOINT and self.search.stopped is None:
+                saved = now
+                self.search.save()
             if (remark := self.journal.ledger.remark()) is not None:
                 self._emit(Notice(remark))
             if self._watch is not None:

@@ -81,6 +81,11 @@ class Identity:
         former = {role: _former(getattr(study, role)) for role in ("evaluate", "aggregate", "strategy")}
         return cls(record, prints, former)
 
+    @property
+    def basis(self) -> str:
+        """What a checkpoint of the search depends on: it is used only where all of that is the same."""
+        return digest(__version__, *(self.prints[role].text for role in ("strategy", "schedule", "aggregate"))).hex()
+
     def unknown(self, *roles: str) -> str:
         """The paths in these that cannot be written down, with what is there; empty where all can be."""
         found = {

@@ -33,7 +33,7 @@ class Refill(SearchLoop[Any]):
         self._cells = cells
         self._missing = Counter(cell.trial.number for cell in cells)
 
-    def start(self, reopened: Iterable[Trial[Any]] = ()) -> list[Cell[Any]]:
+    def start(self, reopened: Iterable[Trial[Any]] = (), waits: bool = False) -> list[Cell[Any]]:
         return self._take()
 
     def arrive(self, cell: Cell[Any], outcome: Outcome) -> list[Cell[Any]]:
@@ -47,6 +47,9 @@ class Refill(SearchLoop[Any]):
 
     def idle(self) -> list[Cell[Any]]:
         return []
+
+    def save(self, least: int = 1) -> None:
+        """The search is as it was."""
 
     def check(self, progress: Progress | None = None) -> None:
         """No stopping rule applies: the user asked for this pass."""

@@ -1,16 +1,21 @@
-"""The search of a run: a fresh one, or one that takes over from the last snapshot of its strategy."""
+"""The search of a run: a fresh one, or one that takes over from the last checkpoint."""
 
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from fanfold.checkpoints import Record, set_counts
 from fanfold.encoding import derive_seed
 from fanfold.events import Watcher
 from fanfold.ledger import RunJournal
 from fanfold.natural import Negated
-from fanfold.search_loop import Rules, SearchLoop, makes_snapshots
+from fanfold.schedule import Schedule
+from fanfold.search_loop import Rules, SearchLoop
+from fanfold.snapshots import Checkpoint, Told, Unsaved, saves, take_over, unsaved
 from fanfold.stop import Rule
 from fanfold.strategy import Strategy, revived
 from fanfold.tally import Tally
@@ -19,6 +24,19 @@ from fanfold.types import Outcome, Result, Trial
 if TYPE_CHECKING:
     from fanfold.study import Study
 
+#: From so many recorded trials on, a resume that replays them says why.
+MANY = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A search ready to start, the trials that its checkpoint left open, and what there is to say about it."""
+
+    search: SearchLoop[Any]
+    reopened: list[Trial[Any]] = field(default_factory=list)
+    waits: bool = False
+    remark: str | None = None
+
 
 def search_of(
     study: Study[Any],
@@ -26,50 +44,111 @@ def search_of(
     journal: RunJournal,
     clock: Callable[[], float],
     watch: Watcher | None,
-) -> tuple[SearchLoop[Any], list[Trial[Any]]]:
-    """The search, and the trials that were open when its snapshot was made."""
-    strategy, schedule, goal = copy.deepcopy(study.strategy), copy.deepcopy(study.schedule), study.goal
-    if goal.minimize:
+    replay: bool = False,
+) -> Resumed:
+    """The search of a study as far as its journal has it; with `replay`, asked and told again from its beginning."""
+
+    def begun() -> tuple[Strategy[Any], Schedule, Rules]:
+        return *_begun(study), _rules(study, copy.deepcopy(rule), clock)
+
+    try:
+        resumed = None if replay else _taken_over(*begun(), journal, watch)
+        if resumed is not None:
+            return resumed
+        reason = "replay was asked for"
+    except Unsaved as error:
+        reason = str(error)
+    strategy, schedule, rules = begun()
+    record = Record(0, deque(journal.script()), journal.asked_after())
+    search = SearchLoop(strategy, schedule, rules, journal, record, Tally(reused=journal.reused), watch)
+    unused = not replay and (journal.checkpoint is not None or journal.unproven is not None)
+    many = journal.recorded_told >= MANY or (unused and journal.recorded_told > 0)
+    remark = f"{journal.recorded_told:,} told trials are replayed from the first: {reason}"
+    return Resumed(search, remark=remark if many else None)
+
+
+def _begun(study: Study[Any]) -> tuple[Strategy[Any], Schedule]:
+    strategy, schedule = copy.deepcopy(study.strategy), copy.deepcopy(study.schedule)
+    if study.goal.minimize:
         schedule = schedule.mirrored()
     strategy.begin(derive_seed(study.seed, "strategy"))
     schedule.begin(derive_seed(study.seed, "schedule"))
-    rules = Rules(
-        study.seeded_cases,
-        study.effective_window,
-        study.in_order,
-        copy.deepcopy(rule),
-        Negated(study.aggregate) if goal.minimize else study.aggregate,
-        goal.natural(study.failed_score),
-        clock,
-    )
-    tally, told, reopened = Tally(reused=journal.reused), 0, list[Trial[Any]]()
-    snapshot = journal.last_snapshot() if makes_snapshots(strategy, schedule) else None
-    if snapshot is not None and strategy.load(snapshot[2]) is not False:  # type: ignore[attr-defined]
-        told, asked, _ = snapshot
-        reopened = [
-            Trial(number, revived(strategy, journal.ledger.value(text)), origin)
-            for number, text, origin in journal.open_rows(told, asked)
-        ]
-        tally = _tally(strategy, journal, rules, told, asked)
-    return SearchLoop(
-        strategy, schedule, rules, journal, journal.script(told), journal.asked_after(), tally, watch
-    ), reopened
+    return strategy, schedule
 
 
-def _tally(strategy: Strategy[Any], journal: RunJournal, rules: Rules, told: int, asked: int) -> Tally:
-    """The counts as they were after `told` tells, and the stopping rules as they had become."""
-    tally = Tally(asked=asked, reused=journal.reused)
-    for number, text, score, dropped in journal.told_rows(told):
-        trial = Trial(number, revived(strategy, journal.ledger.value(text)))
-        result = Result(trial, score, _by_case(rules, journal.recall(number)), dropped)
+def _rules(study: Study[Any], rule: Rule, clock: Callable[[], float]) -> Rules:
+    goal = study.goal
+    aggregate = Negated(study.aggregate) if goal.minimize else study.aggregate
+    failed_score = goal.natural(study.failed_score)
+    return Rules(study.seeded_cases, study.effective_window, study.in_order, rule, aggregate, failed_score, clock)
+
+
+def _taken_over(
+    strategy: Strategy[Any], schedule: Schedule, rules: Rules, journal: RunJournal, watch: Watcher | None
+) -> Resumed | None:
+    """The search as its last checkpoint has it; raises Unsaved, with the reason, where that cannot be."""
+    if (reason := unsaved(strategy, schedule) or journal.unproven) is not None:
+        raise Unsaved(reason)
+    if (saved := journal.checkpoint or _saved_alone(journal)) is None:
+        raise Unsaved("no checkpoint was made")
+    told = _told(strategy, journal, rules)
+    if saves(strategy):
+        take_over(strategy, saved.strategy, told)
+    if saves(schedule):
+        take_over(schedule, saved.schedule, told)
+    reopened = [
+        Trial(number, revived(strategy, journal.ledger.value(text)), origin)
+        for number, text, origin in journal.open_rows(saved.told, saved.asked)
+    ]
+    if saved.tally and saved.amended == len(journal.superseded) and set_counts(rules.stop, saved.rules):
+        best = saved.tally["best"]
+        tally = Tally.load(saved.tally, journal.reused, None if best is None else _current(told(best), journal, rules))
+        rules.stop.check(tally.progress(len(rules.cases), 0.0))  # it may have been made before they saw the last tell
+    else:
+        tally = _counted(told, journal, rules, saved.told, saved.asked)
+    record = Record(saved.asked, deque(journal.script(saved.told)), journal.asked_after(saved.asked))
+    search = SearchLoop(strategy, schedule, rules, journal, record, tally, watch)
+    return Resumed(search, reopened, saved.waits)
+
+
+def _saved_alone(journal: RunJournal) -> Checkpoint | None:
+    """A checkpoint of version 0.1.0, which has the strategy's state and nothing else."""
+    if (snapshot := journal.saved_alone()) is None:
+        return None
+    told, asked, state = snapshot
+    return Checkpoint(told, asked, 0, state, b"", {}, {}, False)
+
+
+def _told(strategy: Strategy[Any], journal: RunJournal, rules: Rules) -> Told:
+    """Gives the result of a told trial, as the search was told it."""
+
+    def told(number: int) -> Result[Any]:
+        text, score, dropped, origin = journal.told_row(number)
+        trial = Trial(number, revived(strategy, journal.ledger.value(text)), journal.ledger.origin(origin))
+        return Result(trial, score, _by_case(rules, journal.recall(number)), dropped)
+
+    return told
+
+
+def _current(result: Result[Any], journal: RunJournal, rules: Rules) -> Result[Any]:
+    """A result with those of its evaluations that were made again since."""
+    if not (outcomes := journal.current(result.number)):
+        return result
+    score = result.score if result.dropped is not None else rules.score(outcomes.values())
+    return replace(result, score=score, outcomes=_by_case(rules, outcomes))
+
+
+def _counted(told: Told, journal: RunJournal, rules: Rules, tells: int, asks: int) -> Tally:
+    """The counts after so many tells, and the stopping rules as they had become, from every told trial."""
+    tally = Tally(asked=asks, reused=journal.reused)
+    for number in journal.script(0, tells):
+        result = told(number)
         for outcome in result.outcomes.values():
             tally.count(outcome)
-        current = None
-        if now := journal.current(number):
-            own = score if dropped is not None else rules.score(now.values())
-            current = Result(trial, own, _by_case(rules, now), dropped)
+        current = _current(result, journal, rules)
+        if current is not result:
             journal.amended(current)
-        tally.tell(result, text, current)
+        tally.tell(result, journal.candidate(number), None if current is result else current)
         rules.stop.check(tally.progress(len(rules.cases), 0.0))
     return tally
 

@@ -97,6 +97,9 @@ class RunOptions(Settings):
         metavar="[=KIND,...]",
         once=True,
     )
+    replay: bool = option(
+        False, "On resume, ask and tell everything again from the beginning, and compare it with the record.", once=True
+    )
     track: str | Sequence[str] = option(
         (),
         "Also send the figures to mlflow, wandb, tensorboard or otel, or to another's by its name.",
@@ -137,7 +140,7 @@ class RunOptions(Settings):
         batches: dict[str, Any] = {"batch_deadline": None, "batch_fallback": "batch"}  # the executor has them already
         batches |= {"cancel_batches": False, "detach": False}
         place = replace(self, executor=executor, ledger=ledger, run=run, meta=meta, track=(), **batches)
-        return replace(place, retry_failed=False, **limits)
+        return replace(place, retry_failed=False, replay=False, **limits)
 
 
 def takes(options: Callable[P, O]) -> Callable[[Callable[[S, O], R]], Callable[Concatenate[S, P], R]]:

@@ -7,7 +7,7 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -40,14 +40,14 @@ from fanfold.money import Budget
 from fanfold.natural import natural_progress, natural_result, natural_watcher
 from fanfold.refill import Refill, RefillJournal, kinds_of
 from fanfold.remote import Remote
-from fanfold.resuming import search_of
+from fanfold.resuming import Resumed, search_of
 from fanfold.run_options import RunOptions
 from fanfold.run_result import Run as Run
 from fanfold.search_loop import SearchLoop
 from fanfold.sharing import SharedBudget, Sharing, shared_by
 from fanfold.stop import MaxCost, limited
 from fanfold.summary import Summary
-from fanfold.types import CompleteResult, Trial
+from fanfold.types import CompleteResult
 from fanfold.wakeup import DETACHED, INTERRUPTED, Wakeup
 from fanfold.work import Work, WorkLimits
 
@@ -125,8 +125,8 @@ class Start:
 
     async def _locked(self, ledger: Ledger) -> Run[Any]:
         commits = Commits(ledger)
-        run, new = self._find_or_create(ledger)
-        journal = self._journal = RunJournal(ledger, run, commits)
+        run, new, basis = self._find_or_create(ledger)
+        journal = self._journal = RunJournal(ledger, run, commits, basis)
         remote = self._remote = Remote(journal, self._asked_to_stop, self._emit)
         started = asyncio.get_running_loop().time()
 
@@ -163,18 +163,21 @@ class Start:
         goal, told = self.study.goal, search.tally.best
         best = None if told is None else CompleteResult.of(natural_result(goal, told))
         progress = natural_progress(goal, search.progress)
-        return Run(self.name, best, progress, reason, search.tally.trace.hexdigest(), ledger)
+        return Run(self.name, best, progress, reason, search.tally.trace.hex(), ledger)
 
     async def _searched(
         self, journal: RunJournal, clock: Callable[[], float], remote: Remote
     ) -> tuple[SearchLoop[Any], str]:
         """Failed evaluations again where that is wanted, then the search; gives what was done last and why it ended."""
 
-        def fresh(journal: RunJournal) -> tuple[SearchLoop[Any], list[Trial[Any]]]:
-            return search_of(self.study, remote.raised(self.rule), journal, clock, self.watch)
+        def fresh(journal: RunJournal) -> Resumed:
+            return search_of(self.study, remote.raised(self.rule), journal, clock, self.watch, self.options.replay)
 
-        search, reopened = fresh(journal)
+        resumed = fresh(journal)
+        search = resumed.search
         self._announce(journal)
+        if resumed.remark is not None:
+            self._emit(Notice(resumed.remark))
         journal.status("running", None, journal.elapsed)
         if self.options.retry_failed:
             again = RefillJournal(journal, search.schedule)
@@ -182,27 +185,27 @@ class Start:
             self._emit(Notice(f"{len(cells)} failed evaluation(s) are made again"))
             if cells:
                 refill = Refill(search.strategy, search.schedule, search.rules, again, cells)
-                reason = await self._driven(refill, again)
+                reason = await self._driven(Resumed(refill), again)
                 if refill.stopped is not None:
                     return refill, reason
-                journal = RunJournal(journal.ledger, journal.run, journal.commits)
-                search, reopened = fresh(journal)
-        remote.search = search
-        return search, await self._driven(search, journal, reopened)
+                journal = RunJournal(journal.ledger, journal.run, journal.commits, journal.basis)
+                resumed = fresh(journal)
+        remote.search = resumed.search
+        return resumed.search, await self._driven(resumed, journal)
 
-    async def _driven(self, search: SearchLoop[Any], journal: RunJournal, reopened: Sequence[Trial[Any]] = ()) -> str:
-        study, options = self.study, self.options
+    async def _driven(self, resumed: Resumed, journal: RunJournal) -> str:
+        study, options, search = self.study, self.options, resumed.search
         limits = WorkLimits(study.timeout, study.retries, options.grace, options.reuse, options.max_failures or None)
         ticket = None if journal.ledger.blobs is None else journal.ledger.blobs.ticket
         work = Work(study.evaluate, self._evaluator, study.seeded_cases, limits, study.goal, ticket)
         if study.keep is not None and not isinstance(search, Refill):
             needs = getattr(search.strategy, "needs", lambda: None)  # a strategy need not be a subclass of ours
             journal.pruner = Pruner(study.evaluate, needs, study.keep)
-            for trial in reopened:
+            for trial in resumed.reopened:
                 journal.pruner.asked(trial.number, encode(trial.candidate))
         dispatcher = Dispatcher(search, journal, self.executor, work, self._wakeup, self._emit, self.watch)
         self._hand_over(_stopper(self._wakeup))
-        return await dispatcher.drive(reopened)
+        return await dispatcher.drive(resumed.reopened, resumed.waits)
 
     async def _concluded(self, done: Run[Any], conclude: Conclude) -> Run[Any]:
         """The run with what its study makes of it; interrupted on the way, the run counts as interrupted."""
@@ -284,8 +287,8 @@ class Start:
                 total = broker.metrics.plus(RunView(ledger, run).counts())
                 journal.commits.put(Insert.COUNTS, (run, encode(total)))
 
-    def _find_or_create(self, ledger: Ledger) -> tuple[int, bool]:
-        """The id of the run, and whether it is new."""
+    def _find_or_create(self, ledger: Ledger) -> tuple[int, bool, str]:
+        """The id of the run, whether it is new, and what its checkpoints depend on."""
         name, identity = self.name, Identity.of(self.study)
         self._evaluator = identity.record["evaluate"]
         if self.options.reuse == "ledger" and (where := identity.unknown("evaluate")):
@@ -296,11 +299,11 @@ class Start:
         run = ledger.find(name)
         if run is None:
             meta = dict(self.options.meta or {})
-            return create_run(ledger, name, identity.record, meta, self.study.seeded_cases), True
+            return create_run(ledger, name, identity.record, meta, self.study.seeded_cases), True, identity.basis
         self._check(identity, ledger.identity(run))
         if isinstance(stop := (self.options.meta or {}).get("stop"), str):
             restart_run(ledger, run, stop)
-        return run, False
+        return run, False, identity.basis
 
     def _check(self, identity: Identity, recorded: Any) -> None:
         """Refuse to continue with another study than the recorded one."""

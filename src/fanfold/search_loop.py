@@ -6,30 +6,23 @@ It knows nothing of time, executors or files, so the same code serves a live run
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeGuard
+from typing import Any, Generic, Protocol
 
-from fanfold.encoding import brief, decode, encode
+from fanfold.checkpoints import Record, Saver, captured
+from fanfold.encoding import brief, decode, encode, words
 from fanfold.errors import ConfigError, FanfoldError, ReplayDivergence
-from fanfold.events import Progress, TrialTold, Watcher
+from fanfold.events import Notice, Progress, TrialTold, Watcher
 from fanfold.schedule import Plan, Schedule
+from fanfold.snapshots import Checkpoint, Unsaved
 from fanfold.stop import Rule
-from fanfold.strategy import Snapshots, Strategy
+from fanfold.strategy import Strategy
 from fanfold.tally import Tally
 from fanfold.types import C, Case, Dropped, Failed, Outcome, Result, Trial
 
-#: How many tells lie between two saved states of a strategy that has them.
-SNAPSHOT_EVERY = 50
-
 _RESUMABLE = "What is finished is kept: fix the strategy, then run again under the same name"
-
-
-def makes_snapshots(strategy: Strategy[Any], schedule: Schedule) -> TypeGuard[Snapshots]:
-    """Whether a run of this strategy can be taken over from a saved state instead of by replaying every tell."""
-    return isinstance(strategy, Snapshots) and not schedule.remembers
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +52,7 @@ class Journal(Protocol):
 
     def amended(self, result: Result[Any]) -> None: ...
 
-    def snapshot(self, told: int, asked: int, state: Any) -> None: ...
+    def keep(self, checkpoint: Checkpoint, elapsed: float) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +101,7 @@ class _Row(Generic[C]):
 class SearchLoop(Generic[C]):
     """Asks up to the window, plans each row, and tells settled rows: from the head, or as they settle.
 
-    `script` is the order in which an earlier, interrupted part of the same run told its trials; while it lasts it
-    decides what is told next, so a barrier-free run is rebuilt exactly.  `recorded` has, for each trial it had asked,
-    how many were told before: limits may have delayed an ask, and what was known then decides what was asked.
+    `record` is what an earlier, interrupted part of the same run asked and told.
     """
 
     def __init__(
@@ -119,8 +110,7 @@ class SearchLoop(Generic[C]):
         schedule: Schedule,
         rules: Rules,
         journal: Journal,
-        script: Iterable[int] = (),
-        recorded: Sequence[int] = (),
+        record: Record | None = None,
         tally: Tally | None = None,
         watch: Watcher | None = None,
     ) -> None:
@@ -131,8 +121,8 @@ class SearchLoop(Generic[C]):
         self.stopped: str | None = None
         self._watch = watch
         self._journal = journal
-        self._script = deque(script)
-        self._recorded = recorded
+        self._record = record or Record()
+        self._saver = Saver(strategy, self.tally.told)
         self._positions = {case.id: position for position, case in enumerate(rules.cases)}
         self._open: dict[int, _Row[C]] = {}
         self._settled: dict[int, _Row[C]] = {}
@@ -141,11 +131,16 @@ class SearchLoop(Generic[C]):
 
     # -- what the dispatcher calls -------------------------------------------------------------------------------------
 
-    def start(self, reopened: Iterable[Trial[C]] = ()) -> list[Cell[C]]:
-        """Reopen what a snapshot left open, ask the first window, and give the cells to run."""
+    def start(self, reopened: Iterable[Trial[C]] = (), waits: bool = False) -> list[Cell[C]]:
+        """Reopen what a checkpoint left open, ask the first window, and give the cells to run.
+
+        If the strategy `waits`, it is not asked again before something is told.
+        """
         for trial in reopened:
             self._plan(trial, encode(trial.candidate))
-        self._fill()
+        self._saver.waits = waits
+        if not (waits and self._open):
+            self._fill()
         self._tell()
         if not self._open and self.tally.told == 0 and self.stopped is None:
             if self.rules.stop.allowance(self.progress) < 1:
@@ -173,6 +168,8 @@ class SearchLoop(Generic[C]):
     def idle(self) -> list[Cell[C]]:
         """Nothing runs: let waiting rows go with what there is.  No cells back means the run is over."""
         if self._parked and self.stopped is None:
+            if len(self._open) < self.rules.window and self.rules.stop.allowance(self.progress) < 1:
+                self._saver.told = None  # what follows depends on the limit, and a higher one may be set
             self.schedule.idle()
             self._wake()
             self._tell()
@@ -181,12 +178,28 @@ class SearchLoop(Generic[C]):
                 f"{type(self.schedule).__name__} keeps trials {sorted(self._parked)} waiting although nothing else "
                 "runs: its idle() must let them go"
             )
-        if self._script and not self._cells and self.stopped is None:
+        if self._record.script and not self._cells and self.stopped is None:
             raise ReplayDivergence(
-                f"the ledger says trial {self._script[0]} was told next, but the strategy and schedule did not get "
-                "that far with the recorded outcomes: they have changed. Undo the change, or start a new run"
+                f"the ledger says trial {self._record.script[0]} was told next, but the strategy and schedule did not "
+                "get that far with the recorded outcomes: they have changed. Undo the change, or start a new run"
             )
         return self._take()
+
+    def save(self, least: int = 1) -> None:
+        """Keep what the search knows, if that can be saved and at least so many trials were told since the last time.
+
+        A resume then need not ask and tell everything again.
+        """
+        if self._record.script or not self._saver.new(self.tally.told, least):
+            return
+        try:
+            parts = (self.strategy, self.schedule, self.rules.stop, self.tally, self._open, self._saver.waits)
+            self._journal.keep(captured(*parts), self.rules.clock())
+            self._saver.told = self.tally.told
+        except Exception as error:
+            self._saver.told = None
+            if not isinstance(error, Unsaved) and self._watch is not None:
+                self._watch(Notice(f"no checkpoint can be made ({words(error)}): a resume will replay the run"))
 
     def stop(self, reason: str) -> None:
         if self.stopped is None:
@@ -202,7 +215,7 @@ class SearchLoop(Generic[C]):
         Rules see every tell, also in replay, because some count; but what was told was told, whatever they say now.
         """
         reason = self.rules.stop.check(progress or self.progress)
-        if not self._script and self.stopped is None:
+        if not self._record.script and self.stopped is None:
             self.stopped = reason
 
     # -- asking ---------------------------------------------------------------------------------------------------
@@ -211,18 +224,19 @@ class SearchLoop(Generic[C]):
         if self.stopped is not None:
             return
         # What the run already holds may be asked again even if the rules have become tighter since.
-        asked, told = self.tally.asked, self.tally.told
-        allowance = max(self.rules.stop.allowance(progress or self.progress), len(self._recorded) - asked)
+        asked, told, recorded = self.tally.asked, self.tally.told, self._record.left(self.tally.asked)
+        allowance = max(self.rules.stop.allowance(progress or self.progress), recorded)
         room = int(min(self.rules.window - len(self._open), allowance))
-        if room > 0:
-            ahead = enumerate(self._recorded[asked : asked + room])
-            room = next((place for place, after in ahead if after > told), room)
+        if room > 0 and recorded > 0:
+            room = self._record.room(asked, told, room)
         if room < 1:
             return
         name = type(self.strategy).__name__
-        for candidate in self._ask(room):
+        candidates = self._ask(room)
+        self._saver.waits = len(candidates) < room
+        for candidate in candidates:
             text = encode(candidate, f"{name}'s candidate of trial {self.tally.asked}")
-            if self.tally.asked < len(self._recorded):
+            if self._record.left(self.tally.asked) > 0:
                 candidate, text = self._as_recorded(candidate, text)
             trial = Trial(self.tally.asked, candidate, self._origin(candidate))
             self._journal.asked(trial, text, self.tally.told)
@@ -327,8 +341,8 @@ class SearchLoop(Generic[C]):
         while self.stopped is None and (number := self._next()) is not None:
             row = self._settled.pop(number)
             del self._open[number]
-            if self._script:
-                self._script.popleft()
+            if self._record.script:
+                self._record.script.popleft()
             dropped = None if row.dropped is None else row.dropped.reason
             result = Result(row.trial, self._score(row), self._in_case_order(row), dropped)
             self._journal.told(self.tally.told, result)
@@ -340,21 +354,18 @@ class SearchLoop(Generic[C]):
                 self._blame(error, f"tell() for trial {number}")
                 raise
             self.schedule.tell(result)
-            self._save()
+            self._saver.waits = False
+            if self._saver.due(self.tally.told):
+                self.save()
             progress = self.progress
             if self._watch is not None:
                 self._watch(TrialTold(current or result, progress))
             self.check(progress)
             self._fill(progress)
 
-    def _save(self) -> None:
-        """Now and then, what the strategy knows, so that a resume need not tell it everything again."""
-        if self.tally.told % SNAPSHOT_EVERY == 0 and not self._script and makes_snapshots(self.strategy, self.schedule):
-            self._journal.snapshot(self.tally.told, self.tally.asked, self.strategy.save())
-
     def _next(self) -> int | None:
-        if self._script:
-            return self._script[0] if self._script[0] in self._settled else None
+        if self._record.script:
+            return self._record.script[0] if self._record.script[0] in self._settled else None
         head: Iterable[int] = self._open if self.rules.in_order else self._settled
         number = next(iter(head), None)
         return number if number in self._settled else None

@@ -23,6 +23,9 @@ class Rule(ABC):
     `a | b` stops as soon as one of them does; `a & b` only when both say so at the same moment.
     """
 
+    #: Whether its answers depend on what it was shown before; if so, a resume shows it every told trial again.
+    remembers: bool = True
+
     @abstractmethod
     def check(self, progress: Progress) -> str | None:
         """The reason to stop now, or None to continue."""
@@ -109,6 +112,8 @@ def _parts(rule: Rule, kind: type[Either] | type[Both]) -> tuple[Rule, ...]:
 class Never(Rule):
     """Leaves the end to the strategy."""
 
+    remembers = False
+
     def check(self, progress: Progress) -> str | None:
         return None
 
@@ -116,6 +121,8 @@ class Never(Rule):
 @dataclass(frozen=True, repr=False)
 class MaxTrials(Rule):
     """Stops after `n` trials; not one more is asked for."""
+
+    remembers = False
 
     n: int
 
@@ -135,6 +142,8 @@ class MaxEvaluations(Rule):
 
     Each open trial is expected to need all its cases. What a schedule saves by dropping it becomes available again.
     """
+
+    remembers = False
 
     n: int
 
@@ -164,6 +173,8 @@ class MaxCalls(MaxEvaluations):
 class MaxTime(Rule):
     """Stops once the run has taken so many seconds, or "90s", "15m", "2h"; time before a resume counts."""
 
+    remembers = False
+
     def __init__(self, seconds: float | str) -> None:
         self._given = seconds
         self.seconds = _parse_seconds(seconds)
@@ -182,6 +193,8 @@ class MaxCost(Rule):
     themselves (`Ok.cost`) is known only afterwards, and open evaluations may still add to it.
     """
 
+    remembers = False
+
     amount: float
 
     def __post_init__(self) -> None:
@@ -198,6 +211,8 @@ class MaxCost(Rule):
 @dataclass(frozen=True, repr=False)
 class Target(Rule):
     """Stops once a complete trial scores at least `score`, or at most that in a study that minimises."""
+
+    remembers = False
 
     score: float
 
@@ -235,14 +250,15 @@ class Plateau(Rule):
             raise ConfigError(f"Plateau({trials}, min_delta={min_delta!r}): give a finite number, at least 0")
         self.trials = trials
         self.min_delta = min_delta
-        self._reference: float | None = None
-        self._since = 0
+        #: The best when it last rose enough, and how many had been told by then.
+        self.counted: tuple[float | None, int] = (None, 0)
 
     def check(self, progress: Progress) -> str | None:
-        best = progress.best
-        if best is not None and (self._reference is None or best > self._reference + self.min_delta):
-            self._reference, self._since = best, progress.told
-        if progress.told - self._since < self.trials:
+        best, (reference, since) = progress.best, self.counted
+        if best is not None and (reference is None or best > reference + self.min_delta):
+            since = progress.told
+            self.counted = best, since
+        if progress.told - since < self.trials:
             return None
         return f"no improvement in {count(self.trials, 'trial')}"
 

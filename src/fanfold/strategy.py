@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any, Generic, Protocol, runtime_checkable
+from typing import Any, Generic
 
 import msgspec
 
@@ -53,17 +53,6 @@ class Strategy(ABC, Generic[C]):
         Once left out, a trial stays out.  A study with `keep` prunes the blobs of the others.
         """
         return None
-
-
-@runtime_checkable
-class Snapshots(Protocol):
-    """A strategy whose replay is expensive (a learner) offers these two, and a resume starts from its last save."""
-
-    def save(self) -> bytes:
-        """All state needed to continue, as bytes that `load` understands (never a pickle)."""
-
-    def load(self, state: bytes) -> bool | None:
-        """Take over a saved state, after `begin`; False where another version saved it, and all is told again."""
 
 
 def revived(strategy: Strategy[Any], value: Any) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fanfold.events import Progress
@@ -25,7 +26,8 @@ class Tally:
     cost: float = 0.0
     since_best: int = 0
     best: Result[Any] | None = None
-    trace: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))
+    #: A digest of every tell so far, each on top of the one before.
+    trace: bytes = bytes(16)
 
     def count(self, outcome: Outcome) -> None:
         self.evaluations += 1
@@ -38,13 +40,26 @@ class Tally:
         self.told_evaluations += len(result.outcomes)
         self.told_calls += _calls(result)
         self.since_best += 1
-        self.trace.update(f"{result.number}\t{text}\t{result.score!r}\t{result.dropped}\n".encode())
+        line = f"{result.number}\t{text}\t{result.score!r}\t{result.dropped}\n".encode()
+        self.trace = hashlib.blake2b(self.trace + line, digest_size=16).digest()
         if current is not None:
             self.failures += len(current.failures) - len(result.failures)
             self.cost += current.cost - result.cost
             result = current
         if result.complete and (self.best is None or (result.score or 0.0) > (self.best.score or 0.0)):
             self.best, self.since_best = result, 0
+
+    def save(self, open_outcomes: Sequence[Outcome]) -> dict[str, Any]:
+        """The counts as data, without those of evaluations of open trials: a resume counts these again."""
+        state = {name: getattr(self, name) for name in _SAVED}
+        state["evaluations"] -= len(open_outcomes)
+        state["failures"] -= sum(isinstance(outcome, Failed) for outcome in open_outcomes)
+        state["cost"] = max(0.0, math.fsum([self.cost, *(-outcome.cost for outcome in open_outcomes)]))
+        return {**state, "best": None if self.best is None else self.best.number}
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any], reused: int, best: Result[Any] | None) -> Tally:
+        return cls(**{name: state[name] for name in _SAVED}, reused=reused, best=best)
 
     def progress(self, cases: int, elapsed: float) -> Progress:
         return Progress(
@@ -61,6 +76,13 @@ class Tally:
             since_best=self.since_best,
             elapsed=elapsed,
         )
+
+
+#: What is kept of a tally; how many evaluations were reused is counted in the ledger.
+_SAVED = (
+    *("asked", "told", "told_evaluations", "told_calls", "evaluations", "failures"),
+    *("cost", "since_best", "trace"),
+)
 
 
 def _calls(result: Result[Any]) -> int:

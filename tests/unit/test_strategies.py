@@ -187,6 +187,6 @@ def test_the_suite_passes_a_strategy_that_keeps_the_contract() -> None:
             return Breaks("nothing")
 
     checks = [name for name in dir(Suite) if name.startswith("test_")]
-    assert len(checks) == 9
+    assert len(checks) == 10
     for check in checks:
         getattr(Suite(), check)()

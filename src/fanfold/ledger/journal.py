@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from fanfold.encoding import MARK, Encoded, Stored, blobs_in, encode, references, words
 from fanfold.errors import LedgerError, ReplayDivergence
 from fanfold.ledger.commits import Commits, Insert, Then
+from fanfold.ledger.proof import Proof
 from fanfold.ledger.pruning import Pruner
 from fanfold.ledger.store import UNREADABLE_ROW, Ledger
 from fanfold.ledger.verify import verify
 from fanfold.redaction import redact
+from fanfold.snapshots import Checkpoint, Unsaved
 from fanfold.types import Failed, Ok, Outcome, Result, Trial
 
 
@@ -22,22 +24,33 @@ class RunJournal:
     """Writes one run, and answers from what the run already holds.
 
     What is recorded is checked instead of written again: asking something else than recorded raises ReplayDivergence.
+    `basis` says what the search is made by; a checkpoint made by anything else is not used.
     """
 
-    def __init__(self, ledger: Ledger, run: int, commits: Commits) -> None:
+    def __init__(self, ledger: Ledger, run: int, commits: Commits, basis: str = "") -> None:
         self.ledger = ledger
         self.run = run
         self.commits = commits
+        self.basis = basis
         #: Says which blobs can go, where the study lets some go.
         self.pruner: Pruner | None = None
-        verify(ledger, run)
-        self.recorded = self._count("SELECT count(*) FROM trial WHERE run = ?")
-        self.recorded_told = self._count("SELECT count(*) FROM trial WHERE run = ? AND told IS NOT NULL")
         self.reused = self._count(
             "SELECT count(*) FROM evaluation INDEXED BY evaluation_reused WHERE run = ? AND reused = 1"
         )
         #: Trials with failures that were evaluated again after the search had them: replay needs what it was told.
         self.superseded = {trial for (trial,) in ledger.read("SELECT trial FROM superseded WHERE run = ?", (run,))}
+        self._proof = Proof(self)
+        #: The last checkpoint, if the record bears it out; otherwise why there is none.
+        self.checkpoint: Checkpoint | None = None
+        self.unproven: str | None = None
+        try:
+            self.checkpoint = self._proven()
+        except Unsaved as error:
+            self.unproven, self._proof = str(error), Proof(self)
+        # What a checkpoint proves was checked before it was made.
+        verify(ledger, run, 0 if self.checkpoint is None else self.checkpoint.settled)
+        self.recorded = self._count("SELECT coalesce(max(number) + 1, 0) FROM trial WHERE run = ?")
+        self.recorded_told = self._count("SELECT coalesce(max(told) + 1, 0) FROM trial WHERE run = ? AND told >= 0")
         self.elapsed = float(ledger.one("SELECT elapsed FROM run WHERE id = ?", (run,))[0])
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -107,8 +120,17 @@ class RunJournal:
         if self.ledger.one(sql, (self.run, result.number)) != (result.score, result.cost):
             self.commits.put(Insert.AMENDED, (result.score, result.cost, self.run, result.number))
 
-    def snapshot(self, told: int, asked: int, state: bytes) -> None:
-        self.commits.put(Insert.SNAPSHOT, (self.run, told, asked, state))
+    def keep(self, checkpoint: Checkpoint, elapsed: float) -> None:
+        """Write a checkpoint as soon as everything that it builds on is durable."""
+
+        def durable(error: BaseException | None) -> None:
+            if error is None:
+                checkpoint.record = self._proof.digest(checkpoint.settled, checkpoint.asked, checkpoint.told)
+                checkpoint.basis, checkpoint.amended = self.basis, len(self.superseded)
+                row = (self.run, checkpoint.told, checkpoint.asked, checkpoint.sealed())
+                self.commits.put(Insert.SNAPSHOT, row)
+
+        self.commits.put(Insert.RUN, (time.time(), elapsed, "running", None, self.run), durable)
 
     def status(self, status: str, reason: str | None, elapsed: float) -> None:
         self.commits.put(
@@ -175,25 +197,45 @@ class RunJournal:
             return outcomes
         return {position: outcome for position, outcome in outcomes.items() if outcome is not UNREADABLE_ROW}
 
-    def script(self, after: int = 0) -> array[int]:
+    def script(self, after: int = 0, before: int = 2**62) -> array[int]:
         """The numbers of the trials told so far, in order, from the `after`-th on."""
-        sql = "SELECT number FROM trial WHERE run = ? AND told >= ? ORDER BY told"
-        return array("q", (number for (number,) in self.ledger.read(sql, (self.run, after))))
+        sql = "SELECT number FROM trial WHERE run = ? AND told >= ? AND told < ? ORDER BY told"
+        return array("q", (number for (number,) in self.ledger.read(sql, (self.run, after, before))))
 
-    def asked_after(self) -> array[int]:
-        """How many trials had been told before each of those asked so far."""
-        sql = "SELECT asked_after FROM trial WHERE run = ? ORDER BY number"
-        return array("q", (told for (told,) in self.ledger.read(sql, (self.run,))))
+    def asked_after(self, first: int = 0) -> array[int]:
+        """How many trials had been told before each of those asked so far, from the `first` on."""
+        sql = "SELECT asked_after FROM trial WHERE run = ? AND number >= ? ORDER BY number"
+        return array("q", (told for (told,) in self.ledger.read(sql, (self.run, first))))
 
-    def last_snapshot(self) -> tuple[int, int, bytes] | None:
+    def saved_alone(self) -> tuple[int, int, bytes] | None:
+        """The state of a strategy that version 0.1.0 saved, after so many tells and asks."""
+        told, asked, state = self._snapshot() or (0, 0, b"")
+        return (told, asked, state) if state and self.checkpoint is None and self.unproven is None else None
+
+    def _snapshot(self) -> tuple[int, int, bytes] | None:
         sql = "SELECT told, asked, state FROM snapshot WHERE run = ?"
-        return next(((told, asked, bytes(state)) for told, asked, state in self.ledger.read(sql, (self.run,))), None)
+        rows = self.ledger.read(sql, (self.run,))
+        return next(((told, asked, state) for told, asked, state in rows if isinstance(state, bytes)), None)
 
-    def told_rows(self, before: int) -> Iterator[tuple[Any, ...]]:
-        """Number, candidate, told score and reason for dropping of the first `before` told trials, in order."""
-        sql = "SELECT number, candidate, score, dropped FROM trial WHERE run = ? AND told < ? ORDER BY told"
-        for number, text, score, dropped in list(self.ledger.read(sql, (self.run, before))):
-            yield number, text, self._told_score(number, score), dropped
+    def _proven(self) -> Checkpoint | None:
+        """The last checkpoint, once it is known to be of this record and of this search; raises Unsaved if not."""
+        snapshot = self._snapshot()
+        checkpoint = None if snapshot is None else Checkpoint.opened(snapshot[2])
+        if checkpoint is None or snapshot is None:
+            return None
+        if checkpoint.basis != self.basis:
+            raise Unsaved("its strategy, its schedule or Fanfold has changed since its checkpoint")
+        told, asked, settled = checkpoint.told, checkpoint.asked, checkpoint.settled
+        sound = (told, asked) == snapshot[:2] and 0 <= settled <= asked
+        if not sound or self._proof.digest(settled, asked, told) != checkpoint.record:
+            raise Unsaved("its record is not the one that its checkpoint was made from")
+        return checkpoint
+
+    def told_row(self, number: int) -> tuple[str, float | None, str | None, str | None]:
+        """Candidate, told score, reason for dropping and origin of a told trial."""
+        sql = "SELECT candidate, score, dropped, origin FROM trial WHERE run = ? AND number = ? AND told >= 0"
+        text, score, dropped, origin = self.ledger.one(sql, (self.run, number))
+        return text, self.told_score(number, score), dropped, origin
 
     def open_rows(self, told: int, asked: int) -> list[tuple[int, str, Any]]:
         """Number, candidate and origin of the trials open after `asked` asks and `told` tells."""
@@ -230,7 +272,7 @@ class RunJournal:
         """Whether a trial is recorded as told; raises where it was told something else."""
         sql = "SELECT score, dropped FROM trial WHERE run = ? AND number = ?"
         score, dropped = self.ledger.one(sql, (self.run, result.number))
-        score = self._told_score(result.number, score)
+        score = self.told_score(result.number, score)
         if (score, dropped) == (result.score, result.dropped):
             return True
         if not isinstance(score, float | None) or not isinstance(dropped, str | None):
@@ -241,7 +283,7 @@ class RunJournal:
             "Undo the change, or start a new run under another name"
         )
 
-    def _told_score(self, trial: int, score: float | None) -> float | None:
+    def told_score(self, trial: int, score: float | None) -> float | None:
         """What the search was told, where a trial's score has changed since."""
         if trial not in self.superseded:
             return score

@@ -33,10 +33,15 @@ _OF_A_RUN = (
 )
 
 
-def verify(ledger: Ledger, run: int) -> None:
-    """Raise a `LedgerError` that names the first odd row of a run, or what is missing from it."""
+def verify(ledger: Ledger, run: int, proven: int = 0) -> None:
+    """Raise a `LedgerError` that names the first odd row of a run, or what is missing from it.
+
+    The values of the trials below `proven` are known to be sound.
+    """
     for table in _OF_A_RUN:
-        _check_types(ledger, table, " AND run = ?", (run,))
+        column = {"trial": "number", "evaluation": "trial"}.get(table) if proven else None
+        later = "" if column is None else f" AND {column} >= {int(proven)}"
+        _check_types(ledger, table, f" AND run = ?{later}", (run,))
     # What refers comes before what is referred to: a run that is under way adds rows meanwhile.
     snapshot = next(ledger.read("SELECT told, asked FROM snapshot WHERE run = ?", (run,)), (0, 0))
     evaluated = ledger.one("SELECT max(trial) + 1, max(position) + 1 FROM evaluation WHERE run = ?", (run,))

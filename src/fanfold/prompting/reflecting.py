@@ -24,6 +24,9 @@ class ReflectivePrompts(Reflective):
     the other.
     """
 
+    def revive(self, value: Any) -> Any:
+        return candidate_of(value)
+
     def own(self, result: Result[Any]) -> Genome | None:
         genome = isinstance(candidate_of(result.candidate), Genome)
         written = any(isinstance(outcome, Ok) for outcome in result.outcomes.values())

@@ -11,6 +11,7 @@ from typing import Any
 from fanfold.encoding import derive_seed
 from fanfold.errors import check_whole
 from fanfold.schedule import Plan, Schedule
+from fanfold.snapshots import Told, Unsaved, packed, saves, take_over, unpacked, unsaved
 from fanfold.types import Case, Dropped, Failed, Ok, Outcome, Result, Trial
 
 
@@ -46,11 +47,26 @@ class Acceptance(Schedule):
         return self._gated(self._chosen(trial, cases, parents), parents, later)
 
     def tell(self, result: Result[Any]) -> None:
+        self._keep(result)
+        self.then.tell(result)
+
+    def _keep(self, result: Result[Any]) -> None:
         if result.complete:
             scores = {case: outcome.score for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)}
             if scores:
                 self._scores[result.number] = scores
-        self.then.tell(result)
+
+    def save(self) -> bytes:
+        if (reason := unsaved(self.then)) is not None:
+            raise Unsaved(reason)
+        return packed(scored=list(self._scores), then=self.then.save() if saves(self.then) else None)
+
+    def load(self, state: bytes, told: Told) -> None:
+        saved = unpacked(state)
+        for number in saved["scored"]:
+            self._keep(told(number))
+        if saves(self.then):
+            take_over(self.then, saved["then"], told)
 
     def idle(self) -> None:
         self.then.idle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 
 from fanfold.errors import ConfigError, check_whole
 from fanfold.schedule import Plan, Schedule
+from fanfold.snapshots import packed, unpacked
 from fanfold.types import Case, Dropped, Failed, Ok, Outcome, Result, Trial
 
 
@@ -41,6 +43,8 @@ class Halving(Schedule):
     _open: list[_Cohort] = field(default_factory=list, init=False, repr=False)
     #: Ascending scores told for each case; only the asynchronous rule needs the past.
     _told: dict[str, list[float]] = field(default_factory=dict, init=False, repr=False)
+    #: What each open trial climbs by: its cohort, or the thresholds of its cases.
+    _climbing: dict[int, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_whole(self.eta, "eta of Halving", 2)
@@ -54,11 +58,40 @@ class Halving(Schedule):
 
     def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
         # Not a generator itself: cohorts and evidence are those of now, when the trial is asked.
+        number = trial.number
         if self.asynchronous:
-            return self._climb_alone(cases, [self._threshold(case) for case in cases])
-        return self._climb(trial.number, cases, self._join(trial.number, cuts=len(cases) - self.first))
+            thresholds = self._climbing.setdefault(number, [self._threshold(case) for case in cases])
+            return self._climb_alone(cases, thresholds)
+        if number not in self._climbing:
+            self._climbing[number] = self._join(number, cuts=len(cases) - self.first)
+        return self._climb(number, cases, self._climbing[number])
+
+    def save(self) -> bytes:
+        if self.asynchronous:
+            told = {case: array("d", scores).tobytes() for case, scores in self._told.items()}
+            return packed(told=told, climbing=self._climbing)
+        cohorts = list({id(cohort): cohort for cohort in (*self._open, *self._climbing.values())}.values())
+        numbers = {id(cohort): number for number, cohort in enumerate(cohorts)}
+        return packed(
+            cohorts=[cohort.state for cohort in cohorts],
+            filling=None if self._filling is None else numbers[id(self._filling)],
+            open=[numbers[id(cohort)] for cohort in self._open],
+            climbing={trial: numbers[id(cohort)] for trial, cohort in self._climbing.items()},
+        )
+
+    def load(self, state: bytes) -> None:
+        saved = unpacked(state)
+        if self.asynchronous:
+            self._told = {case: array("d", scores).tolist() for case, scores in saved["told"].items()}
+            self._climbing = saved["climbing"]
+            return
+        cohorts = [_Cohort.of(cohort, self.eta) for cohort in saved["cohorts"]]
+        self._filling = None if saved["filling"] is None else cohorts[saved["filling"]]
+        self._open = [cohorts[number] for number in saved["open"]]
+        self._climbing = {trial: cohorts[number] for trial, number in saved["climbing"].items()}
 
     def tell(self, result: Result[Any]) -> None:
+        self._climbing.pop(result.number, None)
         if self.asynchronous:
             for case, outcome in result.outcomes.items():
                 if isinstance(outcome, Ok):
@@ -89,10 +122,11 @@ class Halving(Schedule):
                     return score
                 if rung == len(cases):
                     return None
-                cohort.arrive(number, score)
+                if cohort.decided == cut:  # not of a trial that is planned again after a resume
+                    cohort.arrive(number, score)
                 while cohort.decided == cut:
                     yield ()
-                if number not in cohort.live:
+                if not cohort.passes(number, cut):
                     return self._dropped(score, rung, len(cases))
             return None
         finally:
@@ -143,10 +177,27 @@ class _Cohort:
         self._eta = eta
         self._entered = 0
         self._scores: dict[int, float] = {}
+        #: How many decisions each trial has passed.
+        self._passed: dict[int, int] = {}
+
+    @classmethod
+    def of(cls, state: Sequence[Any], eta: int) -> _Cohort:
+        cohort = cls(0, eta)
+        live, cohort.decided, cohort._places, cohort._entered, cohort._scores, cohort._passed = state
+        cohort.live = set(live)
+        return cohort
+
+    @property
+    def state(self) -> list[Any]:
+        return [sorted(self.live), self.decided, self._places, self._entered, self._scores, self._passed]
 
     @property
     def filling(self) -> bool:
         return self._places > 0
+
+    def passes(self, number: int, cut: int) -> bool:
+        """Whether a trial was among the best at a decision."""
+        return cut < self._passed.get(number, 0)
 
     def join(self, number: int) -> None:
         self._places -= 1
@@ -178,3 +229,4 @@ class _Cohort:
         self._entered = len(self.live)
         self._scores = {}
         self.decided += 1
+        self._passed |= dict.fromkeys(self.live, self.decided)

@@ -11,6 +11,8 @@ from typing import Any
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, check_whole
 from fanfold.schedule import Plan, Schedule
+from fanfold.schedules.rivals import Rivals
+from fanfold.snapshots import packed, unpacked
 from fanfold.types import Case, Dropped, Failed, Ok, Result, Trial
 
 
@@ -30,6 +32,7 @@ class PairedDropping(Schedule):
     _seed: int = field(default=0, init=False, repr=False)
     _best: float = field(default=-math.inf, init=False, repr=False)
     _leader: Mapping[str, float] = field(default_factory=dict, init=False, repr=False)
+    _open: Rivals = field(default_factory=Rivals, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_whole(self.step, "step of PairedDropping")
@@ -41,9 +44,18 @@ class PairedDropping(Schedule):
 
     def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
         # Not a generator itself: the leader is the one of now.
-        return self._paired(trial, cases, self._leader)
+        return self._paired(trial, cases, self._open.of(trial.number, self._leader))
+
+    def save(self) -> bytes:
+        return packed(best=self._best, leader=self._leader, open=self._open.save())
+
+    def load(self, state: bytes) -> None:
+        saved = unpacked(state)
+        self._best, self._leader = saved["best"], saved["leader"]
+        self._open = Rivals.load(saved["open"])
 
     def tell(self, result: Result[Any]) -> None:
+        self._open.settled(result.number)
         if result.complete and result.score is not None and result.score > self._best:
             scores = {case: outcome.score for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)}
             if any(scores.values()):  # behind one that is never right nobody would ever fall

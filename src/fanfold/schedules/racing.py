@@ -11,6 +11,8 @@ from typing import Any
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, check_whole
 from fanfold.schedule import Plan, Schedule
+from fanfold.schedules.rivals import Rivals
+from fanfold.snapshots import packed, unpacked
 from fanfold.types import Case, Dropped, Failed, Ok, Outcome, Result, Trial
 
 #: The largest share of the wealth that one draw can lose: below 1, so that no single draw ends the test.
@@ -40,6 +42,7 @@ class Racing(Schedule):
     _seed: int = field(default=0, init=False, repr=False)
     _best: float = field(default=-math.inf, init=False, repr=False)
     _incumbent: Mapping[str, float] = field(default_factory=dict, init=False, repr=False)
+    _open: Rivals = field(default_factory=Rivals, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.error < 1.0:
@@ -64,12 +67,21 @@ class Racing(Schedule):
 
     def plan(self, trial: Trial[Any], cases: Sequence[Case]) -> Plan:
         # Not a generator itself: the incumbent is the one of now, not the one of the moment the plan is first resumed.
-        incumbent = self._incumbent
+        incumbent = self._open.of(trial.number, self._incumbent)
         if not incumbent or any(case.id not in incumbent for case in cases):
             return self._run_all(cases)
         return self._race(trial, cases, incumbent)
 
+    def save(self) -> bytes:
+        return packed(best=self._best, incumbent=self._incumbent, open=self._open.save())
+
+    def load(self, state: bytes) -> None:
+        saved = unpacked(state)
+        self._best, self._incumbent = saved["best"], saved["incumbent"]
+        self._open = Rivals.load(saved["open"])
+
     def tell(self, result: Result[Any]) -> None:
+        self._open.settled(result.number)
         if not result.complete or result.score is None or result.score <= self._best:
             return
         scores = {case: outcome.score for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)}

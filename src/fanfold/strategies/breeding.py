@@ -137,13 +137,13 @@ class Selection:
         self._kind, self._size, self._pressure = kind, size, pressure
         self._members: Sequence[Result[Any]] = ()
         self._merits: dict[int, float] = {}
-        self._drawn: deque[Result[Any]] = deque()
+        self.drawn: deque[Result[Any]] = deque()
 
     def enter(self, members: Sequence[Result[Any]], merits: Sequence[float]) -> None:
         """From now on these may be parents."""
         self._members = members
         self._merits = {id(member): merit for member, merit in zip(members, merits)}
-        self._drawn.clear()
+        self.drawn.clear()
 
     def pick(self, rng: random.Random, but: Result[Any] | None = None) -> Result[Any] | None:
         """One of the members, or None where there is no other than `but`."""
@@ -178,9 +178,9 @@ class Selection:
 
     def _from_wheel(self, rng: random.Random, but: Result[Any] | None) -> Result[Any]:
         for _ in range(2):
-            for at, member in enumerate(self._drawn):
+            for at, member in enumerate(self.drawn):
                 if member is not but:
-                    del self._drawn[at]
+                    del self.drawn[at]
                     return member
             self._spin(rng)
         return next(member for member in self._members if member is not but)
@@ -196,4 +196,4 @@ class Selection:
                 drawn.append(member)
                 hand += step
         rng.shuffle(drawn)
-        self._drawn.extend(drawn)
+        self.drawn.extend(drawn)

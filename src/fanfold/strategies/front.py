@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
+
+from msgspec import to_builtins
 
 from fanfold.types import Ok, Result
 
@@ -33,6 +35,17 @@ class CaseFront:
             case: outcome.score for case, outcome in result.outcomes.items() if isinstance(outcome, Ok)
         }
         self._wins = None
+
+    def save(self) -> dict[str, Any]:
+        """The results by their numbers, the pairs that were given, and what was tried."""
+        tried = [(number, part, [to_builtins(one) for one in own]) for (number, part), own in self.tried.items()]
+        return {"results": list(self.results), "paired": sorted(self._paired), "tried": tried}
+
+    def load(self, state: Mapping[str, Any], told: Callable[[int], Result[Any]]) -> None:
+        for number in state["results"]:
+            self.add(told(number))
+        self._paired = {(a, b) for a, b in state["paired"]}
+        self.tried = {(number, part): tuple(own) for number, part, own in state["tried"]}
 
     @property
     def best(self) -> Result[Any]:

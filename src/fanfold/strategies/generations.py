@@ -140,6 +140,20 @@ class Generations:
         self._renew(scored)
         return reason
 
+    def save(self) -> dict[str, Any]:
+        """The fold as data; results by their numbers."""
+        records = [{**vars(record), "members": [member.number for member in record.members]} for record in self.records]
+        told = [[member.number for member in members] for members in (self._elites, self._told)]
+        best = None if self.best is None else self.best.number
+        return {"records": records, "told": told, "best": best, "merits": self._merits}
+
+    def load(self, state: Mapping[str, Any], told: Callable[[int], Result[Any]]) -> None:
+        for record in state["records"]:
+            self.records.append(GenerationRecord(**{**record, "members": tuple(map(told, record["members"]))}))
+        self._elites, self._told = (list(map(told, numbers)) for numbers in state["told"])
+        self.best = None if state["best"] is None else told(state["best"])
+        self._merits = dict(state["merits"])
+
     def merit_of(self, result: Result[Any]) -> float:
         """The merit of the best, or of a member that may still be an elite."""
         return self._merits[result.number]

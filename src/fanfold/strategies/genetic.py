@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fanfold.encoding import encode
+from fanfold.encoding import decode, encode
 from fanfold.errors import ConfigError, check_whole
+from fanfold.snapshots import Told, Unsaved, check_untouched, packed, rng_state, set_rng, unpacked, untouched
 from fanfold.space import Space
 from fanfold.strategies.breeding import (
     Bred,
@@ -19,6 +20,7 @@ from fanfold.strategies.breeding import (
     Crossover,
     Merit,
     Mutate,
+    Operators,
     Sample,
     Selection,
     SelectionKind,
@@ -171,6 +173,48 @@ class Genetic(Strategy[Any]):
         further = getattr(self._breeder, "needs", tuple)  # a breeder that will still use some says which
         return {result.number for result in results}.union(further())
 
+    # -- checkpoints ---------------------------------------------------------------------------------------------
+
+    replays_quickly = True
+
+    def save(self) -> bytes:
+        if not isinstance(self._breeder, Operators):
+            raise Unsaved(f"{type(self._breeder).__name__} breeds in ways that are not saved")
+        return packed(
+            rng=rng_state(self.rng),
+            generation=self._generation,
+            born=self._children.born,
+            queue=[_saved_child(child) for child in self._children.queue],
+            open=self._children.save(_saved_child),
+            members=[(member.key, member.born, member.result.number) for member in self._members],
+            rate=self._rate.counts,
+            drawn=[member.number for member in self._selection.drawn],
+            until=None if self._until is None else self._until.save(),
+            given=untouched(breeder=self._breeder, merit=self._merit),
+        )
+
+    def load(self, state: bytes, told: Told) -> None:
+        saved = unpacked(state)
+        check_untouched(saved["given"], breeder=self._breeder, merit=self._merit)
+        set_rng(self.rng, saved["rng"])
+        results = functools.cache(lambda number: self._as_bred(told(number)))
+        self._generation, self._children.born, self._rate.counts = saved["generation"], saved["born"], saved["rate"]
+        self._children.queue.extend(_child_of(one, results) for one in saved["queue"])
+        self._children.load(saved["open"], lambda one: _child_of(one, results))
+        self._members = [_Member(key, born, results(number)) for key, born, number in saved["members"]]
+        if self._steady:
+            self._enter(self._members)
+            self._selection.drawn.extend(map(results, saved["drawn"]))
+        if self._until is not None:
+            self._until.load(saved["until"], results)
+
+    def _as_bred(self, result: Result[Any]) -> Result[Any]:
+        """A result as it was after `tell`: the origin of its candidate without the generation."""
+        origin = {name: value for name, value in (result.trial.origin or {}).items() if name != "generation"}
+        return dataclasses.replace(result, trial=dataclasses.replace(result.trial, origin=origin))
+
+    # -- breeding ------------------------------------------------------------------------------------------------
+
     def _breed(self) -> bool:
         """Put what can be asked next into the queue; False when the next candidate must wait or the search is over."""
         if self._steady:
@@ -263,6 +307,15 @@ class _Child:
         return max(scores(self.bred.parents), default=None)
 
 
+def _saved_child(child: _Child) -> list[Any]:
+    return [child.key, child.born, child.bred.by, [parent.number for parent in child.bred.parents]]
+
+
+def _child_of(saved: Sequence[Any], told: Told) -> _Child:
+    key, born, by, parents = saved
+    return _Child(key, Bred(decode(key), tuple(map(told, parents)), by), born)
+
+
 class _Children(OpenCandidates[_Child]):
     """How many were born, and those that wait: in the queue to be asked, then to be told."""
 
@@ -298,6 +351,14 @@ class _MutationRate:
 
     def _forget(self) -> None:
         self.children = self._successes = self._bred = self._duplicates = 0
+
+    @property
+    def counts(self) -> list[float]:
+        return [self.value, self.children, self._successes, self._bred, self._duplicates]
+
+    @counts.setter
+    def counts(self, counts: Sequence[Any]) -> None:
+        self.value, self.children, self._successes, self._bred, self._duplicates = counts
 
     def count(self, success: bool) -> None:
         """One child was told."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
+from fanfold.snapshots import check_untouched, packed, unpacked, untouched
 from fanfold.strategies.gaussian_process import Posterior, Process, checked_kernels, first_of_best
 from fanfold.strategy import Strategy
 from fanfold.types import C, Ok, Result
@@ -138,6 +139,19 @@ class GpUcb(Strategy[C]):
         self._value.observe(arm, seen.value, seen.variance)
         if seen.constraint is not None:
             self._constraint.observe(arm, seen.constraint, seen.constraint_variance)
+
+    def save(self) -> bytes:
+        processes = [(each.seen, each.values, each.variances) for each in (self._value, self._constraint)]
+        open_arms = (self._asked, self._pending, self._failed)
+        return packed(seen=processes, arms=open_arms, origin=self._origin, given=untouched(read=self._read))
+
+    def load(self, state: bytes) -> None:
+        saved = unpacked(state)
+        check_untouched(saved["given"], read=self._read)
+        for process, seen in zip((self._value, self._constraint), saved["seen"]):
+            process.seen, process.values, process.variances = seen
+        self._asked, self._pending, self._failed = saved["arms"]
+        self._origin = saved["origin"]
 
     def origin(self, candidate: C) -> dict[str, float] | None:
         """What was believed of a candidate when it was asked: `bound`, `mean`, `deviation`, `feasible`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import KeysView
+from collections.abc import Callable, KeysView, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from fanfold.encoding import encode
@@ -42,3 +42,10 @@ class OpenCandidates(Generic[H]):
         if not waiting:
             del self._waiting[key]
         return handle
+
+    def save(self, handle: Callable[[H], Any]) -> dict[str, list[Any]]:
+        """The open candidates in their order, each handle as data."""
+        return {key: [handle(one) for one in waiting] for key, waiting in self._waiting.items()}
+
+    def load(self, state: Mapping[str, Sequence[Any]], handle: Callable[[Any], H]) -> None:
+        self._waiting = {key: deque(handle(one) for one in waiting) for key, waiting in state.items()}

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
+from fanfold.snapshots import Told, Unsaved, packed, rng_state, saves, set_rng, take_over, unpacked
 from fanfold.strategies.front import CaseFront
 from fanfold.strategy import Strategy
 from fanfold.types import UNWRITTEN, Failed, Ok, Outcome, Result
@@ -90,6 +92,14 @@ def shown_case(case: str, outcome: Outcome, most: int = MOST_CHARACTERS) -> Show
     texts["said"] = data.get("reply", texts["said"])  # the whole of it, where the grader read only a part
     shown = {name: str(text)[:most] for name, text in texts.items()}
     return ShownCase(**shown, feedback=_cut(feedback, most) if feedback else UNSET)
+
+
+def _is_request(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.keys() >= {"how", "parents", "sample"}
+
+
+def _shown(case: Mapping[str, Any]) -> ShownCase:
+    return msgspec.convert(case, ShownCase)
 
 
 def _origin(parents: Sequence[Result[Any]], by: str) -> dict[str, Any]:
@@ -198,6 +208,35 @@ class Reflective(Strategy[Any]):
             self._remember(result, own)
         if result.complete and own is not None:
             self._front.add(result)
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def revive(self, value: Any) -> Any:
+        """A recorded candidate: a request to write, or what is asked beside."""
+        return msgspec.convert(value, Written) if _is_request(value) else value
+
+    def save(self) -> bytes:
+        if self._beside is not None and not saves(self._beside):
+            raise Unsaved(f"{type(self._beside).__name__} has no save() and load() of its own")
+        return packed(
+            rng=rng_state(self.rng),
+            counts=(len(self._opening), self._proposals, self._told, self._silent, bool(self._origins)),
+            earned=[self._earned[True], self._earned[False]],
+            front=self._front.save(),
+            beside=None if self._beside is None else self._beside.save(),
+        )
+
+    def load(self, state: bytes, told: Told) -> None:
+        saved = unpacked(state)
+        set_rng(self.rng, saved["rng"])
+        opening, self._proposals, self._told, self._silent, asked = saved["counts"]
+        self._opening = self._opening[len(self._opening) - opening :]
+        self._origins = {"": None} if asked else {}  # of a candidate that was just asked: none is
+        self._earned = dict(zip((True, False), saved["earned"]))
+        self._front.load(saved["front"], told)
+        self._front.tried = {key: tuple(map(_shown, tried)) for key, tried in self._front.tried.items()}
+        if self._beside is not None:
+            take_over(self._beside, saved["beside"], told)
 
     def _remember(self, result: Result[Any], own: Any) -> None:
         """Keep a text that was not better than its parent, to be shown when that is next rewritten."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
 
+from fanfold.encoding import encode
 from fanfold.errors import ConfigError
+from fanfold.snapshots import check_untouched, packed, rng_state, set_rng, unpacked, untouched
 from fanfold.space import Space
 from fanfold.strategy import Strategy
 from fanfold.types import C
@@ -23,12 +26,15 @@ class Sweep(Strategy[C]):
     """
 
     window = 256
+    replays_quickly = True
 
     def __init__(self, candidates: Iterable[C] | Callable[[], Iterable[C]]) -> None:
         _check_candidates(candidates)
         self._candidates = candidates
         self._rest: Iterator[C] | None = None
         self._asked = 0
+        #: A second iterator, how far it is, and the digest of what it gave: a checkpoint must be of the same list.
+        self._known: tuple[Iterator[C], int, Any] | None = None
         if type(self) is Sweep:
             # Every ask is compared with the record, so a longer list of the same beginning may continue a run.
             self.fingerprint = "Sweep"
@@ -52,6 +58,7 @@ class Sweep(Strategy[C]):
         super().begin(seed)
         self._rest = self._each()
         self._asked = 0
+        self._known = None
 
     def _each(self) -> Iterator[C]:
         return iter(self._candidates() if callable(self._candidates) else self._candidates)
@@ -64,11 +71,32 @@ class Sweep(Strategy[C]):
             raise ConfigError(f"Sweep: {self._candidates!r} gave no candidates; it must give at least one")
         return candidates
 
+    def save(self) -> bytes:
+        return packed(asked=self._asked, digest=self._digest())
+
+    def load(self, state: bytes) -> bool:
+        saved = unpacked(state)
+        self._asked = saved["asked"]
+        if self._digest() != saved["digest"]:
+            return False
+        self._rest = itertools.islice(self._each(), self._asked, None)
+        return True
+
+    def _digest(self) -> bytes:
+        """The digest of the candidates asked so far, whose list may be longer than at the last checkpoint."""
+        each, count, known = self._known or (self._each(), 0, hashlib.blake2b(digest_size=16))
+        while count < self._asked and (block := list(itertools.islice(each, min(1000, self._asked - count)))):
+            known.update(encode(block, "candidates of Sweep")[1:-1].encode() + b",")
+            count += len(block)
+        self._known = each, count, known
+        return bytes(known.digest())
+
 
 class Random(Strategy[Any]):
     """Asks for candidates drawn at random, without end: from a `Space`, or by a function `sample(rng) -> candidate`."""
 
     window = 256
+    replays_quickly = True
 
     def __init__(self, sample: Space | Callable[[random.Random], Any]) -> None:
         if not isinstance(sample, Space) and not callable(sample):
@@ -77,6 +105,14 @@ class Random(Strategy[Any]):
 
     def ask(self, n: int) -> list[Any]:
         return [self._sample(self.rng) for _ in range(n)]
+
+    def save(self) -> bytes:
+        return packed(rng=rng_state(self.rng), given=untouched(sample=self._sample))
+
+    def load(self, state: bytes) -> None:
+        saved = unpacked(state)
+        check_untouched(saved["given"], sample=self._sample)
+        set_rng(self.rng, saved["rng"])
 
 
 def _check_candidates(candidates: Any) -> None:

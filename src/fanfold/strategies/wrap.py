@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fanfold.errors import ConfigError, MissingExtra, check_whole, nearest
+from fanfold.snapshots import Unsaved, packed, rng_state, set_rng, unpacked
 from fanfold.space import Choice, Int, Number, Space
 from fanfold.strategies.open import OpenCandidates
 from fanfold.strategy import Strategy
@@ -36,7 +37,7 @@ class Optuna(Strategy[Candidate]):
                 f"not {sampler!r}"
             )
         self._sampler = sampler
-        self._open: OpenCandidates[Any] = OpenCandidates("Optuna")
+        self._open: OpenCandidates[int] = OpenCandidates("Optuna")
 
     def begin(self, seed: int) -> None:
         super().begin(seed)
@@ -52,7 +53,7 @@ class Optuna(Strategy[Candidate]):
         return [self._ask_one() for _ in range(n)]
 
     def tell(self, result: Result[Candidate]) -> None:
-        trial = self._open.take(result.candidate)
+        trial = self._open.take(result.candidate)  # its number: a trial of Optuna cannot be saved
         if result.score is None:
             self._study.tell(trial, state=self._failed)
         else:
@@ -65,8 +66,35 @@ class Optuna(Strategy[Candidate]):
             name: dim.options[trial.params[name]] if isinstance(dim, Choice) else trial.params[name]
             for name, dim in self._space.dimensions.items()
         }
-        self._open.add(candidate, trial)
+        self._open.add(candidate, trial.number)
         return candidate
+
+    def save(self) -> bytes:
+        generators = self._generators()
+        trials = [
+            (trial.params, trial.state.name, trial.values, trial.system_attrs)
+            for trial in self._study.get_trials(deepcopy=False)
+        ]
+        states = [_generator_state(generator) for generator in generators]
+        return packed(trials=trials, open=self._open.save(int), generators=states)
+
+    def load(self, state: bytes) -> None:
+        optuna, saved = _library("optuna", "Optuna"), unpacked(state)
+        for params, name, values, system in saved["trials"]:
+            result = {"state": optuna.trial.TrialState[name], "values": values, "system_attrs": system}
+            trial = optuna.trial.create_trial(params=params, distributions=self._distributions, **result)
+            self._study.add_trial(trial)
+        self._open.load(saved["open"], int)
+        for generator, one in zip(self._generators(), saved["generators"]):
+            _set_generator(generator, one)
+
+    def _generators(self) -> list[Any]:
+        """Where the sampler's randomness is, of those samplers that keep nothing else."""
+        sampler, samplers = self._study.sampler, _library("optuna", "Optuna").samplers
+        if type(sampler) not in (samplers.TPESampler, samplers.RandomSampler):
+            raise Unsaved(f"what {type(sampler).__name__} of Optuna holds cannot be saved")
+        owners = [sampler, getattr(sampler, "_random_sampler", None)]
+        return [owner._rng.rng for owner in owners if owner is not None]
 
 
 class Cmaes(Strategy[Candidate]):
@@ -110,6 +138,29 @@ class Cmaes(Strategy[Candidate]):
         if len(self._told) == self._population:
             self._finish_generation()
 
+    def save(self) -> bytes:
+        return packed(
+            rng=rng_state(self.rng),
+            optimizer={name: _plain(value) for name, value in vars(self._optimizer).items()},
+            open=self._open.save(lambda handle: (handle[0], _plain(handle[1]))),
+            told=[(number, _plain(point), score) for number, point, score in self._told],
+            counts=(self._asked, self._worst),
+        )
+
+    def load(self, state: bytes) -> None:
+        saved = unpacked(state)
+        set_rng(self.rng, saved["rng"])
+        for name, value in saved["optimizer"].items():
+            if isinstance(value, dict) and "generator" in value:
+                _set_generator(self._optimizer._rng, value["generator"])
+            elif name in vars(self._optimizer):
+                setattr(self._optimizer, name, _restored(value))
+            else:
+                raise Unsaved(f"CMA has no {name}")
+        self._open.load(saved["open"], lambda handle: (handle[0], _restored(handle[1])))
+        self._told = [(number, _restored(point), score) for number, point, score in saved["told"]]
+        self._asked, self._worst = saved["counts"]
+
     def _start(self, mean: list[float]) -> None:
         cmaes = _library("cmaes", "Cmaes")
         import numpy
@@ -152,6 +203,7 @@ class Nevergrad(Strategy[Candidate]):
     """
 
     window = 16
+    # Nothing is saved: the state of an optimiser of Nevergrad is objects that only a pickle could keep.
 
     def __init__(self, space: Space, optimizer: str = "DE", budget: int = 1000) -> None:
         self._space = _checked("Nevergrad", space)
@@ -209,6 +261,40 @@ class Nevergrad(Strategy[Candidate]):
         }
         self._open.add(candidate, asked)
         return candidate
+
+
+# -- what other libraries hold, as data ---------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> Any:
+    """A number, an array or a generator of numpy."""
+    if value is None or isinstance(value, bool | int | float):
+        return value if value is None or isinstance(value, bool | int) else float(value)
+    if hasattr(value, "get_state"):
+        return {"generator": _generator_state(value)}
+    if (dtype := str(getattr(value, "dtype", ""))) in ("float64", "int64", "bool"):
+        return {"dtype": dtype, "shape": list(value.shape), "data": value.tobytes()}
+    raise Unsaved(f"a {type(value).__name__} of another library cannot be saved")
+
+
+def _restored(value: Any) -> Any:
+    import numpy
+
+    if isinstance(value, dict):
+        return numpy.frombuffer(value["data"], value["dtype"]).reshape(value["shape"]).copy()
+    return numpy.float64(value) if isinstance(value, float) else value
+
+
+def _generator_state(generator: Any) -> list[Any]:
+    name, words, *rest = generator.get_state()
+    return [name, words.tolist(), *rest]
+
+
+def _set_generator(generator: Any, state: list[Any]) -> None:
+    import numpy
+
+    name, words, *rest = state
+    generator.set_state((name, numpy.array(words, numpy.uint32), *rest))
 
 
 def _library(package: str, owner: str) -> Any:

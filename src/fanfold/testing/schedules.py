@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fanfold.encoding import derive_seed
 from fanfold.schedule import Plan, Schedule
+from fanfold.snapshots import saves, take_over, unsaved
 from fanfold.types import Case, Dropped, Failed, Ok, Outcome, Result, Trial
 
 Evaluate = Callable[[Trial[Any], Case], Outcome]
@@ -78,6 +79,16 @@ class ScheduleConformance:
         for trials in (1, 2, 3, 5):
             assert len(self._drive(self.make(), window=self.windows[-1], arrival=0, trials=trials)) == trials
 
+    def test_a_saved_schedule_continues_as_if_it_had_not_been_interrupted(self) -> None:
+        """Where it has `save` and `load`: the heir plans the open trials again, and every result is the same."""
+        if unsaved(self.make()) is not None or not saves(self.make()):
+            return
+        for window in self.windows:
+            for evaluate in (self.outcome, self.outcome_with_failures):
+                arguments: dict[str, Any] = {"trials": self.trials, "window": window, "arrival": 1}
+                whole = drive(self.make(), self.cases, evaluate, **arguments)
+                assert drive(self.make(), self.cases, evaluate, heir=self.make, **arguments) == whole
+
     def _drive(
         self,
         schedule: Schedule,
@@ -100,8 +111,12 @@ def drive(
     window: int = 64,
     arrival: int = 0,
     seed: int = 0,
+    heir: Callable[[], Schedule] | None = None,
 ) -> dict[int, Result[Any]]:
-    """Run so many trials through a schedule as a study would, with chunks arriving in an order drawn from `arrival`."""
+    """Run so many trials through a schedule as a study would, with chunks arriving in an order drawn from `arrival`.
+
+    With `heir`, which makes a fresh schedule, one takes over from the other after every third tell.
+    """
     run = _Run(schedule, cases, evaluate, random.Random(arrival))
     schedule.begin(seed)
     asked = told = 0
@@ -110,8 +125,12 @@ def drive(
             run.ask(asked)
             asked += 1
         if told in run.settled:
-            schedule.tell(run.settled[told])
+            run.schedule.tell(run.settled[told])
             told += 1
+            if heir is not None and told % 3 == 0:
+                following = heir()
+                following.begin(seed)
+                run.hand_over(following, range(told, asked))
         elif run.running:
             run.one_chunk_arrives()
         else:
@@ -137,6 +156,16 @@ class _Run:
         self.rows[number] = (trial, self.schedule.plan(trial, self.cases), {})
         self._resume(number, None)
         self._wake()
+
+    def hand_over(self, heir: Schedule, open_trials: Iterable[int]) -> None:
+        """Continue with another schedule, which plans the open trials again."""
+        assert saves(self.schedule)
+        take_over(heir, self.schedule.save(), self.settled.__getitem__)
+        self.schedule = heir
+        self.rows, self.running, self.waiting = {}, {}, []
+        for number in open_trials:
+            self.settled.pop(number, None)
+            self.ask(number)
 
     def one_chunk_arrives(self) -> None:
         number = self.rng.choice(sorted(self.running))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fanfold.encoding import decode, derive_seed, encode
+from fanfold.snapshots import Unsaved, saves, take_over
 from fanfold.strategy import Strategy
 from fanfold.types import Failed, Ok, Outcome, Result, Trial
 
@@ -100,6 +101,19 @@ class StrategyConformance:
         assert second.asked == self._search(seed=2)
         assert self._search(strategy=late, seed=1) == first.asked
 
+    def test_a_saved_search_continues_as_if_it_had_not_been_interrupted(self) -> None:
+        """Where it has `save` and `load`: an heir that takes over after every few tells asks the same."""
+        search = _Search(self, self.make(), seed=1)
+        while search.step() and saves(search.strategy):
+            heir = self.make()
+            heir.begin(1)
+            try:
+                take_over(heir, search.strategy.save(), search.told.__getitem__)
+            except Unsaved:
+                return
+            search.strategy = heir
+        assert not saves(search.strategy) or search.asked == self._search()
+
     def _search(
         self,
         ask: Callable[[Strategy[Any], int], Sequence[Any]] = lambda strategy, n: strategy.ask(n),
@@ -129,8 +143,9 @@ class _Search:
         tell_first: int = 0,
     ) -> None:
         self.asked: list[str] = []
+        self.strategy = strategy
+        self.told: dict[int, Result[Any]] = {}
         self._suite = suite
-        self._strategy = strategy
         self._ask = ask
         self._fate = fate
         self._tell_first = tell_first
@@ -140,7 +155,7 @@ class _Search:
     def step(self) -> bool:
         """One ask and a few tells; False when the search is over or long enough."""
         free = min(self._suite.open_trials - len(self._open), self._suite.trials - len(self.asked))
-        for candidate in self._ask(self._strategy, free):
+        for candidate in self._ask(self.strategy, free):
             self._open.append(Trial(len(self.asked), candidate))
             self.asked.append(encode(candidate, "a candidate"))
         if not self._open:
@@ -148,7 +163,9 @@ class _Search:
         # Between one and all of what is open, so that asks of every size come up.
         for _ in range(1 + len(self.asked) % len(self._open)):
             position = self._tell_first if len(self._open) > 1 else 0
-            self._strategy.tell(self._result(self._open.pop(position)))
+            result = self._result(self._open.pop(position))
+            self.told[result.number] = result
+            self.strategy.tell(result)
         return True
 
     def _result(self, trial: Trial[Any]) -> Result[Any]:
