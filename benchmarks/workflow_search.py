@@ -287,7 +287,7 @@ def _computed(sizes: Sizes, jobs: int, wanted: dict[str, Cell]) -> Iterator[tupl
     if jobs == 1:
         yield from ((key, function(sizes, *arguments)) for key, (function, arguments) in wanted.items())
         return
-    with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("forkserver")) as pool:
+    with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         waiting = {pool.submit(function, sizes, *arguments): key for key, (function, arguments) in wanted.items()}
         yield from ((waiting[future], future.result()) for future in concurrent.futures.as_completed(waiting))
 
