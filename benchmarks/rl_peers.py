@@ -124,6 +124,12 @@ class Watch:
         self.goal, self.returns = goal, deque[float](maxlen=100)
         self.cpu, self.wall = _cpu(), time.perf_counter()
         self.reached: dict[str, Any] | None = None
+        self.most = float(os.environ.get("MOST_CPU", math.inf))
+
+    @property
+    def over(self) -> bool:
+        """Whether the threshold is reached, or the CPU time that a cell may take is used up."""
+        return self.reached is not None or _cpu() - self.cpu > self.most
 
     def add(self, reward: float, steps: int) -> bool:
         self.returns.append(reward)
@@ -170,7 +176,7 @@ def stable_baselines3(task: str, seed: int) -> dict[str, Any]:
             for info in self.locals["infos"]:
                 if "episode" in info:
                     watch.add(info["episode"]["r"], self.num_timesteps)
-            return watch.reached is None
+            return not watch.over
 
     model = PPO("MlpPolicy", env, seed=seed, device="cpu", **settings)
     model.learn(goal.steps, callback=Until())
@@ -252,7 +258,7 @@ def cleanrl(task: str, seed: int) -> dict[str, Any]:
             over = torch.as_tensor(np.logical_or(ended, cut), dtype=torch.float32)
             for place in np.flatnonzero(over.numpy()):
                 watch.add(float(info["final_info"]["episode"]["r"][place]), steps)
-        if watch.reached is not None:
+        if watch.over:
             break
         learner.learn(rows, seen, over)
     return watch.result(steps)
