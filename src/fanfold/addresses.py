@@ -108,6 +108,14 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def same_origin(url: str, other: str) -> bool:
+    """Whether two addresses lead to the same server, however its usual port is written."""
+    try:
+        return _origin(urlsplit(url)) == _origin(urlsplit(other))
+    except ValueError:  # a port that is not one, or brackets that do not match
+        return False
+
+
 def _origin(parts: SplitResult) -> tuple[str, str, int | None]:
     return parts.scheme, (parts.hostname or "").lower(), _port(parts)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fanfold.addresses import check_address, check_recipient
+from fanfold.addresses import check_address, check_recipient, same_origin
 from fanfold.cli import cli
 from fanfold.errors import ConfigError
 from fanfold.models import model
@@ -143,3 +143,20 @@ def test_what_only_looks_like_the_providers_host_is_another(url: str) -> None:
     with pytest.raises(ConfigError, match="only a file names"):
         check_recipient(url, ["https://api.openai.com/v1"], "OPENAI_API_KEY", "x.toml")
     check_recipient("https://API.openai.com/v2", ["https://api.openai.com/v1"], "OPENAI_API_KEY", "x.toml")
+
+
+@pytest.mark.parametrize(
+    ("url", "other", "same"),
+    [
+        ("http://127.0.0.1:80/v1", "http://127.0.0.1/results", True),
+        ("https://api.test:443", "https://API.test/x", True),
+        ("https://api.test", "http://api.test", False),
+        ("https://api.test", "https://api.test:8443", False),
+        ("https://api.test", "https://api.test.evil", False),
+        ("https://api.test", "https://api.test@evil", False),
+        ("https://api.test", "https://api.test:port", False),
+        ("https://api.test", "https://[api.test", False),
+    ],
+)
+def test_a_server_is_the_same_with_and_without_its_usual_port(url: str, other: str, same: bool) -> None:
+    assert same_origin(url, other) is same

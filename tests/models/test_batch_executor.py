@@ -518,6 +518,35 @@ def test_without_a_deadline_a_batch_is_waited_for_until_it_expires(style: str) -
     assert world.paid == (10, 0)
 
 
+@both_styles
+def test_results_that_stop_coming_are_fetched_again(style: str) -> None:
+    world = World(style, Fault("hang", times=1, on=("results",)))
+    run = virtual(lambda: talks(Talk(world.model), [1] * 3).run_async(batch(style)))
+    assert run.progress.failures == 0
+    assert world.paid == (3, 0)
+
+
+@both_styles
+def test_results_that_end_early_at_the_end_of_a_line_are_fetched_again(
+    style: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, cut = World(style), [True]
+    real = SimulatedTransport.download
+
+    async def download(self: SimulatedTransport, url: str, headers: Any, sink: Any, **options: Any) -> Any:
+        pieces: list[bytes] = []
+        response = await real(self, url, headers, pieces.append, **options)
+        whole = b"".join(pieces)
+        sink(whole[: whole.index(b"\n") + 1] if cut and cut.pop() else whole)
+        return response
+
+    monkeypatch.setattr(SimulatedTransport, "download", download)
+    run = virtual(lambda: talks(Talk(world.model), [1] * 3).run_async(batch(style)))
+    assert run.progress.failures == 0
+    assert world.paid == (3, 0)
+    assert world.simulator.billing.duplicates() == {}
+
+
 def test_results_on_another_host_are_not_fetched() -> None:
     world = World("anthropic", Fault("results_elsewhere"))
     path: list[str] = []

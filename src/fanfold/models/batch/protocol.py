@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import email.utils
 import functools
@@ -11,10 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import msgspec
 
+from fanfold.addresses import same_origin, shown
 from fanfold.calls import Call, Reply
 from fanfold.errors import CallFailed
 from fanfold.models.failures import network_failure, redirected
@@ -63,6 +65,11 @@ class RemoteBatch:
     bad_lines: Mapping[int, str] = field(default_factory=dict)
     #: How many of its requests are over; None where the provider does not say.
     finished: int | None = None
+
+    @property
+    def answered(self) -> int:
+        """How many results there must be: a download that brings fewer was cut short, and is made again."""
+        return self.finished or (self.requests if self.ending == "done" else 0)
 
     @property
     def ending(self) -> str:
@@ -155,19 +162,18 @@ class BatchProtocol(ABC):
     async def results(self, remote: RemoteBatch) -> BatchResults:
         """All results of a batch that has ended."""
         urls = self.result_urls(remote)
-        home = urlsplit(self.model.url)
-        for there in map(urlsplit, urls):
-            if (there.scheme, there.netloc) != (home.scheme, home.netloc):
+        for url in urls:
+            if not same_origin(url, self.model.url):
                 raise CallFailed(
                     "malformed",
-                    f"{self.model.provider.name}: the results of batch {remote.id} are said to be at {there.hostname}, "
-                    f"not at {home.hostname}; the key is not sent there: check the base URL",
+                    f"{self.model.provider.name}: the results of batch {remote.id} are said to be at {shown(url)}, not "
+                    f"at {shown(self.model.url)}; the key is not sent there: check the base URL",
                 )
         for left in reversed(range(TRIES)):
             results = BatchResults()
             for url in urls:
                 await persist(functools.partial(self._download, url, results))
-            if not results.torn or not left:
+            if not left or (not results.torn and len(results.lines) >= remote.answered):
                 break
         return results
 
@@ -190,16 +196,22 @@ class BatchProtocol(ABC):
             repeated += custom_id in lines or custom_id in results.lines
             lines.setdefault(custom_id, value)
 
-        rest = b""
+        rest, patience = b"", self.model.timeout
 
         def sink(piece: bytes) -> None:
             nonlocal rest
+            silence.reschedule(asyncio.get_running_loop().time() + patience)
             *whole, rest = (rest + bytes(piece)).split(b"\n")
             for line in whole:
                 take(line)
 
         headers = self.model.signed("GET", url)
-        response = await self._carry(lambda way: way.download(url, headers, sink), self.model.timeout * 10)
+        try:
+            async with asyncio.timeout(patience) as silence:  # not for the whole: large results may take hours
+                response = await self._carry(lambda way: way.download(url, headers, sink), patience)
+        except TimeoutError:
+            text = f"{self.model.provider.name}: nothing came of the results for {patience:g} s"
+            raise CallFailed("timeout", text) from None
         take(rest)
         if response.status != 200:
             raise CallFailed("malformed", f"{self.model.provider.name}: the results came with status {response.status}")
