@@ -186,8 +186,9 @@ def _needed_later(study: Study[Any], ledger: Ledger, run: int) -> tuple[Collecti
     commits = AskedBlobs(ledger)
     journal = RunJournal(ledger, run, commits)
     try:
-        search, reopened = search_of(study, study.stop, journal, lambda: journal.elapsed, None)
-        cells, open = deque(search.start(reopened)), False
+        resumed = search_of(study, study.stop, journal, lambda: journal.elapsed, None)
+        search = resumed.search
+        cells, open = deque(search.start(resumed.reopened, resumed.waits)), False
         while search.stopped is None and (cells or not open):
             if not cells:
                 cells.extend(search.idle())
