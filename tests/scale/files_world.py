@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,40 +15,11 @@ from fanfold.cli import cli
 DATA = Path(__file__).parents[1] / "data" / "ledgers-0.1.0"
 
 #: A search whose candidates start from the weights of their parents.  How much it keeps is the environment's to say.
-HEIRS = """
+LINEAGE = """
 import os
-from random import Random
-from fanfold import Blob, Ok, Study
-from fanfold.schedules import Halving, last_rung
-from fanfold.stop import MaxTrials
-from fanfold.strategies import Genetic
-from fanfold.strategies.breeding import Bred
+from heirs import heirs
 
-SIZE = 20_000
-
-class Heirs:
-    def sample(self, rng):
-        return Bred({"gene": rng.randrange(10**9), "inherited": None})
-    def child(self, pick, rng, rate):
-        parent = pick()
-        last = list(parent.outcomes.values())[-1]
-        return Bred({"gene": rng.randrange(10**9), "inherited": last.data["weights"]}, (parent,))
-    def again(self, bred, rng, rate):
-        return bred
-    def learn(self, result, better): ...
-
-class Training:
-    continues, passing, fingerprint = True, ("state",), "training-1"
-    def __call__(self, candidate, case, previous=None):
-        if previous is not None:
-            start = previous.data["state"].read() + previous.data["weights"].read()
-        else:
-            start = b"" if candidate["inherited"] is None else candidate["inherited"].read()
-        rng = Random(f"{candidate['gene']} {case.id} {sum(start)}")
-        return Ok(rng.random(), {"weights": Blob.of(rng.randbytes(SIZE)), "state": Blob.of(rng.randbytes(SIZE))})
-
-study = Study(Genetic(breeder=Heirs(), population=6, elites=1), Training(), ["one", "two"], Halving(2, cohort=5),
-              MaxTrials(60), aggregate=last_rung, keep=int(os.environ.get("KEEP", "0")) or None, name="heirs")
+study = heirs(int(os.environ.get("KEEP", "0")) or None, 60)
 """
 
 
@@ -85,9 +55,3 @@ def changed(path: Path, *statements: str) -> None:
 def rows(path: Path, sql: str) -> list[Any]:
     with contextlib.closing(sqlite3.connect(path)) as db:
         return db.execute(sql).fetchall()
-
-
-def fails_at(monkeypatch: Any, owner: Any, name: str, error: BaseException) -> Callable[[], None]:
-    """A method that raises until the returned function is called."""
-    monkeypatch.setattr(owner, name, lambda *args, **kwargs: (_ for _ in ()).throw(error))
-    return monkeypatch.undo

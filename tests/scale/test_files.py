@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from files_world import HEIRS, changed, content, fanfold, kept, rows
+from files_world import LINEAGE, changed, content, fanfold, kept, rows
+from heirs import SIZE
 
 from fanfold import Blob, Study
 from fanfold.errors import LedgerError
-from fanfold.ledger import Ledger, RunLock, RunView
+from fanfold.ledger import Ledger, RunLock, RunView, add_comment
 from fanfold.ledger.holdings import holdings
 from fanfold.ledger.merging import SHARED, merge
 from fanfold.ledger.schema import tables
@@ -79,6 +80,8 @@ def test_merged_runs_show_what_they_showed_before(everything: Path, tmp_path: Pa
         assert before.summary() == after.summary()
     fanfold("ledger", "verify", "--ledger", everything)
     fanfold("report", "kept-3", "--ledger", everything, "-o", tmp_path / "neuro.html")
+    said = fanfold("ledger", "merge", alone, "--into", kept("prompts", tmp_path / "prompts.db")).output.splitlines()
+    assert said[1:] == ["  kept is now kept-2: kept is the name of another run here"]
     assert "kept-4" in fanfold("compare", "kept-4", "kept-5", "--ledger", everything).output
 
 
@@ -103,6 +106,18 @@ def test_what_was_continued_elsewhere_is_brought_up_to_date(tmp_path: Path) -> N
     done.ledger.close()
 
 
+def test_comments_in_two_places_are_all_kept_and_make_no_second_run(tmp_path: Path) -> None:
+    here, there = tmp_path / "here.db", tmp_path / "there.db"
+    squares(1, 2).run(ledger=here, run="r", max_trials=1).ledger.close()
+    shutil.copy(here, there)
+    add_comment(here, "r", None, "from here")
+    add_comment(there, "r", None, "from there")
+    assert merge(here, there).known == {"r": "r"}
+    squares(1, 2).run(ledger=there, run="r").ledger.close()
+    assert merge(here, there).updated == {"r": "r"} and not merge(here, there).added
+    assert [text for (text,) in rows(here, "SELECT text FROM comment ORDER BY at")] == ["from here", "from there"]
+
+
 def test_two_continuations_of_one_run_are_both_kept_and_each_payment_counts_once(tmp_path: Path) -> None:
     here, there = kept("paid", tmp_path / "here.db"), tmp_path / "there.db"
     fanfold("runs", "--upgrade", "--ledger", here)
@@ -110,7 +125,7 @@ def test_two_continuations_of_one_run_are_both_kept_and_each_payment_counts_once
     paid = (
         "INSERT INTO payment SELECT NULL, run, {}, model, 1.0, 1, 1, 0, 0, {}, 1.0, 1, NULL, NULL FROM payment LIMIT 1"
     )
-    log = "INSERT INTO change SELECT id, 1, {}, '[]', '[]', '[]' FROM run WHERE name = 'kept'"
+    log = "INSERT INTO change SELECT id, 1, {}, '[1]', '[]', '[]' FROM run WHERE name = 'kept'"
     changed(here, paid.format("x'01'", 5.0), log.format(5.0))
     changed(there, paid.format("x'02'", 6.0), log.format(6.0))
     merged = merge(here, there)
@@ -144,7 +159,7 @@ def test_a_live_run_in_either_file_is_refused(tmp_path: Path) -> None:
     assert len(merge(here, there).added) == 3
 
 
-@pytest.mark.parametrize("other", ["missing.db", "text.db", "itself"])
+@pytest.mark.parametrize("other", ["missing.db", "text.db", ".", "itself"])
 def test_what_is_not_another_ledger_is_refused_before_anything_is_made(tmp_path: Path, other: str) -> None:
     Path("text.db").write_text("no ledger at all")
     if other == "itself":
@@ -174,9 +189,10 @@ def test_a_kill_in_the_middle_leaves_nothing_half_merged(tmp_path: Path) -> None
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A ledger with every weight of a search of 40 trials, as a version without pruning left it, and its study."""
     place = tmp_path_factory.mktemp("grown")
-    (place / "lineage.py").write_text(HEIRS)
+    (place / "lineage.py").write_text(LINEAGE)
     command = ["-m", "fanfold", "run", "lineage.py", "--max-trials", "40", "--run", "r", "--ledger", "r.db", "--quiet"]
-    subprocess.run([sys.executable, *command], cwd=place, check=True)
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    subprocess.run([sys.executable, *command], cwd=place, check=True, env={**os.environ, "PYTHONPATH": path})
     changed(place / "r.db", "DELETE FROM blob_holder")
     return place
 
@@ -254,7 +270,7 @@ def test_what_another_run_names_stays_and_what_nothing_names_goes(heirs: Path) -
     swept = json.loads(fanfold("ledger", "prune", "r", "--final", "--keep", "0", "--ledger", heirs, "--json").stdout)
     assert swept["orphans"] == 1  # a digest in plain words is only looked for in conclusions
     with Ledger(heirs, readonly=True) as ledger:
-        assert len(ledger.blob(digests[0])) == len(ledger.blob(digests[1])) == 20_000
+        assert len(ledger.blob(digests[0])) == len(ledger.blob(digests[1])) == SIZE
         with pytest.raises(LedgerError, match="was pruned"):
             ledger.blob(digests[2])
 
@@ -277,6 +293,28 @@ def test_replies_go_only_if_asked_for_and_the_bill_stays(tmp_path: Path) -> None
     fanfold("ledger", "prune", "--ledger", path, "--calls", "--keep", "0", "--final")
     assert rows(path, "SELECT count(*) FROM call") == [(0,)]
     assert "$" in bill and len(rows(path, "SELECT 1 FROM payment")) == 54
+
+
+def test_blobs_in_a_store_are_pruned_there_and_found_from_a_merged_ledger(heirs: Path, tmp_path: Path) -> None:
+    store, path = tmp_path / "store", tmp_path / "s.db"
+    fanfold("run", "lineage.py", "--max-trials", "12", "--run", "s", "--blobs", store, "--ledger", path, "--quiet")
+    stored = rows(path, "SELECT digest, name FROM stored_blob")
+    assert "in " + str(store) in fanfold("ledger", path).output
+    merge(heirs, path)
+    with Ledger(heirs, readonly=True) as ledger:
+        assert all(len(ledger.blob(digest)) == SIZE for digest, _ in stored)
+    fanfold("ledger", "verify", "--ledger", heirs)
+    # What another ledger has put is not deleted from here; what nobody names is.
+    (store / stored[0][1]).with_name("orphan").write_bytes(b"left by a kill")
+    fanfold("ledger", "prune", "s", "--keep", "0", "--final", "--ledger", heirs)
+    assert all((store / name).exists() for _, name in stored)
+    assert "in stores" in fanfold("ledger", "prune", "s", "--keep", "1", "--final", "--ledger", path).output
+    left = rows(path, "SELECT name FROM stored_blob")
+    assert len(left) == 1 and [file.is_file() for file in store.rglob("*-*") if file.is_file()] == [True]
+    said = fanfold("ledger", "push", "copy.db", "--ledger", path)
+    assert f"stay in {store}" in said.stderr
+    (store / left[0][0]).unlink()
+    assert "is gone" in fanfold("ledger", "verify", "--ledger", path, code=3).output
 
 
 # -- the file ----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from files_world import content, fanfold, kept, rows
 
 from fanfold import Study, stores
 from fanfold.errors import LedgerError
-from fanfold.ledger import Ledger, places
+from fanfold.ledger import Ledger, add_comment, places
 from fanfold.ledger.moving import pull, push
 from fanfold.strategies import Sweep
 
@@ -80,6 +80,11 @@ def test_news_come_back_and_what_is_newer_here_is_left_alone(tmp_path: Path, add
         pull(one, address)
     assert pull(one, address, into_ours=True).merged is not None
     push(one, address)
+    add_comment(two, "s", None, "look at this")
+    pull(two, address, into_ours=True)
+    push(two, address)
+    with pytest.raises(LedgerError, match=r"lacks \(run 's'\)"):
+        push(one, address)
     assert [row[0] for row in rows(one, "SELECT name FROM run ORDER BY name")] == ["r", "s"]
 
 

@@ -138,7 +138,7 @@ def merge(others: tuple[str, ...], into: str | None, ledger: str) -> None:
     results = {}
     for other in others:
         results[other] = merged(Path(into or ledger), Path(other))
-        _say_merged(other, results[other])
+        _say_merged(other, into or ledger, results[other])
     if machine_readable():
         print_json([{"ledger": other, **_merged_as_json(result)} for other, result in results.items()])
 
@@ -148,13 +148,15 @@ def _merged_as_json(result: Merged) -> dict[str, Any]:
     return {**runs, "replies": result.replies, "payments": result.payments, "blobs": result.blobs}
 
 
-def _say_merged(other: str, result: Merged) -> None:
-    runs = (("added", result.added), ("updated", result.updated), ("known already", result.known))
+def _say_merged(other: str, into: str, result: Merged) -> None:
+    from fanfold.addresses import shown
+
+    runs = ((f"added to {into}", result.added), ("updated", result.updated), ("known already", result.known))
     parts = [f"{count(len(names), 'run')} {verb}" for verb, names in runs if names]
     if result.replies:
         parts.append("1 reply" if result.replies == 1 else f"{result.replies:,} replies")
     parts += [count(n, noun) for n, noun in ((result.payments, "payment"), (result.blobs, "blob")) if n]
-    say(f"{other}: {', '.join(parts) or 'no runs'}")
+    say(f"{shown(other)}: {', '.join(parts) or 'no runs'}")
     for there, here in result.renamed.items():
         why = "was continued in another way here" if there in result.diverged else "is the name of another run here"
         say(f"  {there} is now {here}: {there} {why}")
@@ -256,7 +258,7 @@ def pull(address: str, both: bool, ledger: str) -> None:
     if result.merged is None:
         say(f"{ledger}: {file_size(result.size)}")
     elif result.merged.added or result.merged.updated:
-        _say_merged(ledger, result.merged)
+        _say_merged(address, ledger, result.merged)
     else:
         say(f"{ledger} has everything that is there")
 

@@ -50,7 +50,6 @@ def prune(
     names are always removed. Scores, candidates, figures and payments always stay.
     """
     from fanfold.ledger import Ledger, belonging
-    from fanfold.ledger.holdings import shrinks, vacuum
     from fanfold.ledger.pruning import sweep
 
     path = Path(ledger)
@@ -62,12 +61,8 @@ def prune(
         over = _retentions(opened, idle, keep, final, trust)
         replies = {run for info in idle if calls for run in belonging(opened, info.id)}
         swept = sweep(opened, over, replies=replies, final=final, dry=dry_run)
-        if not dry_run and swept.size:
-            opened.shrink()
-        gives_back = shrinks(opened)
-    if not dry_run and swept.size and not gives_back:
-        with contextlib.suppress(LedgerError):  # a run is under way: the space is used again
-            vacuum(path)
+    if not dry_run and swept.size:
+        _give_back(path, much=swept.size > before / 2)
     after = path.stat().st_size
     if machine_readable():
         freed = {"blobs": swept.blobs, "orphans": swept.orphans, "replies": swept.replies, "bytes": swept.size}
@@ -86,6 +81,19 @@ def prune(
     else:
         beside = f", and {file_size(swept.stored_size)} in stores" if swept.stored_size else ""
         say(f"{ledger}: removed {listed}: {file_size(before)} before, {file_size(after)} now{beside}")
+
+
+def _give_back(path: Path, much: bool) -> None:
+    """Give free pages back to the disk: all at once where there are many, or the file can do no other."""
+    from fanfold.ledger import Ledger
+    from fanfold.ledger.holdings import shrinks, vacuum
+
+    with Ledger(path) as opened:
+        if shrinks(opened) and not much:
+            opened.shrink()
+            return
+    with contextlib.suppress(LedgerError):  # a run is under way: the space is used again
+        vacuum(path)
 
 
 def _chosen(ledger: Ledger, names: tuple[str, ...]) -> list[RunInfo]:

@@ -45,7 +45,10 @@ class Merged:
 
     @property
     def renamed(self) -> dict[str, str]:
-        return {there: here for there, here in self.added.items() if there != here}
+        """Runs that have another name here; those that belong to another run follow it, and are left out."""
+        names = self.added.keys() | self.updated.keys() | self.known.keys()
+        own = [there for there in self.added if there.rpartition(".")[0] not in names]
+        return {there: self.added[there] for there in own if there != self.added[there]}
 
 
 def merge(into: Path, source: Path) -> Merged:
@@ -89,29 +92,40 @@ def check_idle(path: Path, ledger: Ledger) -> None:
 def relation(here: Ledger, run: int, there: Ledger, other: int) -> Relation:
     """How the other's copy of a run stands to ours.
 
-    Every commit of a run leaves a row in its log, so one of two logs continues the other if it has the other's last.
+    Every commit leaves a row in the log of its run.  So one of two copies continues the other if its log has the last
+    commit of the other; commits that hold no work, such as a comment, do not count.
     """
-    ours, theirs = last_change(here, run), last_change(there, other)
+    ours, theirs = last_work(here, run), last_work(there, other)
     if ours is None and theirs is None:  # written by a version without such a log
         sql = "SELECT updated, elapsed, status FROM run WHERE id = ?"
         return "same" if here.one(sql, (run,)) == there.one(sql, (other,)) else "diverged"
-    forward = _continues(there, other, ours, here.one("SELECT updated FROM run WHERE id = ?", (run,))[0])
-    back = _continues(here, run, theirs, there.one("SELECT updated FROM run WHERE id = ?", (other,))[0])
-    return "same" if forward and back else "ahead" if forward else "behind" if back else "diverged"
+    sql = "SELECT updated FROM run WHERE id = ?"
+    updated, later = here.one(sql, (run,))[0], there.one(sql, (other,))[0]
+    if ours == theirs:
+        return "same" if updated == later else "ahead" if updated < later else "behind"
+    if _continues(there, other, ours, updated):
+        return "ahead"
+    return "behind" if _continues(here, run, theirs, later) else "diverged"
 
 
-def last_change(ledger: Ledger, run: int) -> tuple[int, float] | None:
-    """The number and the time of a run's last commit."""
-    sql = "SELECT seq, at FROM change WHERE run = ? ORDER BY seq DESC LIMIT 1"
-    return next(((seq, at) for seq, at in list(ledger.read(sql, (run,)))), None)
+_WORK = "FROM change WHERE run = ? AND (trials, batches, cells) <> ('[]', '[]', '[]')"
 
 
-def _continues(ledger: Ledger, run: int, last: tuple[int, float] | None, updated: float) -> bool:
-    """Whether a run's log has that last row; where there is none, whether all of the log is later than that time."""
+def last_work(ledger: Ledger, run: int) -> float | None:
+    """The time of the last commit that holds some of a run's work."""
+    return next((at for (at,) in list(ledger.read(f"SELECT at {_WORK} ORDER BY seq DESC LIMIT 1", (run,)))), None)
+
+
+def has_work(ledger: Ledger, run: int, at: float) -> bool:
+    """Whether a run has a commit of exactly that time."""
+    return bool(list(ledger.read(f"SELECT 1 {_WORK} AND at = ? LIMIT 1", (run, at))))
+
+
+def _continues(ledger: Ledger, run: int, last: float | None, updated: float) -> bool:
+    """Whether a run has that last commit; where there is none, whether its log begins after that time."""
     if last is not None:
-        return bool(list(ledger.read("SELECT 1 FROM change WHERE run = ? AND seq = ? AND at = ?", (run, *last))))
-    first = ledger.one("SELECT min(at) FROM change WHERE run = ?", (run,))[0]
-    return first is not None and first >= updated
+        return has_work(ledger, run, last)
+    return bool(ledger.one(f"SELECT min(at) >= ? {_WORK}", (updated, run))[0])
 
 
 class _Merge:

@@ -15,7 +15,7 @@ from fanfold import stores
 from fanfold.encoding import digest
 from fanfold.errors import LedgerError, NotInStore
 from fanfold.ledger.holdings import check_file
-from fanfold.ledger.merging import Merged, copy_of, last_change, merge, relation
+from fanfold.ledger.merging import Merged, copy_of, has_work, last_work, merge, relation
 from fanfold.ledger.places import check_place
 from fanfold.ledger.schema import MIGRATIONS
 from fanfold.ledger.store import Ledger
@@ -25,14 +25,14 @@ Progress = Callable[[str, int, int], None]
 
 
 class RunMark(msgspec.Struct):
-    """How far a run has come: what it is, and its last commit."""
+    """How far a run has come: what it is, and the times of its last commit and of the last comment on it."""
 
     name: str
     created: float
     identity: str
     updated: float
-    seq: int | None = None
-    at: float | None = None
+    work: float | None = None
+    comment: float | None = None
 
 
 class Listing(msgspec.Struct):
@@ -82,7 +82,7 @@ def push(path: Path, address: str, *, force: bool = False, progress: Progress | 
                 f"{_shown(store, name)} has what this ledger lacks (run {lacking[0]!r}): bring it here first with "
                 "`fanfold ledger pull ... --merge`, or say --force to replace it"
             )
-        marks = _marks(copy)
+        marks = list(_marks(copy).values())
         size, checksum = copy.path.stat().st_size, _sha256(copy.path)
         listing = Listing([checksum], size, len(MIGRATIONS), time.time(), marks)
         # A kill between these steps leaves a checksum for whatever is there.
@@ -152,28 +152,38 @@ def _listing(store: stores.Store, name: str) -> Listing | None:
         raise LedgerError(f"{_shown(store, name)}.json was not written by `fanfold ledger push` ({error})") from None
 
 
-def _marks(ledger: Ledger) -> list[RunMark]:
-    rows = list(ledger.read("SELECT id, name, created, identity, updated FROM run ORDER BY id"))
-    return [
-        RunMark(name, created, digest(identity).hex(), updated, *(last_change(ledger, id) or (None, None)))
-        for id, name, created, identity, updated in rows
-    ]
+def _marks(ledger: Ledger) -> dict[int, RunMark]:
+    """The state of every run, by its id."""
+    sql = (
+        "SELECT id, name, created, identity, updated, (SELECT max(at) FROM comment WHERE run = run.id) FROM run "
+        "ORDER BY id"
+    )
+    return {
+        id: RunMark(name, created, digest(identity).hex(), updated, last_work(ledger, id), comment)
+        for id, name, created, identity, updated, comment in list(ledger.read(sql))
+    }
 
 
 def _lacking(ledger: Ledger, listing: Listing) -> list[str]:
     """The runs of a listing that a ledger does not have, or not as far."""
-    ours = {(mark.created, mark.identity): mark for mark in _marks(ledger)}
-    names = []
-    for mark in listing.runs:
-        twin = ours.get((mark.created, mark.identity))
-        known = "SELECT 1 FROM change c JOIN run r ON r.id = c.run WHERE r.created = ? AND c.seq = ? AND c.at = ?"
-        if twin is None or not (
-            twin.updated >= mark.updated
-            if mark.seq is None
-            else list(ledger.read(known, (mark.created, mark.seq, mark.at)))
+    twins: dict[tuple[float, str], list[tuple[int, RunMark]]] = {}
+    for id, mark in _marks(ledger).items():
+        twins.setdefault((mark.created, mark.identity), []).append((id, mark))
+
+    def has(id: int, ours: RunMark, theirs: RunMark) -> bool:
+        if theirs.comment is not None and not list(
+            ledger.read("SELECT 1 FROM comment WHERE run = ? AND at = ?", (id, theirs.comment))
         ):
-            names.append(mark.name)
-    return names
+            return False
+        if theirs.work == ours.work or theirs.work is None:
+            return ours.updated >= theirs.updated
+        return has_work(ledger, id, theirs.work)
+
+    return [
+        mark.name
+        for mark in listing.runs
+        if not any(has(id, ours, mark) for id, ours in twins.get((mark.created, mark.identity), ()))
+    ]
 
 
 def _more(path: Path, copy: Ledger) -> list[str]:

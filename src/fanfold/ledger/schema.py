@@ -129,7 +129,8 @@ def copy_ledger(path: Path, to: Path, progress: Callable[[int, int], None] | Non
     `progress` is called with the bytes that are done, and with those there are.
     """
     if not path.is_file():
-        raise LedgerError(f"there is no ledger at {path}: check the path")
+        folder = f"{path} is a folder: name the ledger in it, such as {path / 'fanfold.db'}"
+        raise LedgerError(folder if path.is_dir() else f"there is no ledger at {path}: check the path")
     with _OPENING:
         if _foreign(path):
             raise LedgerError(f"{path} is not a ledger (not an SQLite file): check the path")
