@@ -64,7 +64,8 @@ class One:
 
     def __call__(self, *arguments: Any) -> Outcome:
         try:
-            return _aside([outcome_of(self.evaluate(*arguments), self.objective)], self.ticket)[0]
+            outcome = outcome_of(self.evaluate(*arguments), self.objective)
+            return outcome if self.ticket is None else _aside([outcome], self.ticket)[0]
         except (KeyboardInterrupt, NoWayHome, StoreError):  # the latter: nobody's evaluation can run here
             raise
         except BaseException as error:  # a plain function cannot be cancelled: whatever it raises is its own doing
@@ -81,7 +82,8 @@ class OneAsync:
 
     async def __call__(self, *arguments: Any) -> Outcome:
         try:
-            return _aside([outcome_of(await self.evaluate(*arguments), self.objective)], self.ticket)[0]
+            outcome = outcome_of(await self.evaluate(*arguments), self.objective)
+            return outcome if self.ticket is None else _aside([outcome], self.ticket)[0]
         except BaseException as error:
             if _from_outside(error):
                 raise
@@ -99,7 +101,7 @@ class Block:
     def __call__(self, cells: Sequence[tuple[Any, ...]]) -> list[Outcome]:
         try:
             outcomes = outcomes_of(self.evaluate_block(cells), len(cells), self.objective)
-            return _aside(outcomes, self.ticket)
+            return outcomes if self.ticket is None else _aside(outcomes, self.ticket)
         except (KeyboardInterrupt, NoWayHome, StoreError):
             raise
         except BaseException as error:
@@ -117,17 +119,15 @@ class BlockAsync:
     async def __call__(self, cells: Sequence[tuple[Any, ...]]) -> list[Outcome]:
         try:
             outcomes = outcomes_of(await self.evaluate_block(cells), len(cells), self.objective)
-            return _aside(outcomes, self.ticket)
+            return outcomes if self.ticket is None else _aside(outcomes, self.ticket)
         except BaseException as error:
             if _from_outside(error):
                 raise
             raise RuntimeError(failure_of(error).message) from None
 
 
-def _aside(outcomes: list[Outcome], ticket: Ticket | None) -> list[Outcome]:
-    """The outcomes with their large blobs in the store of the run, if it has one."""
-    if ticket is None:
-        return outcomes
+def _aside(outcomes: list[Outcome], ticket: Ticket) -> list[Outcome]:
+    """The outcomes with their large blobs in the store of the run."""
     kept = iter(ticket.kept([each.data for each in outcomes if isinstance(each, Ok) and each.data is not None]))
     return [
         replace(each, data=next(kept)) if isinstance(each, Ok) and each.data is not None else each for each in outcomes

@@ -130,9 +130,30 @@ def test_a_store_that_is_away_is_an_error_that_names_it_and_a_resume_waits_for_i
     blobs._RECENT.clear()
     with Ledger(path, readonly=True) as ledger, pytest.raises(StoreError, match=f"the store {place} cannot be used"):
         ledger.blob(next(iter(named(path))))
+    with pytest.raises(StoreError, match=f"the store {place} cannot be used"):
+        heirs().run(ledger=path, run="r", blobs=place)
+    assert not place.exists(), "nor is it made again, empty"
     (tmp_path / "unmounted").rename(place)
     heirs().run(ledger=path, run="r", blobs=place).ledger.close()
     whole(path, plain)
+
+
+def test_a_blob_that_cannot_be_read_for_a_moment_is_waited_for(
+    plain: Run[Any], tmp_path: Path, monkeypatch: Any
+) -> None:
+    real, count = FolderStore.get, 0
+
+    def get(store: FolderStore, name: str) -> bytes:
+        nonlocal count
+        count += 1
+        if count in (3, 4):
+            raise StoreError(f"the store {store.address} cannot be used (TimeoutError: no answer)")
+        return real(store, name)
+
+    monkeypatch.setattr(FolderStore, "get", get)
+    monkeypatch.setattr(blobs, "_RECENT", blobs._Recent(0))
+    run = heirs().run(ledger=tmp_path / "one.db", run="r", blobs=tmp_path / "blobs")
+    assert count > 4 and run.trace == plain.trace and run.progress.failures == 0
 
 
 _KILLED = """
@@ -208,7 +229,7 @@ def test_what_a_worker_claims_is_verified(tmp_path: Path, monkeypatch: Any) -> N
     monkeypatch.setattr(in_ledger, "PAUSES", (0.0,))
     with Ledger(tmp_path / "one.db") as ledger:
         own = RunBlobs.at(tmp_path / "blobs", ledger)
-        with pytest.raises(StoreError, match="where this process does not find it"):
+        with pytest.raises(StoreError, match="give --blobs a place that all of them reach"):
             own.written([("ab" * 20, Stored(f"{own.ticket.folder}/ab/x", 5))])
 
 

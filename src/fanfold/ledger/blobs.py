@@ -61,7 +61,13 @@ class RunBlobs:
         """The store at an address, which must be there and take something before a run begins."""
         if ledger.temporary:
             raise ConfigError(f"blobs={str(address)!r} needs a ledger that stays: give a file, as in ledger='runs.db'")
-        return cls(stores.opened(address), ledger)
+        try:
+            return cls(stores.opened(address, create=False), ledger)
+        except StoreError:
+            place = str(Path(address).expanduser().absolute())
+            if list(ledger.read(f"{_STORED} WHERE store = ? LIMIT 1", (place,))):
+                raise  # a folder that is not mounted is not made again, empty
+            return cls(stores.opened(address), ledger)
 
     def came(self, away: str, rows: Iterable[Row]) -> None:
         """Take note of what a worker did with its blobs."""
@@ -113,8 +119,8 @@ class RunBlobs:
             if pause is not None:
                 time.sleep(pause)
         raise StoreError(
-            f"a worker put blob {digest} into {self.store.address}, where this process does not find it: give --blobs "
-            "a place that both reach; finished work is kept"
+            f"the store {self.store.address} has no blob {digest}, which a worker, or an earlier part of the run, has "
+            "put there: give --blobs a place that all of them reach; finished work is kept"
         )
 
     def settle(self, db: sqlite3.Connection, digests: Iterable[str], pruned: dict[str, str]) -> None:
