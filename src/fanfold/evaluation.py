@@ -6,13 +6,14 @@ can be kept, and data is `Encoded`.  Worker processes import this module, so it 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from types import CoroutineType
+from types import CoroutineType, MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fanfold.errors import CallFailed, NoWayHome, StoreError
@@ -24,21 +25,37 @@ if TYPE_CHECKING:
     from fanfold.blobs import Ticket
 
 PLAIN = Objective()
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-def for_one(evaluate: Any, objective: Objective = PLAIN, ticket: Ticket | None = None) -> One | OneAsync:
+def for_one(
+    evaluate: Any,
+    objective: Objective = PLAIN,
+    ticket: Ticket | None = None,
+    shared: Mapping[str, Any] = _NOTHING,
+) -> One | OneAsync:
     """The function that evaluates one cell; with a ticket, a worker puts large blobs into the store of its run."""
     kind = OneAsync if is_coroutine_function(evaluate) else One
-    return kind(evaluate, objective, ticket)
+    return kind(bound(evaluate, shared), objective, ticket)
 
 
-def for_blocks(evaluate: Any, objective: Objective = PLAIN, ticket: Ticket | None = None) -> Block | BlockAsync | None:
+def for_blocks(
+    evaluate: Any,
+    objective: Objective = PLAIN,
+    ticket: Ticket | None = None,
+    shared: Mapping[str, Any] = _NOTHING,
+) -> Block | BlockAsync | None:
     """The function that evaluates many cells at once, where the evaluator offers it."""
     block = getattr(evaluate, "evaluate_block", None)
     if not callable(block) or block_size(evaluate) < 2:
         return None
     kind = BlockAsync if is_coroutine_function(block) else Block
-    return kind(block, objective, ticket)
+    return kind(bound(block, shared), objective, ticket)
+
+
+def bound(evaluate: Any, shared: Mapping[str, Any]) -> Any:
+    """An evaluator with what its study shares, as arguments by name."""
+    return functools.partial(evaluate, **shared) if shared else evaluate
 
 
 def block_size(evaluate: Any) -> int:

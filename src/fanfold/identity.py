@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -55,7 +56,9 @@ class Identity:
     @classmethod
     def of(cls, study: Study[Any]) -> Identity:
         prints = {
-            "evaluate": fingerprint(study.evaluate),
+            "evaluate": fingerprint(
+                functools.partial(study.evaluate, **study.shared) if study.shared else study.evaluate
+            ),
             "aggregate": fingerprint(study.aggregate, "aggregate"),
             # A run uses copies of these two, so what they hold is what they were given.
             "strategy": fingerprint(study.strategy, "strategy", untouched=True),

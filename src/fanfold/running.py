@@ -18,6 +18,7 @@ from fanfold.dispatcher import Dispatcher
 from fanfold.encoding import encode, words
 from fanfold.errors import ConfigError, OnlyFailures, ReplayDivergence
 from fanfold.events import Event, Notice, RunConcluded, RunStarted, RunStopped, shielded
+from fanfold.fingerprints import fingerprint
 from fanfold.garbage import rare_collections
 from fanfold.identity import REMEDY, Identity
 from fanfold.ledger import (
@@ -197,7 +198,8 @@ class Start:
         study, options, search = self.study, self.options, resumed.search
         limits = WorkLimits(study.timeout, study.retries, options.grace, options.reuse, options.max_failures or None)
         ticket = None if journal.ledger.blobs is None else journal.ledger.blobs.ticket
-        work = Work(study.evaluate, self._evaluator, study.seeded_cases, limits, study.goal, ticket)
+        fetches, cases = self.executor.fetches, study.seeded_cases
+        work = Work(study.evaluate, self._evaluator, cases, limits, study.goal, ticket, study.shared, fetches)
         if study.keep is not None and not isinstance(search, Refill):
             needs = getattr(search.strategy, "needs", lambda: None)  # a strategy need not be a subclass of ours
             journal.pruner = Pruner(study.evaluate, needs, study.keep)
@@ -291,6 +293,11 @@ class Start:
         """The id of the run, whether it is new, and what its checkpoints depend on."""
         name, identity = self.name, Identity.of(self.study)
         self._evaluator = identity.record["evaluate"]
+        if self.study.shared and (unknown := fingerprint(dict(self.study.shared), "shared").unknown):
+            listed = ", ".join(f"{path} ({what})" for path, what in unknown.items())
+            raise ConfigError(
+                f"what evaluations share cannot be compared with that of another run: {listed}. {REMEDY.capitalize()}"
+            )
         if self.options.reuse == "ledger" and (where := identity.unknown("evaluate")):
             raise ConfigError(
                 f"reuse='ledger' takes results of an equal evaluator, and whether one is equal to this cannot be told: "

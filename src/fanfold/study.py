@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import operator
 import statistics
@@ -45,6 +46,9 @@ class Study(Generic[C]):
     stopped. `check_ready()` is called before the run and raises if nothing can be evaluated: no key, an unknown model,
     a missing package.
 
+    `shared` is what all evaluations use, such as a table or an index: `shared={"index": index}` gives `evaluate` the
+    argument `index`. Every worker gets it once, however many evaluations it makes. An evaluation must not change it.
+
     A trial's score is `aggregate` of its cases' scores. A trial with a failed case has none, unless `failed_score` says
     what a failed case counts. `window` is how many trials may be open at once. An ask knows all but the last `window`
     results, which makes the search the same on every executor. With `in_order=False` results are told as they arrive,
@@ -82,6 +86,7 @@ class Study(Generic[C]):
     minimize: bool = False
     objective: str | None = None
     keep: int | None = None
+    shared: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not callable(getattr(self.strategy, "ask", None)) or not callable(getattr(self.strategy, "tell", None)):
@@ -98,7 +103,28 @@ class Study(Generic[C]):
             raise ConfigError(f"timeout must be a positive number of seconds or None, not {self.timeout!r}")
         if self.failed_score is not None and not math.isfinite(self.failed_score):
             raise ConfigError(f"failed_score must be a finite number or None, not {self.failed_score!r}")
+        self._check_shared()
         len(self.seeded_cases)  # cases that cannot be used are refused here, not in the middle of a run
+
+    def _check_shared(self) -> None:
+        """Everything shared must be an argument of the evaluator."""
+        if not isinstance(self.shared, Mapping) or not all(isinstance(name, str) for name in self.shared):
+            raise ConfigError(f"shared must be a dict of names and values, not {self.shared!r:.80}")
+        previous = (None,) if getattr(self.evaluate, "continues", False) else ()
+        block = getattr(self.evaluate, "evaluate_block", None)
+        for evaluate, cells in (self.evaluate, (None, None, *previous)), (block, (None,)):
+            if not self.shared or not callable(evaluate):
+                continue
+            try:
+                inspect.signature(evaluate).bind(*cells, **self.shared)
+            except TypeError as error:
+                what = "evaluate_block" if evaluate is block else "evaluate"
+                raise ConfigError(
+                    f"shared has {', '.join(self.shared)}, and {what} must take that as arguments of these names "
+                    f"({error}): add them to its parameters"
+                ) from error
+            except ValueError:
+                pass  # a built-in that does not say what it takes
 
     @takes(RunOptions)
     def run(self, options: RunOptions) -> Run[C]:

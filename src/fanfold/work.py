@@ -9,10 +9,11 @@ from typing import Any, NamedTuple, TypeAlias
 from fanfold.attempt import Abandoned, Backoff, attempt
 from fanfold.blobs import Ticket
 from fanfold.context import here
-from fanfold.encoding import digest, encode
+from fanfold.encoding import MARK, digest, encode
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.evaluation import PLAIN, arguments, block_size, failure_of, for_blocks, for_one
 from fanfold.executors import Executor
+from fanfold.executors.parcels import LARGE, Parcel
 from fanfold.search_loop import Cell
 from fanfold.tracing import spanned
 from fanfold.types import Case, Failed, Objective, Outcome
@@ -62,13 +63,27 @@ class Work:
         limits: WorkLimits,
         objective: Objective = PLAIN,
         ticket: Ticket | None = None,
+        shared: Mapping[str, Any] | None = None,
+        fetches: bool = False,
     ) -> None:
+        """`shared` goes to every evaluation by name; where workers fetch it and large cases, each does so once."""
         self.limits = limits
         self._evaluate = evaluate
         self._objective = objective
         self._fingerprint = fingerprint if objective == PLAIN else f"{fingerprint} {objective}"
-        self._cases: Mapping[str, bytes] = {case.id: digest(encode(case, f"case {case.id!r}")) for case in cases}
-        self._one, self._block = for_one(evaluate, objective, ticket), for_blocks(evaluate, objective, ticket)
+        self._cases: dict[str, bytes] = {}
+        #: Cases that travel by name.
+        self._parcels: dict[str, Parcel] = {}
+        for case in cases:
+            text = encode(case, f"case {case.id!r}")
+            self._cases[case.id] = key = digest(text)
+            if fetches and (len(text) > LARGE or MARK in text):
+                self._parcels[case.id] = Parcel.of(key.hex(), case)
+        shared = dict(shared or {})
+        if fetches:
+            shared = {name: _parcel(f"{self._fingerprint} {name}", name, value) for name, value in shared.items()}
+        self._one = for_one(evaluate, objective, ticket, shared)
+        self._block = for_blocks(evaluate, objective, ticket, shared)
         #: How many cells an evaluator takes at once.
         self.most_cells = 1 if self._block is None else block_size(evaluate)
 
@@ -131,4 +146,18 @@ class Work:
         return failure_of(error)
 
     def _arguments(self, cell: Cell[Any]) -> tuple[Any, ...]:
-        return arguments(self._evaluate, cell.trial.candidate, cell.case, cell.previous, self._objective)
+        case: Any = self._parcels.get(cell.case.id, cell.case) if self._parcels else cell.case
+        return arguments(self._evaluate, cell.trial.candidate, case, cell.previous, self._objective)
+
+
+def _parcel(key: str, name: str, value: Any) -> Parcel:
+    from fanfold.executors.worker_process import packed  # here, because few runs need it
+
+    try:
+        packed(value)
+    except Exception as error:
+        raise ConfigError(
+            f"shared[{name!r}] cannot be sent to a worker ({error}): keep locks, files and connections out of it, or "
+            "run on threads"
+        ) from error
+    return Parcel.of(digest(key).hex(), value)

@@ -6,8 +6,11 @@ import weakref
 from typing import Any, NamedTuple
 
 from fanfold.executors.base import home
+from fanfold.executors.worker import dumps as dumps
 from fanfold.executors.worker import loads
 
+#: Characters of a case from which on it is fetched once, instead of being sent with every call.
+LARGE = 16 * 2**10
 #: Bytes of fetched values that a worker keeps, the latest used last; one is always kept.
 KEPT = 512 * 2**20
 

@@ -213,7 +213,7 @@ class Processes(Executor):
     def requeue(self, calls: Sequence[WorkerCall]) -> None:
         """Calls that have not begun where they were sent."""
         for call in reversed(calls):
-            call.worker = None
+            call.worker, call.loads = None, False
             self._queue.appendleft(call)
         self._hand_out_soon()
 

@@ -21,7 +21,7 @@ from fanfold.executors.pace import LATE
 from fanfold.executors.parcels import Fetch
 from fanfold.executors.processes import THREAD_SETTINGS, answered, packed, pickled, value_of
 from fanfold.executors.trips import Reply, Trip, TripCall, Trips
-from fanfold.executors.worker import FUNCTIONS_KEPT, Serving, dumps, loads, settle
+from fanfold.executors.worker import FUNCTIONS_KEPT, Serving, dumps, load, loads, settle
 from fanfold.sync import noticed
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Ray(Executor):
         self._functions.clear()
         if self._post is not None:
             await self._post.close()
-            self._post = None
+            self._post, self._trips.reports = None, False
         if self._ours:
             self._ours = False
             await asyncio.to_thread(self._ray.shutdown)
@@ -102,14 +102,15 @@ class Ray(Executor):
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         self._function(fn)  # what cannot be sent is said at once
-        kind, reply = await self._trips.run(fn, pickled(args, fn))
+        # Outside a run there is no mailbox, so nothing would be heard of calls that wait for a long one.
+        kind, reply = await self._trips.run(fn, pickled(args, fn), alone=self._post is None)
         return value_of(kind, reply, fn)
 
     async def _send(self, trip: Trip) -> Sequence[Reply]:
         """Make the calls of a trip as one task."""
         function, post = self._function(trip.fn), self._post
         number = None if post is None else post.enter(trip)
-        call = self._task.remote([function], [call.args for call in trip.calls], number)
+        call = self._task.remote([function], [call.args for call in trip.calls], number, trip.timed)
         answer = self._open[call] = asyncio.wrap_future(call.future())
         try:
             return cast("Sequence[Reply]", await asyncio.shield(answer))
@@ -155,6 +156,7 @@ class Ray(Executor):
             raise ExecutorBroken(f"{self.name} is not connected to Ray any more; finished work is kept. Start again")
         if self._post is None and here().answer is not None:
             self._post = _Post(self._ray)
+            self._trips.reports = True
             self._functions.clear()  # the mailbox travels with the function
         known = self._functions.get(id(fn))
         if known is not None:
@@ -295,7 +297,7 @@ _KNOWN: dict[bytes, tuple[int, Any]] = {}
 _CALLER = Caller()
 
 
-def _serve(function: list[Any], bodies: list[bytes], trip: int | None) -> list[Reply]:
+def _serve(function: list[Any], bodies: list[bytes], trip: int | None, timed: bool) -> list[Reply]:
     """Make the calls of a trip.  The function comes as a reference in a list, so that its first call fetches it."""
     (where,) = function
     known = _KNOWN.get(where.binary())
@@ -320,6 +322,10 @@ def _serve(function: list[Any], bodies: list[bytes], trip: int | None) -> list[R
         if trip is not None:
             mailbox.tell.remote(trip, dumps(report))
 
+    begin(0)
+    load(_FUNCTIONS, number)
+    if timed and trip is not None:
+        mailbox.tell.remote(trip, dumps(([], len(bodies))))
     timer = threading.Timer(LATE, late) if len(bodies) > 1 else None
     if timer is not None:
         timer.daemon = True

@@ -12,7 +12,6 @@ from fanfold.context import here
 from fanfold.errors import ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.executors.base import name_of
 from fanfold.executors.pace import Pace
-from fanfold.sync import noticed
 
 #: The reply to a call: what kind it is, its body, and the microseconds it took (0: not measured).
 Reply: TypeAlias = tuple[bytes, bytes, int]
@@ -56,7 +55,10 @@ class Trip:
     def __init__(self, calls: Sequence[TripCall], requeue: Callable[[Sequence[TripCall]], None], pace: Pace) -> None:
         self.calls = calls
         self.fn = calls[0].fn
+        #: Whether a time limit counts from when the worker says that it begins.
+        self.timed = any(call.clock is not None for call in calls)
         self.task: asyncio.Task[None] | None = None
+        self.given_up = False
         self._requeue = requeue
         self._pace = pace
 
@@ -66,7 +68,7 @@ class Trip:
         return [call for call in self.calls if call.trip is self and not call.answer.done()]
 
     def report(self, replies: Sequence[Reply], begun: int) -> None:
-        """The replies to its first calls, and how many have begun: the others go elsewhere."""
+        """What a worker says: the replies to the first calls, and how many may have begun; the others go elsewhere."""
         for call, reply in zip(self.calls, replies, strict=False):
             if call.trip is self and not call.answer.done():
                 if reply[2]:
@@ -75,18 +77,28 @@ class Trip:
         self._requeue([call for call in self.calls[begun:] if call.trip is self and not call.answer.done()])
         if len(running := self.open) == 1:
             running[0].begin()
+        elif self.timed and running:
+            asyncio.get_running_loop().call_later(SPLIT, self._split)
+
+    def _split(self) -> None:
+        """The worker has fallen silent with several calls that have time limits: they go one by one."""
+        if len(self.open) > 1 and self.task is not None:
+            self.given_up = True
+            self.task.cancel()
 
 
 class Trips:
     """Gathers the calls of an executor into trips of about 50 ms of work, two for each of its slots.
 
-    `send(trip)` makes a trip: it gives the replies to its first calls, all of those that have begun, or raises.  It may
-    tell `trip.report` of some before that.  A worker that dies with several calls is nobody's fault yet: they are made
-    one by one.  Cancelling the last call that somebody waits for cancels the trip.
+    `send(trip)` makes a trip: it gives the replies to its first calls, all of those that have begun, or raises.  Where
+    workers report, it also tells `trip.report` when they begin and when they are late; where they do not, calls with
+    time limits travel alone.  A worker that dies with several calls is nobody's fault yet: they are made one by one.
+    Cancelling the last call that somebody waits for cancels the trip.
     """
 
     def __init__(self, slots: int, send: Callable[[Trip], Awaitable[Sequence[Reply]]]) -> None:
         self.slots = slots
+        self.reports = False
         self._send = send
         self._queue: deque[TripCall] = deque()
         self._under_way: set[Trip] = set()
@@ -99,10 +111,11 @@ class Trips:
     def depth(self) -> int:
         return self.slots if self._pace.line == 1 else 2 * self.slots * self._pace.together
 
-    async def run(self, fn: Callable[..., Any], args: bytes) -> tuple[bytes, bytes]:
-        """The reply to a call of `fn` with pickled arguments."""
+    async def run(self, fn: Callable[..., Any], args: bytes, *, alone: bool = False) -> tuple[bytes, bytes]:
+        """The reply to a call of `fn` with pickled arguments; `alone`: it travels without others."""
         self._pace = self._pace_of(fn)
         call = TripCall(fn, args)
+        call.alone = alone
         self._queue.append(call)
         self._hand_out_soon()
         try:
@@ -145,7 +158,7 @@ class Trips:
             trip = Trip(calls, self._requeue, self._pace_of(calls[0].fn))
             for call in calls:
                 call.trip = trip
-            if len(calls) == 1:
+            if not self.reports:
                 calls[0].begin()
             self._under_way.add(trip)
             trip.task = asyncio.create_task(self._travel(trip), context=calls[0].context.copy())
@@ -158,11 +171,10 @@ class Trips:
         if not queue:
             return calls
         first, pace = queue[0], self._pace_of(queue[0].fn)
-        # How long a call with a time limit waits for a worker is not known, so such calls do not.
-        trips = self.slots * (1 if pace.line == 1 or first.clock is not None else 2)
-        if (free := trips - len(self._under_way)) < 1:
+        unknown = first.clock is not None and not self.reports
+        if (free := self.slots * (1 if unknown else min(2, pace.line)) - len(self._under_way)) < 1:
             return calls
-        most = 1 if first.alone else min(pace.together, -(-len(queue) // free))
+        most = 1 if unknown or first.alone else min(pace.together, -(-len(queue) // free))
         while queue and len(calls) < most and queue[0].fn is first.fn and queue[0].alone == first.alone:
             call = queue.popleft()
             if not call.answer.done():
@@ -170,23 +182,14 @@ class Trips:
         return calls
 
     async def _travel(self, trip: Trip) -> None:
-        together = len(trip.calls) > 1
-        limit = SPLIT if together and trip.calls[0].clock is not None else None
-        sending = asyncio.ensure_future(self._send(trip))
         try:
-            if limit is not None:
-                await asyncio.wait([sending], timeout=limit)
-                if not sending.done() and len(trip.open) > 1:
-                    sending.cancel()
-                    self._one_by_one(trip)
-                    return
-            replies = await sending
+            replies = await self._send(trip)
             trip.report(replies, len(replies))
         except asyncio.CancelledError:
-            sending.cancel()
+            if trip.given_up:
+                self._one_by_one(trip)
             for call in trip.open:
                 call.fail(WorkerDied(f"the executor was closed before {name_of(call.fn)} answered"))
-            raise
         except (PlaceLost, ExecutorBroken) as error:
             for call in trip.open:
                 call.fail(error)
@@ -195,7 +198,6 @@ class Trips:
                 calls[0].fail(error)
             self._one_by_one(trip)
         finally:
-            sending.add_done_callback(noticed)
             self._under_way.discard(trip)
             if self._queue:
                 self._hand_out_soon()

@@ -31,6 +31,8 @@ PATH, FUNCTION, CALL, VALUE, ERROR = b"p", b"f", b"c", b"v", b"e"
 ASK, REPLY = b"a", b"r"
 #: Asks for the calls that have not begun; back comes how many they are, always the last ones.
 BACK = b"b"
+#: Says that a function is loaded, and its first call begins.
+READY = b"y"
 #: How many functions a worker keeps, oldest dropped first; the parent counts along, so both always agree which.
 FUNCTIONS_KEPT = 64
 
@@ -144,9 +146,11 @@ def _serve(calls: Calls, functions: dict[int, Any], parent: Parent) -> None:
     caller = Caller()
     while True:
         number, body = calls.take()
-        first, began = isinstance(functions.get(number), bytes), time.perf_counter()
-        kind, body = answer(caller, functions, number, body)
         try:
+            if first := load(functions, number):
+                parent.send(READY, 0, b"")
+            began = time.perf_counter()
+            kind, body = answer(caller, functions, number, body)
             parent.send(kind, 0 if first else microseconds(began), body)
         except OSError:
             # Nobody can be answered: the parent is gone, and the other thread ends us with all we started; or the
@@ -220,9 +224,9 @@ class Serving:
                     return self.replies
                 self._begun += 1
             begin(index)
-            first, began = isinstance(functions.get(number), bytes), time.perf_counter()
+            began = time.perf_counter()
             kind, body = answer(caller, functions, number, self._bodies[index])
-            self.replies.append((kind, body, 0 if first else microseconds(began)))
+            self.replies.append((kind, body, microseconds(began)))
 
     def give_back(self) -> tuple[list[tuple[bytes, bytes, int]], int]:
         """Begin no further call; gives the replies so far, and how many calls have begun."""
@@ -234,6 +238,18 @@ class Serving:
 def microseconds(began: float) -> int:
     """Since then, as a header holds it."""
     return min(max(1, int((time.perf_counter() - began) * 1e6)), 2**32 - 1)
+
+
+def load(functions: dict[int, Any], number: int) -> bool:
+    """Load a function before its first call; gives whether this is the first.  What goes wrong, `answer` says."""
+    data = functions.get(number)
+    if not isinstance(data, bytes):
+        return False
+    try:
+        functions[number] = loads(data)
+    except BaseException:
+        pass
+    return True
 
 
 def _load(functions: dict[int, Any], number: int, body: bytes) -> tuple[Any, tuple[Any, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import math
 import os
 import signal
 import socket
@@ -30,6 +31,7 @@ from fanfold.executors.worker import (
     FUNCTIONS_KEPT,
     HEADER,
     PATH,
+    READY,
     REPLY,
     dumps,
     loads,
@@ -41,6 +43,8 @@ _BOOT = (
     "import sys; sys.path.insert(0, sys.argv[1]); from fanfold.executors.worker import main; main(int(sys.argv.pop()))"
 )
 _ROOT = str(Path(__file__).parents[2])
+#: Seconds in which a function may be loaded before that counts as its call's time.
+LOADING = 60.0
 #: Bytes that are read at once.
 _PIECE = 1 << 18
 
@@ -58,7 +62,7 @@ class SentFunction:
 class WorkerCall:
     """A call on its way to a worker and back.  Its clock, where it has one, stands still until it begins."""
 
-    __slots__ = ("answer", "asked", "body", "clock", "context", "function", "worker")
+    __slots__ = ("answer", "asked", "body", "clock", "context", "function", "loads", "worker")
 
     def __init__(self, function: SentFunction, body: bytes) -> None:
         self.function = function
@@ -67,13 +71,16 @@ class WorkerCall:
         self.context = contextvars.copy_context()
         self.worker: WorkerProcess | None = None
         self.asked: set[asyncio.Task[None]] = set()
+        #: Whether its worker loads the function for it.
+        self.loads = False
         self.clock = here().clock
         if self.clock is not None:
             self.clock.pause()
 
     def begin(self) -> None:
-        if self.clock is not None:
-            self.clock.resume()
+        clock, self.clock = self.clock, None
+        if clock is not None:
+            clock.resume()
 
     def succeed(self, kind: bytes, reply: bytes) -> None:
         if not self.answer.done():
@@ -132,7 +139,7 @@ class WorkerProcess:
         self.recalled = False
         self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._began = 0.0
+        self._began = -math.inf
         self._known: dict[int, None] = {}
         self._in, self._out = bytearray(), bytearray()
         try:
@@ -158,6 +165,9 @@ class WorkerProcess:
         if function.number not in self._known:
             self._known[function.number] = None
             self._send(FUNCTION, function.number, function.data)
+            call.loads = True
+            if call.clock is not None:
+                self._loop.call_later(LOADING, call.begin)
             if len(self._known) > FUNCTIONS_KEPT:
                 del self._known[next(iter(self._known))]
         self._send(CALL, function.number, call.body)
@@ -200,8 +210,10 @@ class WorkerProcess:
             self._socket.close()
 
     def _begin(self) -> None:
-        self._began = self._loop.time()
-        self.line[0].begin()
+        """The first call of the line begins, once its function is loaded."""
+        if self.line and not self.line[0].loads:
+            self._began = self._loop.time()
+            self.line[0].begin()
 
     def _send(self, kind: bytes, number: int, body: bytes) -> None:
         self._out += HEADER.pack(kind, number, len(body))
@@ -238,6 +250,11 @@ class WorkerProcess:
         if kind == ASK:
             self._asked(number, body)
             return
+        if kind == READY:
+            if self.line:
+                self.line[0].loads = False
+            self._begin()
+            return
         if kind == BACK:
             self.recalled = False
             self._owner.requeue([self.line.pop() for _ in range(min(number, len(self.line)))][::-1])
@@ -247,8 +264,7 @@ class WorkerProcess:
                 call.function.pace.took(number / 1e6)
             call.end()
             call.succeed(kind, body)
-            if self.line:
-                self._begin()
+            self._begin()
         self._owner.finished(self)
 
     def _asked(self, number: int, request: bytes) -> None:
