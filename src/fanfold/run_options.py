@@ -37,10 +37,16 @@ class RunOptions(Settings):
     with `once` are not taken over by a resume, and those with `python` are arguments only.
     """
 
-    executor: str | Executor | PoolExecutor = option(
+    executor: str | Executor | PoolExecutor | Callable[[], PoolExecutor] = option(
         "inline", "Where evaluations run.", metavar="E", planned=True, shell="auto"
     )
     _: KW_ONLY
+    resources: str | Mapping[str, float | str] | None = option(
+        None,
+        "What each evaluation needs where it runs: gpu=1,memory=8G, or what the cluster calls it.",
+        metavar="NAME=N,...",
+        planned=True,
+    )
     batch_deadline: str | float | None = option(
         None, "Pay the full price for calls that batches have not answered after TIME.", metavar="TIME", planned=True
     )
@@ -132,15 +138,15 @@ class RunOptions(Settings):
             settings["leave"] = "cancel"
         if self.detach:
             settings["detach"] = True
-        return executors.make(self.executor, fn, **settings)
+        return executors.make(self.executor, fn, resources=self.resources, **settings)
 
     def beside(self, executor: Executor, ledger: Path, run: str, meta: Mapping[str, Any]) -> RunOptions:
         """For a run that belongs to this one: on its executor and ledger, without its limits."""
         limits: dict[str, Any] = {field.name: None for field in fields(self) if "rule" in field.metadata}
-        batches: dict[str, Any] = {"batch_deadline": None, "batch_fallback": "batch"}  # the executor has them already
-        batches |= {"cancel_batches": False, "detach": False}
-        place = replace(self, executor=executor, ledger=ledger, run=run, meta=meta, track=(), **batches)
-        return replace(place, retry_failed=False, replay=False, **limits)
+        place: dict[str, Any] = {"batch_deadline": None, "batch_fallback": "batch"}  # the executor has them already
+        place |= {"cancel_batches": False, "detach": False, "resources": None}
+        options = replace(self, executor=executor, ledger=ledger, run=run, meta=meta, track=(), **place)
+        return replace(options, retry_failed=False, replay=False, **limits)
 
 
 def takes(options: Callable[P, O]) -> Callable[[Callable[[S, O], R]], Callable[Concatenate[S, P], R]]:

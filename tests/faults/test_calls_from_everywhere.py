@@ -6,9 +6,10 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from fault_world import Provider, Start, wait_for
 from fanfold import Case, MaxCost, Ok, Study, Sweep
 from fanfold.calls import Spending
 from fanfold.errors import CallFailed, NoWayHome
+from fanfold.executors import futures
+from fanfold.executors.door import Door
 from fanfold.executors.processes import packed
 from fanfold.executors.worker import dumps, loads
 from fanfold.limits import Limits
@@ -96,6 +99,19 @@ def cluster() -> Iterator[None]:
     ray.shutdown()
 
 
+#: The address of the Dask cluster.
+SCHEDULER: list[str] = []
+
+
+@pytest.fixture(scope="module")
+def dask_cluster() -> Iterator[None]:
+    distributed = pytest.importorskip("distributed")
+    quiet = {"dashboard_address": None, "memory_limit": 0}
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, **quiet) as cluster:
+        SCHEDULER.append(cluster.scheduler_address)
+        yield
+
+
 #: Where calls are made: the evaluator, and the executor for one run.
 PLACES: dict[str, tuple[type[Any], Callable[[], Any]]] = {
     "async": (Awaiting, lambda: "async:8"),
@@ -103,6 +119,8 @@ PLACES: dict[str, tuple[type[Any], Callable[[], Any]]] = {
     "threads, awaiting": (Awaiting, lambda: "threads:4"),
     "threads, threads of their own": (InThreadsOfItsOwn, lambda: "threads:4"),
     "a pool of threads": (Plain, lambda: ThreadPoolExecutor(4)),
+    "a pool of processes": (Plain, lambda: lambda: ProcessPoolExecutor(2, get_context("spawn"))),
+    "dask, plain": (Plain, lambda: f"dask:{SCHEDULER[-1]}"),
     "processes, plain": (Plain, lambda: "processes:2"),
     "processes, awaiting": (Awaiting, lambda: "processes:2"),
     "processes, threads of their own": (InThreadsOfItsOwn, lambda: "processes:2"),
@@ -119,6 +137,8 @@ PLACES: dict[str, tuple[type[Any], Callable[[], Any]]] = {
 def place(request: pytest.FixtureRequest) -> str:
     if request.param.startswith("ray"):
         request.getfixturevalue("cluster")
+    if request.param.startswith("dask"):
+        request.getfixturevalue("dask_cluster")
     return str(request.param)
 
 
@@ -185,9 +205,15 @@ def test_on_every_executor_a_told_rate_is_kept(place: str, provider: Provider, t
 
 
 @pytest.mark.slow
-def test_in_a_pool_of_processes_of_another_executor_the_run_is_refused_before_a_call(
-    provider: Provider, tmp_path: Path
+def test_in_a_pool_on_another_executor_that_cannot_reach_it_the_run_is_refused_before_a_call(
+    provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def elsewhere(hosts: Sequence[str]) -> Door:
+        door = Door(hosts)
+        door.way = replace(door.way, port=1)  # nobody answers there
+        return door
+
+    monkeypatch.setattr(futures, "Door", elsewhere)
     study = Study(Sweep([0, 2]), Plain(gpt(provider)))
     with ProcessPoolExecutor(1) as pool, pytest.raises(NoWayHome, match=r"ProcessPoolExecutor.*processes:N"):
         study.run(pool, ledger=tmp_path / "calls.db")

@@ -15,12 +15,25 @@ if TYPE_CHECKING:
     import concurrent.futures
 
     from fanfold.executors.base import Executor, is_coroutine_function
+    from fanfold.executors.dask import Dask
     from fanfold.executors.futures import Futures
     from fanfold.executors.local import Async, Inline, Threads
     from fanfold.executors.processes import Processes
     from fanfold.executors.ray import Ray
+    from fanfold.executors.resources import Given
 
-__all__ = ["Async", "Executor", "Futures", "Inline", "Processes", "Ray", "Threads", "is_coroutine_function", "make"]
+__all__ = [
+    "Async",
+    "Dask",
+    "Executor",
+    "Futures",
+    "Inline",
+    "Processes",
+    "Ray",
+    "Threads",
+    "is_coroutine_function",
+    "make",
+]
 
 GROUP = "fanfold.executors"
 
@@ -34,6 +47,7 @@ _HOMES = {
     "Processes": "processes",
     "Futures": "futures",
     "Ray": "ray",
+    "Dask": "dask",
 }
 # Our own by name: the class, how it is written, and its default slots; 0: one per usable core, None: takes none.
 _OWN: dict[str, tuple[str, str, int | None]] = {
@@ -42,6 +56,7 @@ _OWN: dict[str, tuple[str, str, int | None]] = {
     "threads": ("Threads", "threads:N", 8),
     "processes": ("Processes", "processes:N", 0),
     "ray": ("Ray", "ray:N", 0),
+    "dask": ("Dask", "dask:ADDRESS", 0),
 }
 
 
@@ -103,8 +118,10 @@ def spellings(start: str = "") -> list[str]:
 
 
 def make(
-    spec: str | Executor | concurrent.futures.Executor = "auto",
+    spec: str | Executor | concurrent.futures.Executor | Callable[[], concurrent.futures.Executor] = "auto",
     fn: Callable[..., Any] | None = None,
+    *,
+    resources: Given = None,
     **settings: Any,
 ) -> Executor:
     """The executor that `spec` names.
@@ -115,12 +132,18 @@ def make(
     - `processes:8`: in worker processes, for functions that compute; default one per usable core;
     - `ray:100`: as tasks of a Ray cluster, or of a Ray started here where there is none; `ray:100@ADDRESS` says which
       cluster; default one per usable core;
+    - `dask:tcp://host:8786` or `dask:scheduler.json`: as tasks of a Dask cluster, as many at once as it has threads;
+      `dask:8` starts one here;
+    - `slurm:64`: in so many Slurm jobs, each of which serves one call after another; `slurm:64?partition=gpu&time=2h`
+      says what sbatch is told;
     - `auto`: `async:64` if `fn` is a coroutine function; anything else is taken to compute, and gets `processes` with
       one worker per usable core, or `inline` where there is only one core;
     - any other name in the entry point group `fanfold.executors` (`batch:auto` is one; see `Registered`);
-    - an Executor, used unchanged, or any `concurrent.futures.Executor`, whose owner shuts it down.
+    - an Executor, used unchanged, or any `concurrent.futures.Executor`, whose owner shuts it down; or a function that
+      gives such a pool, and a new one where the last is broken.
 
-    `settings` are passed on to executors that take them, and refused by the others.
+    `resources` ("gpu=1,memory=8G", or a mapping) is what each call needs where it runs; refused by those that cannot
+    give any.  `settings` are passed on to executors that take them, and refused by the others.
     """
     from concurrent.futures import Executor as Pool
 
@@ -128,12 +151,14 @@ def make(
     from fanfold.executors.futures import Futures
 
     if isinstance(spec, str) and spec != "auto":
-        return _named(spec, settings)
+        return _named(spec, settings | ({"resources": resources} if resources else {}))
     if settings:
         raise _settings_refused(spec)
+    if resources:
+        raise _resources_refused(spec)
     if isinstance(spec, Executor):
         return spec
-    if isinstance(spec, Pool):
+    if isinstance(spec, Pool) or (callable(spec) and not isinstance(spec, type)):
         return Futures(spec)
     if spec != "auto":
         raise ConfigError(
@@ -171,8 +196,11 @@ def _named(spec: str, settings: dict[str, Any]) -> Executor:
             f"executor={spec!r} of the package {entry.package!r} cannot be imported ({type(error).__name__}: {error}): "
             f"install what it needs, or upgrade it"
         ) from error
-    if settings and not settings.keys() <= inspect.signature(factory).parameters.keys():
+    takes = inspect.signature(factory).parameters.keys()
+    if settings.keys() - {"resources"} - takes:
         raise _settings_refused(spec)
+    if "resources" in settings and "resources" not in takes:
+        raise _resources_refused(spec)
     number = rest.isascii() and rest.isdecimal() and len(rest) < 7
     argument = int(rest) if number else rest if colon else None
     try:
@@ -188,27 +216,35 @@ def _named(spec: str, settings: dict[str, Any]) -> Executor:
     return made
 
 
-def _own(name: str, argument: int | str | None) -> Executor:
+def _own(name: str, argument: int | str | None, resources: Given = None) -> Executor:
+    import inspect
+
+    from fanfold.executors.base import slots_of
+
     home, _, slots = _OWN[name]
     kind = __getattr__(home)
+    given: dict[str, Any] = {} if resources is None else {"resources": resources}
+    if given and "resources" not in inspect.signature(kind).parameters:
+        raise _resources_refused(name)
     if slots is None:
         if argument is not None:
             raise ConfigError(f"{name!r} takes no number; write {name!r}, or 'threads:{argument}'")
         return cast("Executor", kind())
-    number, at, address = str(argument).partition("@") if name == "ray" else (str(argument), "", "")
-    if at and not address:
-        raise ConfigError(f"no address after the '@'; write 'ray:{number}', or 'ray:8@auto'")
-    if argument is not None:
-        if not (number.isascii() and number.isdecimal() and len(number) < 7 and int(number) > 0):
-            raise ConfigError(
-                f"{number!r} is not a number of slots; give a whole number of 1 or more, as in {name + ':8'!r}"
-            )
-        slots = int(number)
-    return cast("Executor", kind(slots or usable_cores(), *([address] if at else [])))
+    slots = slots or usable_cores()
+    if hasattr(kind, "named"):
+        return cast("Executor", kind.named(argument, slots, **given))
+    return cast("Executor", kind(slots if argument is None else slots_of(name, str(argument)), **given))
 
 
 def _settings_refused(spec: object) -> ConfigError:
     return ConfigError(
         f"executor={spec!r} makes no provider batches: batch_deadline, batch_fallback, cancel_batches and detach "
         "(--batch-deadline, --detach, ...) are for executors that do, such as --executor batch:auto"
+    )
+
+
+def _resources_refused(spec: object) -> ConfigError:
+    return ConfigError(
+        f"executor={spec!r} has no resources to give: resources (--resources gpu=1) are for ray:N, dask:ADDRESS, "
+        "slurm:N and processes:N"
     )

@@ -6,10 +6,11 @@ import contextvars
 import errno
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fanfold.errors import ExecutorBroken, NoWayHome, PlaceLost, check_whole
+from fanfold.errors import ConfigError, ExecutorBroken, NoWayHome, PlaceLost, check_whole
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,6 +34,10 @@ class Executor(ABC):
     bounded: bool = True
     #: Whether cancelling `run` really stops the call, rather than only ceasing to wait for it.
     interruptible: bool = False
+    #: What each call asks of the place where it runs, by name (see `fanfold.executors.resources`).
+    resources: Mapping[str, float] = MappingProxyType({})
+    #: Seconds without any worker after which the place is given up.
+    patience: float = 60.0
     #: Whether model calls gather here in provider batches instead of going out one by one.
     collects: bool = False
     #: Whether workers fetch large data from home, once each (see `fanfold.executors.parcels`).
@@ -102,6 +107,13 @@ def contained(error: BaseException) -> Exception:
 def checked_slots(slots: int, what: str) -> int:
     check_whole(slots, what)
     return slots
+
+
+def slots_of(name: str, text: str) -> int:
+    """The number of slots in a text: the 8 of `threads:8`."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 7 and int(text) > 0):
+        raise ConfigError(f"{text!r} is not a number of slots; give a whole number of 1 or more, as in {name + ':8'!r}")
+    return int(text)
 
 
 #: Sends a request to the run that this process works for; the reply comes in the future.

@@ -1,70 +1,144 @@
-"""Any `concurrent.futures.Executor` as a place to run: the standard pools, dask's, joblib's, a cluster's."""
+"""Any `concurrent.futures.Executor` as a place to run: the standard pools, loky's, MPI's, executorlib's."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
 import contextvars
+import functools
 import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
-from fanfold.errors import ExecutorBroken
-from fanfold.executors.base import Caller, Executor, checked_slots, contained, no_way_home, set_home
+from fanfold.context import here
+from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
+from fanfold.executors.base import Caller, Executor, checked_slots, contained, name_of, no_way_home, set_home
+from fanfold.executors.door import Door, Way, call_home
+from fanfold.executors.processes import packed
+from fanfold.executors.worker import loads
 
 
 class Futures(Executor):
-    """Calls in a pool that someone else made and will shut down.
+    """Calls in a pool that someone else made and will shut down, or in pools that a function makes.
 
     `slots` is the pool's size where it tells, else 32.  Cancelling withdraws a call that is still queued in the pool;
-    one that runs is abandoned and keeps its place there until it ends.  Model calls reach their run from a pool of
-    threads; in other processes, to which we have no way, they are refused.
+    one that runs is abandoned and keeps its place there until it ends.  Model calls reach their run from threads and
+    processes of this machine; elsewhere they are refused.
+
+    A pool that breaks takes all its calls with it, whichever of them broke it.  Where a function makes the pool, it is
+    asked for a new one: a call that was alone fails with WorkerDied, several have lost their place (PlaceLost).  Else
+    the executor is broken.
     """
 
-    def __init__(self, pool: concurrent.futures.Executor, slots: int | None = None) -> None:
+    def __init__(
+        self,
+        pool: concurrent.futures.Executor | Callable[[], concurrent.futures.Executor],
+        slots: int | None = None,
+    ) -> None:
+        self._make = None if isinstance(pool, concurrent.futures.Executor) else pool
+        self._crew = _Crew(pool if self._make is None else self._make())
+        pool = self._crew.pool
         self.slots = checked_slots(getattr(pool, "_max_workers", 32) if slots is None else slots, "slots")
         self.name = f"{type(pool).__name__}:{self.slots}"
-        self._pool = pool
+        self._door: Door | None = None
+        self._known: tuple[Any, bytes | None] = (None, None)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._door is not None:
+            await self._door.close()
+            self._door = None
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
-        sender = Sender(os.getpid(), next(_NUMBERS), self.name)
+        if here().answer is not None and self._door is None:
+            self._door = Door(["127.0.0.1"])
+        home = None if self._door is None else (self._door.way, self._door.questions.enter())
+        sender = Sender(os.getpid(), next(_NUMBERS), self.name, home)
         _CONTEXTS[sender.number] = contextvars.copy_context()
         try:
             return await self._submitted(fn, args, sender)
         finally:
             _CONTEXTS.pop(sender.number, None)
+            if self._door is not None and home is not None:
+                self._door.questions.leave(home[1])
 
     async def _submitted(self, fn: Callable[..., Any], args: tuple[Any, ...], sender: Sender) -> Any:
+        crew = self._crew
+        crew.calls += 1
         try:
-            future = self._pool.submit(call, fn, args, sender)
-        except RuntimeError as error:  # broken, or shut down
-            raise self._broken(error) from error
-        try:
-            return await asyncio.wrap_future(future)
-        except concurrent.futures.BrokenExecutor as error:
-            raise self._broken(error) from error
+            return await asyncio.wrap_future(crew.submit(call, self._portable(fn), args, sender))
+        except (concurrent.futures.BrokenExecutor, _Refused) as error:
+            raise self._broken(error, crew, fn) from error
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            raise self._broken("its owner shut it down") from error
+            raise self._broken("its owner shut it down", crew, fn) from error
+        finally:
+            crew.calls -= 1
 
-    def _broken(self, reason: object) -> ExecutorBroken:
-        return ExecutorBroken(
-            f"the pool {self.name} is unusable from now on ({reason}); finished work is kept. Continue with a new "
-            f"pool, or with executor='processes:{self.slots}', which survives the death of a worker"
-        )
+    def _portable(self, fn: Callable[..., Any]) -> Callable[..., Any] | bytes:
+        """What a script or a notebook defines, by value: a pool of processes could not find it by name."""
+        if isinstance(self._crew.pool, concurrent.futures.ThreadPoolExecutor):
+            return fn
+        if self._known[0] is not fn:
+            try:
+                self._known = fn, packed(fn)
+            except Exception:
+                self._known = fn, None  # whoever needs it pickled says what is wrong
+        return self._known[1] or fn
+
+    def _broken(self, reason: object, crew: _Crew, fn: Callable[..., Any]) -> Exception:
+        if self._make is None:
+            return ExecutorBroken(
+                f"the pool {self.name} is unusable from now on ({reason}); finished work is kept. Continue with a new "
+                f"pool, or with executor='processes:{self.slots}', which survives the death of a worker"
+            )
+        if self._crew is crew:  # the first of its calls to notice
+            crew.guilty = crew.calls == 1
+            try:
+                self._crew = _Crew(self._make())
+            except Exception as error:
+                return ExecutorBroken(f"the pool {self.name} broke ({reason}), and there is no new one ({error})")
+            crew.pool.shutdown(wait=False, cancel_futures=True)
+        if crew.guilty:
+            return WorkerDied(f"the pool that ran {name_of(fn)} broke before it answered ({reason})")
+        return PlaceLost(f"a pool broke under several calls ({reason})")
+
+
+class _Refused(Exception):
+    """A pool that takes no calls any more."""
+
+
+class _Crew:
+    """A pool, the calls it has now, and whether the only one it had has broken it."""
+
+    def __init__(self, pool: Any) -> None:
+        if not isinstance(pool, concurrent.futures.Executor):
+            raise ConfigError(f"executor: a function must give a concurrent.futures.Executor, not {pool!r}")
+        self.pool = pool
+        self.calls = 0
+        self.guilty = False
+
+    def submit(self, *work: Any) -> concurrent.futures.Future[Any]:
+        try:
+            return self.pool.submit(*work)
+        except RuntimeError as error:  # broken, or shut down
+            raise _Refused(str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Where a call in a pool came from: the process, the number of its context there, and the pool's name."""
+    """Where a call in a pool came from: the process, the number of its context there, the pool's name, the way home."""
 
     process: int
     number: int
     pool: str
+    home: tuple[Way, int] | None = None
 
 
 _NUMBERS = itertools.count()
@@ -72,14 +146,17 @@ _NUMBERS = itertools.count()
 _CONTEXTS: dict[int, contextvars.Context] = {}
 
 
-def call(fn: Callable[..., Any], args: tuple[Any, ...], sender: Sender) -> Any:
+def call(fn: Callable[..., Any] | bytes, args: tuple[Any, ...], sender: Sender) -> Any:
     """Make one call inside a pool's worker; at module level so that process pools can find it."""
     caller = Caller()
-    context = _CONTEXTS.get(sender.number) if sender.process == os.getpid() else None
-    if sender.process != os.getpid():
-        set_home(no_way_home(sender.pool))
     try:
-        return caller.call(fn, args) if context is None else context.run(caller.call, fn, args)
+        work = functools.partial(_called, caller, fn, args)
+        if sender.process == os.getpid():
+            return _CONTEXTS.get(sender.number, contextvars.Context()).run(work)
+        if sender.home is None:
+            set_home(no_way_home(sender.pool))
+            return work()
+        return call_home(*sender.home, sender.pool, work)
     except BaseException as error:
         failure = contained(error)
         if failure is error:
@@ -87,3 +164,7 @@ def call(fn: Callable[..., Any], args: tuple[Any, ...], sender: Sender) -> Any:
         raise failure from error
     finally:
         caller.close()
+
+
+def _called(caller: Caller, fn: Callable[..., Any] | bytes, args: tuple[Any, ...]) -> Any:
+    return caller.call(loads(fn) if isinstance(fn, bytes) else fn, args)

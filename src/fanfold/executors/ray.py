@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import functools
 import importlib
-import itertools
+import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Self, cast
 
 from fanfold.context import here
 from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, PlaceLost, WorkerDied
-from fanfold.executors.base import Caller, Executor, checked_slots, name_of, set_home
+from fanfold.executors.base import Caller, Executor, checked_slots, name_of, set_home, slots_of
 from fanfold.executors.pace import LATE
-from fanfold.executors.parcels import Fetch
-from fanfold.executors.processes import THREAD_SETTINGS, answered, packed, pickled, value_of
-from fanfold.executors.trips import Reply, Trip, TripCall, Trips
-from fanfold.executors.worker import FUNCTIONS_KEPT, Serving, dumps, load, loads, settle
+from fanfold.executors.processes import THREAD_SETTINGS, packed, pickled, value_of
+from fanfold.executors.ray_post import RayPost, ask_mailbox
+from fanfold.executors.resources import Given, Resources, check, fits, parsed, shown
+from fanfold.executors.trips import Reply, Trip, Trips
+from fanfold.executors.worker import FUNCTIONS_KEPT, Serving, dumps, load
 from fanfold.sync import noticed
-
-if TYPE_CHECKING:
-    import concurrent.futures
 
 #: Bytes of shared memory of a Ray of our own: it needs little, since values come back to the driver at once.
 STORE = 80 * 2**20
 #: Seconds in which cancelled calls may end before the executor is closed all the same.
 GRACE = 1.0
+
+#: Seconds after which a node whose worker has died must still answer, or the worker was lost with it.
+MOMENT = 0.5
 
 #: What Ray raises where a node, or something else that no candidate owns, is gone; not every version has all of them.
 _PLACES = (
@@ -40,7 +40,7 @@ _PLACES = (
 
 
 class Ray(Executor):
-    """Calls as Ray tasks of one CPU each, up to `slots` at once.
+    """Calls as Ray tasks, up to `slots` at once; each takes one CPU, and the `resources` it is given.
 
     Where Ray was started before (`ray.init`), that is used and left running; else `address` or RAY_ADDRESS says which
     cluster to join ("auto": the one on this machine); else a Ray with as many CPUs as slots is started here and ends
@@ -48,8 +48,9 @@ class Ray(Executor):
 
     Functions and arguments travel by pickle (what a script or notebook defines, by value), a function once per worker
     and as it was at its first call.  Model calls made there come home to their run, through a mailbox: an actor that
-    takes no CPU.  A worker that dies fails its own call with WorkerDied; cancelling a call kills its
-    worker.  Ray itself never repeats a call.  Numerical libraries use one thread in each worker.
+    takes no CPU.  A worker that dies fails its own call with WorkerDied; one that was lost with its
+    node raises PlaceLost.  Cancelling a call kills its worker.  Ray itself never repeats a call.  Numerical libraries
+    use one thread in each worker.
 
     Quick calls travel together, as one task of about 50 ms.  Where one of them takes long, the replies so far come home
     through the mailbox, and those that have not begun go elsewhere.
@@ -58,17 +59,18 @@ class Ray(Executor):
     interruptible = True
     fetches = True
 
-    def __init__(self, slots: int, address: str | None = None) -> None:
+    def __init__(self, slots: int, address: str | None = None, resources: Given = None) -> None:
         self.slots = checked_slots(slots, "slots")
         self.name = f"ray:{slots}" if address is None else f"ray:{slots}@{address}"
+        self.resources = {"cpu": 1.0, **parsed(resources)}
         self._address = address
         self._ray: Any = None
         self._task: Any = None
         self._ours = False
-        self._cpus = slots
+        self._places = slots
         self._functions: dict[int, tuple[Callable[..., Any], Any]] = {}
         self._open: dict[Any, asyncio.Future[Any]] = {}
-        self._post: _Post | None = None
+        self._post: RayPost | None = None
         self._trips = Trips(self.slots, self._send)
 
     @property
@@ -91,14 +93,13 @@ class Ray(Executor):
         if self._post is not None:
             await self._post.close()
             self._post, self._trips.reports = None, False
-        if self._ours:
-            self._ours = False
-            await asyncio.to_thread(self._ray.shutdown)
+        await asyncio.to_thread(self._leave)
 
     def remarks(self) -> tuple[str, ...]:
-        if self._cpus >= self.slots:
+        if self._places >= self.slots:
             return ()
-        return (f"the Ray cluster has {self._cpus} CPUs, so at most that many of {self.slots} calls ran at once",)
+        needs = shown(self.resources)
+        return (f"the Ray cluster has room for {self._places} calls with {needs}: {self.slots} could not run at once",)
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         self._function(fn)  # what cannot be sent is said at once
@@ -122,11 +123,24 @@ class Ray(Executor):
                 raise
             raise ExecutorBroken(f"{self.name} withdrew a call of {name_of(trip.fn)}; finished work is kept") from None
         except Exception as error:
-            raise self._failure(error, trip.fn) from error
+            raise await self._failure(error, trip.fn) from error
         finally:
             self._open.pop(call, None)
             if post is not None and number is not None:
                 post.leave(number)
+
+    @classmethod
+    def named(cls, argument: int | str | None, slots: int, resources: Given = None) -> Self:
+        """`ray:100`, or with an address `ray:100@auto`."""
+        number, at, address = str(argument).partition("@")
+        if at and not address:
+            raise ConfigError(f"no address after the '@'; write 'ray:{number}', or 'ray:8@auto'")
+        if address.startswith("ray://"):
+            raise ConfigError(
+                "Ray Client (ray://) loses every call when its connection breaks; run on the cluster instead, with "
+                "'ray job submit -- fanfold run ... --executor ray:8@auto'"
+            )
+        return cls(slots if argument is None else slots_of("ray", number), address or None, resources)
 
     def _connect(self) -> None:
         try:
@@ -135,7 +149,8 @@ class Ray(Executor):
             raise MissingExtra("ray", "ray", f"executor={self.name!r}") from error
         if not ray.is_initialized():
             address = self._address or os.environ.get("RAY_ADDRESS") or "local"
-            ours: dict[str, Any] = {"num_cpus": self.slots, "object_store_memory": STORE, "include_dashboard": False}
+            cpus = math.ceil(self.slots * self.resources["cpu"])
+            ours: dict[str, Any] = {"num_cpus": cpus, "object_store_memory": STORE, "include_dashboard": False}
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anyone unless the user says so
             try:
                 ray.init(address, log_to_driver=False, logging_level="ERROR", **(ours if address == "local" else {}))
@@ -145,17 +160,31 @@ class Ray(Executor):
                     f"cluster with 'ray start --head', or leave the address away"
                 ) from error
             self._ours = True
-        self._ray, self._cpus = ray, int(ray.cluster_resources().get("CPU", 0))
-        pins = {"env_vars": dict.fromkeys(THREAD_SETTINGS, "1")}
+        self._ray = ray
+        nodes = [_offered(node) for node in ray.nodes() if node["Alive"]]
+        try:
+            check(self.resources, nodes, "node of the Ray cluster")
+        except ConfigError:
+            self._leave()
+            raise
+        self._places = sum(fits(self.resources, node) for node in nodes)
         # Not retried by Ray: how often a call is made is for `attempt` to say.
-        self._task = ray.remote(num_cpus=1, max_retries=0, runtime_env=pins)(_serve)
+        asked: dict[str, Any] = {_OPTIONS[name]: n for name, n in self.resources.items() if name in _OPTIONS}
+        asked["resources"] = {name: amount for name, amount in self.resources.items() if name not in _OPTIONS}
+        pins = {"env_vars": dict.fromkeys(THREAD_SETTINGS, "1")}
+        self._task = ray.remote(max_retries=0, runtime_env=pins, **asked)(_serve)
+
+    def _leave(self) -> None:
+        if self._ours:
+            self._ours = False
+            self._ray.shutdown()
 
     def _function(self, fn: Callable[..., Any]) -> Any:
         """Where the cluster keeps the function: put there once, fetched once by every worker."""
         if self._ray is None or not self._ray.is_initialized():  # or Ray would quietly start another one
             raise ExecutorBroken(f"{self.name} is not connected to Ray any more; finished work is kept. Start again")
         if self._post is None and here().answer is not None:
-            self._post = _Post(self._ray)
+            self._post = RayPost(self._ray)
             self._trips.reports = True
             self._functions.clear()  # the mailbox travels with the function
         known = self._functions.get(id(fn))
@@ -181,113 +210,56 @@ class Ray(Executor):
         except Exception:
             pass  # done in the meantime, or Ray is gone; either way nobody works on it any more
 
-    def _failure(self, error: Exception, fn: Callable[..., Any]) -> Exception:
+    async def _failure(self, error: Exception, fn: Callable[..., Any]) -> Exception:
         known = self._ray.exceptions
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if isinstance(error, tuple(getattr(known, name) for name in _PLACES if hasattr(known, name))):
             what = reason.partition(". ")[0][:200]
-            return PlaceLost(
-                f"a Ray worker was lost with its place ({type(error).__name__}: {what}): see `ray list nodes`"
-            )
+            return _lost(f"{type(error).__name__}: {what}")
         if isinstance(error, known.RaySystemError):
             return ExecutorBroken(f"{self.name} is unusable from now on ({error}); finished work is kept. Start again")
         if isinstance(error, known.RayTaskError):
             return RuntimeError(f"a Ray worker could not begin with {name_of(fn)}: {error}")
         if isinstance(error, known.OutOfMemoryError):
             return WorkerDied(f"the Ray worker that ran {name_of(fn)} was killed: its machine ran out of memory")
+        if isinstance(error, known.WorkerCrashedError) and (node := await self._silent_node()) is not None:
+            return _lost(f"the node at {node} does not answer any more")
         return WorkerDied(f"the Ray worker that ran {name_of(fn)} ended before it answered ({reason})")
 
+    async def _silent_node(self) -> str | None:
+        """A node that Ray takes to be alive, and is not: Ray may need 15 s to see that one is gone.
 
-class _Post:
-    """The driver's side of the mailbox: takes what workers ask, and sends the replies."""
-
-    def __init__(self, ray: Any) -> None:
-        self.mailbox = ray.remote(num_cpus=0, max_concurrency=100_000)(_Mailbox).remote()
-        self._ray = ray
-        self._count = 0
-        self._trips: dict[int, Trip] = {}
-        self._calls: dict[int, TripCall] = {}
-        self._asked: dict[int, set[asyncio.Task[None]]] = {}
-        #: Large data that workers have fetched, by name: put once.
-        self._put: dict[str, Any] = {}
-        self._collecting = asyncio.create_task(self._collect(), context=contextvars.Context())
-
-    def enter(self, trip: Trip) -> int:
-        """The number of the first call of a trip, under which workers ask its run; the others follow."""
-        first = self._count
-        for call in trip.calls:
-            self._calls[self._count] = call
-            self._count += 1
-        self._trips[first] = trip
-        return first
-
-    def leave(self, first: int) -> None:
-        """Nobody waits for replies to this trip any more."""
-        for number in range(first, first + len(self._trips.pop(first).calls)):
-            del self._calls[number]
-            for task in self._asked.pop(number, ()):
-                task.cancel()
-
-    async def close(self) -> None:
-        self._collecting.cancel()
-        await asyncio.wait([self._collecting])
-        try:
-            self._ray.kill(self.mailbox)
-        except Exception:
-            pass  # Ray is gone, and the mailbox with it
-
-    async def _collect(self) -> None:
-        while True:
-            try:
-                letters = await asyncio.wrap_future(self.mailbox.take.remote().future())
-            except self._ray.exceptions.RayError:
-                return  # workers that ask are told by Ray that the mailbox is gone
-            for letter, number, request in letters:
-                if letter is None and number in self._trips:
-                    self._trips[number].report(*loads(request))
-                elif (call := self._calls.get(number)) is not None and letter is not None:
-                    task = asyncio.create_task(self._answer(letter, request), context=call.context.copy())
-                    tasks = self._asked.setdefault(number, set())
-                    tasks.add(task)
-                    task.add_done_callback(tasks.discard)
-
-    async def _answer(self, letter: int, request: bytes) -> None:
-        asked = loads(request)
-        if not isinstance(asked, Fetch):
-            self.mailbox.reply.remote(letter, await answered(request))
-            return
-        if asked.name not in self._put:
-            self._put[asked.name] = self._ray.put(await answered(request))
-        self.mailbox.reply.remote(letter, [self._put[asked.name]])  # in a list it stays a reference
+        The workers of a node that is shut down may die a moment before their node does.
+        """
+        await asyncio.sleep(MOMENT)
+        nodes = await asyncio.to_thread(self._ray.nodes)
+        places = [(node["NodeManagerAddress"], node["NodeManagerPort"]) for node in nodes if node["Alive"]]
+        answers = await asyncio.gather(*(_answers(*place) for place in places))
+        return next((place[0] for place, answers in zip(places, answers) if not answers), None)
 
 
-class _Mailbox:
-    """Where workers leave what they ask of their run, and wait for the reply.  An actor, so it needs no locks."""
+#: What Ray calls what a task takes.
+_OPTIONS = {"cpu": "num_cpus", "gpu": "num_gpus", "memory": "memory"}
 
-    def __init__(self) -> None:
-        self._letters: asyncio.Queue[tuple[int | None, int, bytes]] = asyncio.Queue()
-        self._numbers = itertools.count()
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
 
-    async def ask(self, call: int, request: bytes) -> Any:
-        letter = next(self._numbers)
-        reply = self._waiting[letter] = asyncio.get_running_loop().create_future()
-        self._letters.put_nowait((letter, call, request))
-        return await reply
+def _offered(node: Mapping[str, Any]) -> Resources:
+    """What a node has, in our words."""
+    names = {"CPU": "cpu", "GPU": "gpu"}
+    return {names.get(name, name): amount for name, amount in node["Resources"].items()}
 
-    async def tell(self, trip: int, report: bytes) -> None:
-        self._letters.put_nowait((None, trip, report))
 
-    async def take(self) -> list[tuple[int | None, int, bytes]]:
-        letters = [await self._letters.get()]
-        while not self._letters.empty():
-            letters.append(self._letters.get_nowait())
-        return letters
+async def _answers(host: str, port: int) -> bool:
+    try:
+        async with asyncio.timeout(1.0):
+            _, writer = await asyncio.open_connection(host, port)
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return True
 
-    async def reply(self, letter: int, body: Any) -> None:
-        waiting = self._waiting.pop(letter, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(body)
+
+def _lost(reason: str) -> PlaceLost:
+    return PlaceLost(f"a Ray worker was lost with its place ({reason}): see `ray list nodes`")
 
 
 # ---------------------------------------------------------------- in a worker
@@ -315,7 +287,7 @@ def _serve(function: list[Any], bodies: list[bytes], trip: int | None, timed: bo
     serving = Serving(bodies)
 
     def begin(index: int) -> None:
-        set_home(None if trip is None else functools.partial(_ask, mailbox, trip + index))
+        set_home(None if trip is None else functools.partial(ask_mailbox, mailbox, trip + index))
 
     def late() -> None:
         report = serving.give_back()
@@ -335,24 +307,3 @@ def _serve(function: list[Any], bodies: list[bytes], trip: int | None, timed: bo
     finally:
         if timer is not None:
             timer.cancel()
-
-
-def _ask(mailbox: Any, call: int, request: Any) -> concurrent.futures.Future[Any]:
-    """Ask the run through the mailbox; the reply comes in the future."""
-    from concurrent.futures import Future
-
-    reply: Future[Any] = Future()
-
-    def arrived(letter: Future[Any]) -> None:
-        if (error := letter.exception()) is not None:
-            reply.set_exception(error)
-            return
-        body = letter.result()
-        if isinstance(body, list):  # where large data is
-            import ray
-
-            body = ray.get(body[0])
-        settle(reply, body)
-
-    mailbox.ask.remote(call, dumps(request)).future().add_done_callback(arrived)
-    return reply

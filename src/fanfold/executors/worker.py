@@ -112,13 +112,20 @@ class Parent:
             self._stream.write(body)
             self._stream.flush()
 
-    def ask(self, request: Any) -> concurrent.futures.Future[Any]:
+    def ask(self, request: Any, before: bytes = b"") -> concurrent.futures.Future[Any]:
+        """Ask the run; `before` goes ahead of the request, for those who must say whose it is."""
         from concurrent.futures import Future  # here, because most workers ask for nothing and start faster without it
 
         number, reply = next(self._numbers), Future[Any]()
         self._open[number] = reply
-        self.send(ASK, number, dumps(request))
+        self.send(ASK, number, before + dumps(request))
         return reply
+
+    def gone(self) -> None:
+        """Nobody will reply any more."""
+        for reply in list(self._open.values()):
+            if reply.set_running_or_notify_cancel():
+                reply.set_exception(ConnectionResetError("the run of this model call does not answer any more"))
 
     def replied(self, number: int, body: bytes) -> None:
         settle(self._open.pop(number), body)
@@ -184,7 +191,7 @@ def _receive(fd: int, calls: Calls, functions: dict[int, Any], parent: Parent) -
         os._exit(0)
 
 
-def answer(caller: Caller, functions: dict[int, Any], number: int, body: bytes) -> tuple[bytes, bytes]:
+def answer(caller: Caller, functions: dict[Any, Any], number: int | str, body: bytes) -> tuple[bytes, bytes]:
     try:
         fn, args = _load(functions, number, body)
         value = caller.call(fn, args)
@@ -215,7 +222,7 @@ class Serving:
         self._lock = threading.Lock()
 
     def run(
-        self, caller: Caller, functions: dict[int, Any], number: int, begin: Callable[[int], None]
+        self, caller: Caller, functions: dict[Any, Any], number: int | str, begin: Callable[[int], None]
     ) -> list[tuple[bytes, bytes, int]]:
         """The replies to all calls that were begun: kind, body, and the microseconds it took; 0 where not measured."""
         while True:
@@ -240,7 +247,7 @@ def microseconds(began: float) -> int:
     return min(max(1, int((time.perf_counter() - began) * 1e6)), 2**32 - 1)
 
 
-def load(functions: dict[int, Any], number: int) -> bool:
+def load(functions: dict[Any, Any], number: int | str) -> bool:
     """Load a function before its first call; gives whether this is the first.  What goes wrong, `answer` says."""
     data = functions.get(number)
     if not isinstance(data, bytes):
@@ -252,7 +259,7 @@ def load(functions: dict[int, Any], number: int) -> bool:
     return True
 
 
-def _load(functions: dict[int, Any], number: int, body: bytes) -> tuple[Any, tuple[Any, ...]]:
+def _load(functions: dict[Any, Any], number: int | str, body: bytes) -> tuple[Any, tuple[Any, ...]]:
     try:
         if isinstance(functions[number], bytes):
             functions[number] = loads(functions[number])
