@@ -91,6 +91,7 @@ class RunOptions(Settings):
         None,
         "Where large parts such as weights go instead of into the ledger: a folder, or a URL such as s3://bucket/x.",
         metavar="PLACE",
+        record=lambda place: str(place) if "://" in str(place) else str(Path(place).expanduser().absolute()),
     )
     run: str | None = option(None, "The run's name; a name the ledger knows is continued.", metavar="NAME")
     grace: float = option(5.0, "Seconds that running evaluations have left after Ctrl-C.", least=0, metavar="S")

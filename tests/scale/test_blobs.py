@@ -14,6 +14,7 @@ import pytest
 from heirs import SIZE, heirs, outcomes
 
 from fanfold import blobs, stores
+from fanfold.cli.trust import reached
 from fanfold.encoding import Stored
 from fanfold.errors import ConfigError, LedgerError, StoreError
 from fanfold.events import Event, Notice
@@ -276,3 +277,16 @@ def test_blobs_of_a_store_are_read_together_and_forgotten_after(tmp_path: Path) 
             assert [len(blob.read()) for blob in found] == [SIZE] * len(found)
         with pytest.raises(StoreError):
             found[0].read()
+
+
+def test_a_resume_asks_before_it_writes_to_a_store_of_somebody_else(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    path, place = Path("one.db"), tmp_path / "blobs"
+    heirs(trials=6).run(ledger=path, run="r", blobs=place).ledger.close()
+    shutil.copy(path, "stranger.db")
+    meta = {"target": "heirs", "options": {"blobs": str(place)}}
+    assert list(reached(path, meta)) == [], "this file's own runs wrote there"
+    assert list(reached(Path("stranger.db"), meta)) == [f"write weights and other large parts to {place}"]
+    assert list(reached(path, {**meta, "options": {"blobs": "s3://elsewhere/x"}})) != []
+    assert list(reached(Path("stranger.db"), {**meta, "options": {"blobs": "blobs"}})) == []

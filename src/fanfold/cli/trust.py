@@ -19,6 +19,7 @@ import click
 
 from fanfold.cli.output import echo, machine_readable
 from fanfold.errors import ConfigError
+from fanfold.ledger import Ledger, wrote_to
 
 #: `module:function`, which is imported; after these words comes a path or the name of a model instead.
 _CODE = re.compile(r"([A-Za-z_][\w.]*):[\w.-]+")
@@ -61,6 +62,11 @@ def reached(ledger: Path, meta: Mapping[str, Any]) -> Iterator[str]:
     executor = _part(meta, "options").get("executor")
     if isinstance(executor, str) and "@" in executor:
         yield f"send its work to {executor}, and take what comes back"
+    blobs = _part(meta, "options").get("blobs")
+    if isinstance(blobs, str) and ("://" in blobs or not _within(blobs, homes)):
+        with Ledger(ledger, readonly=True) as opened:
+            if not wrote_to(opened, blobs):
+                yield f"write weights and other large parts to {blobs}"
     for name, value in _settings("", _part(meta, "fields")):
         if name.rpartition(".")[2] == "unsafe" and value:
             yield f"run what models write without a guard ({name})"

@@ -9,7 +9,7 @@ from fanfold.ledger.batches import (
     remote_batches,
     replies_kept,
 )
-from fanfold.ledger.blobs import RunBlobs, orphans
+from fanfold.ledger.blobs import RunBlobs, orphans, wrote_to
 from fanfold.ledger.claims import Claims
 from fanfold.ledger.commits import Commits, Insert
 from fanfold.ledger.journal import RunJournal
@@ -116,4 +116,5 @@ __all__ = [
     "restart_run",
     "shows_since",
     "verify_batches",
+    "wrote_to",
 ]

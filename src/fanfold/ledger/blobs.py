@@ -247,6 +247,12 @@ def _place(db: sqlite3.Connection, digest: str) -> tuple[str, str] | None:
     return row
 
 
+def wrote_to(ledger: Ledger, address: str) -> bool:
+    """Whether runs of this very file, and not of one that it was copied from, put blobs there."""
+    sql, own = f"{_STORED} WHERE store = ? AND name > ? AND name < ? LIMIT 1", blobs.folder_of(ledger.path)
+    return bool(list(ledger.read(sql, (address, f"{own}/", f"{own}0"))))
+
+
 def orphans(ledger: Ledger, store: Store) -> Iterator[str]:
     """What a store holds for a ledger, and no row of it names: left by a kill, or by a store that was away.
 
