@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import platform
 import subprocess
@@ -207,12 +208,12 @@ def search_part(bench: Bench) -> None:
     bench.notes += notes
 
 
-def shell_part(bench: Bench) -> None:
+def shell_part(bench: Bench, apart: bool = False) -> None:
     import neuro_shell
 
-    bench.tables.append(
-        neuro_shell.searched(bench.pixels[:5000], bench.labels[:5000], bench.say, bench.size.scale, bench.device)
-    )
+    ways = neuro_shell.APART if apart else neuro_shell.WAYS
+    images = bench.pixels[:5000], bench.labels[:5000]
+    bench.tables.append(neuro_shell.searched(*images, bench.say, bench.size.scale, bench.device, ways))
 
 
 def profile_part(bench: Bench) -> None:
@@ -233,6 +234,7 @@ def profile_part(bench: Bench) -> None:
 
 PARTS: dict[str, Callable[[Bench], None]] = {
     "shell": shell_part,
+    "workers": functools.partial(shell_part, apart=True),
     "equality": equality_part,
     "mixed": mixed_part,
     "small": fused_part("small", (32, 128, 512), (128, 20.0)),

@@ -45,34 +45,64 @@ WAYS = (
     ),
 )
 
+#: The last of them again: weights in a store, in a worker of its own, and in two workers that share a GPU.
+FAMILIES = WAYS[-1].flags
+APART = (
+    Way("in this process", 512, FAMILIES),
+    Way("in this process, --blobs", 512, (*FAMILIES, "--blobs", "blobs-1")),
+    Way("--gpus 1", 512, (*FAMILIES, "--gpus", "1")),
+    Way("--gpus 1, --blobs", 512, (*FAMILIES, "--gpus", "1", "--blobs", "blobs-2")),
+    Way("two workers, --blobs", 512, (*FAMILIES, "--gpus", "2", "--resources", "gpu=0.5", "--blobs", "blobs-3")),
+)
 
-def searched(pixels: Any, labels: Any, say: Callable[[str], None], scale: int = 1, device: str = "cuda") -> Table:
-    """Each search in a process of its own; seconds are those of the run, without the start of the process."""
+
+def searched(
+    pixels: Any,
+    labels: Any,
+    say: Callable[[str], None],
+    scale: int = 1,
+    device: str = "cuda",
+    ways: Sequence[Way] = WAYS,
+) -> Table:
+    """Each search in a process of its own; seconds are those of the run, without the start of the process.
+
+    Workers start within the run: some seconds for PyTorch and the GPU.
+    """
     lines, base = [], None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         np.savez(path / "images.npz", x=pixels, y=labels)
-        for way in WAYS:
+        for way in ways:
             networks = max(4, way.networks // scale)
-            seconds, accuracy, size = _run(path, way, networks, device, ("--max-batches", "2") if scale > 1 else ())
+            seconds, accuracy, size, beside = _run(path, way, networks, device, scale)
             rate = networks / seconds
             base = base or rate
             values = {"networks": networks, "seconds": seconds, "networks/s": rate, "x": rate / base}
             values |= {"best validation": accuracy, "ledger MB": size / 1e6}
+            if ways is APART:
+                values["store MB"] = beside / 1e6
             goal = None if way.target is None or scale > 1 else Target("x", way.target, at_most=False)
             lines.append(Line(way.name, {name: Sampled((float(value),)) for name, value in values.items()}, goal))
-            say(f"  {way.name}: {seconds:.1f} s, {rate:.2f} networks/s, x {rate / base:.1f}, {size / 1e6:.0f} MB")
-    return Table("through the shell: 5,000 images of MNIST, 8 epochs, plain networks", lines)
+            sizes = f"{size / 1e6:.0f} + {beside / 1e6:.0f} MB"
+            say(f"  {way.name}: {seconds:.1f} s, {rate:.2f} networks/s, x {rate / base:.1f}, {sizes}")
+    title = "families of eight, 3 rungs, 9 epochs" if ways is APART else "8 epochs"
+    return Table(f"through the shell: 5,000 images of MNIST, {title}, plain networks", lines)
 
 
-def _run(folder: Path, way: Way, networks: int, device: str, more: Sequence[str]) -> tuple[float, float, int]:
+def _run(folder: Path, way: Way, networks: int, device: str, scale: int) -> tuple[float, float, int, int]:
     file = folder / f"{way.name.replace(' ', '-').replace(',', '')}.db"
     command = [sys.executable, "-m", "fanfold", "run", "neuro", "--dataset", f"arrays:{folder / 'images.npz'}"]
-    command += [*PLAIN, *COMMON, *way.flags, *more, "--trials", str(networks), "--device", device]
-    done = subprocess.run([*command, "--ledger", str(file), "--run", "r"], capture_output=True, text=True, check=False)
+    command += [*PLAIN, *COMMON, *way.flags, *(("--max-batches", "2") if scale > 1 else ())]
+    command += ["--trials", str(networks), "--device", device, "--ledger", str(file), "--run", "r"]
+    before = _stored(folder)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:
         raise RuntimeError(f"{way.name}: {done.stderr[-2000:] or done.stdout[-2000:]}")
     with Ledger(file) as ledger:
         run = ledger.run("r")
         assert run.best is not None and run.trials == networks
-        return run.elapsed, run.best, file.stat().st_size
+        return run.elapsed, run.best, file.stat().st_size, _stored(folder) - before
+
+
+def _stored(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("blobs-*/**/*") if path.is_file())

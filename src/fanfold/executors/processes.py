@@ -13,6 +13,7 @@ from typing import Any, Self
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.executors.base import Executor, checked_slots, name_of
 from fanfold.executors.pace import LATE, Pace
+from fanfold.executors.resources import VISIBLE, Resources, gpu_shares, parsed
 from fanfold.executors.worker import ERROR, FUNCTIONS_KEPT, dumps, loads
 from fanfold.executors.worker_process import SentFunction, WorkerCall, WorkerProcess
 from fanfold.executors.worker_process import answered as answered
@@ -39,7 +40,8 @@ class Processes(Executor):
     value), a function once per worker and as it was at its first call.  Model calls made there come home to their run,
     which limits, keeps and pays them.  A worker that dies fails the call it was in with WorkerDied and is replaced;
     cancelling a call kills its worker.  What a worker had started ends with it.  Numerical libraries use
-    `threads_per_worker` threads in each, so that workers do not fight over the cores.
+    `threads_per_worker` threads in each, so that workers do not fight over the cores.  With resources such as `gpu=1`,
+    each sees GPUs of its own.
 
     Quick calls wait in line at a worker, so that it never waits for us.  They are not on their clocks until they begin,
     and go elsewhere, at no cost, where the worker ends or the call before them takes long.
@@ -48,15 +50,18 @@ class Processes(Executor):
     interruptible = True
     fetches = True
 
-    def __init__(self, slots: int, threads_per_worker: int = 1) -> None:
+    def __init__(self, slots: int, threads_per_worker: int = 1, resources: str | Resources | None = None) -> None:
         self.slots = checked_slots(slots, "slots")
+        self.resources = parsed(resources)
+        #: The GPUs of each worker; none where they share what there is.
+        self._shares = gpu_shares(self.resources, slots) if self.resources else []
         self.name = f"processes:{slots}"
         self._pins = dict.fromkeys(THREAD_SETTINGS, str(checked_slots(threads_per_worker, "threads_per_worker")))
         self._functions: dict[int, SentFunction] = {}
         self._count = 0
         self._pace = Pace()
         self._queue: deque[WorkerCall] = deque()
-        self._workers: dict[WorkerProcess, None] = {}
+        self._workers: dict[WorkerProcess, str] = {}
         self._idle: list[WorkerProcess] = []
         #: Until when no worker is started because the last one could not be.
         self._patient = 0.0
@@ -173,15 +178,23 @@ class Processes(Executor):
         if len(self._workers) >= self.slots or (self._workers and now < self._patient):
             return None
         try:
-            worker = WorkerProcess({**os.environ, **self._pins}, self)
+            gpus = self._share()
+            worker = WorkerProcess({**os.environ, **self._pins, **gpus}, self)
         except (PlaceLost, ExecutorBroken) as error:
             self._patient = now + PATIENCE
             self._queue.popleft()
             call.fail(error)
             self._hand_out_soon()
             return None
-        self._workers[worker] = None
+        self._workers[worker] = gpus.get(VISIBLE, "")
         return worker
+
+    def _share(self) -> dict[str, str]:
+        """The GPUs that no worker has, as a variable for the next one."""
+        free = list(self._shares)
+        for taken in self._workers.values() if free else ():
+            free.remove(taken)
+        return {VISIBLE: free[0]} if free else {}
 
     def _watch(self) -> None:
         """Calls that wait behind a long one are asked back where somebody else is free to make them."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 from fanfold.errors import ConfigError
@@ -14,6 +17,9 @@ from fanfold.errors import ConfigError
 Resources: TypeAlias = Mapping[str, float]
 #: As people give them.
 Given: TypeAlias = "str | Mapping[str, float | str] | None"
+
+#: The variable by which CUDA is told which GPUs a process sees.
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 _NAME = re.compile(r"[A-Za-z][\w.-]*")
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -96,19 +102,21 @@ def gpu_shares(wanted: Resources, slots: int) -> list[str]:
     else:
         groups = [[gpu] for _ in range(math.floor(1 / share + 1e-9)) for gpu in gpus]
     if len(groups) < slots:
-        fewer = f"write processes:{len(groups)}" if groups else "run it without gpu="
-        raise ConfigError(
-            f"{slots} workers with gpu={share:g} each need more than the {len(gpus)} GPU(s) here: {fewer}"
-        )
+        fewer = f"ask for {len(groups)}" if groups else "run it where CUDA shows some, on a cluster, or without"
+        raise ConfigError(f"{slots} worker(s) with gpu={share:g} each, but this machine has {len(gpus)} GPUs: {fewer}")
     return [",".join(group) for group in groups[:slots]]
 
 
 def visible_gpus() -> list[str]:
     """The GPUs that this process may use, by index or name."""
-    told = os.environ.get("CUDA_VISIBLE_DEVICES")
+    told = os.environ.get(VISIBLE)
     if told is not None:
         return [gpu.strip() for gpu in told.split(",") if gpu.strip() and gpu.strip() != "-1"]
-    try:
-        return [str(number) for number, _ in enumerate(os.scandir("/proc/driver/nvidia/gpus"))]
-    except OSError:
-        return []
+    there = len(list(Path("/dev").glob("nvidia[0-9]*"))) or len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    if not there and (smi := shutil.which("nvidia-smi")) is not None:  # a container may show neither
+        try:
+            listed = subprocess.run([smi, "-L"], capture_output=True, text=True, timeout=30, check=False).stdout
+        except (OSError, subprocess.SubprocessError):
+            return []
+        there = sum(line.startswith("GPU ") for line in listed.splitlines())
+    return [str(number) for number in range(there)]

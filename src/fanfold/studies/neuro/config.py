@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from fanfold.config import Settings, option
 from fanfold.encoding import derive_seed, digest
-from fanfold.errors import ConfigError, nearest
+from fanfold.errors import ConfigError, check_whole, nearest
 from fanfold.strategies.generations import Convergence
 from fanfold.studies.neuro.engines import EngineName
 from fanfold.studies.neuro.genome import (
@@ -142,6 +142,9 @@ class NeuroConfig(Settings):
     )
     concurrent: int | None = option(None, "networks trained at once; none: as many as the machine is good for", least=1)
     device: Literal["auto", "cpu", "cuda"] = option("auto", "where networks are trained")
+    gpus: int | Literal["all"] | None = option(
+        None, "GPUs of this machine, each with a worker of its own, or all; with --executor ray:N, one for each task"
+    )
     timeout: float | None = option(
         None, "seconds a rung may take before its worker is killed (engine processes)", above=0
     )
@@ -164,6 +167,8 @@ class NeuroConfig(Settings):
                 raise ConfigError(f"objectives: there is no {objective!r}{nearest(objective, OBJECTIVES)}")
         if "accuracy" not in self.objectives:
             raise ConfigError(f"objectives={self.objectives!r} must have accuracy among them: the best is chosen by it")
+        if self.gpus is not None and self.gpus != "all":
+            check_whole(self.gpus, "gpus")
         self.space  # noqa: B018 -- bounds that cannot be are an error now
 
     @property

@@ -73,6 +73,19 @@ def engine(name: EngineName, device: str = "auto", concurrent: int | None = None
     raise ConfigError(f"there is no engine {name!r}")
 
 
+def engine_apart(name: EngineName, device: str, concurrent: int | None, workers: int) -> TrainingEngine:
+    """The engine of workers that have a GPU each; this process need not see one.
+
+    On the device `cpu`, workers stand for GPUs.
+    """
+    on_gpu, count = device != "cpu", concurrent or GROUP
+    name = ("graph" if on_gpu else "sequential") if name == "auto" else name
+    if name not in ("graph", "fused", "sequential"):
+        raise ConfigError(f"engine={name!r} has workers of its own: with gpus, use 'graph', 'fused' or 'sequential'")
+    together: Literal["each", "fused", "graph"] = "each" if name == "sequential" else name
+    return TrainingEngine(name, f"processes:{workers}", ("cuda",) if on_gpu else ("cpu",), together, count)
+
+
 class Devices:
     """Devices of which each is used by one call at a time; a call takes the first that is free."""
 

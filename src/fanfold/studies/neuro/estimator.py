@@ -35,9 +35,10 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
     height, width); else each feature is standardised on its own, gaps are filled and marked, and networks are dense.
 
     `trials` networks are tried, in generations of `population`; the best are trained for `epochs` epochs, the others
-    for fewer.  A share `validation` of the data decides which are good, and is not trained on.  `engine` and `n_jobs`
-    say how many are trained at once; that does not change what is found.  `settings` are further fields of the study's
-    config.  With a `ledger` file the trainings are kept, and a `fit` of the same data and parameters trains nothing.
+    for fewer.  A share `validation` of the data decides which are good, and is not trained on.  `engine`, `n_jobs` and
+    `gpus` say how many are trained at once and where; that does not change what is found.  `settings` are further
+    fields of the study's config.  With a `ledger` file the trainings are kept, and a `fit` of the same data and
+    parameters trains nothing.
 
     Fitted, it has `n_features_in_`, `best_genome_`, `best_score_` (on the validation share), `history_` (a dict for
     every network tried) and `network_`, which `save` writes as files.
@@ -55,6 +56,7 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
         image_shape: Sequence[int] | None = None,
         engine: str = "auto",
         n_jobs: int | None = None,
+        gpus: int | str | None = None,
         ledger: str | None = None,
         settings: Mapping[str, Any] | None = None,
         random_state: Any = None,
@@ -68,6 +70,7 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
         self.image_shape = image_shape
         self.engine = engine
         self.n_jobs = n_jobs
+        self.gpus = gpus
         self.ledger = ledger
         self.settings = settings
         self.random_state = random_state
@@ -154,7 +157,7 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
         jobs = self.n_jobs
         if jobs is not None and (not isinstance(jobs, int) or (jobs < 1 and jobs != -1)):
             raise ConfigError(f"n_jobs must be at least 1, or -1 for as many as the machine has cores, not {jobs!r}")
-        names = ("trials", "population", "epochs", "rungs", "batch_size", "engine")
+        names = ("trials", "population", "epochs", "rungs", "batch_size", "engine", "gpus")
         fields = {name: getattr(self, name) for name in names}
         fields |= {"concurrent": None if jobs == -1 else jobs, "results": None, "seed": seed, "baselines": "no"}
         return from_mapping(NeuroConfig, {**fields, **(self.settings or {})}, type(self).__name__)

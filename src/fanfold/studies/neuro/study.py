@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from fanfold.encoding import derive_seed
 from fanfold.errors import MissingExtra
+from fanfold.executors.resources import visible_gpus
 from fanfold.schedule import Schedule
 from fanfold.schedules import AllCases, Halving, last_rung
 from fanfold.stop import stop_after
 from fanfold.strategies import Genetic
 from fanfold.strategies.generations import Convergence, Generations
 from fanfold.studies.neuro.config import NeuroConfig, source, training
-from fanfold.studies.neuro.engines import TrainingEngine, engine
+from fanfold.studies.neuro.engines import TrainingEngine, engine, engine_apart
 from fanfold.studies.neuro.genome import Individual
 from fanfold.studies.neuro.objectives import merit
 from fanfold.studies.neuro.shown import trained
@@ -100,13 +101,17 @@ def _schedule(config: NeuroConfig) -> Schedule:
 
 
 def run_options(config: NeuroConfig) -> dict[str, Any]:
-    """Run options that follow from the config: where networks are trained."""
-    return {"executor": _engine(config).executor}
+    """Run options that follow from the config: where networks are trained, and what each worker gets of it."""
+    executor = {"executor": _engine(config).executor}
+    return executor if config.gpus is None or config.device == "cpu" else {**executor, "resources": "gpu=1"}
 
 
 @functools.lru_cache(maxsize=8)
 def _engine(config: NeuroConfig) -> TrainingEngine:
     """The engine that is asked for; one that is to be found by measuring is measured once."""
+    if config.gpus is not None:
+        workers = len(visible_gpus()) or 1 if config.gpus == "all" else config.gpus
+        return engine_apart(config.engine, config.device, config.concurrent, workers)
     if config.engine != "measured":
         return engine(config.engine, config.device, config.concurrent)
     from fanfold.studies.neuro.calibration import fastest
