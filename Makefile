@@ -89,6 +89,7 @@ screenshots: $(VENV)/.dev browser
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/engine.py --quick
+	$(BIN)/python benchmarks/scaling.py --quick
 	$(BIN)/python benchmarks/models.py --quick
 	$(BIN)/python benchmarks/ask.py --quick
 	$(BIN)/python benchmarks/limits.py --quick
