@@ -20,8 +20,10 @@ from fanfold.errors import LedgerError
 from fanfold.ledger import Ledger, RunLock, RunView, add_comment
 from fanfold.ledger.holdings import holdings
 from fanfold.ledger.merging import SHARED, merge
+from fanfold.ledger.pruning import Retention
 from fanfold.ledger.schema import tables
-from fanfold.strategies import Sweep
+from fanfold.space import Float, Space
+from fanfold.strategies import Genetic, Sweep
 
 STUDIES = ("critic", "functions", "neuro", "paid", "prompts", "secrets", "workflow")
 
@@ -104,6 +106,21 @@ def test_what_was_continued_elsewhere_is_brought_up_to_date(tmp_path: Path) -> N
     done = squares(1, 2, 3).run(ledger=here, run="r")
     assert done.progress.told == 3
     done.ledger.close()
+
+
+def test_a_merged_run_continues_as_it_would_have_where_it_came_from(tmp_path: Path) -> None:
+    def search(path: Path, trials: int) -> str:
+        space = Space(x=Float(-5, 5), y=Float(-5, 5))
+        study = Study(Genetic(space, population=6), lambda point, case: -(point["x"] ** 2) - point["y"] ** 2, name="s")
+        done = study.run(ledger=path, run="r", max_trials=trials, executor="inline")
+        done.ledger.close()
+        return done.trace
+
+    there, here = tmp_path / "there.db", kept("functions", tmp_path / "here.db")
+    search(there, 30)
+    merge(here, there)
+    assert rows(here, "SELECT count(*) FROM snapshot") == rows(there, "SELECT count(*) FROM snapshot")
+    assert search(here, 45) == search(there, 45)
 
 
 def test_comments_in_two_places_are_all_kept_and_make_no_second_run(tmp_path: Path) -> None:
@@ -241,6 +258,19 @@ def test_final_leaves_the_best_alone(heirs: Path) -> None:
     fanfold("report", "r", "--ledger", heirs, "-o", "r.html")
 
 
+def test_what_failed_and_what_a_saved_state_names_stay_for_a_resume(heirs: Path) -> None:
+    (digest,) = rows(heirs, "SELECT max(digest) FROM blob")[0]
+    changed(
+        heirs,
+        "UPDATE evaluation SET failure = 'x' WHERE trial = 0 AND position = 0",
+        f"INSERT OR REPLACE INTO snapshot SELECT id, 0, 0, '{digest}' FROM run",
+    )
+    with Ledger(heirs, readonly=True) as ledger:
+        stays = Retention(0).digests(ledger.read, 1)
+        assert digest in stays and len(stays) >= 1 + 2
+        assert Retention(0, final=True).digests(ledger.read, 1) == set()
+
+
 def test_a_study_that_keeps_everything_or_cannot_be_loaded_loses_nothing(
     heirs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,15 +311,15 @@ def test_replies_go_only_if_asked_for_and_the_bill_stays(tmp_path: Path) -> None
     assert rows(path, "SELECT count(*) FROM call") == [(54,)]
     keys = rows(path, "SELECT key FROM call ORDER BY rowid LIMIT 3")
     cells = rows(path, "SELECT run, trial, position FROM evaluation ORDER BY run, trial, position LIMIT 3")
+    called = [keys[0][0] + keys[1][0], keys[1][0], keys[2][0]]
     with sqlite3.connect(path) as db:
-        for (key,), cell in zip(keys, cells):
-            db.execute("INSERT INTO cell_call VALUES (?, ?, ?, ?, x'00')", (*cell, key))
+        for cell, own in zip(cells, called):
+            db.execute("INSERT INTO cell_call VALUES (?, ?, ?, ?, ?)", (*cell, own, bytes(len(own) // 16)))
         db.execute("UPDATE evaluation SET failure = 'x' WHERE (run, trial, position) = (?, ?, ?)", cells[0])
     db.close()
     bill = fanfold("show", "kept", "--ledger", path).output
-    # Without its study the run is left alone; its evaluations tell which calls they made.
     fanfold("ledger", "prune", "--ledger", path, "--calls", "--keep", "0")
-    assert rows(path, "SELECT count(*) FROM call") == [(52,)]  # that of the failure stays, for a retry
+    assert rows(path, "SELECT count(*) FROM call") == [(53,)]  # those of the failure stay, for a retry
     fanfold("ledger", "prune", "--ledger", path, "--calls", "--keep", "0", "--final")
     assert rows(path, "SELECT count(*) FROM call") == [(0,)]
     assert "$" in bill and len(rows(path, "SELECT 1 FROM payment")) == 54
@@ -362,6 +392,20 @@ def test_a_vacuum_gives_space_back_and_leaves_a_damaged_file_alone(tmp_path: Pat
     path.write_bytes(data)
     assert "damaged" in fanfold("ledger", "vacuum", "--ledger", path, code=3).output
     assert path.read_bytes() == data
+
+
+def test_a_vacuum_that_is_killed_leaves_the_file_unchanged(tmp_path: Path) -> None:
+    path = kept("workflow", tmp_path / "w.db")
+    fanfold("runs", "--upgrade", "--ledger", path)
+    before = content(path)
+    program = (
+        "import os; from pathlib import Path; from fanfold.ledger import holdings\n"
+        "holdings.check_file = lambda ledger: ledger.writer.set_progress_handler(lambda: os._exit(9), 500)\n"
+        "holdings.vacuum(Path('w.db'))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path).returncode == 9
+    assert content(path) == before
+    fanfold("ledger", "verify", "--ledger", path)
 
 
 def test_a_blob_whose_bytes_have_changed_is_noticed(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from files_world import content, fanfold, kept, rows
+from files_world import changed, content, fanfold, kept, rows
 
 from fanfold import Study, stores
 from fanfold.errors import LedgerError
-from fanfold.ledger import Ledger, add_comment, places
+from fanfold.ledger import Ledger, add_comment, places, schema
 from fanfold.ledger.moving import pull, push
 from fanfold.strategies import Sweep
 
@@ -110,6 +110,23 @@ def test_a_copy_made_while_a_run_writes_is_of_one_moment(tmp_path: Path) -> None
     assert told <= 400 and {what for what, *_ in progress} == {"copying", "sending"}
     assert all(amount <= total for _, amount, total in progress)
     assert "updated" in fanfold("ledger", "merge", path, "--into", "copy.db").output or told == 400
+
+
+def test_commits_while_a_copy_is_made_neither_join_nor_delay_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, steps = kept("functions", tmp_path / "f.db"), [0]
+    fanfold("runs", "--upgrade", "--ledger", path)
+    monkeypatch.setattr(schema, "COPY_PAGES", 1)
+
+    def progress(done: int, total: int) -> None:
+        steps[0] += 1
+        if steps[0] < 20:
+            changed(path, f"INSERT INTO comment VALUES (NULL, 1, NULL, {steps[0]}, 'meanwhile')")
+
+    schema.copy_ledger(path, tmp_path / "copy.db", progress)
+    assert rows(tmp_path / "copy.db", "SELECT count(*) FROM comment") == [(0,)]
+    assert rows(path, "SELECT count(*) FROM comment") == [(19,)]
 
 
 def test_bytes_that_have_changed_on_the_way_are_refused(tmp_path: Path) -> None:
@@ -260,7 +277,7 @@ def test_a_ledger_on_a_network_file_system_can_be_read_with_a_note(
     mounted(monkeypatch, tmp_path, "nfs4")
     said = fanfold("runs", "--ledger", path)
     assert "kept" in said.stdout and "note:" in said.stderr and "nfs4" in said.stderr
-    assert path.read_bytes() == before  # an older file is upgraded in memory
+    assert path.read_bytes() == before and rows(path, "PRAGMA user_version") == [(3,)]  # upgraded in memory alone
 
 
 def test_on_a_mac_what_is_not_local_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,9 @@ def _retentions(
             continue
         if retention is not None:
             over[info.id] = retention
-            over |= dict.fromkeys(runs[1:] if final else (), Retention(retention.keep, (), retention.passing))
+            over |= dict.fromkeys(
+                runs[1:] if final else (), Retention(retention.keep, (), retention.passing, final=True)
+            )
     return over
 
 
@@ -149,13 +151,13 @@ def _retention(ledger: Ledger, info: RunInfo, keep: int | None, final: bool, tru
         if not final or keep is None:
             remedy = "say --final, and with --keep how many trials keep their blobs"
             raise ConfigError(f"its study cannot be loaded: {error}; to prune it without, {remedy}") from error
-        return Retention(keep)
+        return Retention(keep, final=True)
     kept = study.keep if keep is None else keep
     if kept is None:
         return None
     passing, continues = getattr(study.evaluate, "passing", ()), bool(getattr(study.evaluate, "continues", False))
     if final:
-        return Retention(kept, (), passing, continues)
+        return Retention(kept, (), passing, continues, final=True)
     needs, also = _needed_later(study, ledger, info.id)
     return Retention(kept, needs, passing, continues, also)
 

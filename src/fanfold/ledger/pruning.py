@@ -104,6 +104,11 @@ _TEXTS = (
 )
 #: What names blobs by their digests alone: a study's conclusion, and the saved state of a strategy.
 _BARE = (("summary", "text"), ("snapshot", "state"))
+#: Trials that a resume would continue, or try again.
+_UNSETTLED = (
+    "SELECT number FROM trial WHERE run = ?1 AND told IS NULL "
+    "UNION SELECT trial FROM evaluation WHERE run = ?1 AND failure IS NOT NULL"
+)
 #: How rows are read: inside a transaction, or before one.
 Read: TypeAlias = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 _DIGEST = re.compile(rb"[0-9a-f]{40}")
@@ -111,7 +116,10 @@ _DIGEST = re.compile(rb"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class Retention:
-    """What stays of the blobs of a run that is over: as `Pruner` says, of its best `keep` trials and those needed."""
+    """What stays of the blobs of a run that is over: as `Pruner` says, of its best `keep` trials and those needed.
+
+    With `final` the run is never resumed: nothing stays for open or failed trials, or for the strategy.
+    """
 
     keep: int
     needs: Collection[int] | None = ()
@@ -119,18 +127,18 @@ class Retention:
     continues: bool = False
     #: Digests that are needed besides: of candidates that would be asked next.
     also: frozenset[str] = frozenset()
+    final: bool = False
 
     def digests(self, read: Read, run: int) -> set[str]:
         """The digests that stay, of what the rows of a run name."""
         told = read("SELECT number, score, dropped FROM trial WHERE run = ? AND told IS NOT NULL", (run,))
         scores = {number: score if dropped is None else None for number, score, dropped in told}
-        failed = "SELECT DISTINCT trial FROM evaluation WHERE run = ? AND failure IS NOT NULL"
-        whole = {number for (number,) in read(failed, (run,))}
-        whole |= {number for (number,) in read("SELECT number FROM trial WHERE run = ? AND told IS NULL", (run,))}
         ranked = sorted((-score, number) for number, score in scores.items() if isinstance(score, float))
         best = {number for _, number in ranked[: self.keep]}
         last = scores.keys() if self.needs is None else best.union(self.needs)
-        digests = _named(read, run, (("run_case", "data"), ("trial", "origin"))) | _bare(read, run) | self.also
+        digests = _named(read, run, (("run_case", "data"), ("trial", "origin"))) | self.also
+        digests |= _bare(read, run, _BARE[: 1 if self.final else None])
+        whole = set() if self.final else {number for (number,) in read(_UNSETTLED, (run,))}
         for number in whole:
             digests |= _named(read, run, (("trial", "candidate"),), f" AND number = {number:d}")
             digests |= _named(read, run, (("evaluation", "data"),), f" AND trial = {number:d}")
@@ -163,9 +171,9 @@ def _named(read: Read, run: int, places: Iterable[tuple[str, str]], clause: str 
     return digests
 
 
-def _bare(read: Read, run: int) -> set[str]:
+def _bare(read: Read, run: int, places: Iterable[tuple[str, str]] = _BARE) -> set[str]:
     digests: set[str] = set()
-    for table, column in _BARE:
+    for table, column in places:
         for (data,) in read(f"SELECT CAST({column} AS BLOB) FROM {table} WHERE run = ?", (run,)):
             digests |= {digest.decode() for digest in _DIGEST.findall(data)}
     return digests

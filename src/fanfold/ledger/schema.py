@@ -123,6 +123,10 @@ def _elsewhere(path: Path) -> sqlite3.Connection:
             db.close()
 
 
+#: Pages that a copy takes at a time.
+COPY_PAGES = 4096
+
+
 def copy_ledger(path: Path, to: Path, progress: Callable[[int, int], None] | None = None) -> None:
     """Write the present state of a ledger to a new file, also while runs write to it; the ledger is not changed.
 
@@ -156,7 +160,7 @@ def _copied(path: Path, to: Path, progress: Callable[[int, int], None] | None) -
             if progress is not None:
                 progress((total - remaining) * size, total * size)
 
-        db.backup(copy, pages=4096, progress=step, sleep=0.0)
+        db.backup(copy, pages=COPY_PAGES, progress=step, sleep=0.0)
         return copy
     except sqlite3.OperationalError as error:
         copy.close()
