@@ -92,7 +92,7 @@ def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str
 
     try:
         with Ledger(ctx.params.get("ledger") or default_ledger(), readonly=True) as ledger:
-            names = ["last", *(run.name for run in ledger.runs())]
+            names = ["last", *ledger.names(incomplete)]
     except Exception:
         return []  # a completion that fails must not disturb the person who types
     return [name for name in names if name.startswith(incomplete)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fanfold.cli.output import (
+    complete_run,
     duration,
     echo,
     examples,
@@ -33,12 +34,27 @@ if TYPE_CHECKING:
     from fanfold.summary import Section, Summary
 
 
-@click.command(epilog=examples("fanfold runs", "fanfold runs --all", "fanfold runs --ledger runs.db --json"))
+#: How many runs are listed unless a number is given; the others are a page further.
+PAGE = 50
+
+
+@click.command(
+    epilog=examples(
+        "fanfold runs", "fanfold runs --all", "fanfold runs --limit 0", "fanfold runs --ledger runs.db --json"
+    )
+)
 @ledger_option
 @click.option("--all", "every", is_flag=True, help="List the runs that belong to another one, too.")
+@click.option(
+    *("--limit", "most"),
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"List the N newest; 0: all.  [default: {PAGE}; with --json: all]",
+)
+@click.option("--before", metavar="RUN", shell_complete=complete_run, help="List runs older than RUN: the next page.")
 @click.option("--upgrade", is_flag=True, help="Bring a ledger of an older version up to date first.")
 @output_options
-def runs(ledger: str, every: bool, upgrade: bool) -> None:
+def runs(ledger: str, every: bool, most: int | None, before: str | None, upgrade: bool) -> None:
     """List the runs of a ledger, newest first.
 
     A run that belongs to another one, such as one on held-out cases, is counted under it.
@@ -46,24 +62,28 @@ def runs(ledger: str, every: bool, upgrade: bool) -> None:
     from fanfold.ledger import Ledger, RunView
 
     with Ledger(ledger, readonly=not upgrade) as opened:
+        first = None if before is None else opened.named(before)
         if machine_readable():
-            views = [(info, RunView(opened, info.id)) for info in opened.runs()]
+            views = [(info, RunView(opened, info.id)) for info in opened.runs(first, most or -1)]
             listed = [_run_as_json(info, view.status) | {"simulated": _simulated(view)} for info, view in views]
             print_json(listed)
             return
-        rows, before = [], None
-        while page := opened.run_rows(before):
-            before = page[-1][0].id
-            for info, helpers in page:
-                mark = f" (+{len(helpers)})" if helpers and not every else ""
-                rows.append(_run_as_row(info, RunView(opened, info.id), f"{info.name}{mark}"))
-                beside = helpers if every else []
-                rows += [_run_as_row(helper, RunView(opened, helper.id), f"  {helper.name}") for helper in beside]
+        rows, page = [], opened.run_rows(first, (PAGE if most is None else most) or -1)
+        for info, helpers in page:
+            mark = f" (+{len(helpers)})" if helpers and not every else ""
+            rows.append(_run_as_row(info, RunView(opened, info.id), f"{info.name}{mark}"))
+            beside = helpers if every else []
+            rows += [_run_as_row(helper, RunView(opened, helper.id), f"  {helper.name}") for helper in beside]
+        total, older = opened.run_count(), bool(page) and bool(opened.run_rows(page[-1][0].id, 1))
     if not rows:
-        say(f"{ledger} has no runs yet: start one with `fanfold run`")
+        older_than = "" if before is None else f" older than {before}"
+        say(f"{ledger} has no runs{older_than or ' yet: start one with `fanfold run`'}")
         return
     head = ["name", "status", "best", "trials", "evaluations", "failures", "cost", "time", "started"]
     say(table(head, rows, right=head[2:8], least=("started", "evaluations", "failures", "time")))
+    if older:
+        further = f"fanfold runs --before {page[-1][0].name}{ledger_flag(ledger)}"
+        say(f"\n{len(page):,} of {total:,} runs. Older ones: {further}")
 
 
 def _simulated(view: RunView) -> bool:

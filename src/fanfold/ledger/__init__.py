@@ -12,6 +12,7 @@ from fanfold.ledger.batches import (
 from fanfold.ledger.blobs import RunBlobs, orphans, wrote_to
 from fanfold.ledger.claims import Claims
 from fanfold.ledger.commits import Commits, Insert
+from fanfold.ledger.creation import create_run, forget_run
 from fanfold.ledger.journal import RunJournal
 from fanfold.ledger.lock import RunLock
 from fanfold.ledger.matrix import CellValues, Quantity
@@ -48,7 +49,7 @@ from fanfold.ledger.records import (
 from fanfold.ledger.requests import add_comment, add_request, close_requests, requests_of, restart_run
 from fanfold.ledger.shows import ShowRow, describe_run, find_show, judged_since, last_checkpoint, shows_since
 from fanfold.ledger.spending import CURRENCY, Spending, belonging, cost_text
-from fanfold.ledger.store import Ledger, create_run, forget_run
+from fanfold.ledger.store import Ledger
 from fanfold.ledger.verify import RUN_NAME, verify_batches
 from fanfold.ledger.view import RunView
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from fanfold.encoding import encode, words
 from fanfold.errors import RowRefused
+from fanfold.ledger import queries
 from fanfold.ledger.blobs import KEEP_BLOB, KEEP_STORED
 from fanfold.ledger.schema import UNREADABLE, explain
 from fanfold.ledger.store import Ledger
@@ -77,6 +78,8 @@ class Insert(Enum):
     SNAPSHOT = "INSERT OR REPLACE INTO snapshot (run, told, asked, state) VALUES (?, ?, ?, ?)"
     COUNTS = "INSERT OR REPLACE INTO desk VALUES (?, ?)"
     SUMMARY = "INSERT OR REPLACE INTO summary VALUES (?, ?)"
+    COUNTED = f"INSERT OR REPLACE INTO run_count SELECT ?1, * FROM ({queries.COUNTS})"
+    UNCOUNTED = "DELETE FROM run_count WHERE run = ?"
     RUN = "UPDATE run SET updated = ?, elapsed = ?, status = ?, reason = ? WHERE id = ?"
     NOTE = "INSERT INTO note SELECT ?1, 1 + coalesce(max(seq), 0), ?2, ?3 FROM change WHERE run = ?1"
     #: Written by `Commits` itself, last: what else the commit holds.

@@ -19,6 +19,10 @@ from fanfold.redaction import redact
 from fanfold.snapshots import Checkpoint, Unsaved
 from fanfold.types import Failed, Ok, Outcome, Result, Trial
 
+#: From so many trials on, the counts of a run that has ended are kept.
+LARGE = 10_000
+_LAST_TOLD = "SELECT coalesce(max(told) + 1, 0) FROM trial WHERE run = ? AND told >= 0"
+
 
 class RunJournal:
     """Writes one run, and answers from what the run already holds.
@@ -50,7 +54,7 @@ class RunJournal:
         # What a checkpoint proves was checked before it was made.
         verify(ledger, run, 0 if self.checkpoint is None else self.checkpoint.settled)
         self.recorded = self._count("SELECT coalesce(max(number) + 1, 0) FROM trial WHERE run = ?")
-        self.recorded_told = self._count("SELECT coalesce(max(told) + 1, 0) FROM trial WHERE run = ? AND told >= 0")
+        self.recorded_told = self._count(_LAST_TOLD)
         self.elapsed = float(ledger.one("SELECT elapsed FROM run WHERE id = ?", (run,))[0])
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -133,6 +137,11 @@ class RunJournal:
         self.commits.put(Insert.RUN, (time.time(), elapsed, "running", None, self.run), durable)
 
     def status(self, status: str, reason: str | None, elapsed: float) -> None:
+        """Write how the run stands.  What a large one holds when it ends is counted once, for those who list runs."""
+        if status == "running":
+            self.commits.put(Insert.UNCOUNTED, (self.run,))
+        elif self._count(_LAST_TOLD) >= LARGE:
+            self.commits.put(Insert.COUNTED, (self.run,))
         self.commits.put(
             Insert.RUN, (time.time(), elapsed, status, None if reason is None else words(reason), self.run)
         )

@@ -36,14 +36,16 @@ EVALUATIONS = """
 AMONG = "(trial, position) IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(?))"
 #: Trials alone: a told trial knows how many evaluations it had and what they cost.  Cells are met only of open ones.
 COUNTS = """
-    SELECT coalesce(sum(evaluations), 0) * EXISTS (SELECT 1 FROM evaluation WHERE run = ?1) + open.cells,
-        (SELECT count(*) FROM evaluation WHERE run = ?1 AND failure IS NOT NULL),
-        total(CASE WHEN told IS NOT NULL THEN t.cost END) + open.paid,
-        count(told), max(CASE WHEN told IS NOT NULL AND dropped IS NULL AND typeof(score) = 'real' THEN score END),
-        (SELECT count(*) FROM payment WHERE run = ?1 AND cost IS NULL)
+    SELECT coalesce(sum(evaluations), 0) * EXISTS (SELECT 1 FROM evaluation WHERE run = ?1) + open.cells AS evaluations,
+        (SELECT count(*) FROM evaluation WHERE run = ?1 AND failure IS NOT NULL) AS failures,
+        total(CASE WHEN told IS NOT NULL THEN t.cost END) + open.paid AS cost, count(told) AS trials,
+        max(CASE WHEN told IS NOT NULL AND dropped IS NULL AND typeof(score) = 'real' THEN score END) AS best
     FROM (SELECT count(*) AS cells, total(cost) AS paid FROM evaluation WHERE run = ?1 AND trial IN (
         SELECT number FROM trial WHERE run = ?1 AND told IS NULL)) AS open LEFT JOIN trial t ON run = ?1
 """
+#: The same of a run that has ended, as it was counted then.
+COUNTED = "SELECT evaluations, failures, cost, trials, best FROM run_count WHERE run = ?"
+UNPRICED = "SELECT count(*) FROM payment WHERE run = ? AND cost IS NULL"
 PROGRESS = """
     SELECT count(number), count(told), coalesce(sum(CASE WHEN told IS NOT NULL THEN evaluations END), 0),
         coalesce(sum(told IS NOT NULL AND instr(origin, '"written":true') > 0), 0),

@@ -9,19 +9,18 @@ import shutil
 import sqlite3
 import struct
 import tempfile
-import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from fanfold.encoding import MARK, Encoded, Stored, blobs_in, decode, encode, words
+from fanfold.encoding import Encoded, decode, words
 from fanfold.errors import LedgerError, nearest
 from fanfold.ledger import queries
-from fanfold.ledger.blobs import KEEP_BLOB, KEEP_STORED, BlobReader, RunBlobs
+from fanfold.ledger.blobs import BlobReader, RunBlobs
 from fanfold.ledger.records import RunHead, RunInfo
 from fanfold.ledger.schema import UNREADABLE, connect, disconnect, explain
 from fanfold.ledger.verify import LATEST, RUN_NAME, STATUSES, STEPS, Patience, odd
@@ -166,9 +165,21 @@ class Ledger:
         part = f"{_RUN} WHERE name > ?1 || '.' AND name < ?1 || '/' AND {OWNER} = ?1 ORDER BY id"
         return [(self._info(row), [self._info(helper) for helper in list(self.read(part, (row[1],)))]) for row in rows]
 
-    def runs(self) -> list[RunInfo]:
-        """Every run, newest first."""
-        return [self._info(row) for row in list(self.read(f"{_RUN} ORDER BY created DESC, id DESC"))]
+    def runs(self, before: int | None = None, count: int = -1) -> list[RunInfo]:
+        """Every run, newest first; or so many of those with a smaller id than `before`."""
+        sql = f"{_RUN} WHERE id < ? ORDER BY {'created DESC, ' if count < 0 else ''}id DESC LIMIT ?"
+        rows = list(self.read(sql, (2**63 - 1 if before is None else before, count)))
+        return [self._info(row) for row in rows]
+
+    def names(self, start: str = "", most: int = 1000) -> list[str]:
+        """The names of runs that begin so, newest first; quick, however much they hold."""
+        # No name has a character after "z".
+        sql = "SELECT name FROM run WHERE name >= ? AND name < ? ORDER BY id DESC LIMIT ?"
+        return [str(name) for (name,) in self.read(sql, (start, f"{start}{{", most))]
+
+    def run_count(self) -> int:
+        """How many runs there are, without those that belong to another one."""
+        return int(self.one(f"SELECT count(*) FROM run WHERE {OWNER} IS NULL")[0])
 
     def run(self, name: str) -> RunInfo:
         """The run of that name (or the only one whose name starts so)."""
@@ -182,7 +193,7 @@ class Ledger:
         rows = list(self.read("SELECT id, name FROM run WHERE name >= ? AND name < ?", (name, f"{name}{{")))
         if len(rows) != 1:
             problem = "is not one run but several" if rows else "is not in"
-            names = [name for _, name in rows] or [run.name for run in self.runs()]
+            names = [name for _, name in rows] or self.names()
             raise LedgerError(f"{name!r} {problem} {self.path}{nearest(name, names)}")
         return int(rows[0][0])
 
@@ -207,7 +218,9 @@ class Ledger:
 
     def _info(self, row: tuple[Any, ...]) -> RunInfo:
         id, name, created, updated, elapsed, status, reason, identity, meta = row
-        evaluations, failures, cost, trials, best, unpriced = self.one(queries.COUNTS, (id,))
+        counted = next(self.read(queries.COUNTED, (id,)), None) if status != "running" else None
+        evaluations, failures, cost, trials, best = counted or self.one(queries.COUNTS, (id,))
+        (unpriced,) = self.one(queries.UNPRICED, (id,))
         what = f"run {id}"
         if not isinstance(name, str) or RUN_NAME.fullmatch(name) is None:
             raise odd(self.path, what, "its name is not one a run can have")
@@ -342,58 +355,3 @@ def _check_depth(text: str) -> None:
         depth += (mark[0] in "[{") - (mark[0] in "]}")
         if depth > MOST_DEEP:
             raise RecursionError(f"nested more than {MOST_DEEP} deep")
-
-
-def create_run(
-    ledger: Ledger, name: str, identity: Mapping[str, Any], meta: Mapping[str, Any], cases: Sequence[Case]
-) -> int:
-    """Write a new run and its cases, and return its id."""
-    texts = [None if case.data is None else encode(case.data, f"case {case.id!r}") for case in cases]
-    blobs: dict[str, bytes | Stored] = {}
-    for case, json in zip(cases, texts):
-        if json is not None and MARK in json:
-            blobs.update(blobs_in(case.data, json, f"case {case.id!r}"))
-    inside, beside = list(blobs.items()), list[Any]()
-    if ledger.blobs is not None:
-        inside, beside = ledger.blobs.written(inside)  # type: ignore[assignment]
-    now = time.time()
-    head = (name, now, now, encode(identity), encode(meta))
-    db = ledger.writer
-    try:
-        db.execute("BEGIN IMMEDIATE")
-        sql = "INSERT INTO run (name, created, updated, status, identity, meta) VALUES (?, ?, ?, 'running', ?, ?)"
-        run = db.execute(sql, head).lastrowid
-        rows = [(run, position, case.id, case.seed, texts[position]) for position, case in enumerate(cases)]
-        db.executemany(KEEP_BLOB, inside)
-        db.executemany(KEEP_STORED, beside)
-        db.executemany("INSERT INTO run_case (run, position, id, seed, data) VALUES (?, ?, ?, ?, ?)", rows)
-        db.execute("COMMIT")
-    except BaseException as error:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        if isinstance(error, UNREADABLE):
-            raise explain(error, ledger.path) from error
-        raise
-    assert run is not None
-    return run
-
-
-_OF_A_RUN = ["trial", "run_case", "snapshot", "desk", "summary", "change", "note", "request", "comment", "blob_holder"]
-
-
-def forget_run(ledger: Ledger, run: int) -> None:
-    """Remove a run that could not begin, unless something of it was evaluated or paid for."""
-    db = ledger.writer
-    try:
-        db.execute("BEGIN IMMEDIATE")
-        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        kept = {"evaluation", "batch", "payment"} & tables
-        if not any(db.execute(f"SELECT 1 FROM {table} WHERE run = ? LIMIT 1", (run,)).fetchone() for table in kept):
-            for table in _OF_A_RUN:
-                db.execute(f"DELETE FROM {table} WHERE run = ?", (run,))
-            db.execute("DELETE FROM run WHERE id = ?", (run,))
-        db.execute("COMMIT")
-    except UNREADABLE as error:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise explain(error, ledger.path) from error

@@ -29,7 +29,7 @@ _TYPES = {"INTEGER": "'integer'", "REAL": "'real', 'integer'", "TEXT": "'text'",
 #: The tables whose rows belong to one run, each with an index by which they are found.
 _OF_A_RUN = (
     *("run_case", "trial", "evaluation", "superseded", "snapshot", "batch"),
-    *("desk", "summary", "payment", "change", "note", "cell_call", "request", "comment"),
+    *("run_count", "desk", "summary", "payment", "change", "note", "cell_call", "request", "comment"),
 )
 
 
