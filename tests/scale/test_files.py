@@ -400,7 +400,9 @@ def test_a_vacuum_that_is_killed_leaves_the_file_unchanged(tmp_path: Path) -> No
     before = content(path)
     program = (
         "import os; from pathlib import Path; from fanfold.ledger import holdings\n"
-        "holdings.check_file = lambda ledger: ledger.writer.set_progress_handler(lambda: os._exit(9), 500)\n"
+        "steps = iter(range(100))\n"
+        "step = lambda: 0 if next(steps, None) is not None else os._exit(9)\n"
+        "holdings.check_file = lambda ledger: ledger.writer.set_progress_handler(step, 20)\n"
         "holdings.vacuum(Path('w.db'))"
     )
     assert subprocess.run([sys.executable, "-c", program], cwd=tmp_path).returncode == 9
