@@ -1,26 +1,37 @@
 """The campaign of faults: whole studies in seeded worlds, and the tests of every row of the fault table.
 
-python tools/campaign.py                       10,000 seeds, then the table; writes docs/reliability.md
-python tools/campaign.py --seeds 500 --jobs 2  some seeds only
-python tools/campaign.py --seed 145 --verbose  one seed again, step by step
+python tools/campaign.py --write               10,000 seeds, then the table; the figures go into docs/reliability.md
+python tools/campaign.py --seeds 500           some seeds only
+python tools/campaign.py --seeds 0 --rows 1,5  some rows only
+python tools/campaign.py --seed 145 --verbose  one seed again, event by event
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import re
+import shlex
+import subprocess
 import sys
+import textwrap
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "campaign"))
 
 #: Seeds that a worker takes at a time.
 PIECE = 50
+#: Where the figures go.
+PAGE, RESULTS = ROOT / "docs" / "reliability.md", ROOT / "benchmarks" / "results" / "campaign.md"
+BEGIN, END = "<!-- campaign -->", "<!-- /campaign -->"
 
 
 @dataclass
@@ -95,6 +106,79 @@ def one(seed: int, verbose: bool) -> int:
     return bool(story.problems)
 
 
+def table() -> list[dict[str, Any]]:
+    """The rows of the fault table."""
+    return list(tomllib.loads((ROOT / "tools" / "campaign.toml").read_text())["row"])
+
+
+def check(row: dict[str, Any]) -> Counter[str]:
+    """Run the tests of a row with the numbers of the table: how many passed, failed and were skipped."""
+    counts: Counter[str] = Counter()
+    environment = {**os.environ, "FANFOLD_CAMPAIGN": "1"}
+    for test in row["tests"]:
+        file, *words = shlex.split(test)
+        command = [sys.executable, "-m", "pytest", "--timeout=1800", f"tests/{file}", *words]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
+        found = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|skipped|error)", last)}
+        counts.update(found)
+        if done.returncode or not found.get("passed"):
+            counts["failed"] += not found.get("failed")
+            print(f"{test}\n{done.stdout[-4000:]}{done.stderr[-2000:]}", flush=True)
+    return counts
+
+
+def worlds_in_words(tally: Tally) -> list[str]:
+    """What the worlds came to, as lines of a page."""
+    count = tally.counts
+    text = (
+        f"{count['seeds']:,} worlds: {count['lives']:,} lives of drivers, {count['kills']:,} killed and "
+        f"{count['stops']:,} stopped at any step, {sum(tally.faults.values()):,} other faults of "
+        f"{len(tally.faults)} kinds, {count['evaluations']:,} evaluations, {count['charges']:,} paid calls, "
+        f"{count['batched']:,} of them in batches, {count['budgets']:,} budgets. {count['repeated']:,} calls were paid "
+        "again: they were in flight at a kill, or their reply was lost."
+    )
+    return [
+        *wrapped(text),
+        "",
+        "| lost | paid again in batches | paid again beyond what was in flight | other results | hung |",
+        "|---|---|---|---|---|",
+        "| 0 | 0 | 0 | 0 | 0 |" if not tally.failed else f"| {len(tally.failed)} worlds failed | | | | |",
+    ]
+
+
+def wrapped(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(text, 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def report(tally: Tally, checked: dict[int, Counter[str]]) -> str:
+    """The section of the page: the same text for the same figures."""
+    lines = [*worlds_in_words(tally), ""]
+    for number, row in enumerate(table(), 1):
+        tests = ", ".join(f"`{test}`" for test in row["tests"])
+        lines += wrapped(f"{number}. **{row['fault']}**: {row['promise']} ({row['number']}). {tests}", "    ")
+    if checked:
+        passed, failed = (sum(each[what] for each in checked.values()) for what in ("passed", "failed"))
+        lines += ["", f"{len(checked)} rows, {passed:,} tests passed, {failed:,} failed."]
+    return "\n".join(lines)
+
+
+def write(tally: Tally, checked: dict[int, Counter[str]]) -> None:
+    """Put the figures into the documentation, and the details beside the benchmarks."""
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{report(tally, checked)}\n\n{END}{rest.split(END)[1]}")
+    lines = ["# The campaign of faults", "", *worlds_in_words(tally), "", "| fault | times |", "|---|---|"]
+    lines += [f"| {kind} | {number:,} |" for kind, number in sorted(tally.faults.items())]
+    lines += ["", "| study | worlds |", "|---|---|"]
+    lines += [f"| {scene} | {number:,} |" for scene, number in sorted(tally.scenes.items())]
+    lines += ["", "| # | fault | passed | failed | skipped |", "|---|---|---|---|---|"]
+    for number, counts in checked.items():
+        fault = table()[number - 1]["fault"]
+        lines.append(f"| {number} | {fault} | {counts['passed']} | {counts['failed']} | {counts['skipped']} |")
+    RESULTS.write_text("\n".join(lines) + "\n")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10_000, help="how many worlds (default: %(default)s)")
@@ -102,12 +186,22 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="only this seed")
     parser.add_argument("--verbose", action="store_true", help="with --seed: every event")
+    parser.add_argument("--rows", default="", help="rows of the fault table, such as 1,5; `all` for all of them")
+    parser.add_argument("--write", action="store_true", help="all rows, and write the figures down")
     options = parser.parse_args()
     if options.seed is not None:
         return one(options.seed, options.verbose)
     tally = worlds(options.start, options.seeds, options.jobs)
-    print(dict(tally.counts), dict(tally.faults), dict(tally.scenes), sep="\n")
-    return bool(tally.failed)
+    print("\n".join(worlds_in_words(tally)), flush=True)
+    every = options.write or options.rows == "all"
+    numbers = range(1, len(table()) + 1) if every else [int(word) for word in options.rows.split(",") if word]
+    checked: dict[int, Counter[str]] = {}
+    for number in numbers:
+        checked[number] = check(table()[number - 1])
+        print(f"row {number}: {table()[number - 1]['fault']}: {dict(checked[number])}", flush=True)
+    if options.write:
+        write(tally, checked)
+    return bool(tally.failed) or any(counts["failed"] for counts in checked.values())
 
 
 if __name__ == "__main__":

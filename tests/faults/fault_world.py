@@ -6,6 +6,7 @@ Not in `conftest.py`, because worker processes import the tests, and cannot tell
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -20,6 +21,12 @@ from typing import Any, TypeAlias
 
 PROGRAMS = Path(__file__).parent / "programs"
 sys.path.insert(0, str(PROGRAMS))
+
+
+def many(few: int, all_of_them: int) -> int:
+    """How often something is tried: a few times in the suite, as often as the fault table asks in `make campaign`."""
+    return all_of_them if os.environ.get("FANFOLD_CAMPAIGN") else few
+
 
 Start: TypeAlias = Callable[..., "subprocess.Popen[str]"]
 
@@ -51,6 +58,13 @@ def wait_for(process: subprocess.Popen[str], word: str) -> None:
             return
     assert process.stderr is not None
     raise AssertionError(f"the program ended before it said {word!r}:\n{process.stderr.read()}")
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """The last line a program says."""
+    output, errors = process.communicate(timeout=60)
+    assert "Traceback" not in errors, errors
+    return (output.splitlines() or [""])[-1]
 
 
 @dataclass(frozen=True)

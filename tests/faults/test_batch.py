@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from batch_talks import STEPS, TALKS, TURNS, executor, talks
-from fault_world import Provider, Start, wait_for
+from fault_world import Provider, Start, many, wait_for
 
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator.core import Simulator
@@ -25,7 +25,7 @@ from fanfold.simulator.state import body_key
 from fanfold.testing import run_virtual
 
 SEED = int(os.environ.get("FANFOLD_KILL_SEED", "20261115"))
-BATCH_KILLS, REALTIME_KILLS = 50, 100
+BATCH_KILLS, REALTIME_KILLS = many(50, 200), many(100, 200)
 IN_FLIGHT = 6
 CALLS = TALKS * TURNS
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fault_world import Start, lines, look, wait_for
+from fault_world import Start, lines, look, many, wait_for
 from interruptible import AWAKE, SleepyCoroutine
 from searches import Coroutine, Plain, search
 
@@ -72,7 +72,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["inline", "async:8", "threads:4", "processes:2"])
-@pytest.mark.parametrize("when", [-1, 0, 1, 100])
+@pytest.mark.parametrize("when", [-1, 0, 1, 100, *range(10, 100, 10)][: many(4, 13)])
 def test_an_interrupted_run_keeps_what_is_finished_and_goes_on_to_the_same_end(
     executor: str, when: int, start: Start, tmp_path: Path
 ) -> None:

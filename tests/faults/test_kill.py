@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from fault_world import Seen, Start, lines, look, wait_for
+from fault_world import Seen, Start, lines, look, many, wait_for
 from searches import Plain, search
 
 from fanfold import Ledger
 
 SEED = int(os.environ.get("FANFOLD_KILL_SEED", "20240607"))
-KILLS = 5
+KILLS = many(5, 17)
 TRIALS = {"all": 60, "racing": 100}
 
 SEARCHES = [

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_world import Start, lines, look
+from fault_world import Start, finish, lines, look
 from searches import Plain, score_of, search
 
 from fanfold import (
@@ -60,13 +60,6 @@ def ledger(tmp_path: Path) -> Path:
 def edit(path: Path, sql: str, *parameters: Any) -> None:
     with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute(sql, parameters)
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    """The last line a program says."""
-    output, errors = process.communicate(timeout=60)
-    assert "Traceback" not in errors, errors
-    return (output.splitlines() or [""])[-1]
 
 
 # -- files that are no ledger, or no longer ------------------------------------------------------------------

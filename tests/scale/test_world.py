@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
+import shlex
 import sqlite3
 import sys
 from pathlib import Path
@@ -15,11 +17,12 @@ from typing import Any
 import pytest
 
 CAMPAIGN = Path(__file__).parents[1] / "campaign"
-sys.path.insert(0, str(CAMPAIGN))
+sys.path[:0] = [str(CAMPAIGN), str(CAMPAIGN.parents[1] / "tools")]
 
 from campaign_world import Plan, World, live  # noqa: E402
 from world_parts import tear  # noqa: E402
 
+import campaign  # noqa: E402
 from fanfold.calls import CallBroker  # noqa: E402
 from fanfold.ledger import Commits  # noqa: E402
 from fanfold.models.batch.journal import BatchJournal  # noqa: E402
@@ -43,6 +46,28 @@ def test_the_same_seed_gives_the_same_world_byte_for_byte(seed: int) -> None:
     assert one.digest == other.digest
     assert one.kills
     assert live(seed + 1).digest != one.digest
+
+
+# -- the fault table ---------------------------------------------------------------------------------------------------
+
+
+def test_every_row_of_the_fault_table_names_tests_that_exist() -> None:
+    rows = campaign.table()
+    assert len(rows) == 32
+    for row in rows:
+        for test in row["tests"]:
+            file, *words = shlex.split(test)
+            names = re.findall(r"def (test_\w+)", (CAMPAIGN.parent / file).read_text())
+            wanted = re.split(r" or ", words[1].removeprefix("not ")) if words else ["test_"]
+            for word in wanted:
+                assert any(word in name for name in names), (row["fault"], word)
+
+
+def test_the_page_has_every_row_of_the_fault_table() -> None:
+    page = (CAMPAIGN.parents[1] / "docs" / "reliability.md").read_text()
+    written = " ".join(page.split(campaign.BEGIN)[1].split(campaign.END)[0].split())
+    rows = [f"**{row['fault']}**: {row['promise']} ({row['number']})" for row in campaign.table()]
+    assert [row for row in rows if row not in written] == []
 
 
 # -- a world notices ---------------------------------------------------------------------------------------------------
