@@ -15,7 +15,7 @@ import msgspec
 
 
 class Meter(msgspec.Struct):
-    """The model calls of one evaluation, and what they cost; of a block, `case` is its first."""
+    """The model calls of one evaluation, what they cost, and its time; of a block, `case` is its first."""
 
     cost: float = 0.0
     trial: int = 0
@@ -24,6 +24,8 @@ class Meter(msgspec.Struct):
     #: The keys of its calls in the order of the replies, and a byte for each: 1 where it paid nothing.
     keys: bytes = b""
     cached: bytes = b""
+    #: How long it ran, where its worker says so: then its wait for the worker does not count.
+    seconds: float = 0.0
 
     def count(self, key: bytes, cached: bool) -> None:
         """Take note of a call that was answered."""

@@ -213,7 +213,10 @@ class Dispatcher:
         if self._over:
             return
         self._room.lives()
-        times = (started, time.perf_counter() - clock, tries)
+        seconds = time.perf_counter() - clock
+        if meter.seconds:  # the rest is its wait for a worker
+            started, seconds = started + max(0.0, seconds - meter.seconds), meter.seconds
+        times = (started, seconds, tries)
         share = meter.cost / len(cells)
         for (key, cell), outcome in zip(cells, outcomes, strict=True):
             if meter.keys:
@@ -225,7 +228,7 @@ class Dispatcher:
         for cell in self._outbox.give_back(cells):
             self._enqueue(cell)
         loop, first = asyncio.get_running_loop(), self._room.limit == math.inf
-        others = len(self._running) - 1
+        others = min(len(self._running) - 1, self.executor.slots)
         if not self._room.lost(others, loop.time()):
             self._wakeup.fail(ExecutorBroken(f"no worker could be had for a minute: {error}. Finished work is kept"))
             return
@@ -260,7 +263,9 @@ class Dispatcher:
             if (remark := self.journal.ledger.remark()) is not None:
                 self._emit(Notice(remark))
             if self._watch is not None:
-                self._watch(Ticked(self.search.progress, len(self._running), len(self._queue), self._waits()))
+                waiting = max(0, len(self._running) - self.executor.slots)  # at their workers
+                running, queued = len(self._running) - waiting, len(self._queue) + waiting
+                self._watch(Ticked(self.search.progress, running, queued, self._waits()))
 
     def _waits(self) -> str | None:
         """What the work waits for, in words: calls that all wait, or workers to be had again."""

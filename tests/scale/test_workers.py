@@ -19,7 +19,7 @@ import pytest
 
 from fanfold import Case, ConfigError, Failed, Ok, ReplayDivergence, Study, Sweep
 from fanfold.executors import Executor, Processes, Ray, make, parcels
-from fanfold.executors.pace import MOST, Pace
+from fanfold.executors.pace import MOST, CallPace
 from fanfold.executors.worker_process import WorkerProcess
 from fanfold.models import model
 from fanfold.models.model import Model
@@ -53,7 +53,7 @@ def far(request: pytest.FixtureRequest) -> str:
     ("seconds", "together", "line"), [(1e-5, MOST, MOST), (0.005, 10, 10), (0.04, 1, 2), (0.5, 1, 2), (5.0, 1, 1)]
 )
 def test_about_50_ms_of_work_travel_together(seconds: float, together: int, line: int) -> None:
-    pace = Pace()
+    pace = CallPace()
     assert (pace.together, pace.line) == (1, 1), "nothing is known yet"
     for _ in range(3):
         pace.took(seconds)
@@ -112,6 +112,19 @@ def either(number: int, gate: str) -> int:
 async def within(spec: str, check: Callable[[Executor], Any]) -> None:
     async with asyncio.timeout(PATIENCE), make(spec) as executor:
         await check(executor)
+
+
+def test_the_time_of_an_evaluation_is_that_at_its_worker(tmp_path: Path) -> None:
+    began = time.monotonic()
+    run = Study(Sweep(range(150)), size_of, [Case("only", "x")], window=150).run(
+        "processes:1", ledger=tmp_path / "l.db"
+    )
+    elapsed = time.monotonic() - began
+    with sqlite3.connect(tmp_path / "l.db") as db:
+        seconds = [row[0] for row in db.execute("SELECT seconds FROM evaluation ORDER BY started")]
+    assert run.progress.evaluations == len(seconds) == 150
+    # The first one is measured here, with the start of its worker; the wait of the others would add up to far more.
+    assert sum(sorted(seconds)[:-1]) < elapsed
 
 
 # ---------------------------------------------------------------- one that fails, fails alone

@@ -1,4 +1,4 @@
-"""How long calls take, and so how many of them travel to a worker together."""
+"""How long calls take, and so how many of them go to a worker together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONG = 1.0
 LATE = 0.1
 
 
-class Pace:
+class CallPace:
     """The pace of one function: the mean time of its latest calls, measured where they run."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.executors.base import Executor, checked_slots, name_of
-from fanfold.executors.pace import LATE, Pace
+from fanfold.executors.pace import LATE, CallPace
 from fanfold.executors.resources import VISIBLE, Resources, gpu_shares, parsed
 from fanfold.executors.worker import ERROR, FUNCTIONS_KEPT, dumps, loads
 from fanfold.executors.worker_process import SentFunction, WorkerCall, WorkerProcess
@@ -59,7 +59,7 @@ class Processes(Executor):
         self._pins = dict.fromkeys(THREAD_SETTINGS, str(checked_slots(threads_per_worker, "threads_per_worker")))
         self._functions: dict[int, SentFunction] = {}
         self._count = 0
-        self._pace = Pace()
+        self._pace = CallPace()
         self._queue: deque[WorkerCall] = deque()
         self._workers: dict[WorkerProcess, str] = {}
         self._idle: list[WorkerProcess] = []
@@ -126,7 +126,7 @@ class Processes(Executor):
             ) from error
         self._count += 1
         # Holding on to fn keeps its id from being given to another function.
-        function = self._functions[id(fn)] = SentFunction(fn, self._count, data, Pace())
+        function = self._functions[id(fn)] = SentFunction(fn, self._count, data, CallPace())
         if len(self._functions) > FUNCTIONS_KEPT:
             del self._functions[next(iter(self._functions))]
         return function

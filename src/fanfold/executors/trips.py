@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
-from fanfold.context import here
 from fanfold.errors import ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.executors.base import name_of
-from fanfold.executors.pace import Pace
-
-#: The reply to a call: what kind it is, its body, and the microseconds it took (0: not measured).
-Reply: TypeAlias = tuple[bytes, bytes, int]
+from fanfold.executors.far_call import FarCall
+from fanfold.executors.far_call import Reply as Reply
+from fanfold.executors.pace import CallPace
 
 #: Seconds after which calls with time limits that travelled together, and of which nothing is known, go one by one.
 SPLIT = 5.0
@@ -22,37 +19,25 @@ SPLIT = 5.0
 PACES_KEPT = 64
 
 
-class TripCall:
-    """A call on its way.  Its clock, where it has one, stands still while it travels with others."""
+class TripCall(FarCall):
+    """A call of a function with pickled arguments; `alone`: it travels without others."""
 
-    __slots__ = ("alone", "answer", "args", "clock", "context", "fn", "trip")
+    __slots__ = ("alone", "args", "fn", "trip")
 
-    def __init__(self, fn: Callable[..., Any], args: bytes) -> None:
+    def __init__(self, fn: Callable[..., Any], args: bytes, alone: bool) -> None:
+        super().__init__()
         self.fn = fn
         self.args = args
-        self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.context = contextvars.copy_context()
-        self.alone = False
+        self.alone = alone
         self.trip: Trip | None = None
-        self.clock = here().clock
-        if self.clock is not None:
-            self.clock.pause()
-
-    def begin(self) -> None:
-        """It is the only one of its trip that runs: from now on its time counts."""
-        clock, self.clock = self.clock, None
-        if clock is not None:
-            clock.resume()
-
-    def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
 
 
 class Trip:
     """Calls of one function, made one after another by one worker."""
 
-    def __init__(self, calls: Sequence[TripCall], requeue: Callable[[Sequence[TripCall]], None], pace: Pace) -> None:
+    def __init__(
+        self, calls: Sequence[TripCall], requeue: Callable[[Sequence[TripCall]], None], pace: CallPace
+    ) -> None:
         self.calls = calls
         self.fn = calls[0].fn
         #: Whether a time limit counts from when the worker says that it begins.
@@ -70,10 +55,8 @@ class Trip:
     def report(self, replies: Sequence[Reply], begun: int) -> None:
         """What a worker says: the replies to the first calls, and how many may have begun; the others go elsewhere."""
         for call, reply in zip(self.calls, replies, strict=False):
-            if call.trip is self and not call.answer.done():
-                if reply[2]:
-                    self._pace.took(reply[2] / 1e6)
-                call.answer.set_result(reply)
+            if call.trip is self:
+                call.reply(reply, self._pace)
         self._requeue([call for call in self.calls[begun:] if call.trip is self and not call.answer.done()])
         if len(running := self.open) == 1:
             running[0].begin()
@@ -103,8 +86,8 @@ class Trips:
         self._queue: deque[TripCall] = deque()
         self._under_way: set[Trip] = set()
         #: By the function's id; the function is kept, so that no other is given its id.
-        self._paces: dict[int, tuple[Any, Pace]] = {}
-        self._pace = Pace()
+        self._paces: dict[int, tuple[Any, CallPace]] = {}
+        self._pace = CallPace()
         self._soon = False
 
     @property
@@ -114,13 +97,11 @@ class Trips:
     async def run(self, fn: Callable[..., Any], args: bytes, *, alone: bool = False) -> tuple[bytes, bytes]:
         """The reply to a call of `fn` with pickled arguments; `alone`: it travels without others."""
         self._pace = self._pace_of(fn)
-        call = TripCall(fn, args)
-        call.alone = alone
+        call = TripCall(fn, args, alone)
         self._queue.append(call)
         self._hand_out_soon()
         try:
-            kind, body, _ = await call.answer
-            return kind, body
+            return await call.answer
         except asyncio.CancelledError:
             if call.trip is not None and not call.trip.open and call.trip.task is not None:
                 call.trip.task.cancel()
@@ -138,10 +119,10 @@ class Trips:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _pace_of(self, fn: Callable[..., Any]) -> Pace:
+    def _pace_of(self, fn: Callable[..., Any]) -> CallPace:
         known = self._paces.get(id(fn))
         if known is None:
-            known = self._paces[id(fn)] = (fn, Pace())
+            known = self._paces[id(fn)] = (fn, CallPace())
             if len(self._paces) > PACES_KEPT:
                 del self._paces[next(iter(self._paces))]
         return known[1]

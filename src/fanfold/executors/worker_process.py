@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextvars
 import math
 import os
 import signal
@@ -21,7 +20,8 @@ from typing import Any, Protocol
 from fanfold.context import here, within
 from fanfold.errors import NoWayHome
 from fanfold.executors.base import no_worker
-from fanfold.executors.pace import LATE, Pace
+from fanfold.executors.far_call import FarCall
+from fanfold.executors.pace import LATE, CallPace
 from fanfold.executors.parcels import Fetch, value_for
 from fanfold.executors.worker import (
     ASK,
@@ -56,39 +56,23 @@ class SentFunction:
     fn: Callable[..., Any]
     number: int
     data: bytes
-    pace: Pace
+    pace: CallPace
 
 
-class WorkerCall:
-    """A call on its way to a worker and back.  Its clock, where it has one, stands still until it begins."""
+class WorkerCall(FarCall):
+    """A call in the line of a worker process."""
 
-    __slots__ = ("answer", "asked", "body", "clock", "context", "function", "loads", "worker")
+    __slots__ = ("asked", "body", "function", "loads", "worker")
 
     def __init__(self, function: SentFunction, body: bytes) -> None:
+        super().__init__()
         self.function = function
         self.body = body
-        self.answer: asyncio.Future[tuple[bytes, bytes]] = asyncio.get_running_loop().create_future()
-        self.context = contextvars.copy_context()
         self.worker: WorkerProcess | None = None
+        #: What it asks of its run.
         self.asked: set[asyncio.Task[None]] = set()
         #: Whether its worker loads the function for it.
         self.loads = False
-        self.clock = here().clock
-        if self.clock is not None:
-            self.clock.pause()
-
-    def begin(self) -> None:
-        clock, self.clock = self.clock, None
-        if clock is not None:
-            clock.resume()
-
-    def succeed(self, kind: bytes, reply: bytes) -> None:
-        if not self.answer.done():
-            self.answer.set_result((kind, reply))
-
-    def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
 
     def end(self) -> None:
         """Nobody waits for what it asked any more."""
@@ -260,10 +244,8 @@ class WorkerProcess:
             self._owner.requeue([self.line.pop() for _ in range(min(number, len(self.line)))][::-1])
         elif self.line:
             call = self.line.popleft()
-            if number:
-                call.function.pace.took(number / 1e6)
             call.end()
-            call.succeed(kind, body)
+            call.reply((kind, body, number), call.function.pace)
             self._begin()
         self._owner.finished(self)
 

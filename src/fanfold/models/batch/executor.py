@@ -90,7 +90,7 @@ class BatchExecutor(Executor):
         self._terms = BatchTerms(deadline, poll, tuple(looks), enqueued, leave, fallback, detach)
         self._inner: Executor = make(place) if at else Async(THREADS)
         if at:
-            self.slots, self.bounded = self._inner.slots, True
+            self.slots, self.bounded, self.fetches = self._inner.slots, True, self._inner.fetches
         self._waves: Waves | None = None
 
     @staticmethod
