@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from fanfold import Case, ConfigError, Failed, Ok, ReplayDivergence, Study, Sweep
-from fanfold.executors import Executor, Processes, Ray, make, parcels
+from fanfold.errors import PlaceLost
+from fanfold.executors import Executor, Processes, Ray, make, parcels, processes
 from fanfold.executors.pace import MOST, CallPace
 from fanfold.executors.worker_process import WorkerProcess
 from fanfold.models import model
@@ -179,6 +180,29 @@ def test_a_worker_that_is_killed_costs_the_calls_in_its_line_nothing(tmp_path: P
         assert await asyncio.gather(*calls[1:]) == list(range(1, 30))
 
     asyncio.run(within("processes:1", check))
+
+
+def test_where_a_worker_cannot_be_started_the_others_do_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[WorkerProcess]()
+
+    def only_one(*arguments: Any) -> WorkerProcess:
+        if started:
+            raise PlaceLost("no room for another worker")
+        started.append(WorkerProcess(*arguments))
+        return started[0]
+
+    monkeypatch.setattr(processes, "WorkerProcess", only_one)
+    monkeypatch.setattr(processes, "PATIENCE", 3600.0)
+
+    async def check(executor: Executor) -> None:
+        answers = [await executor.run(quick, n) for n in range(5)]
+        for _ in range(3):
+            answers += await asyncio.gather(*(executor.run(quick, n) for n in range(40)), return_exceptions=True)
+        lost = [answer for answer in answers if isinstance(answer, PlaceLost)]
+        assert len(lost) == 1, "said once, and not tried again for each call"
+        assert sum(isinstance(answer, int) for answer in answers) == 5 + 3 * 40 - len(lost)
+
+    asyncio.run(within("processes:2", check))
 
 
 # ---------------------------------------------------------------- calls belong to their evaluation

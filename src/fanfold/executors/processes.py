@@ -146,7 +146,7 @@ class Processes(Executor):
         while (call := self._next()) is not None and (worker := self._free(call, now)) is not None:
             busy[worker] = None
             worker.take(self._queue.popleft())
-        length = 1
+        call, length = self._next(), 1
         while call is not None and length < call.function.pace.line:
             for worker in self._workers:
                 if call is not None and worker.accepts(length, now):
