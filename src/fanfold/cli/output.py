@@ -55,10 +55,11 @@ def ledger_option(command: F) -> F:
     """`--ledger FILE`, by default the environment variable or a file in the current folder."""
 
     def noted(ctx: click.Context, parameter: click.Parameter, ledger: str) -> str:
-        from fanfold.ledger.places import network_note
+        if not ctx.resilient_parsing:
+            from fanfold.ledger.places import network_note
 
-        if (note := network_note(Path(ledger))) is not None and not ctx.resilient_parsing:
-            echo(f"note: {note}", err=True)
+            if note := network_note(Path(ledger)):
+                echo(f"note: {note}", err=True)
         return ledger
 
     return click.option(
