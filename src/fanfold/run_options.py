@@ -13,7 +13,6 @@ from fanfold import executors
 from fanfold.config import Settings, option
 from fanfold.events import Watcher
 from fanfold.executors.base import Executor
-from fanfold.sharing import without_password
 from fanfold.stop import MaxCost, MaxEvaluations, MaxTime, MaxTrials, Rule, Target, limited
 from fanfold.types import CacheMode
 
@@ -26,6 +25,12 @@ P = ParamSpec("P")
 S = TypeVar("S")
 R = TypeVar("R")
 O = TypeVar("O")  # noqa: E741 - options
+
+
+def _without_password(url: str) -> str:
+    from fanfold.sharing import without_password  # loads the engine, which help does not need
+
+    return without_password(url)
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,7 @@ class RunOptions(Settings):
         None,
         "Share limits, replies and calls in flight with all who name this Redis or Valkey server.",
         metavar="URL",
-        record=without_password,
+        record=_without_password,
     )
     share_budget: float | None = option(
         None, "Let all sharers together spend at most X (a budget is named by URL?budget=NAME).", above=0, metavar="X"
