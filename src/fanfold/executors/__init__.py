@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fanfold.executors.processes import Processes
     from fanfold.executors.ray import Ray
     from fanfold.executors.resources import Given
+    from fanfold.executors.slurm import Slurm
 
 __all__ = [
     "Async",
@@ -30,6 +31,7 @@ __all__ = [
     "Inline",
     "Processes",
     "Ray",
+    "Slurm",
     "Threads",
     "is_coroutine_function",
     "make",
@@ -48,6 +50,7 @@ _HOMES = {
     "Futures": "futures",
     "Ray": "ray",
     "Dask": "dask",
+    "Slurm": "slurm",
 }
 # Our own by name: the class, how it is written, and its default slots; 0: one per usable core, None: takes none.
 _OWN: dict[str, tuple[str, str, int | None]] = {
@@ -57,6 +60,7 @@ _OWN: dict[str, tuple[str, str, int | None]] = {
     "processes": ("Processes", "processes:N", 0),
     "ray": ("Ray", "ray:N", 0),
     "dask": ("Dask", "dask:ADDRESS", 0),
+    "slurm": ("Slurm", "slurm:N", 1),
 }
 
 

@@ -6,16 +6,17 @@ import asyncio
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.executors.base import Executor, checked_slots, name_of
+from fanfold.executors.local_process import LocalProcess
 from fanfold.executors.pace import LATE, CallPace
 from fanfold.executors.resources import VISIBLE, Resources, gpu_shares, parsed
 from fanfold.executors.worker import ERROR, FUNCTIONS_KEPT, dumps, loads
-from fanfold.executors.worker_process import SentFunction, WorkerCall, WorkerProcess
+from fanfold.executors.worker_process import Hosted, SentFunction, WorkerCall, WorkerProcess
 from fanfold.executors.worker_process import answered as answered
 from fanfold.executors.worker_process import packed as packed
 
@@ -179,13 +180,16 @@ class Processes(Executor):
             return None
         try:
             gpus = self._share()
-            worker = WorkerProcess({**os.environ, **self._pins, **gpus}, self)
+            process = self._start(gpus)
         except (PlaceLost, ExecutorBroken) as error:
             self._patient = now + PATIENCE
             self._queue.popleft()
             call.fail(error)
             self._hand_out_soon()
             return None
+        if process is None:
+            return None
+        worker = WorkerProcess(process, self)
         self._workers[worker] = gpus.get(VISIBLE, "")
         return worker
 
@@ -195,6 +199,10 @@ class Processes(Executor):
         for taken in self._workers.values() if free else ():
             free.remove(taken)
         return {VISIBLE: free[0]} if free else {}
+
+    def _start(self, gpus: Mapping[str, str]) -> Hosted | None:
+        """A new worker; None where none is to be had yet."""
+        return LocalProcess({**os.environ, **self._pins, **gpus})
 
     def _watch(self) -> None:
         """Calls that wait behind a long one are asked back where somebody else is free to make them."""
@@ -236,7 +244,7 @@ class Processes(Executor):
             head = worker.line.popleft()
             head.end()
             code = asyncio.wrap_future(worker.exit_code)
-            code.add_done_callback(lambda code: head.fail(_death(head, code.result())))
+            code.add_done_callback(lambda code: head.fail(_death(head, code)))
         self._dismiss(worker)
 
     def _dismiss(self, worker: WorkerProcess) -> None:
@@ -295,7 +303,11 @@ def value_of(kind: bytes, reply: bytes | bytearray, fn: Callable[..., Any]) -> A
     raise failure
 
 
-def _death(call: WorkerCall, code: int) -> WorkerDied:
+def _death(call: WorkerCall, ended: asyncio.Future[int]) -> Exception:
+    error = ended.exception()
+    if isinstance(error, Exception):  # it was lost with its place
+        return error
+    code = ended.result()
     return WorkerDied(f"the worker process that ran {name_of(call.function.fn)} {_in_words(code)}")
 
 

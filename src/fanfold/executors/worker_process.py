@@ -5,21 +5,15 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import math
-import os
-import signal
 import socket
-import subprocess
 import sys
-import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from fanfold.context import here, within
 from fanfold.errors import NoWayHome
-from fanfold.executors.base import no_worker
 from fanfold.executors.far_call import FarCall
 from fanfold.executors.pace import LATE, CallPace
 from fanfold.executors.parcels import Fetch, value_for
@@ -38,11 +32,6 @@ from fanfold.executors.worker import (
     replied,
 )
 
-#: The folder that holds the package is named, so that workers find it however the parent did.
-_BOOT = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from fanfold.executors.worker import main; main(int(sys.argv.pop()))"
-)
-_ROOT = str(Path(__file__).parents[2])
 #: Seconds in which a function may be loaded before that counts as its call's time.
 LOADING = 60.0
 #: Bytes that are read at once.
@@ -93,48 +82,32 @@ class Owner(Protocol):
         """It has hung up."""
 
 
+class Hosted(Protocol):
+    """A worker process, wherever it is: the connection to it, and its exit code, or PlaceLost, once it has ended."""
+
+    socket: socket.socket
+    exit_code: concurrent.futures.Future[int]
+
+    def kill(self) -> None: ...
+
+
 class WorkerProcess:
     """A worker process and the calls in its line: the first runs there, the others wait."""
 
-    def __init__(self, environment: Mapping[str, str], owner: Owner) -> None:
-        try:
-            self._socket, theirs = socket.socketpair()
-        except OSError as error:
-            raise no_worker(error, "process") from error
-        self._socket.setblocking(False)
-        try:
-            # A session of its own: Ctrl-C stays with the parent, and the worker can be killed with all its offspring.
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, _ROOT, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                env=environment,
-                start_new_session=True,
-            )
-        except (OSError, MemoryError) as error:
-            self._socket.close()
-            raise no_worker(error, "process") from error
-        finally:
-            theirs.close()
-        self.exit_code: concurrent.futures.Future[int] = concurrent.futures.Future()
-        self.exit_code.set_running_or_notify_cancel()  # so that someone who stops waiting for it cannot cancel it
+    def __init__(self, process: Hosted, owner: Owner) -> None:
+        self.exit_code, self.kill = process.exit_code, process.kill
         self.line: deque[WorkerCall] = deque()
         #: Whether calls were asked back, and it has not said how many it gives.
         self.recalled = False
+        self._socket = process.socket
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._began = -math.inf
         self._known: dict[int, None] = {}
         self._in, self._out = bytearray(), bytearray()
-        try:
-            threading.Thread(target=self._reap, name="fanfold-reap", daemon=True).start()
-        except RuntimeError as error:  # the system has no more threads for us
-            self._process.kill()
-            self._process.wait()
-            self._socket.close()
-            raise no_worker(error, "process") from error
         self._send(PATH, 0, dumps([entry for entry in sys.path if isinstance(entry, str)]))
         self._loop.add_reader(self._socket, self._readable)
+        self.exit_code.add_done_callback(self._reaped)
 
     def accepts(self, length: int, now: float) -> bool:
         """Whether one more call may wait behind `length` others: not behind a long one."""
@@ -182,9 +155,6 @@ class WorkerProcess:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass  # closed or hung up before
-
-    def kill(self) -> None:
-        self._process.kill()
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:
@@ -264,11 +234,7 @@ class WorkerProcess:
         self._send(REPLY, number, await answered(request))
         self.flush()
 
-    def _reap(self) -> None:
-        """Wait for the end, and end what the worker had started; one of those may even hold the far end open."""
-        code = self._process.wait()
-        _kill_group(self._process.pid)
-        self.exit_code.set_result(code)
+    def _reaped(self, _: concurrent.futures.Future[int]) -> None:
         try:
             self._loop.call_soon_threadsafe(self._ended)
         except RuntimeError:
@@ -299,10 +265,3 @@ async def answered(request: bytes | bytearray) -> bytes:
         return replied(await answer(asked), None)
     except Exception as error:
         return replied(None, error)
-
-
-def _kill_group(leader: int) -> None:
-    try:
-        os.killpg(leader, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass  # nobody left in it, or (on macOS) nobody but a zombie
