@@ -52,7 +52,7 @@ check: lint
 	$(BIN)/python -m pytest -m "not slow" -x -n 2 --durations=10 --durations-min=1
 
 # Four at a time on two cores: many tests wait for processes and clocks.  Tests that share a fixture share a worker.
-test: $(VENV)/.dev browser $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock trackers)
+test: $(VENV)/.dev browser redis $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock trackers)
 	$(BIN)/python -m pytest -n 4
 
 docs: $(VENV)/.dev
@@ -75,6 +75,13 @@ web: web/node_modules
 web/node_modules: web/package-lock.json
 	cd web && npm ci --no-audit --no-fund
 	@touch $@
+
+# The server that tests of what is shared start for themselves; without it, they say so.
+.PHONY: redis
+redis:
+	@command -v redis-server valkey-server > /dev/null \
+	  || { [ "$$(id -u)" = 0 ] && apt-get install -y -qq --no-install-recommends redis-server > /dev/null; } \
+	  || echo "redis-server is not installed: tests of --share are left out (apt-get install redis-server)"
 
 # The browser that tests and screenshots look with; without it, or without Node, the tests that need it say so.
 .PHONY: browser

@@ -101,7 +101,10 @@ class Replies:
                         return None
         except ShareAway:
             return None
-        except ShareRefused:
+        except ShareRefused as error:
+            if "WRONGTYPE" not in str(error):
+                sharing.warn("claim", f"{sharing.address} takes no claims on calls, so replies are not shared: {error}")
+                return None
             text = b""
         if text is True:
             return None

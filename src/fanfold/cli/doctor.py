@@ -31,16 +31,18 @@ _PACKAGES = {
     "onnx": ("onnx", "networks as ONNX"),
     "matplotlib": ("plots", "figures of a search for networks"),
     "ray": ("ray", "executor ray:N"),
+    "hiredis": ("redis", "--share"),
     "datasets": ("datasets", "tasks from Hugging Face"),
 }
 _REQUIRED = ("click", "rich", "msgspec", "cloudpickle", "httptools")
 
 
-@click.command(epilog=examples("fanfold doctor", "fanfold doctor --json"))
+@click.command(epilog=examples("fanfold doctor", "fanfold doctor --share redis://localhost/0", "fanfold doctor --json"))
+@click.option("--share", metavar="URL", help="Look at this Redis or Valkey server, too: how far it is, and who shares.")
 @ledger_option
 @output_options
 @click.pass_context
-def doctor(ctx: click.Context, ledger: str) -> None:
+def doctor(ctx: click.Context, ledger: str, share: str | None) -> None:
     """Say what this machine offers and what is missing."""
     checks = [
         *_machine(),
@@ -51,6 +53,7 @@ def doctor(ctx: click.Context, ledger: str) -> None:
         *_named_models(),
         *_studies(),
         _folder(ledger),
+        *_shared(share),
     ]
     healthy = all(check.ok or not check.required for check in checks)
     if machine_readable():
@@ -166,6 +169,16 @@ def _studies() -> Iterator[Check]:
             continue
         yield Check(f"study {name}", True, package, ", ".join(plugin.packages))
         yield from plugin.checks()
+
+
+def _shared(url: str | None) -> list[Check]:
+    """The server by which limits and replies are shared."""
+    if url is None:
+        return []
+    from fanfold.sharing.inspection import inspected
+    from fanfold.sync import run_sync
+
+    return run_sync(lambda: inspected(url))
 
 
 def _folder(ledger: str) -> Check:

@@ -87,10 +87,10 @@ class Paces:
 
     def correct(
         self, estimate: tuple[int, int], charged: Cost | None, used: tuple[int | None, int | None], now: float
-    ) -> dict[int, float]:
+    ) -> Cost | None:
         """A call estimated at `estimate` (input, output) tokens used so many; None leaves the estimate.
 
-        Returns how many more it was than charged, for each rate of tokens.
+        Returns how many units more it used than it was charged for.
         """
         inputs, outputs = used
         if inputs is not None:
@@ -98,13 +98,13 @@ class Paces:
         if outputs is not None:
             self._output = _decayed(self._output, estimate[1], outputs)
         if charged is None:
-            return {}
+            return None
         more_in = 0.0 if inputs is None else inputs - charged[2]
         more_out = 0.0 if outputs is None else outputs - charged[3]
-        tokens = (0.0, more_in + more_out, more_in, more_out)
-        more = {unit: tokens[unit] for unit in self._known if unit}
-        for unit, units in more.items():
-            self._known[unit].correct(units, now)
+        more = (0.0, more_in + more_out, more_in, more_out)
+        for unit, pace in self._known.items():
+            if unit:
+                pace.correct(more[unit], now)
         return more
 
     def learn(

@@ -8,7 +8,7 @@ import pickle
 import secrets
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import msgspec
@@ -72,7 +72,8 @@ class Model:
             _AT_HOME[name] = self
         state = {field.name: getattr(self, field.name) for field in fields(self)}
         if here().leaving:
-            return _arrived, (name, {**state, "connect": _elsewhere, "key": None, "headers": {}})
+            limits = replace(self.limits, shared=None)
+            return _arrived, (name, {**state, "connect": _elsewhere, "key": None, "headers": {}, "limits": limits})
         try:
             pickle.dumps(self.connect)
         except Exception:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 
 from fanfold.errors import CallFailed
-from fanfold.sharing.hub import ALIVE, PREFIX, Sharing
+from fanfold.sharing.hub import ALIVE, PREFIX, SETTLE, Sharing
 from fanfold.sharing.link import ShareAway, ShareRefused
 
 #: Seconds between looks for money that other sharers' calls in flight may leave.
@@ -31,8 +32,8 @@ class SharedBudget:
         #: One at a time writes the sums, so that none is written over by an older one.
         self._turn = asyncio.Lock()
         self._stale = False
-        sharing.watchers.add(self._changed)
-        sharing.beats.add(self._write)
+        self._alone_until = -math.inf
+        sharing.budgets.add(self)
 
     @classmethod
     def of(cls, sharing: Sharing | None, limit: float | None) -> SharedBudget | None:
@@ -40,8 +41,11 @@ class SharedBudget:
         return None if sharing is None or limit is None else cls(sharing, limit)
 
     def close(self) -> None:
-        self._sharing.watchers.discard(self._changed)
-        self._sharing.beats.discard(self._write)
+        self._sharing.budgets.discard(self)
+
+    @property
+    def _alone(self) -> bool:
+        return asyncio.get_running_loop().time() < self._alone_until
 
     async def reserve(self, worst: float, model: str) -> None:
         """Set money aside; wait while calls in flight anywhere may leave enough; raise if they cannot."""
@@ -52,12 +56,14 @@ class SharedBudget:
         """A call that `worst` was reserved for has cost so much."""
         self._reserved = max(0.0, self._reserved - worst)
         self._spent += cost
-        self._left += (worst - cost) * (1 if self._sharing.link.up else self._sharers)
-        self._write()
+        self._left += (worst - cost) * (self._sharers if self._alone else 1)
+        self.write()
 
     async def _granted(self, worst: float, model: str) -> bool:
         async with self._turn:
             try:
+                if self._alone:
+                    raise ShareAway("others may not be back")
                 granted, reserved = await self._reserve(worst)
             except ShareAway:
                 granted, reserved = self._left / self._sharers >= worst, 1.0
@@ -83,10 +89,12 @@ class SharedBudget:
         """Whether so much more is set aside now, and how much is by all."""
         sums = (f"{self._spent:.12g}", f"{self._reserved + worst:.12g}", f"{worst:.12g}", f"{self.limit:.12g}")
         answer = await self._sharing.link.script("budget", [self._key], self._id, *sums, int(ALIVE))
-        self._left, self._sharers = float(answer[1]), max(1, int(answer[3]))
+        if not self._alone:
+            self._left, self._sharers = float(answer[1]), max(1, int(answer[3]))
         return answer[0] == 1, float(answer[2])
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Write our sums down again: they are kept only for a while, and a server may forget them."""
         if not self._stale:
             self._stale = True
             self._sharing.spawn(self._written())
@@ -96,6 +104,8 @@ class SharedBudget:
             self._stale = False
             await self._reserve(0.0)
 
-    def _changed(self, up: bool) -> None:
+    def changed(self, up: bool) -> None:
+        """The server is away, or back: by the end of `SETTLE` all have said again what they spent."""
+        self._alone_until = asyncio.get_running_loop().time() + SETTLE if up else math.inf
         if up:
-            self._write()
+            self.write()

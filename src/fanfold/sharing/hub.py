@@ -18,12 +18,15 @@ from fanfold.sharing.address import ShareAddress
 from fanfold.sharing.link import ANSWER, RedisLink, ShareAway, ShareRefused, Word
 
 if TYPE_CHECKING:
+    from fanfold.sharing.budget import SharedBudget
     from fanfold.sharing.lease import Lease
 
 #: Before every key: whose it is, and the version of what is kept there.
 PREFIX = "fanfold:1:"
 #: Seconds after its last sign of life that a sharer's claims are kept, and between two signs.
 ALIVE, BEAT = 10.0, 1.0
+#: Seconds that each keeps to its part after the server is back: by then all have come back.
+SETTLE = 1.0
 #: Seconds that a claim and a reply are kept.
 CLAIM_KEPT, REPLY_KEPT = 86_400, 86_400
 #: Replies that wait for the server's return, and the largest that is shared.
@@ -44,12 +47,11 @@ class Sharing:
     def __init__(self, address: ShareAddress) -> None:
         self.id = f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
         self.link = RedisLink(address, "fanfold", self._heard, self._changed)
-        self.leases: dict[str, Lease] = {}
+        self.leases: set[Lease] = set()
+        self.budgets: set[SharedBudget] = set()
+        #: How many sharers the address had when last heard.
+        self.sharers = 1
         self.warnings: list[Callable[[str], None]] = []
-        #: Called with what to do when the server is away (False) and back (True).
-        self.watchers: set[Callable[[bool], None]] = set()
-        #: Called with every sign of life.
-        self.beats: set[Callable[[], None]] = set()
         self._claims: set[bytes] = set()
         self._waiters: dict[bytes, list[asyncio.Future[None]]] = {}
         self._late: deque[tuple[bytes, bytes]] = deque(maxlen=LATE)
@@ -99,8 +101,8 @@ class Sharing:
         for task in self._tasks:
             task.cancel()
         if self.link.up:
-            with contextlib.suppress(ShareAway, ShareRefused):
-                await self._beat(0)
+            with contextlib.suppress(ShareAway, ShareRefused, TimeoutError):
+                await asyncio.wait_for(self._beat(0), ANSWER)
         await self.link.close()
 
     async def _open(self) -> None:
@@ -137,9 +139,12 @@ class Sharing:
 
         Raises ShareAway, and ShareRefused where something foreign is in the way.
         """
+        if key in self._claims:  # by another run of this process
+            return False
+        self._claims.add(key)  # whatever happens on the way: a claim that is not released would hold up everybody
         answer = await self.link.script("take", _keys(key), self.id, CLAIM_KEPT)
-        if answer == 1:
-            self._claims.add(key)
+        if answer != 1:
+            self._claims.discard(key)
         return answer if isinstance(answer, bytes) else answer == 1
 
     async def news_of(self, key: bytes) -> None:
@@ -167,40 +172,37 @@ class Sharing:
         if key not in self._claims and not reply:
             return
         self._claims.discard(key)
-        if len(reply) > LARGEST_REPLY:
-            reply = b""
-        if self.link.up:
-            self.spawn(self._given(key, reply))
-        elif reply:
-            self._late.append((key, reply))
+        self._wake(key)
+        self.spawn(self._given(key, reply if len(reply) <= LARGEST_REPLY else b""))
 
     async def _given(self, key: bytes, reply: bytes) -> None:
         try:
-            await self._tell(key, reply)
+            await self.link.script("give", _keys(key), self.id, reply, REPLY_KEPT, f"{PREFIX}to:", key)
         except ShareAway:
-            if reply:
-                self._late.append((key, reply))
+            self._late.append((key, reply))
 
-    async def _tell(self, key: bytes, reply: bytes) -> None:
-        await self.link.script("give", _keys(key), self.id, reply, REPLY_KEPT, f"{PREFIX}to:", key)
+    def _wake(self, key: bytes) -> None:
+        for news in self._waiters.get(key, ()):
+            if not news.done():
+                news.set_result(None)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     async def _beat(self, alive: Word = int(ALIVE)) -> None:
-        places = list(self.leases.values())
-        names = [lease.keys[1] for lease in places]
-        counts = await self.link.script("beat", [f"{PREFIX}alive", *names], self.id, alive)
-        for lease, count in zip(places, counts, strict=True):
+        leases = list(self.leases)
+        keys = [f"{PREFIX}alive", *(lease.keys[1] for lease in leases)]
+        counts = await self.link.script("beat", keys, alive, self.id, *(lease.id for lease in leases))
+        self.sharers = max(1, int(counts[0]))
+        for lease, count in zip(leases, counts[1:], strict=True):
             lease.sharers = max(1, int(count))
 
     async def _live(self) -> None:
         while True:
             await asyncio.sleep(BEAT)
             self.link.check()
-            with contextlib.suppress(ShareAway, ShareRefused):
-                await self._beat()
-            for beat in list(self.beats):
-                beat()
+            self.spawn(self._beat())
+            for budget in self.budgets:
+                budget.write()
 
     def _changed(self, up: bool) -> None:
         if up:
@@ -211,8 +213,10 @@ class Sharing:
                 f"{self.address} does not answer: each sharer keeps to its part of the limits, and shares no replies, "
                 "until it is back",
             )
-        for watcher in list(self.watchers):
-            watcher(up)
+        for lease in list(self.leases):
+            lease.changed(up)
+        for budget in self.budgets:
+            budget.changed(up)
 
     async def _welcome(self) -> None:
         """The server is back and may have forgotten everything."""
@@ -228,13 +232,11 @@ class Sharing:
 
     def _heard(self, channel: bytes, message: bytes) -> None:
         if channel == f"{PREFIX}to:{self.id}".encode():
-            for news in self._waiters.get(message, ()):
-                if not news.done():
-                    news.set_result(None)
+            self._wake(message)
             return
-        place = channel.decode(errors="replace").removeprefix(f"{PREFIX}news:")
-        if (lease := self.leases.get(place)) is not None:
-            lease.heard(message)
+        for lease in list(self.leases):
+            if lease.channel.encode() == channel:
+                lease.heard(message)
 
 
 def _keys(key: bytes) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import math
+import secrets
 from collections.abc import Mapping
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from fanfold.limits import Limiter
 from fanfold.limits.known_rates import Cost
 from fanfold.limits.pace import Pace
-from fanfold.sharing.hub import PREFIX, Sharing
+from fanfold.sharing.hub import PREFIX, SETTLE, Sharing
 from fanfold.sharing.link import ShareAway, ShareRefused
 
 #: Seconds of a rate that one lease takes: alone, and where others wait as well.
@@ -21,8 +22,8 @@ ALONE, CROWDED = 0.2, 0.02
 KEPT = 1.0
 #: The most calls of a lease, and seconds between looks for room in flight.
 MOST_CALLS, LOOK = 256, 0.05
-#: Seconds that each keeps to its part after the server is back: by then all have come back.
-SETTLE = 1.0
+#: Seconds until a limit is asked for again that the server would not give.
+RETRY = 5.0
 #: Rates per second that a sharer may tell others; everything else is foreign.
 LEAST_RATE, MOST_RATE, LONGEST_HOLD = 1e-4, 1e9, 300.0
 
@@ -45,9 +46,9 @@ class Lease:
 
     def __init__(self, sharing: Sharing, limiter: Limiter, name: tuple[str, ...]) -> None:
         place = hashlib.blake2b("\0".join(name).encode(), digest_size=16, person=b"fanfold limit").hexdigest()
-        self.place = place
-        self.keys = [f"{PREFIX}limit:{place}", f"{PREFIX}who:{place}", f"{PREFIX}queue:{place}"]
-        self.sharers = 1
+        self.id = f"{sharing.id}-{secrets.token_hex(2)}"
+        self.keys = [f"{PREFIX}{kind}:{place}" for kind in ("limit", "who", "queue", "news")]
+        self.sharers = sharing.sharers
         self._sharing, self._limiter = sharing, limiter
         self._model = name[0]
         #: Whether the sharing is connected; one that only this limit names is joined with its first call.
@@ -59,10 +60,9 @@ class Lease:
         self._back: dict[int, float] = {}
         self._asking = self._again = False
         #: While the server is away: our part of each rate; None: it is here.
-        self._alone: dict[int, Pace] | None = None
-        sharing.leases[place] = self
-        sharing.watchers.add(self._changed)
-        sharing.link.subscribe(f"{PREFIX}news:{place}")
+        self._alone: dict[int, Pace] | None = {} if sharing.met and not sharing.link.up else None
+        sharing.leases.add(self)
+        sharing.link.subscribe(self.channel)
         if self.joined:
             sharing.spawn(self._recall())
 
@@ -76,11 +76,15 @@ class Lease:
             self._sharing.spawn(self._recall())
 
     async def close(self) -> None:
-        self._sharing.leases.pop(self.place, None)
-        self._sharing.watchers.discard(self._changed)
-        self._sharing.link.unsubscribe(f"{PREFIX}news:{self.place}")
+        self._sharing.leases.discard(self)
+        if all(lease.channel != self.channel for lease in self._sharing.leases):
+            self._sharing.link.unsubscribe(self.channel)
         if self._own and self.joined:
             await self._sharing.leave()
+
+    @property
+    def channel(self) -> str:
+        return self.keys[3]
 
     @property
     def _cap(self) -> int | None:
@@ -101,9 +105,7 @@ class Lease:
         needs = self._needs(cost, rates)
         if all(self._credit.get(unit, 0.0) >= need - 1e-6 for unit, need in needs.items()):
             return self._start
-        if not self._asking:
-            self._asking = True
-            asyncio.get_running_loop().call_soon(self._ask)  # by then all who come now are in line
+        self._soon()
         return math.inf
 
     def take(self, cost: Cost | None, now: float) -> None:
@@ -115,24 +117,26 @@ class Lease:
         for unit, need in self._needs(cost, rates).items():
             self._credit[unit] = self._credit.get(unit, 0.0) - need
 
-    def correct(self, more: Mapping[int, float]) -> None:
-        """Calls used so many more (or fewer) units than they leased."""
-        for unit, units in more.items():
-            self._back[unit] = self._back.get(unit, 0.0) - units
+    def correct(self, more: Cost) -> None:
+        """Calls used so many more (or fewer) units than they leased: much is told at once, little with the next."""
+        for unit, (rate, _) in self._limiter.rates.items():
+            if unit:
+                self._back[unit] = self._back.get(unit, 0.0) - more[unit]
+                if more[unit] > ALONE * rate and self._alone is None:
+                    self._soon()
 
     def ended(self) -> None:
         """A call is over: others may want its place."""
-        if self._cap is not None and self._alone is None and not self._asking:
-            self._asking = True
-            asyncio.get_running_loop().call_later(CROWDED, self._ask)
+        if self._cap is not None and self._alone is None:
+            self._soon(CROWDED)
 
     def refused(self, seconds: float) -> None:
         """All sharers hold back for so long."""
         self._drop(lost=True)
-        self._tell(LimitNews(self._sharing.id, hold=seconds))
+        self._tell(LimitNews(self.id, hold=seconds))
 
     def learnt(self, rates: Mapping[int, float]) -> None:
-        self._tell(LimitNews(self._sharing.id, rates=dict(rates)))
+        self._tell(LimitNews(self.id, rates=dict(rates)))
 
     # -- for the sharing -----------------------------------------------------------------------------------------------
 
@@ -144,7 +148,7 @@ class Lease:
             bad = True
         if bad:
             self._sharing.warn("news", f"{self._sharing.address} sends foreign news of limits, which are ignored")
-        elif news.sender != self._sharing.id:
+        elif news.sender != self.id:
             if news.rates:
                 self._limiter.adopt(news.rates)
             if news.hold:
@@ -166,14 +170,17 @@ class Lease:
         self._credit.clear()
         self._start = -math.inf
 
-    def _ask(self) -> None:
-        self._sharing.spawn(self._asked())
+    def _soon(self, seconds: float = 0.0) -> None:
+        """Ask the server; by then all who come now are in line."""
+        if not self._asking:
+            self._asking = True
+            asyncio.get_running_loop().call_later(seconds, lambda: self._sharing.spawn(self._asked()))
 
     async def _asked(self) -> None:
         limiter, wait = self._limiter, 0.0
         rates = dict(limiter.rates)
         wants, first, calls = self._demand(rates)
-        if not calls and self._cap is None:
+        if not calls and self._cap is None and not self._back:
             self._asking = False
             return
         words: list[str] = []
@@ -184,17 +191,18 @@ class Lease:
             words += [str(unit), *(f"{value:.9g}" for value in (rate, burst, want, head, back))]
         flying = limiter.in_flight + int(self._credit.get(-1, 0.0))
         try:
-            counts = (self._sharing.id, int(self._again), str(ALONE), str(CROWDED), self._cap or 0, flying, calls)
-            answer = await self._sharing.link.script("lease", self.keys, *counts, *words)
+            counts = (self.id, int(self._again), str(ALONE), str(CROWDED), self._cap or 0, flying, calls)
+            answer = await self._sharing.link.script("lease", self.keys[:3], *counts, *words)
             wait, self.sharers = float(answer[0]), max(1, int(answer[1]))
             self._again = True
             if calls:
                 self._leased(wait, float(answer[2]), dict(zip(rates, map(float, answer[3:]), strict=True)))
         except ShareAway:
-            self._changed(False)
+            self.changed(False)
         except (ShareRefused, ValueError, TypeError, IndexError):
             self._sharing.warn("limit", f"{self._sharing.address} holds a foreign limit: each keeps to its part of it")
             self._part()
+            asyncio.get_running_loop().call_later(RETRY, self._rejoin)
         finally:
             self._asking = False
         if wait < 0 and calls:
@@ -226,13 +234,16 @@ class Lease:
     def _tell(self, news: LimitNews) -> None:
         words = [word for unit, rate in news.rates.items() for word in (f"rate {unit}", f"{rate:.9g}")]
         burst = max((burst for _, burst in self._limiter.rates.values()), default=0.0)
-        message, keys = msgspec.json.encode(news), [self.keys[0], f"{PREFIX}news:{self.place}"]
-        told: tuple[str | bytes, ...] = (message, f"{news.hold:.6f}", f"{burst:.6f}", "model", self._model, *words)
+        message, keys = msgspec.json.encode(news), [self.keys[0], self.channel]
+        told: tuple[str | bytes, ...] = (message, f"{news.hold:.6f}", f"{burst:.6f}", *words)
         self._sharing.spawn(self._sharing.link.script("tell", keys, *told))
 
     async def _recall(self) -> None:
         """What others have learnt of this limit."""
-        values = await self._sharing.link.call("HMGET", self.keys[0], *(f"rate {unit}" for unit in range(4)))
+        link = self._sharing.link
+        await link.call("HSET", self.keys[0], "model", self._model)
+        await link.call("EXPIRE", self.keys[0], 600)
+        values = await link.call("HMGET", self.keys[0], *(f"rate {unit}" for unit in range(4)))
         try:
             rates = {unit: float(value) for unit, value in enumerate(values) if value is not None}
         except (TypeError, ValueError):
@@ -242,7 +253,7 @@ class Lease:
         elif rates:
             self._limiter.adopt(rates)
 
-    def _changed(self, up: bool) -> None:
+    def changed(self, up: bool) -> None:
         if not up:
             if self._alone is None:
                 self._part()

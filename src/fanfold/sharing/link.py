@@ -142,6 +142,9 @@ class RedisLink:
                 wire.abort()
                 raise
         told = about if isinstance(about, dict) else {}
+        if told.get(b"mode") == b"cluster":
+            wire.abort()
+            raise ShareRefused("it is a cluster, whose keys are apart; use a single server")
         text = told.get(b"version", b"")
         self.version = text.decode(errors="replace") if isinstance(text, bytes) else ""
         self._wire, self.up = wire, True

@@ -6,10 +6,14 @@ local time = redis.call('TIME')
 local now = time[1] + time[2] / 1e6
 local me, again = ARGV[1], ARGV[2] == '1'
 local cap, flying, calls = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
-for number = 1, 3 do redis.call('EXPIRE', KEYS[number], 600) end
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - 10)
 redis.call('ZADD', KEYS[2], now, me)
+redis.call('EXPIRE', KEYS[2], 600)
 local sharers = redis.call('ZRANGE', KEYS[2], 0, -1)
+
+-- Others wait: take turns that are short, and no more than a fair part of what may be in flight.
+local own = redis.call('ZSCORE', KEYS[3], me)
+local crowd = redis.call('ZCOUNT', KEYS[3], now - 0.1, '+inf') - ((own and tonumber(own) >= now - 0.1) and 1 or 0)
 
 local part = 1
 if cap > 0 then
@@ -18,7 +22,13 @@ if cap > 0 then
   for _, other in ipairs(sharers) do
     if other ~= me then free = free - tonumber(redis.call('HGET', KEYS[1], 'flying ' .. other) or '0') end
   end
-  if free < 1 or calls < 1 then return {'-1', tostring(#sharers), '0'} end
+  if crowd > 0 then free = math.min(free, math.max(1, math.floor(cap / (crowd + 1))) - flying) end
+  if free < 1 or calls < 1 then
+    if calls > 0 then redis.call('ZADD', KEYS[3], now, me) else redis.call('ZREM', KEYS[3], me) end
+    redis.call('EXPIRE', KEYS[1], 600)
+    redis.call('EXPIRE', KEYS[3], 600)
+    return {'-1', tostring(#sharers), '0'}
+  end
   if free < calls then
     part = free / calls
     calls = math.floor(free)
@@ -26,9 +36,6 @@ if cap > 0 then
   redis.call('HSET', KEYS[1], 'flying ' .. me, flying + calls)
 end
 
--- Others wait: take turns that are short.
-local own = redis.call('ZSCORE', KEYS[3], me)
-local crowd = redis.call('ZCOUNT', KEYS[3], now - 0.1, '+inf') - ((own and tonumber(own) >= now - 0.1) and 1 or 0)
 local most = tonumber(crowd > 0 and ARGV[4] or ARGV[3])
 for i = 8, #ARGV, 6 do
   local want = tonumber(ARGV[i + 3])
@@ -46,8 +53,9 @@ for i = 8, #ARGV, 6 do
   redis.call('HSET', KEYS[1], field, string.format('%.6f', math.max(spent, now) + units / rate))
   reply[#reply + 1] = string.format('%.9g', units)
 end
-redis.call('ZADD', KEYS[3], start, me)
+if calls > 0 then redis.call('ZADD', KEYS[3], start, me) end
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now - 10)
 redis.call('EXPIRE', KEYS[1], math.ceil(start - now) + 600)
+redis.call('EXPIRE', KEYS[3], math.ceil(start - now) + 600)
 reply[1] = string.format('%.6f', start - now)
 return reply
