@@ -20,7 +20,7 @@ from fanfold.errors import LedgerError
 from fanfold.ledger import Ledger, RunLock, RunView, add_comment
 from fanfold.ledger.holdings import holdings
 from fanfold.ledger.merging import SHARED, merge
-from fanfold.ledger.pruning import Retention
+from fanfold.ledger.pruning import Retention, last_commit, sweep
 from fanfold.ledger.schema import tables
 from fanfold.space import Float, Space
 from fanfold.strategies import Genetic, Sweep
@@ -271,6 +271,13 @@ def test_what_failed_and_what_a_saved_state_names_stay_for_a_resume(heirs: Path)
         assert Retention(0, final=True).digests(ledger.read, 1) == set()
 
 
+def test_a_run_that_continued_meanwhile_is_left_alone(heirs: Path) -> None:
+    before = weights(heirs)
+    with Ledger(heirs) as ledger:
+        assert sweep(ledger, {1: Retention(0, final=True, commit=0)}).blobs == 0 and weights(heirs) == before
+        assert sweep(ledger, {1: Retention(0, final=True, commit=last_commit(ledger.read, 1))}).blobs == before
+
+
 def test_a_study_that_keeps_everything_or_cannot_be_loaded_loses_nothing(
     heirs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +287,7 @@ def test_a_study_that_keeps_everything_or_cannot_be_loaded_loses_nothing(
     (heirs.parent / "lineage.py").unlink()
     assert "its study cannot be loaded" in fanfold("ledger", "prune", "--ledger", heirs).output
     lock = RunLock(heirs, "r")
-    assert "is being worked on" in fanfold("ledger", "prune", "r", "--ledger", heirs).output
+    assert "is under way" in fanfold("ledger", "prune", "r", "--ledger", heirs).output
     lock.release()
     assert content(heirs) == before
     fanfold("ledger", "prune", "--ledger", heirs, "--final", "--keep", "1")

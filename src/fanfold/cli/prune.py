@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fanfold.cli.output import complete_run, examples, ledger_option, machine_readable, output_options, print_json, say
-from fanfold.errors import ConfigError, FanfoldError, LedgerError, RunLocked
+from fanfold.errors import ConfigError, FanfoldError, LedgerError
 from fanfold.texts import count, file_size
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def prune(
     if not path.exists():
         raise LedgerError(f"there is no ledger at {ledger}: check the path, or start a run that writes it")
     before = path.stat().st_size
-    with contextlib.ExitStack() as locks, Ledger(path) as opened:
-        idle = _locked(opened, _chosen(opened, names), locks)
+    with Ledger(path) as opened:
+        idle = _chosen(opened, names)
         over = _retentions(opened, idle, keep, final, trust)
         replies = {run for info in idle if calls for run in belonging(opened, info.id)}
         swept = sweep(opened, over, replies=replies, final=final, dry=dry_run)
@@ -97,24 +97,17 @@ def _give_back(path: Path, much: bool) -> None:
 
 
 def _chosen(ledger: Ledger, names: tuple[str, ...]) -> list[RunInfo]:
-    """The runs that are named, or all that are over."""
-    if names:
-        return [ledger.info(ledger.last() if name == "last" else ledger.named(name)) for name in names]
-    return [info for info in ledger.runs() if info.status in ("finished", "failed") and "belongs_to" not in info.meta]
+    """The runs that are named, or all that are over; not those that a process works on."""
+    from fanfold.ledger.lock import locked
 
-
-def _locked(ledger: Ledger, chosen: list[RunInfo], locks: contextlib.ExitStack) -> list[RunInfo]:
-    """The runs that nobody works on; each is locked, so that nobody continues it meanwhile."""
-    from fanfold.ledger import RunLock
-
-    idle = []
-    for info in chosen:
-        try:
-            locks.callback(RunLock(ledger.path, info.name).release)
-            idle.append(info)
-        except RunLocked as error:
-            say(f"{info.name}: left alone, because {error}")
-    return idle
+    chosen = [ledger.info(ledger.last() if name == "last" else ledger.named(name)) for name in names]
+    if not names:
+        over = [info for info in ledger.runs() if info.status in ("finished", "failed")]
+        chosen = [info for info in over if "belongs_to" not in info.meta]
+    live = {info.name for info in chosen if locked(ledger.path.resolve(), info.name)}
+    for name in sorted(live):
+        say(f"{name}: left alone, because it is under way")
+    return [info for info in chosen if info.name not in live]
 
 
 def _retentions(
@@ -122,23 +115,23 @@ def _retentions(
 ) -> dict[int, Retention]:
     """What stays of the blobs of runs, by their ids."""
     from fanfold.ledger import belonging
-    from fanfold.ledger.pruning import Retention, digests_of
+    from fanfold.ledger.pruning import Retention, digests_of, last_commit
 
-    over = {}
+    over: dict[int, Retention] = {}
     for info in idle:
         runs = belonging(ledger, info.id)
         if not any(digests_of(ledger.read, run) for run in runs):
             continue
+        commits = {run: last_commit(ledger.read, run) for run in runs}
         try:
             retention = _retention(ledger, info, keep, final, trust)
         except FanfoldError as error:
             say(f"{info.name}: its blobs stay, because {error}")
             continue
         if retention is not None:
-            over[info.id] = retention
-            over |= dict.fromkeys(
-                runs[1:] if final else (), Retention(retention.keep, (), retention.passing, final=True)
-            )
+            beside = Retention(retention.keep, (), retention.passing, final=True)
+            kept = {info.id: retention, **dict.fromkeys(runs[1:] if final else (), beside)}
+            over |= {run: dataclasses.replace(stays, commit=commits[run]) for run, stays in kept.items()}
     return over
 
 

@@ -13,7 +13,7 @@ from fanfold.errors import LedgerError
 from fanfold.ledger.lock import locked
 from fanfold.ledger.schema import MIGRATIONS, UNREADABLE, explain
 from fanfold.ledger.store import Ledger
-from fanfold.ledger.verify import odd, verify, verify_batches
+from fanfold.ledger.verify import odd, verify_all
 from fanfold.types import Blob
 
 #: What the rows of a kind take, without what SQLite adds.
@@ -102,9 +102,7 @@ def check_file(ledger: Ledger) -> None:
 def check_rows(ledger: Ledger) -> tuple[int, int]:
     """Check every run, every blob against its digest, and that stores have theirs; how many of both there are."""
     runs = ledger.runs()
-    for run in runs:
-        verify(ledger, run.id)
-    verify_batches(ledger)
+    verify_all(ledger)
     blobs = 0
     for (digest,) in list(ledger.read("SELECT digest FROM blob WHERE length(data) > 0")):
         blobs += 1

@@ -108,6 +108,14 @@ def relation(here: Ledger, run: int, there: Ledger, other: int) -> Relation:
     return "behind" if _continues(here, run, theirs, later) else "diverged"
 
 
+def runs_by_origin(ledger: Ledger) -> dict[tuple[float, str], list[tuple[int, str]]]:
+    """The id and name of every run, by when and as what it began: copies of one run have that in common."""
+    runs: dict[tuple[float, str], list[tuple[int, str]]] = {}
+    for id, name, *origin in ledger.read("SELECT id, name, created, identity FROM run ORDER BY id"):
+        runs.setdefault((origin[0], origin[1]), []).append((id, name))
+    return runs
+
+
 _WORK = "FROM change WHERE run = ? AND (trials, batches, cells) <> ('[]', '[]', '[]')"
 
 
@@ -162,12 +170,10 @@ class _Merge:
     def _runs(self) -> None:
         """Find out which runs are known, write the others, and say which is which."""
         names: dict[str, str] = {}
+        known = runs_by_origin(self._here)  # before this merge: of two equal runs in the other file, both come
         sql = f"SELECT id, name, {OWNER}, created, identity FROM run ORDER BY {OWNER} IS NOT NULL, id"  # owners first
         for id, name, owner, created, identity in list(self._there.read(sql)):
-            # Read as it was before this merge: of two equal runs in the other file, both come.
-            twins = list(
-                self._here.read("SELECT id, name FROM run WHERE created = ? AND identity = ?", (created, identity))
-            )
+            twins = known.get((created, identity), [])
             relations = {relation(self._here, run, self._there, id): (run, here) for run, here in reversed(twins)}
             if twin := relations.get("same") or relations.get("behind"):
                 run, names[name] = twin

@@ -15,7 +15,7 @@ from fanfold import stores
 from fanfold.encoding import digest
 from fanfold.errors import LedgerError, NotInStore
 from fanfold.ledger.holdings import check_file
-from fanfold.ledger.merging import Merged, copy_of, has_work, last_work, merge, relation
+from fanfold.ledger.merging import Merged, copy_of, has_work, last_work, merge, relation, runs_by_origin
 from fanfold.ledger.places import check_place
 from fanfold.ledger.schema import MIGRATIONS
 from fanfold.ledger.store import Ledger
@@ -188,14 +188,14 @@ def _lacking(ledger: Ledger, listing: Listing) -> list[str]:
 
 def _more(path: Path, copy: Ledger) -> list[str]:
     """The runs of a ledger that its copy from elsewhere lacks, or has not as far."""
-    names = []
+    there = runs_by_origin(copy)
     with Ledger(path, readonly=True) as ours:
-        twin = "SELECT id FROM run WHERE created = ? AND identity = ?"
-        for id, name, *key in list(ours.read("SELECT id, name, created, identity FROM run ORDER BY id")):
-            twins = [other for (other,) in copy.read(twin, key)]
-            if not any(relation(ours, id, copy, other) in ("same", "ahead") for other in twins):
-                names.append(name)
-    return names
+        return [
+            name
+            for origin, runs in runs_by_origin(ours).items()
+            for id, name in runs
+            if not any(relation(ours, id, copy, other) in ("same", "ahead") for other, _ in there.get(origin, ()))
+        ]
 
 
 def _sha256(path: Path) -> str:

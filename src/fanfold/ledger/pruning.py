@@ -128,6 +128,8 @@ class Retention:
     #: Digests that are needed besides: of candidates that would be asked next.
     also: frozenset[str] = frozenset()
     final: bool = False
+    #: The run's last commit when this was found out; where there is another since, the run is left alone.
+    commit: int | None = None
 
     def digests(self, read: Read, run: int) -> set[str]:
         """The digests that stay, of what the rows of a run name."""
@@ -155,6 +157,11 @@ class Retention:
                 text = encode({key: value for key, value in data.items() if key not in self.passing})
             digests |= references(text)
         return digests
+
+
+def last_commit(read: Read, run: int) -> int | None:
+    """The number of a run's last commit."""
+    return next((seq for (seq,) in read("SELECT max(seq) FROM change WHERE run = ?", (run,))), None)
 
 
 def digests_of(read: Read, run: int) -> set[str]:
@@ -211,6 +218,7 @@ def sweep(
     db = ledger.writer
     try:
         db.execute("BEGIN IMMEDIATE")  # nobody adds a row that names a blob meanwhile
+        over = {run: retention for run, retention in over.items() if last_commit(db.execute, run) == retention.commit}
         blobs = _BlobSweep(db, over)
         counts = _sweep_replies(db, replies, final) if replies else (0, 0)
         db.execute("ROLLBACK" if dry else "COMMIT")
