@@ -344,7 +344,8 @@ class SearchLoop(Generic[C]):
             if self._record.script:
                 self._record.script.popleft()
             dropped = None if row.dropped is None else row.dropped.reason
-            result = Result(row.trial, self._score(row), self._in_case_order(row), dropped)
+            outcomes = self._in_case_order(row)
+            result = Result(row.trial, self._score(row, outcomes), outcomes, dropped)
             self._journal.told(self.tally.told, result)
             current = self._current(row, result)
             self.tally.tell(result, row.text, current)
@@ -371,13 +372,15 @@ class SearchLoop(Generic[C]):
         return number if number in self._settled else None
 
     def _in_case_order(self, row: _Row[C]) -> dict[str, Outcome]:
+        if len(row.outcomes) < 2:
+            return dict(row.outcomes)
         return {case: row.outcomes[case] for case in sorted(row.outcomes, key=self._positions.__getitem__)}
 
-    def _score(self, row: _Row[C]) -> float | None:
+    def _score(self, row: _Row[C], outcomes: Mapping[str, Outcome]) -> float | None:
         if row.dropped is not None:
             return row.dropped.score
         try:
-            return self.rules.score(self._in_case_order(row).values())
+            return self.rules.score(outcomes.values())
         except Exception as error:
             error.add_note(f"These are the scores of trial {row.trial.number}")
             raise
@@ -388,7 +391,8 @@ class SearchLoop(Generic[C]):
         if not outcomes:
             return None
         row.outcomes.update({self.rules.cases[position].id: outcome for position, outcome in outcomes.items()})
-        current = replace(result, score=self._score(row), outcomes=self._in_case_order(row))
+        present = self._in_case_order(row)
+        current = replace(result, score=self._score(row, present), outcomes=present)
         self._journal.amended(current)
         return current
 

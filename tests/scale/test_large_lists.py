@@ -76,6 +76,7 @@ def test_looking_at_a_small_run_reads_no_row_of_a_large_one(
         context = cli.make_context("fanfold", ["show", "x"], resilient_parsing=True)
         context.params["ledger"] = str(ledger)
         assert complete_run(context, cli.params[0], "sm") == ["small"]
+        assert len(statements) < 5
     else:
         also = {
             "compare": ["small"],

@@ -79,7 +79,6 @@ class Insert(Enum):
     COUNTS = "INSERT OR REPLACE INTO desk VALUES (?, ?)"
     SUMMARY = "INSERT OR REPLACE INTO summary VALUES (?, ?)"
     COUNTED = f"INSERT OR REPLACE INTO run_count SELECT ?1, * FROM ({queries.COUNTS})"
-    UNCOUNTED = "DELETE FROM run_count WHERE run = ?"
     RUN = "UPDATE run SET updated = ?, elapsed = ?, status = ?, reason = ? WHERE id = ?"
     NOTE = "INSERT INTO note SELECT ?1, 1 + coalesce(max(seq), 0), ?2, ?3 FROM change WHERE run = ?1"
     #: Written by `Commits` itself, last: what else the commit holds.

@@ -21,6 +21,8 @@ from fanfold.types import Failed, Ok, Outcome, Result, Trial
 
 #: From so many trials on, the counts of a run that has ended are kept.
 LARGE = 10_000
+#: How many recorded trials are read at once.
+AHEAD = 64
 _LAST_TOLD = "SELECT coalesce(max(told) + 1, 0) FROM trial WHERE run = ? AND told >= 0"
 
 
@@ -55,6 +57,8 @@ class RunJournal:
         verify(ledger, run, 0 if self.checkpoint is None else self.checkpoint.settled)
         self.recorded = self._count("SELECT coalesce(max(number) + 1, 0) FROM trial WHERE run = ?")
         self.recorded_told = self._count(_LAST_TOLD)
+        #: Candidate, score and reason for dropping of recorded trials that a replay has not told yet.
+        self._ahead: dict[int, tuple[Any, ...]] = {}
         self.elapsed = float(ledger.one("SELECT elapsed FROM run WHERE id = ?", (run,))[0])
 
     # -- writing -----------------------------------------------------------------------------------------------------
@@ -138,9 +142,7 @@ class RunJournal:
 
     def status(self, status: str, reason: str | None, elapsed: float) -> None:
         """Write how the run stands.  What a large one holds when it ends is counted once, for those who list runs."""
-        if status == "running":
-            self.commits.put(Insert.UNCOUNTED, (self.run,))
-        elif self._count(_LAST_TOLD) >= LARGE:
+        if status != "running" and self._count(_LAST_TOLD) >= LARGE:
             self.commits.put(Insert.COUNTED, (self.run,))
         self.commits.put(
             Insert.RUN, (time.time(), elapsed, status, None if reason is None else words(reason), self.run)
@@ -270,7 +272,11 @@ class RunJournal:
         return text
 
     def _check_asked(self, number: int, text: str) -> None:
-        recorded = self.candidate(number)
+        if number not in self._ahead:  # a replay asks in the order of the numbers
+            sql = "SELECT number, candidate, score, dropped FROM trial WHERE run = ? AND number >= ? AND number < ?"
+            rows = self.ledger.read(sql, (self.run, number, number + AHEAD))
+            self._ahead |= {row[0]: row[1:] for row in list(rows)}
+        recorded = self._ahead[number][0]
         if recorded != text:
             raise ReplayDivergence(
                 f"trial {number} of this run was {_short(recorded)}, but the strategy now asks {_short(text)}: its "
@@ -279,8 +285,10 @@ class RunJournal:
 
     def _checked_told(self, result: Result[Any]) -> bool:
         """Whether a trial is recorded as told; raises where it was told something else."""
-        sql = "SELECT score, dropped FROM trial WHERE run = ? AND number = ?"
-        score, dropped = self.ledger.one(sql, (self.run, result.number))
+        if (row := self._ahead.pop(result.number, None)) is None:  # it was open at a checkpoint
+            sql = "SELECT NULL, score, dropped FROM trial WHERE run = ? AND number = ?"
+            row = self.ledger.one(sql, (self.run, result.number))
+        _, score, dropped = row
         score = self.told_score(result.number, score)
         if (score, dropped) == (result.score, result.dropped):
             return True
