@@ -186,10 +186,7 @@ class SearchLoop(Generic[C]):
         return self._take()
 
     def save(self, least: int = 1) -> None:
-        """Keep what the search knows, if that can be saved and at least so many trials were told since the last time.
-
-        A resume then need not ask and tell everything again.
-        """
+        """Keep a checkpoint, if one can be made and at least so many trials were told since the last."""
         if self._record.script or not self._saver.new(self.tally.told, least):
             return
         try:
