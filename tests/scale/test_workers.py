@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 
 from fanfold import Case, ConfigError, Failed, Ok, ReplayDivergence, Study, Sweep
-from fanfold.errors import PlaceLost
+from fanfold.attempt import attempt
+from fanfold.errors import PlaceLost, WorkerDied
 from fanfold.executors import Executor, Processes, Ray, make, parcels, processes
 from fanfold.executors.pace import MOST, CallPace
+from fanfold.executors.trips import Reply, Trip, Trips
 from fanfold.executors.worker_process import WorkerProcess
 from fanfold.models import model
 from fanfold.models.model import Model
@@ -203,6 +205,69 @@ def test_where_a_worker_cannot_be_started_the_others_do_its_work(monkeypatch: py
         assert sum(isinstance(answer, int) for answer in answers) == 5 + 3 * 40 - len(lost)
 
     asyncio.run(within("processes:2", check))
+
+
+class Road:
+    """Where trips end well, except those with a call that kills, loses or silences its worker."""
+
+    def __init__(self) -> None:
+        self.trips: list[list[bytes]] = []
+        self.cancelled: list[list[bytes]] = []
+
+    async def __call__(self, trip: Trip) -> list[Reply]:
+        bodies = [call.args for call in trip.calls]
+        self.trips.append(bodies)
+        trip.report([], len(bodies))
+        await asyncio.sleep(0)
+        if b"lose" in bodies:
+            raise PlaceLost("the node is gone")
+        if b"die" in bodies:
+            raise WorkerDied("killed")
+        try:
+            await asyncio.sleep(3600 if b"hang" in bodies else 0)
+        except asyncio.CancelledError:
+            self.cancelled.append(bodies)
+            raise
+        return [(b"v", body.upper(), 10) for body in bodies]
+
+
+def travel(words: Sequence[bytes], seconds: float | None = None) -> tuple[Road, dict[bytes, Any]]:
+    """Make these calls at once, after a quick one; gives the trips they made, and their replies or errors."""
+
+    async def made() -> tuple[Road, dict[bytes, Any]]:
+        road = Road()
+        trips = Trips(1, road)
+        trips.reports = True
+        await trips.run(quick, b"first")
+        road.trips.clear()
+        calls = [attempt(lambda word=word: trips.run(quick, word), timeout=seconds) for word in words]
+        replies = await asyncio.gather(*calls, return_exceptions=True)
+        await trips.close()
+        return road, dict(zip(words, replies, strict=True))
+
+    return asyncio.run(made())
+
+
+def test_who_travels_with_one_that_kills_the_worker_is_tried_alone() -> None:
+    road, replies = travel([b"a", b"die", b"b"])
+    assert isinstance(replies.pop(b"die"), WorkerDied)
+    assert replies == {b"a": (b"v", b"A"), b"b": (b"v", b"B")}
+    assert road.trips == [[b"a", b"die"], [b"b"], [b"a"], [b"die"]]
+
+
+def test_a_lost_place_is_everybodys_who_was_there() -> None:
+    _, replies = travel([b"a", b"lose"])
+    assert [type(reply) for reply in replies.values()] == [tuple, PlaceLost]
+    _, replies = travel([b"a", b"lose", b"b", b"c"])
+    assert [type(reply) for reply in replies.values()] == [PlaceLost, PlaceLost, tuple, tuple]
+
+
+def test_calls_with_time_limits_are_on_the_clock_only_when_they_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fanfold.executors.trips.SPLIT", 0.05)
+    road, replies = travel([b"a", b"hang", b"b", b"c"], seconds=0.2)
+    assert isinstance(replies.pop(b"hang"), TimeoutError)
+    assert replies == {word: (b"v", word.upper()) for word in (b"a", b"b", b"c")}
+    assert road.cancelled == [[b"a", b"hang"], [b"hang"]]
 
 
 # ---------------------------------------------------------------- calls belong to their evaluation
