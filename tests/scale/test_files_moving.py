@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -166,6 +167,11 @@ def test_a_push_that_is_killed_leaves_something_to_pull(
             push(here, "shared/team.db")
     pull(tmp_path / "new.db", "shared/team.db")
     assert rows(tmp_path / "new.db", "SELECT count(*) FROM trial") == [(1 if step < 3 else 2,)]
+    with monkeypatch.context() as patched:
+        patched.setattr(stores.FolderStore, "upload", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            push(here, "shared/team.db")
+    pull(tmp_path / "newer.db", "shared/team.db")
     push(here, "shared/team.db")
 
 
@@ -176,6 +182,22 @@ def test_what_push_did_not_write_is_not_replaced_and_can_be_pulled(tmp_path: Pat
     assert "no checksum" in fanfold("ledger", "pull", "by-hand.db", "--ledger", "new.db").output
     fanfold("ledger", "push", "by-hand.db", "--force", "--ledger", here)
     assert rows(tmp_path / "by-hand.db", "SELECT count(*) FROM run") == [(3,)]
+    assert "is the ledger itself" in fanfold("ledger", "push", "here.db", "--force", "--ledger", here, code=3).output
+
+
+def test_a_copy_that_somebody_writes_to_is_not_replaced(tmp_path: Path) -> None:
+    here = kept("functions", tmp_path / "here.db")
+    push(here, "copy.db")
+    squares(*range(50)).run(ledger="copy.db", run="theirs").ledger.close()
+    with pytest.raises(LedgerError, match="was changed since"):
+        push(here, "copy.db")
+    push(here, "other.db")
+    with sqlite3.connect("other.db") as db:
+        db.execute("UPDATE run SET updated = updated + 1")
+        db.commit()
+        with pytest.raises(LedgerError, match="is in use as a ledger"):
+            push(here, "other.db")
+    db.close()
 
 
 def test_a_folder_gets_the_file_under_its_own_name(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def _say_holdings(ledger: str) -> None:
         head = {"ledger": ledger, "size": held.size, "log": held.log, "schema": held.schema, "written": held.written}
         print_json({**head, **kinds, "open_by": held.open_by})
         return
-    older = "" if held.schema == held.newest_schema else f" (brought to {held.newest_schema} when it is written)"
+    older = "" if held.schema == held.newest_schema else f" (this version has {held.newest_schema})"
     log = f", and {file_size(held.log)} in its log" if held.log else ""
     say(f"{ledger}: {file_size(held.size)}{log}, schema {held.schema}{older}, last written {_ago(held.written)}")
     listed = ", ".join(f"{number:,} {status}" for status, number in sorted(held.runs.items()))

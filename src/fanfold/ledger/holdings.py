@@ -52,6 +52,7 @@ class Holdings:
 def holdings(path: Path) -> Holdings:
     """Look into a ledger, which is not changed but for an upgrade."""
     schema = _schema(path)
+    files = [file.stat() for file in (path, path.with_name(f"{path.name}-wal")) if file.exists()]
     with Ledger(path, readonly=True) as ledger:
         heads = ledger.run_heads()
         live = [head.name for head in heads if locked(path.resolve(), head.name)]
@@ -63,7 +64,6 @@ def holdings(path: Path) -> Holdings:
         stores = {address: (number, size) for address, number, size in beside}
         sizes["free"] = page * free
         sizes["rest"] = max(0, page * pages - sum(sizes.values()))
-    files = [file.stat() for file in (path, path.with_name(f"{path.name}-wal")) if file.exists()]
     runs = Counter("under way" if head.name in live else head.status for head in heads)
     written = max(file.st_mtime for file in files)
     size, log = files[0].st_size, sum(file.st_size for file in files[1:])

@@ -36,10 +36,10 @@ class RunMark(msgspec.Struct):
 
 
 class Listing(msgspec.Struct):
-    """What lies beside a pushed ledger.  While it is being replaced, both checksums are listed, the new one first."""
+    """What lies beside a pushed ledger.  While it is being replaced, all checksums that it may have are listed."""
 
-    sha256: list[str]
-    size: int
+    #: The size of the file, by its checksum; the newest first.
+    sha256: dict[str, int]
     schema: int
     pushed: float
     runs: list[RunMark]
@@ -70,28 +70,40 @@ def push(path: Path, address: str, *, force: bool = False, progress: Progress | 
     What is there must be an earlier state of this ledger; with `force` it is replaced whatever it is.
     """
     store, name = _place(address, path)
+    if isinstance(store, stores.FolderStore) and path.resolve() == Path(store.address, name).resolve():
+        raise LedgerError(f"{path} is the ledger itself: give another address")
     with copy_of(path, path.absolute().parent, check=False, progress=_part(progress, "copying")) as copy:
         before = _listing(store, name)
-        if before is None and store.has(name) and not force:
-            raise LedgerError(
-                f"{_shown(store, name)} was not written by `fanfold ledger push`: say --force to replace it"
-            )
-        lacking = [] if before is None or force else _lacking(copy, before)
-        if lacking:
-            raise LedgerError(
-                f"{_shown(store, name)} has what this ledger lacks (run {lacking[0]!r}): bring it here first with "
-                "`fanfold ledger pull ... --merge`, or say --force to replace it"
-            )
+        if not force and (problem := _kept_from(copy, store, name, before)):
+            raise LedgerError(f"{_shown(store, name)} {problem}, or say --force to replace it")
         marks = list(_marks(copy).values())
         size, checksum = copy.path.stat().st_size, _sha256(copy.path)
-        listing = Listing([checksum], size, len(MIGRATIONS), time.time(), marks)
-        # A kill between these steps leaves a checksum for whatever is there.
-        older = [] if before is None else before.sha256[:1]
-        store.put(f"{name}.json", msgspec.json.encode(msgspec.structs.replace(listing, sha256=[checksum, *older])))
+        listing = Listing({checksum: size}, len(MIGRATIONS), time.time(), marks)
+        # A kill between these steps leaves the checksum of whatever is there.
+        either = {checksum: size, **({} if before is None else before.sha256)}
+        store.put(f"{name}.json", msgspec.json.encode(msgspec.structs.replace(listing, sha256=either)))
         store.upload(name, copy.path, _part(progress, "sending"))
         store.put(f"{name}.json", msgspec.json.encode(listing))
         beside = [address for (address,) in copy.read("SELECT DISTINCT store FROM stored_blob ORDER BY store")]
     return Pushed(_shown(store, name), size, len(marks), beside)
+
+
+def _kept_from(copy: Ledger, store: stores.Store, name: str, before: Listing | None) -> str | None:
+    """Why what is there must not be replaced."""
+    size = store.size(name)
+    if store.size(f"{name}-wal"):
+        return f"is in use as a ledger, or was ({name}-wal is beside it): bring it here with `fanfold ledger merge`"
+    if before is None:
+        return None if size is None else "was not written by `fanfold ledger push`: give another name"
+    # In a folder, somebody may have taken it for a ledger and written to it.
+    folder = isinstance(store, stores.FolderStore) and size is not None
+    if size not in (None, *before.sha256.values()) or (
+        folder and _sha256(Path(store.address, name)) not in before.sha256
+    ):
+        return "was changed since it was pushed: bring it here with `fanfold ledger merge`"
+    if lacking := _lacking(copy, before):
+        return f"has what this ledger lacks (run {lacking[0]!r}): first `fanfold ledger pull --merge`"
+    return None
 
 
 def pull(path: Path, address: str, *, into_ours: bool = False, progress: Progress | None = None) -> Pulled:
@@ -107,7 +119,7 @@ def pull(path: Path, address: str, *, into_ours: bool = False, progress: Progres
     if listing is not None and path.exists():
         with Ledger(path, readonly=True) as ours:
             if not _lacking(ours, listing):
-                return Pulled(listing.size, Merged())
+                return Pulled(next(iter(listing.sha256.values()), 0), Merged())
     with tempfile.TemporaryDirectory(prefix=".fanfold-", dir=path.absolute().parent) as folder:
         draft = Path(folder, "download")
         store.download(name, draft, _part(progress, "fetching"))
