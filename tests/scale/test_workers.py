@@ -21,6 +21,7 @@ from fanfold import Case, ConfigError, Failed, Ok, ReplayDivergence, Study, Swee
 from fanfold.attempt import attempt
 from fanfold.errors import PlaceLost, WorkerDied
 from fanfold.executors import Executor, Processes, Ray, make, parcels, processes
+from fanfold.executors.local_process import LocalProcess
 from fanfold.executors.pace import MOST, CallPace
 from fanfold.executors.trips import Reply, Trip, Trips
 from fanfold.executors.worker_process import WorkerProcess
@@ -185,15 +186,15 @@ def test_a_worker_that_is_killed_costs_the_calls_in_its_line_nothing(tmp_path: P
 
 
 def test_where_a_worker_cannot_be_started_the_others_do_its_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    started = list[WorkerProcess]()
+    started = list[LocalProcess]()
 
-    def only_one(*arguments: Any) -> WorkerProcess:
+    def only_one(*arguments: Any) -> LocalProcess:
         if started:
             raise PlaceLost("no room for another worker")
-        started.append(WorkerProcess(*arguments))
+        started.append(LocalProcess(*arguments))
         return started[0]
 
-    monkeypatch.setattr(processes, "WorkerProcess", only_one)
+    monkeypatch.setattr(processes, "LocalProcess", only_one)
     monkeypatch.setattr(processes, "PATIENCE", 3600.0)
 
     async def check(executor: Executor) -> None:
@@ -255,11 +256,9 @@ def test_who_travels_with_one_that_kills_the_worker_is_tried_alone() -> None:
     assert road.trips == [[b"a", b"die"], [b"b"], [b"a"], [b"die"]]
 
 
-def test_a_lost_place_is_everybodys_who_was_there() -> None:
-    _, replies = travel([b"a", b"lose"])
-    assert [type(reply) for reply in replies.values()] == [tuple, PlaceLost]
+def test_who_travels_with_one_that_loses_its_place_is_tried_alone() -> None:
     _, replies = travel([b"a", b"lose", b"b", b"c"])
-    assert [type(reply) for reply in replies.values()] == [PlaceLost, PlaceLost, tuple, tuple]
+    assert [type(reply) for reply in replies.values()] == [tuple, PlaceLost, tuple, tuple]
 
 
 def test_calls_with_time_limits_are_on_the_clock_only_when_they_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -181,15 +181,15 @@ class Processes(Executor):
         try:
             gpus = self._share()
             process = self._start(gpus)
+            if process is None:
+                return None
+            worker = WorkerProcess(process, self)
         except (PlaceLost, ExecutorBroken) as error:
             self._patient = now + PATIENCE
             self._queue.popleft()
             call.fail(error)
             self._hand_out_soon()
             return None
-        if process is None:
-            return None
-        worker = WorkerProcess(process, self)
         self._workers[worker] = gpus.get(VISIBLE, "")
         return worker
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from fanfold.errors import ExecutorBroken, PlaceLost, WorkerDied
+from fanfold.errors import ExecutorBroken, WorkerDied
 from fanfold.executors.base import name_of
 from fanfold.executors.far_call import FarCall
 from fanfold.executors.far_call import Reply as Reply
@@ -171,7 +171,7 @@ class Trips:
                 self._one_by_one(trip)
             for call in trip.open:
                 call.fail(WorkerDied(f"the executor was closed before {name_of(call.fn)} answered"))
-        except (PlaceLost, ExecutorBroken) as error:
+        except ExecutorBroken as error:
             for call in trip.open:
                 call.fail(error)
         except Exception as error:
