@@ -163,7 +163,8 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
         cells = [f"{statistics.fmean(cpu[name, OURS]):.0f}"]
         for method in methods:
             both = [(row[OURS], row[method]) for row in splits if method in row and OURS in row]
-            cells.append(f"{statistics.fmean(theirs for _, theirs in both):.4f}" + _difference(both, method))
+            mean_of = f"{statistics.fmean(theirs for _, theirs in both):.4f}" if both else "-"
+            cells.append(mean_of + _difference(both, method))
         out.append(f"| {name} ({len(splits)}) | {' | '.join(cells)} |")
     whole = [row for row in scores.values() if set(row) == set(methods)]
     ranks = {method: statistics.fmean(_rank(row, method) for row in whole) for method in methods} if whole else {}
