@@ -222,13 +222,40 @@ def abandon(task: asyncio.Task[Any]) -> None:
     task.cancel()
 
 
+class Losses:
+    """How often the place of each evaluation was lost; it is made again elsewhere, up to MOST times or for an hour."""
+
+    MOST = 10
+    LONGEST = 3600.0
+    #: Losses within so many seconds are one: a cluster needs a while to see that a node is gone, and offers it again.
+    LULL = 5.0
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[float, float, int]] = {}
+
+    def again(self, key: bytes, now: float) -> bool:
+        """The place of this evaluation was lost: whether to make it again."""
+        first, last, count = self._known.get(key, (now, -math.inf, 0))
+        if now - last >= self.LULL:
+            last, count = now, count + 1
+        self._known[key] = first, last, count
+        return count < self.MOST and now - first < self.LONGEST
+
+    def repeated(self, key: bytes) -> bool:
+        """Whether it was lost more than once, so that it had better be alone: it may be what takes places down."""
+        return bool(self._known) and self._known.get(key, (0, 0, 0))[2] > 1
+
+
 class Room:
     """How many calls a place takes now: `slots`, until workers are lost; then those that are left, and more with time.
 
-    A lost worker is the place's fault and never a candidate's.  `lost` says whether it is worth waiting any longer.
+    A lost worker is the place's fault and never a candidate's.  `lost` says whether it is worth waiting any longer:
+    it is for `patience` seconds without any worker.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self.losses = Losses()
+        self._patience = patience
         self.limit = math.inf
         #: When more may be tried again.
         self.until = 0.0
@@ -253,7 +280,7 @@ class Room:
         if self._grown:  # many that are lost at once are one loss
             self._wait = 1.0 if now > self.until + PATIENCE else min(30.0, 2 * self._wait)
             self.until, self._grown = now + self._wait, False
-        return self._none_since is None or now - self._none_since < PATIENCE
+        return self._none_since is None or now - self._none_since < self._patience
 
     def lives(self) -> None:
         """A call has ended as calls do."""

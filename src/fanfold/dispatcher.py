@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from fanfold.attempt import MOMENT, Abandoned, PunctualTime, Room, abandon
+from fanfold.attempt import MOMENT, Abandoned, Losses, PunctualTime, Room, abandon
 from fanfold.checkpoints import SAVE_EVERY
 from fanfold.context import Meter, enter, here
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost
@@ -22,6 +22,7 @@ from fanfold.executors import Executor
 from fanfold.ledger import RunJournal
 from fanfold.outbox import Outbox
 from fanfold.search_loop import Cell, SearchLoop
+from fanfold.types import Failed
 from fanfold.wakeup import Wakeup
 from fanfold.work import Keyed, Work
 
@@ -55,7 +56,7 @@ class Dispatcher:
         self._outbox = Outbox(journal, work, search.tally, wakeup, watch)
         self._queue: list[tuple[int, int, Cell[Any]]] = []
         self._running: set[asyncio.Task[None]] = set()
-        self._room = Room()
+        self._room = Room(executor.patience)
         self._time: PunctualTime | None = None
         self._over = self._deaf = False
 
@@ -185,8 +186,13 @@ class Dispatcher:
         while self._queue and len(cells) < wanted:
             cell = heapq.heappop(self._queue)[2]
             key = self.work.key(cell)
+            if (alone := self._room.losses.repeated(key)) and cells:
+                self._enqueue(cell)
+                break
             if not self._outbox.answers(key, cell):
                 cells.append((key, cell))
+                if alone:
+                    break
         return cells
 
     async def _evaluate(self, cells: list[Keyed]) -> None:
@@ -225,16 +231,28 @@ class Dispatcher:
 
     def _displaced(self, cells: list[Keyed], error: PlaceLost) -> None:
         """A place was lost, not an evaluation: its cells, and those that share them, go back to the queue."""
-        for cell in self._outbox.give_back(cells):
-            self._enqueue(cell)
         loop, first = asyncio.get_running_loop(), self._room.limit == math.inf
+        kept = [(key, cell) for key, cell in cells if self._room.losses.again(key, loop.time())]
+        for cell in self._outbox.give_back(kept):
+            self._enqueue(cell)
+        for key, cell in cells:
+            if (key, cell) not in kept:
+                self._given_up(key, cell, error)
         others = min(len(self._running) - 1, self.executor.slots)
         if not self._room.lost(others, loop.time()):
-            self._wakeup.fail(ExecutorBroken(f"no worker could be had for a minute: {error}. Finished work is kept"))
+            wait = "a minute" if self.executor.patience <= 60 else f"{self.executor.patience / 60:.0f} minutes"
+            self._wakeup.fail(ExecutorBroken(f"no worker could be had for {wait}: {error}. Finished work is kept"))
             return
         loop.call_at(self._room.until, self._wakeup.ring)
         if first:
             self._emit(Notice(f"{error}; until then the run continues on {others} of {self.executor.slots} slots"))
+
+    def _given_up(self, key: bytes, cell: Cell[Any], error: PlaceLost) -> None:
+        """An evaluation whose place is lost whenever it runs: maybe it takes its node down, but nobody can tell."""
+        what = f"trial {cell.trial.number} on case {cell.case.id!r} lost its place again and again ({error})"
+        self._emit(Notice(f"{what}; --retry-failed=place-lost evaluates it again"))
+        times = (time.time(), 0.0, Losses.MOST)
+        self._outbox.finish(key, cell, Failed("place-lost", f"its place was lost again and again: {error}"), times)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)

@@ -90,8 +90,8 @@ class Ok:
 class Failed:
     """An evaluation without a score. `kind` is one word for programs, `message` one sentence for people.
 
-    The engine's kinds are `error` (the evaluator raised), `timeout`, `worker-died`, `bad-score` (None, NaN, infinite or
-    not a number) and `bad-data` (data, a cost or a kind that cannot be stored).
+    The engine's kinds are `error` (the evaluator raised), `timeout`, `worker-died`, `place-lost`, `bad-score` (None,
+    NaN, infinite or not a number) and `bad-data` (data, a cost or a kind that cannot be stored).
     """
 
     kind: str

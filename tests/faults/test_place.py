@@ -130,6 +130,61 @@ def test_blocks_of_a_lost_place_are_evaluated_elsewhere() -> None:
     assert (run.progress.evaluations, run.progress.failures) == (200, 0)
 
 
+class Falling(Place):
+    """Candidate 2 takes its node down, and whatever else runs there, as long as `falls` says so."""
+
+    slots = 2
+    patience = 3600.0
+
+    def __init__(self, falls: Callable[[], bool]) -> None:
+        super().__init__(lambda seconds: 8)
+        self._falls = falls
+
+    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        await asyncio.sleep(1.0)
+        cells = args[0] if isinstance(args[0], list) else [args]
+        if self._falls() and any(candidate == 2 for candidate, _ in cells):
+            self.lost += 1
+            raise PlaceLost("a node was lost")
+        return fn(*args)
+
+
+class Together:
+    """Evaluates alone and in blocks."""
+
+    block_size = 4
+    fingerprint = "together"
+
+    def __call__(self, candidate: int, case: Case) -> float:
+        return float(candidate)
+
+    def evaluate_block(self, cells: Any) -> list[float]:
+        return [float(candidate) for candidate, _ in cells]
+
+
+@pytest.mark.parametrize("evaluate", [score, Together()])
+def test_a_place_that_is_lost_whenever_one_candidate_runs_is_said_and_can_be_tried_again(
+    evaluate: Any, tmp_path: Path
+) -> None:
+    study, events = Study(Sweep(range(6)), evaluate), list[Event]()
+    ledger = {"ledger": tmp_path / "ledger.db", "run": "r"}
+    place = Falling(lambda: True)
+    run = run_virtual(study.run_async(place, watch=events.append, **ledger))
+    failures = {result.candidate: failure for result in run.results() for failure in result.failures.values()}
+    assert failures.keys() == {2} and failures[2].kind == "place-lost", "those that were lost with it are done"
+    assert run.progress.told == 6 and 10 <= place.lost < 40
+    (said,) = [event.message for event in events if isinstance(event, Notice) and "again and again" in event.message]
+    assert "trial 2 on case" in said and "--retry-failed=place-lost" in said
+    again = run_virtual(study.run_async(Falling(lambda: False), retry_failed=["place-lost"], **ledger))
+    assert (again.progress.failures, again.progress.told) == (0, 6)
+
+
+def test_a_place_that_is_lost_nine_times_under_one_candidate_is_nobodys_failure() -> None:
+    left = iter(range(9))
+    run = run_virtual(Study(Sweep(range(6)), score).run_async(Falling(lambda: next(left, None) is not None)))
+    assert (run.progress.failures, run.progress.told) == (0, 6) and next(left, None) is None
+
+
 # ---------------------------------------------------------------- real shortages
 
 

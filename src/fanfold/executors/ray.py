@@ -58,6 +58,7 @@ class Ray(Executor):
 
     interruptible = True
     fetches = True
+    patience = 3600.0
 
     def __init__(self, slots: int, address: str | None = None, resources: Given = None) -> None:
         self.slots = checked_slots(slots, "slots")
@@ -123,7 +124,10 @@ class Ray(Executor):
                 raise
             raise ExecutorBroken(f"{self.name} withdrew a call of {name_of(trip.fn)}; finished work is kept") from None
         except Exception as error:
-            raise await self._failure(error, trip.fn) from error
+            failure = self._failure(error, trip.fn)
+            if isinstance(failure, WorkerDied) and (node := await self._silent_node()) is not None:
+                failure = _lost(f"the node at {node} does not answer any more")
+            raise failure from error
         finally:
             self._open.pop(call, None)
             if post is not None and number is not None:
@@ -210,7 +214,7 @@ class Ray(Executor):
         except Exception:
             pass  # done in the meantime, or Ray is gone; either way nobody works on it any more
 
-    async def _failure(self, error: Exception, fn: Callable[..., Any]) -> Exception:
+    def _failure(self, error: Exception, fn: Callable[..., Any]) -> Exception:
         known = self._ray.exceptions
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         if isinstance(error, tuple(getattr(known, name) for name in _PLACES if hasattr(known, name))):
@@ -222,8 +226,6 @@ class Ray(Executor):
             return RuntimeError(f"a Ray worker could not begin with {name_of(fn)}: {error}")
         if isinstance(error, known.OutOfMemoryError):
             return WorkerDied(f"the Ray worker that ran {name_of(fn)} was killed: its machine ran out of memory")
-        if isinstance(error, known.WorkerCrashedError) and (node := await self._silent_node()) is not None:
-            return _lost(f"the node at {node} does not answer any more")
         return WorkerDied(f"the Ray worker that ran {name_of(fn)} ended before it answered ({reason})")
 
     async def _silent_node(self) -> str | None:

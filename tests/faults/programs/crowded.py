@@ -8,9 +8,10 @@ import sys
 import time
 from typing import Any
 
-from fanfold import Study, Sweep, attempt
+from fanfold import Study, Sweep
 from fanfold.errors import ExecutorBroken
 from fanfold.events import Event, Notice, RunStarted
+from fanfold.executors import Executor
 
 
 def evaluate(candidate: int, case: Any) -> float:
@@ -38,5 +39,5 @@ def main(spare: int, ledger: str) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) > 3:
-        attempt.PATIENCE = float(sys.argv[3])  # type: ignore[attr-defined]
+        Executor.patience = float(sys.argv[3])
     main(int(sys.argv[1]), sys.argv[2])
