@@ -24,15 +24,27 @@ class RedisServer:
     binary: str
     folder: Path
     password: str = ""
+    options: list[str] = field(default_factory=list)
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, *, tls: bool = False) -> None:
         if not self.port:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 self.port = free.getsockname()[1]
-        command = [self.binary, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        command = [
+            self.binary,
+            "--tls-port" if tls else "--port",
+            str(self.port),
+            *self.options,
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]
         command += ["--unixsocket", str(self.folder / "redis.sock")]
         if self.password:
             command += ["--requirepass", self.password]

@@ -106,3 +106,13 @@ def test_a_claimant_that_is_killed_is_replaced(redis: RedisServer, sharers: Shar
     dies.send_signal(signal.SIGKILL)
     assert "told 1" in sharers.end()[1]
     assert rows(sharers.ledgers()[1], "payment") == 8
+
+
+def test_calls_in_batches_are_shared_as_well(redis: RedisServer, sharers: Sharers, start: Any) -> None:
+    world = start(SimulatorConfig(turnaround=Latency(0.5)))
+    for number in range(2):
+        sharers.begin(world.url, redis.url, f"{number * 20}:{number * 20 + 40}", executor="batch:openai")
+    assert all("told 1" in text for text in sharers.end())
+    assert len(world.simulator.charges) == 60
+    assert {charge.price for charge in world.simulator.charges} == {"batch"}
+    assert [rows(ledger, "call") for ledger in sharers.ledgers()] == [40, 40]

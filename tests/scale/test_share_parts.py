@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -322,11 +323,13 @@ def test_a_run_stops_at_the_shared_budget(redis: RedisServer, sharers: Sharers, 
 # -- the address -------------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_not_there_refuses_the_run_before_it_begins(tmp_path: Path) -> None:
+def test_a_server_that_is_not_there_refuses_the_run_before_it_begins(tmp_path: Path, start: Any) -> None:
     study = Study(Sweep(["one"]), lambda candidate, case: 1.0, [1])
     with pytest.raises(ConfigError, match=r"redis://127.0.0.1:1/0 does not answer .*: start the server there"):
         study.run(share="redis://127.0.0.1:1/0", ledger=tmp_path / "a.db")
     assert not (tmp_path / "a.db").exists()
+    with pytest.raises(ConfigError, match="is it another kind of server"):
+        study.run(share=start(SimulatorConfig()).url.replace("http:", "redis:"))
     with pytest.raises(ConfigError, match="share_budget needs share=URL"):
         study.run(share_budget=1.0)
     for wrong in ("http://host", "redis://", "redis://host/x", "redis://host/0?x=1", "redis://host:port/0"):
@@ -342,8 +345,12 @@ def test_a_password_logs_in_and_is_never_shown(tmp_path: Path, monkeypatch: pyte
     try:
         study.run(share=server.url, ledger=tmp_path / "a.db", watch=seen.append)
         shell = CliRunner()
-        said = shell.invoke(cli, ["run", "functions", "--share", server.url, "--ledger", str(tmp_path / "a.db")])
+        ledger = ["--ledger", str(tmp_path / "a.db")]
+        said = shell.invoke(cli, ["run", "functions", "--run", "one", "--share", server.url, *ledger])
         assert said.exit_code == 0, said.output
+        forgot = shell.invoke(cli, ["resume", "one", *ledger])
+        assert "put it into the address, or into REDISCLI_AUTH" in forgot.output
+        assert shell.invoke(cli, ["resume", "one", "--share", "off", *ledger]).exit_code == 0
         looked = shell.invoke(cli, ["doctor", "--share", server.url])
         assert f"redis://127.0.0.1:{server.port}/0" in looked.output
         with pytest.raises(ConfigError, match="wants another user or password") as refused:
@@ -357,6 +364,39 @@ def test_a_password_logs_in_and_is_never_shown(tmp_path: Path, monkeypatch: pyte
     assert "pw7" not in texts
     assert "pw8" not in texts
     assert b"pw7" not in b"".join(file.read_bytes() for file in tmp_path.glob("a.db*"))
+
+
+def test_a_server_with_tls_is_trusted_by_its_authority_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"--tls-cert-file": tmp_path / "cert.pem", "--tls-key-file": tmp_path / "key.pem"}
+    make = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    make += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    make += ["-out", str(tmp_path / "cert.pem"), "-keyout", str(tmp_path / "key.pem")]
+    subprocess.run(make, check=True, capture_output=True)
+    server = redis_server(tmp_path)
+    server.options = ["--port", "0", "--tls-auth-clients", "no", "--tls-ca-cert-file", str(tmp_path / "cert.pem")]
+    server.options += [str(word) for pair in files.items() for word in pair]
+    server.start(tls=True)
+    study = Study(Sweep(["one"]), lambda candidate, case: 1.0, [1])
+    try:
+        with pytest.raises(ConfigError, match="name its authority in SSL_CERT_FILE"):
+            study.run(share=server.url.replace("redis:", "rediss:"))
+        with pytest.raises(ConfigError, match="hung up at once"):
+            study.run(share=server.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+        assert study.run(share=server.url.replace("redis:", "rediss:")).best is not None
+    finally:
+        server.kill()
 
 
 def test_the_doctor_looks_at_a_server(redis: RedisServer) -> None:

@@ -80,14 +80,16 @@ class Spending:
 
     def lines(self, *, short: bool = False) -> list[str]:
         """A run's calls and their cost in a sentence or two; empty for a run without calls."""
-        if not self.calls and not self.from_ledger:
+        if not self.calls and not self.from_ledger and not self.shared:
             return []
-        spared = f" ({self.from_ledger:,} more answered from the ledger)" if self.from_ledger else ""
+        answered = {"answered from the ledger": self.from_ledger, "shared with equal calls": self.shared}
+        ways = ", ".join(f"{number:,} more {way}" for way, number in answered.items() if number)
+        spared = f" ({ways})" if ways else ""
         cached = f" ({self.cached_tokens:,} of them cached)" if self.cached_tokens else ""
         guessed = [f"tokens estimated for {count(self.estimated, 'call')}"] if self.estimated else []
         tokens = f"{self.input_tokens:,} input tokens{cached}, {self.output_tokens:,} output tokens"
         if short:
-            spared, tokens = "", f"{self.input_tokens + self.output_tokens:,} tokens"
+            spared, tokens = "" if self.calls else spared, f"{self.input_tokens + self.output_tokens:,} tokens"
         calls = count(self.calls, "model call")
         lines = [f"{calls}{spared}, {tokens}, cost {self.cost_text}", *guessed, *self._prices()]
         if self.lost:

@@ -10,6 +10,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from fanfold.errors import ConfigError
 from fanfold.redaction import know
 
+#: Instead of an address: share nothing, although the run did before.
+OFF = "off"
 _FORM = "write redis://HOST:PORT/DATABASE, rediss:// with TLS, or unix:///PATH?db=0"
 _BUDGET = re.compile(r"[\w.-]{1,80}")
 
@@ -41,7 +43,7 @@ class ShareAddress:
         know(password)
         socket = split.scheme == "unix"
         if split.scheme not in ("redis", "rediss", "unix") or not (split.path if socket else split.hostname):
-            raise ConfigError(f"{split.scheme or 'no'}:// is not an address of a Redis or Valkey server: {_FORM}")
+            raise ConfigError(f"the address of what is shared names no Redis or Valkey server: {_FORM}")
         database = query.pop("db", ["0"])[-1] if socket else split.path.strip("/") or "0"
         budget = query.pop("budget", ["default"])[-1]
         if not (database.isascii() and database.isdecimal()) or query or split.fragment:
@@ -65,4 +67,4 @@ class ShareAddress:
 
 def without_password(url: str) -> str:
     """An address as it may be written down."""
-    return str(ShareAddress.parse(url))
+    return url if url == OFF else str(ShareAddress.parse(url))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fanfold.context import here
 from fanfold.errors import ConfigError
-from fanfold.sharing.address import ShareAddress
+from fanfold.sharing.address import OFF, ShareAddress
 from fanfold.sharing.link import ANSWER, RedisLink, ShareAway, ShareRefused, Word
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ def _keys(key: bytes) -> list[str]:
 @contextlib.asynccontextmanager
 async def shared_by(url: str | None, warn: Callable[[str], None]) -> AsyncIterator[Sharing | None]:
     """Joins those who share by an address for as long as a run takes; a rehearsal shares nothing."""
-    if url is None or here().rehearsal is not None:
+    if url in (None, OFF) or here().rehearsal is not None:
         yield None
         return
     sharing = Sharing.at(url)

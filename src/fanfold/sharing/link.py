@@ -268,7 +268,11 @@ def _remedy(address: ShareAddress, error: BaseException) -> str:
         return f"{address} is too old to share by: use Redis 6 or newer, or Valkey ({text})"
     if isinstance(error, ShareRefused):
         return f"{address} refuses to be shared by: {text}"
+    if "CERTIFICATE" in text:
+        return f"{address} has a certificate that is not trusted here: name its authority in SSL_CERT_FILE ({text})"
+    if isinstance(error, ShareAway):
+        return f"{address} hung up at once: is it another kind of server, or one with TLS (rediss://), or without?"
     return (
         f"{address} does not answer ({text}): start the server there (redis-server, valkey-server), correct the "
-        "address, or leave out --share"
+        "address, or run without it (--share off)"
     )
