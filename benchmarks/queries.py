@@ -14,6 +14,10 @@ from measure import Line, Sizes, Table, Target, sampled
 from fanfold import Case, RunView, Study, Sweep
 
 TRIALS, CASES = 20, 5
+#: One run in a hundred evaluations of the large one: 10,000 beside a million.
+RUNS = 100
+#: What people look at, as commands of the shell.
+COMMANDS = ("runs", "show small", "show last", "compare small small", "export small", "report small")
 QUERIES: dict[str, Callable[[RunView], object]] = {
     "open": lambda view: RunView.open(view.ledger, "small"),
     "info": lambda view: view.info,
@@ -61,7 +65,45 @@ def measure(sizes: Sizes) -> Iterator[Table]:
                 Line(name, sampled([_timed(query, view) for _ in range(sizes.repeats)]), Target("ms", 5.0))
                 for name, query in QUERIES.items()
             ]
-    yield Table(f"A run of {TRIALS * CASES} evaluations beside {sizes.remembered:,} of others ({size:.0f} MB)", lines)
+        yield Table(
+            f"A run of {TRIALS * CASES} evaluations beside {sizes.remembered:,} of others ({size:.0f} MB)", lines
+        )
+        runs = add_runs(path, sizes.remembered // RUNS)
+        shown = [
+            Line(
+                f"fanfold {command}",
+                sampled([_looked(command, path) for _ in range(sizes.repeats)]),
+                Target("CPU s", 0.2),
+            )
+            for command in COMMANDS
+        ]
+        yield Table(f"The same file with {runs:,} runs more, beyond the start of Python", shown)
+
+
+def add_runs(path: Path, count: int) -> int:
+    """Copies of the small run, by SQL."""
+    columns = {"run_case": "position, id, seed, data", "trial": "number, candidate, asked_after, told, score, dropped"}
+    numbers = f"WITH RECURSIVE n(i) AS (SELECT 10 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {count + 10})"
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        head = "updated, elapsed, status, reason, identity, meta FROM run, n WHERE id = 1"
+        db.execute(f"{numbers} INSERT INTO run SELECT i, 'run-' || i, created + i, {head}")
+        for table, names in columns.items():
+            db.execute(f"{numbers} INSERT INTO {table} (run, {names}) SELECT i, {names} FROM {table}, n WHERE run = 1")
+    return count
+
+
+def _looked(command: str, path: Path) -> dict[str, float]:
+    from click.testing import CliRunner
+
+    from fanfold.cli import cli
+
+    name, *names = command.split()
+    output = ["-o", str(path.with_name("out.csv"))] if name in ("export", "report") else []
+    began = time.process_time()
+    result = CliRunner().invoke(cli, [name, *names, *output, "--ledger", str(path)])
+    if result.exit_code:
+        raise RuntimeError(f"{command}: {result.output}")
+    return {"CPU s": time.process_time() - began}
 
 
 def fill(path: Path, count: int) -> None:

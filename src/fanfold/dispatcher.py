@@ -29,6 +29,8 @@ from fanfold.work import Keyed, Work
 TICK = 0.5
 #: Seconds between two checkpoints.
 CHECKPOINT = 60.0
+#: So many tells that are sooner than that have one, too: it is checked against them all at once.
+QUICK_TELLS = 20_000
 #: Seconds of quiet after which a run that can make no further call is over, whatever else its evaluations may be doing.
 QUIET = 0.25
 
@@ -275,9 +277,10 @@ class Dispatcher:
                 self.search.check()  # rules about time fire also while nothing finishes
             if self.search.stopped is not None or self.journal.commits.error is not None:
                 self._wakeup.ring()
-            if (now := asyncio.get_running_loop().time()) - saved >= CHECKPOINT and self.search.stopped is None:
-                saved = now
-                self.search.save()
+            if self.search.stopped is None:
+                late = (now := asyncio.get_running_loop().time()) - saved >= CHECKPOINT
+                saved = now if late else saved
+                self.search.save(1 if late else max(QUICK_TELLS, told // 10))
             if (remark := self.journal.ledger.remark()) is not None:
                 self._emit(Notice(remark))
             if self._watch is not None:

@@ -65,6 +65,7 @@ def test_the_ideal_is_a_bound_that_one_slot_reaches(durations: list[float], slot
 @pytest.mark.slow
 def test_a_replay_is_timed_until_the_first_new_evaluation() -> None:
     (table,) = tables_of("replay")
+    assert len(medians(table, "CPU s")) == 3  # by replay, from a checkpoint, and from one of a large run
     assert all(value > 0 for value in medians(table, "replay s").values())
 
 
@@ -92,9 +93,10 @@ def test_the_speed_of_a_peer_is_a_ratio_above_one() -> None:
 
 @pytest.mark.slow
 def test_the_queries_of_a_small_run_are_timed_beside_a_large_one() -> None:
-    (table,) = tables_of("queries")
+    table, commands = tables_of("queries")
     assert set(medians(table, "ms")) == set(import_module("queries").QUERIES)
     assert all(milliseconds > 0 for milliseconds in medians(table, "ms").values())
+    assert "fanfold runs" in medians(commands, "CPU s")
 
 
 @pytest.mark.slow
