@@ -92,7 +92,8 @@ def searched(
 def _run(folder: Path, way: Way, networks: int, device: str, scale: int) -> tuple[float, float, int, int]:
     file = folder / f"{way.name.replace(' ', '-').replace(',', '')}.db"
     command = [sys.executable, "-m", "fanfold", "run", "neuro", "--dataset", f"arrays:{folder / 'images.npz'}"]
-    command += [*PLAIN, *COMMON, *way.flags, *(("--max-batches", "2") if scale > 1 else ())]
+    flags = [flag for flag in way.flags if device != "cpu" or flag not in ("--resources", "gpu=0.5")]
+    command += [*PLAIN, *COMMON, *flags, *(("--max-batches", "2") if scale > 1 else ())]
     command += ["--trials", str(networks), "--device", device, "--ledger", str(file), "--run", "r"]
     before = _stored(folder)
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
