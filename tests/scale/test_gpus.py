@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,12 @@ def test_two_workers_search_as_one_process_does_though_one_is_killed(tmp_path: P
     assert named and both.ledger.blobs is not None and both.ledger.blobs.reached, "workers wrote weights themselves"
 
 
+@dataclass(frozen=True)
 class Uneven:
-    """Says which GPU a block was given; the first is slow."""
+    """Says which GPU a block was given; one is slow, and its worker dies once."""
 
+    died: str
+    fingerprint = "uneven"
     block_size = 8
 
     def __call__(self, candidate: int, case: Case) -> Ok:
@@ -73,18 +77,22 @@ class Uneven:
 
     def evaluate_block(self, cells: Any) -> list[Ok]:
         gpu = os.environ["CUDA_VISIBLE_DEVICES"]
+        if gpu == "3" and not Path(self.died).exists():
+            Path(self.died).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(0.2 if gpu == "3" else 0.02)
         return [Ok(float(candidate), {"gpu": gpu, "pid": os.getpid()}) for candidate, _ in cells]
 
 
-def test_each_worker_has_a_gpu_and_the_quick_one_trains_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_worker_has_a_gpu_and_the_quick_one_trains_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    uneven = Study(Sweep(range(60)), Uneven(), window=60)
+    uneven = Study(Sweep(range(60)), Uneven(str(tmp_path / "died")), window=60)
     run = uneven.run("processes:2", resources="gpu=1")
     assert [result.score for result in run.results()] == [float(number) for number in range(60)], "told in order"
     cells = [outcome.data for result in run.results() for outcome in result.outcomes.values()]
     places = {(cell["gpu"], cell["pid"]) for cell in cells}
-    assert sorted(gpu for gpu, _ in places) == ["3", "5"], "one GPU each, and both used"
+    assert sorted(gpu for gpu, _ in places) == ["3", "5"], "one GPU each, also of the worker that replaced another"
+    assert (tmp_path / "died").exists()
     assert sum(cell["gpu"] == "5" for cell in cells) > 30
 
 
