@@ -56,6 +56,10 @@ COMMANDS = [
     ("report", "last", "--json"),
     ("batches",),
     ("batches", "--json"),
+    ("ledger",),
+    ("ledger", "verify"),
+    ("ledger", "vacuum"),
+    ("ledger", "prune", "--calls"),
     ("doctor",),
 ]
 
@@ -284,6 +288,28 @@ def test_a_hostile_ledger_is_resumed_or_refused(tmp_path: Path, monkeypatch: pyt
         assert isinstance(result.exception, SystemExit | None), f"{what}: {result.exception!r}"
         assert result.exit_code in (0, 2, 3, 4), f"{what}\n{result.output}"
         assert all(path.name.startswith("hostile.db") for path in tmp_path.iterdir()), what
+
+
+@pytest.mark.slow
+def test_a_hostile_ledger_is_merged_whole_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda file: None)
+    sound = gzip.decompress(next(path for path in KEPT if path.name.startswith("functions")).read_bytes())
+    codes: set[int] = set()
+    for number in range(60):
+        for beside in tmp_path.iterdir():
+            beside.unlink()
+        (tmp_path / "sound.db").write_bytes(sound)
+        what = hostile(number, tmp_path / "hostile.db")
+        merged = CliRunner().invoke(cli, ["ledger", "merge", "hostile.db", "--into", "sound.db"], prog_name="fanfold")
+        assert isinstance(merged.exception, SystemExit | None), f"{what}: {merged.exception!r}"
+        codes.add(merged.exit_code)
+        checked = CliRunner().invoke(cli, ["ledger", "verify", "--ledger", "sound.db"], prog_name="fanfold")
+        assert checked.exit_code == 0, f"{what}\n{checked.output}"
+        with Ledger("sound.db", readonly=True) as ledger:
+            assert len(ledger.runs()) == 1 or merged.exit_code == 0, what
+        assert all(path.name.startswith(("hostile.db", "sound.db")) for path in tmp_path.iterdir()), what
+    assert codes == {0, 3}
 
 
 # -- single tricks ---------------------------------------------------------------------------------------------------
