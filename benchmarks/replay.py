@@ -55,7 +55,7 @@ def grow(path: Path, count: int) -> None:
     numbers = f"WITH RECURSIVE n(i) AS (SELECT {real} UNION ALL SELECT i + 1 FROM n WHERE i + 1 < {count})"
     with closing(sqlite3.connect(path)) as db:
         for table, values in GROWN.items():
-            db.execute(f"{numbers} INSERT INTO {table} SELECT {values} FROM n")
+            db.execute(f"{numbers} INSERT INTO {table} SELECT {values} FROM n WHERE i < {count}")
         db.commit()
         checkpoint = Checkpoint.opened(db.execute("SELECT state FROM snapshot").fetchone()[0])
         assert checkpoint is not None
