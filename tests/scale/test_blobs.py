@@ -163,12 +163,12 @@ from pathlib import Path
 from fanfold.ledger import blobs as stored
 from heirs import heirs
 
-kind, name, count = {"put": (Path, "replace", 12), "named": (stored.RunBlobs, "written", 9),
-                     "pruned": (stored.RunBlobs, "settle", 14)}[sys.argv[1]]
+kind, name, count = {"put": (Path, "replace", 12), "named": (stored.RunBlobs, "written", 3),
+                     "pruned": (stored.RunBlobs, "settle", 1)}[sys.argv[1]]
 real, calls = getattr(kind, name), [0]
 
 def until(*args):
-    calls[0] += 1
+    calls[0] += bool(args[-1])  # only those that have something to write, or to prune
     if calls[0] < count:
         return real(*args)
     if name == "written":
