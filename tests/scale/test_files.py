@@ -151,6 +151,34 @@ def test_two_continuations_of_one_run_are_both_kept_and_each_payment_counts_once
     assert not merge(here, there).added
 
 
+def test_of_batches_and_of_what_was_learnt_the_latest_state_counts(tmp_path: Path) -> None:
+    states = {"here": ("submitted", "done", 1.0), "there": ("done", "intent", 2.0)}
+    for name, (one, two, at) in states.items():
+        squares(1).run(ledger=tmp_path / f"{name}.db", run=name).ledger.close()
+        changed(
+            tmp_path / f"{name}.db",
+            *(
+                f"INSERT INTO batch VALUES ('{tag}', 1, 'm', 'e', '{state}', '{name}', 1, 0.0, NULL)"
+                for tag, state in (("one", one), ("two", two), (name, one))
+            ),
+            "INSERT INTO batch_item VALUES ('one', 'id', x'01')",
+            "INSERT INTO owed VALUES ('one', x'01', 1.0)",
+            f"INSERT INTO learnt VALUES ('m', 'rate', '{name}', {at})",
+            f"INSERT INTO request VALUES (NULL, 1, {at}, 'stop', 'null', {at})",
+        )
+    for _ in range(2):
+        merge(tmp_path / "here.db", tmp_path / "there.db")
+    assert rows(tmp_path / "here.db", "SELECT tag, run, state, remote FROM batch ORDER BY tag") == [
+        ("here", 1, "submitted", "here"),
+        ("one", 1, "done", "there"),
+        ("there", 2, "done", "there"),
+        ("two", 1, "done", "here"),
+    ]
+    counts = "SELECT (SELECT count(*) FROM batch_item), (SELECT count(*) FROM owed), (SELECT count(*) FROM request)"
+    assert rows(tmp_path / "here.db", counts) == [(1, 1, 2)]
+    assert rows(tmp_path / "here.db", "SELECT value FROM learnt") == [("there",)]
+
+
 def test_a_blob_that_one_file_keeps_for_good_is_kept_for_good(tmp_path: Path) -> None:
     blob = Blob.of(b"\x01").digest
     for name, held in (("here", True), ("there", False)):

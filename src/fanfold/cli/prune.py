@@ -50,13 +50,14 @@ def prune(
     names are always removed. Scores, candidates, figures and payments always stay.
     """
     from fanfold.ledger import Ledger, belonging
+    from fanfold.ledger.holdings import file_bytes
     from fanfold.ledger.pruning import sweep
 
     path = Path(ledger)
     if not path.exists():
         raise LedgerError(f"there is no ledger at {ledger}: check the path, or start a run that writes it")
-    before = path.stat().st_size
     with Ledger(path) as opened:
+        before = file_bytes(opened)
         idle = _chosen(opened, names)
         over = _retentions(opened, idle, keep, final, trust)
         replies = {run for info in idle if calls for run in belonging(opened, info.id)}

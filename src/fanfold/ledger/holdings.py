@@ -57,13 +57,11 @@ def holdings(path: Path) -> Holdings:
         heads = ledger.run_heads()
         live = [head.name for head in heads if locked(path.resolve(), head.name)]
         sizes = {kind: int(ledger.one(sql)[0]) for kind, sql in _SIZES.items()}
-        page, pages, free = (
-            int(ledger.one(f"PRAGMA {name}")[0]) for name in ("page_size", "page_count", "freelist_count")
-        )
+        page, free = (int(ledger.one(f"PRAGMA {name}")[0]) for name in ("page_size", "freelist_count"))
         beside = ledger.read("SELECT store, count(*), sum(size) FROM stored_blob GROUP BY store")
         stores = {address: (number, size) for address, number, size in beside}
         sizes["free"] = page * free
-        sizes["rest"] = max(0, page * pages - sum(sizes.values()))
+        sizes["rest"] = max(0, file_bytes(ledger) - sum(sizes.values()))
     runs = Counter("under way" if head.name in live else head.status for head in heads)
     written = max(file.st_mtime for file in files)
     size, log = files[0].st_size, sum(file.st_size for file in files[1:])
@@ -113,6 +111,11 @@ def check_rows(ledger: Ledger) -> tuple[int, int]:
         if ledger.blob.store(address).size(name) != size:
             raise LedgerError(f"blob {digest} of {ledger.path} is gone: {address} has no {name} of {size} bytes")
     return len(runs), blobs
+
+
+def file_bytes(ledger: Ledger) -> int:
+    """The bytes of the file, with what is still in its log."""
+    return int(ledger.one("PRAGMA page_count")[0]) * int(ledger.one("PRAGMA page_size")[0])
 
 
 def shrinks(ledger: Ledger) -> bool:
