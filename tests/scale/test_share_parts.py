@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -140,6 +141,20 @@ def test_a_refusal_of_one_holds_back_all_and_what_one_learns_all_know(redis: Red
             late = limiter(one, Limits())
             await until(lambda: late.rates)
             assert late.rates[0][0] == 10.0
+
+    run(main)
+
+
+def test_a_clock_that_is_set_back_and_the_dead_hold_up_nobody(redis: RedisServer) -> None:
+    async def main() -> None:
+        async with sharing(redis) as (one,):
+            shared = limiter(one, Limits(requests_per_minute=600, in_flight=2))
+            (await shared.acquire()).done(True)
+            name, later = redis.command("KEYS", "fanfold:1:limit:*"), str(time.time() + 3600)
+            redis.command("HSET", name, "seen", later, "until 0", later, "flying the-dead", "2")
+            for _ in range(4):
+                (await asyncio.wait_for(shared.acquire(), 2.0)).done(True)
+            assert "the-dead" not in redis.command("HGETALL", name)
 
     run(main)
 

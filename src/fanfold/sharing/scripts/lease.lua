@@ -17,10 +17,14 @@ local crowd = redis.call('ZCOUNT', KEYS[3], now - 0.1, '+inf') - ((own and tonum
 
 local part = 1
 if cap > 0 then
+  local all, here = redis.call('HGETALL', KEYS[1]), {}
+  for _, other in ipairs(sharers) do here['flying ' .. other] = true end
   redis.call('HSET', KEYS[1], 'flying ' .. me, flying)
   local free = cap - flying
-  for _, other in ipairs(sharers) do
-    if other ~= me then free = free - tonumber(redis.call('HGET', KEYS[1], 'flying ' .. other) or '0') end
+  for i = 1, #all, 2 do
+    if all[i] ~= 'flying ' .. me and all[i]:sub(1, 7) == 'flying ' then
+      if here[all[i]] then free = free - tonumber(all[i + 1]) else redis.call('HDEL', KEYS[1], all[i]) end
+    end
   end
   if crowd > 0 then free = math.min(free, math.max(1, math.floor(cap / (crowd + 1))) - flying) end
   if free < 1 or calls < 1 then
@@ -41,6 +45,12 @@ for i = 8, #ARGV, 6 do
   local want = tonumber(ARGV[i + 3])
   if want > 0 then part = math.min(part, most * tonumber(ARGV[i + 1]) / want) end
 end
+
+-- A clock that was set back makes everything look used up for long.
+local seen = tonumber(redis.call('HGET', KEYS[1], 'seen') or '0')
+again = again or seen > now + 1
+if seen > now + 1 then redis.call('HDEL', KEYS[1], 'until 0', 'until 1', 'until 2', 'until 3') end
+redis.call('HSET', KEYS[1], 'seen', string.format('%.6f', now))
 
 local start, reply = now, {'', tostring(#sharers), tostring(calls)}
 for i = 8, #ARGV, 6 do
