@@ -29,8 +29,8 @@ ALIVE, BEAT = 10.0, 1.0
 SETTLE = 1.0
 #: Seconds that a claim and a reply are kept.
 CLAIM_KEPT, REPLY_KEPT = 86_400, 86_400
-#: Replies that wait for the server's return, and the largest that is shared.
-LATE, LARGEST_REPLY = 1_000, 4 * 2**20
+#: The largest reply that is shared; how many wait for the server's return, and the largest of these.
+LARGEST_REPLY, LATE, LARGEST_LATE = 4 * 2**20, 1_000, 2**16
 #: Seconds between looks at a call that another sharer makes; news of it come at once.
 LOOK = 2.0
 #: Seconds that a call which another sharer makes waits for the server's return, before it is made here.
@@ -122,7 +122,7 @@ class Sharing:
                 warning(text)
 
     def spawn(self, coroutine: Any) -> None:
-        """Do something beside; what the server says against it is not worth an error."""
+        """Do something in the background; that the server is away, or refuses it, is no error there."""
 
         async def quietly() -> None:
             with contextlib.suppress(ShareAway, ShareRefused):
@@ -145,6 +145,7 @@ class Sharing:
         answer = await self.link.script("take", _keys(key), self.id, CLAIM_KEPT)
         if answer != 1:
             self._claims.discard(key)
+            self._wake(key)
         return answer if isinstance(answer, bytes) else answer == 1
 
     async def news_of(self, key: bytes) -> None:
@@ -179,7 +180,8 @@ class Sharing:
         try:
             await self.link.script("give", _keys(key), self.id, reply, REPLY_KEPT, f"{PREFIX}to:", key)
         except ShareAway:
-            self._late.append((key, reply))
+            if len(reply) <= LARGEST_LATE:
+                self._late.append((key, reply))
 
     def _wake(self, key: bytes) -> None:
         for news in self._waiters.get(key, ()):
