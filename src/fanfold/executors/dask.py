@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import importlib
 import sys
 import threading
@@ -11,16 +10,17 @@ import uuid
 import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 from urllib.parse import urlsplit
 
-from fanfold.context import here
 from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, PlaceLost, WorkerDied
 from fanfold.executors.base import Caller, Executor, name_of, no_way_home, set_home
-from fanfold.executors.door import Door, Way, call_home, hosts_of_driver
+from fanfold.executors.door import Door, FarWork, Way, connected, hosts_of_driver
+from fanfold.executors.far_call import Reply
 from fanfold.executors.processes import packed, pickled, value_of
 from fanfold.executors.resources import Given, check, fits, parsed
-from fanfold.executors.worker import FUNCTIONS_KEPT, answer
+from fanfold.executors.trips import Trip, Trips
+from fanfold.executors.worker import FUNCTIONS_KEPT, serve_trip
 from fanfold.sync import noticed
 
 #: Seconds between two looks at how large the cluster is.
@@ -35,11 +35,11 @@ class Dask(Executor):
     `address` is that of a scheduler (tcp://host:8786), the file that it wrote (scheduler.json), or a number: so many
     worker processes of one thread, started here and ended with the `async with` block.
 
-    Functions travel by pickle, once to each worker, also to those that join later.  Model calls made in a worker come
-    home to their run, over a socket of the driver; where workers cannot reach that, they are refused.  A worker that
-    dies is Dask's to replace: it repeats the call elsewhere, and what kills one worker after another fails with
-    WorkerDied.  Cancelling withdraws a call that waits, and restarts the worker of one that runs if nothing else runs
-    there.
+    Functions travel by pickle, once to each worker, also to those that join later; quick calls travel together.  Model
+    calls made in a worker come home to their run, over a socket of the driver; where workers cannot reach that, they
+    are refused.  A worker that dies is Dask's to replace: it repeats the call elsewhere, and what kills worker after
+    worker fails with WorkerDied.  Cancelling withdraws a call that waits, and restarts the worker of one that runs if
+    nothing else runs there.
     """
 
     patience = 3600.0
@@ -55,6 +55,7 @@ class Dask(Executor):
         self._functions: dict[int, tuple[Callable[..., Any], asyncio.Task[str]]] = {}
         self._open: set[Any] = set()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._trips = Trips(self.slots, self._send)
 
     @classmethod
     def named(cls, argument: int | str | None, slots: int, resources: Given = None) -> Self:
@@ -81,24 +82,38 @@ class Dask(Executor):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._withdraw(list(self._open))
+        await self._trips.close()
         for task in self._tasks:
             task.cancel()
         await self._leave()
 
+    @property
+    def depth(self) -> int:
+        return self._trips.depth
+
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         if self._client is None or self._client.status != "running":
             raise ExecutorBroken(f"{self.name} is not connected to its scheduler; finished work is kept. Start again")
-        body, function = pickled(args, fn), await self._function(fn)
-        home = self._enter()
+        body = pickled(args, fn)
+        await self._function(fn)  # what cannot be sent is said at once
+        # Where workers have no way home, nothing would be heard of calls that wait for a long one.
+        kind, reply = await self._trips.run(fn, body, alone=not self._trips.reports)
+        return value_of(kind, reply, fn)
+
+    async def _send(self, trip: Trip) -> Sequence[Reply]:
+        """Make the calls of a trip as one task."""
+        function, door, home = await self._function(trip.fn), self._door, None
+        if self._trips.reports and door is not None:
+            home = door.way, door.questions.enter([call.context for call in trip.calls], trip.report)
         future = self._client.submit(
-            *(_serve, function, body, home, self.name),
-            key=f"{name_of(fn)}-{uuid.uuid4().hex}",
+            *(_serve, function, [call.args for call in trip.calls], home, self.name, trip.timed),
+            key=f"{name_of(trip.fn)}-{uuid.uuid4().hex}",
             pure=False,
             resources={_NAMES.get(name, name): amount for name, amount in self.resources.items()} or None,
         )
         self._open.add(future)
         try:
-            kind, reply = await future
+            return cast("Sequence[Reply]", await future)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -106,12 +121,11 @@ class Dask(Executor):
                 raise
             raise ExecutorBroken(f"{self.name} gave up a call ({error}); finished work is kept. Start again") from None
         except Exception as error:
-            raise self._failure(error, fn) from error
+            raise self._failure(error, trip.fn) from error
         finally:
             self._open.discard(future)
-            if self._door is not None and home is not None:
-                self._door.questions.leave(home[1])
-        return value_of(kind, reply, fn)
+            if door is not None and home is not None:
+                door.questions.leave(home[1])
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
@@ -152,6 +166,9 @@ class Dask(Executor):
             if different := [name for name in ours if ours[name] != theirs.get(name)]:
                 pairs = ", ".join(f"{name} {theirs.get(name)} there and {ours[name]} here" for name in different)
                 raise ConfigError(f"executor={self.name!r}: the worker {worker} has other versions: {pairs}")
+        self._door = Door(hosts_of_driver(urlsplit(self._client.scheduler.address).hostname))
+        reached = await self._client.run(_reaches, self._door.way)
+        self.fetches = self._trips.reports = all(reached.values())
         await self._measure()
         if self.resources:
             workers = (await self._client.scheduler.identity(n_workers=-1))["workers"].values()
@@ -171,7 +188,7 @@ class Dask(Executor):
             room = sum(min(worker["nthreads"], fits(self.resources, _offered(worker))) for worker in workers)
         else:
             room = sum((await self._client.nthreads()).values())
-        self.slots = max(1, room)
+        self.slots = self._trips.slots = max(1, room)
 
     async def _leave(self) -> None:
         client, cluster, door = self._client, self._cluster, self._door
@@ -188,13 +205,6 @@ class Dask(Executor):
                     pass  # gone already
 
     # -- calls -------------------------------------------------------------------------------------------------------
-
-    def _enter(self) -> tuple[Way, int] | None:
-        if here().answer is None:
-            return None
-        if self._door is None:
-            self._door = Door(hosts_of_driver(urlsplit(self._client.scheduler.address).hostname))
-        return self._door.way, self._door.questions.enter()
 
     async def _function(self, fn: Callable[..., Any]) -> str:
         """The name of a function on every worker, those that join later included."""
@@ -319,14 +329,21 @@ def keep(name: str, data: bytes | None, path: Sequence[str] = ()) -> None:
         _FUNCTIONS[name] = data
 
 
-def _serve(function: str, body: bytes, home: tuple[Way, int] | None, place: str) -> tuple[bytes, bytes]:
-    """Make one call; workers may have several threads."""
+def _serve(function: str, bodies: list[bytes], home: tuple[Way, int] | None, place: str, timed: bool) -> list[Reply]:
+    """Make the calls of a trip; workers may have several threads."""
     caller = getattr(_LOCAL, "caller", None)
     if caller is None:
         caller = _LOCAL.caller = Caller()
-    call = functools.partial(answer, caller, _FUNCTIONS, function, body)
     if home is None:
-        set_home(no_way_home(place))
-        return call()
-    kind, reply = call_home(*home, place, call)
-    return kind, reply
+        return serve_trip(caller, _FUNCTIONS, function, bodies, lambda _: set_home(no_way_home(place)), None, timed)
+    with FarWork(*home, place) as work:
+        return serve_trip(caller, _FUNCTIONS, function, bodies, work.begin, work.tell, timed)
+
+
+def _reaches(way: Way) -> bool:
+    """Whether this worker finds the driver."""
+    try:
+        connected(way, b"?").close()
+    except OSError:
+        return False
+    return True

@@ -10,7 +10,6 @@ import asyncio
 import contextvars
 import functools
 import hmac
-import itertools
 import os
 import secrets
 import socket
@@ -18,11 +17,13 @@ import struct
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from fanfold.errors import NoWayHome
 from fanfold.executors.base import no_way_home, set_home
+from fanfold.executors.questions import Questions
 from fanfold.executors.worker import HEADER, REPLY, Parent
+from fanfold.executors.worker_process import answered
 from fanfold.sync import noticed
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ PATIENCE = 10.0
 NONCE = 32
 #: What a connection is for: questions of evaluations.
 QUESTIONS = b"q"
-_EVALUATION = struct.Struct("<Q")
+#: The kind of a frame that needs no reply: how far a worker is.
+TELL = b"t"
+_CALL = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,10 @@ class Door:
     def __init__(self, hosts: Sequence[str], **rooms: Callable[[socket.socket], Awaitable[None]]) -> None:
         """`rooms` says, by the letter of what a connection is for, who takes it; `hosts` is where workers find it."""
         self.questions = Questions()
-        self._rooms = {QUESTIONS: self.questions.serve, **{name.encode(): room for name, room in rooms.items()}}
+        self._rooms: dict[bytes, Callable[[socket.socket], Awaitable[None]]] = {
+            QUESTIONS: functools.partial(_converse, self.questions),
+            **{name.encode(): room for name, room in rooms.items()},
+        }
         near = all(host.startswith("127.") for host in hosts)
         self._listener = socket.create_server((hosts[0] if near else "", 0), backlog=1024)
         self._listener.setblocking(False)
@@ -123,58 +129,27 @@ def _proof(key: bytes, who: bytes, first: bytes, second: bytes) -> bytes:
     return hmac.digest(key, who + first + second, "sha256")
 
 
-class Questions:
-    """What evaluations elsewhere ask of their run; each question is answered in the context of its evaluation."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count()
-        self._contexts: dict[int, contextvars.Context] = {}
-        self._asked: dict[int, set[asyncio.Task[None]]] = {}
-
-    def enter(self) -> int:
-        """A number for the evaluation whose context this is."""
-        number = next(self._numbers)
-        self._contexts[number] = contextvars.copy_context()
-        return number
-
-    def leave(self, number: int) -> None:
-        """Nobody waits for answers to this evaluation any more."""
-        self._contexts.pop(number, None)
-        for task in self._asked.pop(number, ()):
-            task.cancel()
-
-    def ask(self, number: int, request: bytes, reply: Callable[[bytes], Awaitable[Any] | None]) -> None:
-        context = self._contexts.get(number)
-        if context is not None:
-            task = asyncio.create_task(_answer(request, reply), context=context.copy())
-            tasks = self._asked.setdefault(number, set())
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
-    async def serve(self, connection: socket.socket) -> None:
-        """Answer what comes over one worker's connection."""
-        reader, writer = await asyncio.open_connection(sock=connection.dup())
-        try:
-            while True:
-                _, letter, length = HEADER.unpack(await reader.readexactly(HEADER.size))
-                body = await reader.readexactly(length)
-                (number,) = _EVALUATION.unpack_from(body)
-                self.ask(number, body[_EVALUATION.size :], functools.partial(_post, writer, letter))
-        except (asyncio.IncompleteReadError, OSError):
-            pass  # the worker is gone
-        finally:
-            writer.close()
+async def _converse(questions: Questions, connection: socket.socket) -> None:
+    """Answer what comes over one worker's connection."""
+    reader, writer = await asyncio.open_connection(sock=connection.dup())
+    try:
+        while True:
+            kind, letter, length = HEADER.unpack(await reader.readexactly(HEADER.size))
+            body = await reader.readexactly(length)
+            (number,) = _CALL.unpack_from(body)
+            rest = body[_CALL.size :]
+            if kind == TELL:
+                questions.tell(number, rest)
+            else:
+                questions.ask(number, functools.partial(_reply, writer, letter, rest))
+    except (asyncio.IncompleteReadError, OSError):
+        pass  # the worker is gone
+    finally:
+        writer.close()
 
 
-async def _answer(request: bytes, reply: Callable[[bytes], Awaitable[Any] | None]) -> None:
-    from fanfold.executors.processes import answered
-
-    sending = reply(await answered(request))
-    if sending is not None:
-        await sending
-
-
-async def _post(writer: asyncio.StreamWriter, letter: int, body: bytes) -> None:
+async def _reply(writer: asyncio.StreamWriter, letter: int, request: bytes) -> None:
+    body = await answered(request)
     if not writer.is_closing():
         writer.write(HEADER.pack(REPLY, letter, len(body)) + body)
         await writer.drain()
@@ -235,71 +210,78 @@ def _read(stream: Any, length: int) -> bytes:
     return data
 
 
-#: The evaluation that this code belongs to; threads that an evaluator starts do not know.
-_EVALUATING: contextvars.ContextVar[Evaluating | None] = contextvars.ContextVar("fanfold_evaluating", default=None)
+#: The call that this code belongs to; threads that an evaluator starts do not know.
+_CALLED: contextvars.ContextVar[FarWork | None] = contextvars.ContextVar("fanfold_called", default=None)
 #: All that are under way in this process.
-_ACTIVE: list[Evaluating] = []
+_ACTIVE: list[FarWork] = []
 _LINES: dict[Way, _Line] = {}
 _LOCK = threading.Lock()
 
 
-class Evaluating(NamedTuple):
-    """An evaluation in this worker: its line home, and its number there."""
+class FarWork:
+    """A call, or several one after another, in this worker: the line home, and the number of the current one there."""
 
-    line: _Line
-    number: int
-    place: str
-
-
-def call_home(way: Way, number: int, place: str, call: Callable[[], Any]) -> Any:
-    """Make a call in this worker whose model calls, in whatever thread, go home as those of evaluation `number`."""
-    with _LOCK:
-        evaluating = Evaluating(_LINES.setdefault(way, _Line(way)), number, place)
-        _ACTIVE.append(evaluating)
-    set_home(_ask)
-    token = _EVALUATING.set(evaluating)
-    try:
-        return call()
-    finally:
-        _EVALUATING.reset(token)
+    def __init__(self, way: Way, first: int, place: str) -> None:
         with _LOCK:
-            _ACTIVE.remove(evaluating)
+            self.line = _LINES.setdefault(way, _Line(way))
+        self.first = self.number = first
+        self.place = place
+
+    def __enter__(self) -> FarWork:
+        with _LOCK:
+            _ACTIVE.append(self)
+        set_home(_ask)
+        self._token = _CALLED.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _CALLED.reset(self._token)
+        with _LOCK:
+            _ACTIVE.remove(self)
+
+    def begin(self, index: int) -> None:
+        """From now on questions are of this one of the calls that travelled together."""
+        self.number = self.first + index
+
+    def tell(self, report: bytes) -> None:
+        try:
+            self.line.parent().send(TELL, 0, _CALL.pack(self.first) + report)
+        except OSError:
+            pass  # the driver hears it when all is done
 
 
 def _ask(request: Any) -> concurrent.futures.Future[Any]:
-    evaluating = _EVALUATING.get()
-    if evaluating is None:
+    work = _CALLED.get()
+    if work is None:
         if len(_ACTIVE) != 1:
             raise NoWayHome(
                 "a thread that an evaluator started made a model call in a worker that runs several evaluations at "
                 "once: whose call it is cannot be told; use workers with one thread each"
             )
-        (evaluating,) = _ACTIVE
-    return evaluating.line.ask(request, evaluating)
+        (work,) = _ACTIVE
+    try:
+        parent = work.line.parent()
+    except OSError:
+        return no_way_home(work.place)(request)
+    return parent.ask(request, _CALL.pack(work.number))
 
 
 class _Line:
-    """This process's connection to one driver: made when something is first asked, and shared by its evaluations."""
+    """This process's connection to one driver: made when something is first said, and shared by all calls."""
 
     def __init__(self, way: Way) -> None:
         self._way = way
         self._lock = threading.Lock()
         self._parent: Parent | None = None
 
-    def ask(self, request: Any, evaluating: Evaluating) -> concurrent.futures.Future[Any]:
+    def parent(self) -> Parent:
         with self._lock:
             if self._parent is None:
-                try:
-                    self._parent = self._connect()
-                except OSError:
-                    return no_way_home(evaluating.place)(request)
-            return self._parent.ask(request, _EVALUATION.pack(evaluating.number))
-
-    def _connect(self) -> Parent:
-        connection = connected(self._way, QUESTIONS)
-        parent = Parent(connection.makefile("wb"))
-        threading.Thread(target=self._listen, args=(connection, parent), name="fanfold-home", daemon=True).start()
-        return parent
+                connection = connected(self._way, QUESTIONS)
+                parent = self._parent = Parent(connection.makefile("wb"))
+                listening = threading.Thread(target=self._listen, args=(connection, parent), daemon=True)
+                listening.start()
+            return self._parent
 
     def _listen(self, connection: socket.socket, parent: Parent) -> None:
         try:

@@ -16,7 +16,7 @@ from typing import Any
 from fanfold.context import here
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.executors.base import Caller, Executor, checked_slots, contained, name_of, no_way_home, set_home
-from fanfold.executors.door import Door, Way, call_home
+from fanfold.executors.door import Door, FarWork, Way
 from fanfold.executors.processes import packed
 from fanfold.executors.worker import loads
 
@@ -56,7 +56,9 @@ class Futures(Executor):
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         if here().answer is not None and self._door is None:
             self._door = Door(["127.0.0.1"])
-        home = None if self._door is None else (self._door.way, self._door.questions.enter())
+        home = (
+            None if self._door is None else (self._door.way, self._door.questions.enter([contextvars.copy_context()]))
+        )
         sender = Sender(os.getpid(), next(_NUMBERS), self.name, home)
         _CONTEXTS[sender.number] = contextvars.copy_context()
         try:
@@ -156,7 +158,8 @@ def call(fn: Callable[..., Any] | bytes, args: tuple[Any, ...], sender: Sender) 
         if sender.home is None:
             set_home(no_way_home(sender.pool))
             return work()
-        return call_home(*sender.home, sender.pool, work)
+        with FarWork(*sender.home, sender.pool):
+            return work()
     except BaseException as error:
         failure = contained(error)
         if failure is error:

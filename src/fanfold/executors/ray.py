@@ -8,7 +8,6 @@ import importlib
 import math
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
@@ -16,12 +15,11 @@ from typing import Any, Self, cast
 from fanfold.context import here
 from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, PlaceLost, WorkerDied
 from fanfold.executors.base import Caller, Executor, checked_slots, name_of, set_home, slots_of
-from fanfold.executors.pace import LATE
 from fanfold.executors.processes import THREAD_SETTINGS, packed, pickled, value_of
 from fanfold.executors.ray_post import RayPost, ask_mailbox
 from fanfold.executors.resources import Given, Resources, check, fits, parsed, shown
 from fanfold.executors.trips import Reply, Trip, Trips
-from fanfold.executors.worker import FUNCTIONS_KEPT, Serving, dumps, load
+from fanfold.executors.worker import FUNCTIONS_KEPT, serve_trip
 from fanfold.sync import noticed
 
 #: Bytes of shared memory of a Ray of our own: it needs little, since values come back to the driver at once.
@@ -111,7 +109,7 @@ class Ray(Executor):
     async def _send(self, trip: Trip) -> Sequence[Reply]:
         """Make the calls of a trip as one task."""
         function, post = self._function(trip.fn), self._post
-        number = None if post is None else post.enter(trip)
+        number = None if post is None else post.questions.enter([call.context for call in trip.calls], trip.report)
         call = self._task.remote([function], [call.args for call in trip.calls], number, trip.timed)
         answer = self._open[call] = asyncio.wrap_future(call.future())
         try:
@@ -131,7 +129,7 @@ class Ray(Executor):
         finally:
             self._open.pop(call, None)
             if post is not None and number is not None:
-                post.leave(number)
+                post.questions.leave(number)
 
     @classmethod
     def named(cls, argument: int | str | None, slots: int, resources: Given = None) -> Self:
@@ -286,26 +284,9 @@ def _serve(function: list[Any], bodies: list[bytes], trip: int | None, timed: bo
             oldest = next(iter(_KNOWN))
             del _FUNCTIONS[_KNOWN.pop(oldest)[0]]
     number, mailbox = known
-    serving = Serving(bodies)
 
     def begin(index: int) -> None:
         set_home(None if trip is None else functools.partial(ask_mailbox, mailbox, trip + index))
 
-    def late() -> None:
-        report = serving.give_back()
-        if trip is not None:
-            mailbox.tell.remote(trip, dumps(report))
-
-    begin(0)
-    load(_FUNCTIONS, number)
-    if timed and trip is not None:
-        mailbox.tell.remote(trip, dumps(([], len(bodies))))
-    timer = threading.Timer(LATE, late) if len(bodies) > 1 else None
-    if timer is not None:
-        timer.daemon = True
-        timer.start()
-    try:
-        return serving.run(_CALLER, _FUNCTIONS, number, begin)
-    finally:
-        if timer is not None:
-            timer.cancel()
+    tell = None if trip is None else functools.partial(mailbox.tell.remote, trip)
+    return serve_trip(_CALLER, _FUNCTIONS, number, bodies, begin, tell, timed)

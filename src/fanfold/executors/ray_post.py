@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import importlib
 import itertools
 from typing import TYPE_CHECKING, Any
 
 from fanfold.executors.parcels import Fetch
 from fanfold.executors.processes import answered
-from fanfold.executors.trips import Trip, TripCall
+from fanfold.executors.questions import Questions
 from fanfold.executors.worker import dumps, loads, settle
 
 if TYPE_CHECKING:
@@ -27,29 +28,10 @@ class RayPost:
         actor = ray.remote(num_cpus=0, max_concurrency=100_000, scheduling_strategy=here)(RayMailbox)
         self.mailbox = actor.remote()
         self._ray = ray
-        self._count = 0
-        self._trips: dict[int, Trip] = {}
-        self._calls: dict[int, TripCall] = {}
-        self._asked: dict[int, set[asyncio.Task[None]]] = {}
+        self.questions = Questions()
         #: Large data that workers have fetched, by name: put once.
         self._put: dict[str, Any] = {}
         self._collecting = asyncio.create_task(self._collect(), context=contextvars.Context())
-
-    def enter(self, trip: Trip) -> int:
-        """The number of the first call of a trip, under which workers ask its run; the others follow."""
-        first = self._count
-        for call in trip.calls:
-            self._calls[self._count] = call
-            self._count += 1
-        self._trips[first] = trip
-        return first
-
-    def leave(self, first: int) -> None:
-        """Nobody waits for replies to this trip any more."""
-        for number in range(first, first + len(self._trips.pop(first).calls)):
-            del self._calls[number]
-            for task in self._asked.pop(number, ()):
-                task.cancel()
 
     async def close(self) -> None:
         self._collecting.cancel()
@@ -66,13 +48,10 @@ class RayPost:
             except self._ray.exceptions.RayError:
                 return  # workers that ask are told by Ray that the mailbox is gone
             for letter, number, request in letters:
-                if letter is None and number in self._trips:
-                    self._trips[number].report(*loads(request))
-                elif (call := self._calls.get(number)) is not None and letter is not None:
-                    task = asyncio.create_task(self._answer(letter, request), context=call.context.copy())
-                    tasks = self._asked.setdefault(number, set())
-                    tasks.add(task)
-                    task.add_done_callback(tasks.discard)
+                if letter is None:
+                    self.questions.tell(number, request)
+                else:
+                    self.questions.ask(number, functools.partial(self._answer, letter, request))
 
     async def _answer(self, letter: int, request: bytes) -> None:
         asked = loads(request)

@@ -19,6 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fanfold.executors.base import Caller, contained, name_of, set_home
+from fanfold.executors.pace import LATE
 from fanfold.redaction import redact
 
 if TYPE_CHECKING:
@@ -240,6 +241,39 @@ class Serving:
         with self._lock:
             del self._bodies[self._begun :]
             return list(self.replies), self._begun
+
+
+def serve_trip(
+    caller: Caller,
+    functions: dict[Any, Any],
+    number: int | str,
+    bodies: list[bytes],
+    begin: Callable[[int], None],
+    tell: Callable[[bytes], object] | None,
+    timed: bool,
+) -> list[tuple[bytes, bytes, int]]:
+    """Make calls that travelled together.  `begin` hears which, and `tell` reports: if `timed`, that they begin; and
+    when they are late, what is done so far."""
+    serving = Serving(bodies)
+
+    def late() -> None:
+        report = serving.give_back()
+        if tell is not None:
+            tell(dumps(report))
+
+    begin(0)
+    load(functions, number)
+    if timed and tell is not None:
+        tell(dumps(([], len(bodies))))
+    timer = threading.Timer(LATE, late) if len(bodies) > 1 else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        return serving.run(caller, functions, number, begin)
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 def microseconds(began: float) -> int:
