@@ -122,7 +122,7 @@ class Sharing:
                 warning(text)
 
     def spawn(self, coroutine: Any) -> None:
-        """Do something in the background; that the server is away, or refuses it, is no error there."""
+        """Do something in the background, and ignore that the server is away or refuses it."""
 
         async def quietly() -> None:
             with contextlib.suppress(ShareAway, ShareRefused):
