@@ -21,7 +21,7 @@ import msgspec
 
 from fanfold import stores
 from fanfold.encoding import Encoded, Stored
-from fanfold.errors import LedgerError, StoreError
+from fanfold.errors import LedgerError, NotInStore, StoreError
 from fanfold.stores import Store
 from fanfold.types import Blob
 
@@ -100,7 +100,10 @@ class Reference(msgspec.Struct, frozen=True):
     size: int
 
     def __call__(self, digest: str) -> bytes:
-        return read(_opened(self.address), digest, self.name)
+        try:
+            return read(_opened(self.address), digest, self.name)
+        except NotInStore as error:  # its run knows that it is there
+            raise StoreError(f"{error}, seen from {socket.gethostname()}") from error
 
     def place(self, digest: str) -> Reference:
         return self

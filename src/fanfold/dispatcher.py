@@ -16,7 +16,7 @@ from typing import Any
 from fanfold.attempt import MOMENT, Abandoned, Losses, PunctualTime, Room, abandon
 from fanfold.checkpoints import SAVE_EVERY
 from fanfold.context import Meter, enter, here
-from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost
+from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, StoreError
 from fanfold.events import Event, Notice, Ticked, Watcher
 from fanfold.executors import Executor
 from fanfold.ledger import RunJournal
@@ -233,6 +233,8 @@ class Dispatcher:
 
     def _displaced(self, cells: list[Keyed], error: PlaceLost) -> None:
         """A place was lost, not an evaluation: its cells, and those that share them, go back to the queue."""
+        if isinstance(error, StoreError) and (store := self.journal.ledger.blobs) is not None:
+            store.came(str(error))
         loop, first = asyncio.get_running_loop(), self._room.limit == math.inf
         kept = [(key, cell) for key, cell in cells if self._room.losses.again(key, loop.time())]
         for cell in self._outbox.give_back(kept):

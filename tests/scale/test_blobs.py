@@ -103,6 +103,44 @@ def test_a_store_that_workers_do_not_reach_is_said_and_used_all_the_same(plain: 
     assert sorted(stores.opened(address).names()) == sorted(named(tmp_path / "one.db").values())
 
 
+def test_a_worker_that_cannot_read_where_others_can_is_given_the_bytes(
+    plain: Run[Any], tmp_path: Path, monkeypatch: Any
+) -> None:
+    real = RunBlobs.came
+    monkeypatch.setattr(RunBlobs, "__init__", _reaching(RunBlobs.__init__))  # as if another worker had shown it
+    monkeypatch.setattr(RunBlobs, "came", lambda own, away, rows=(): real(own, away) if not rows else None)
+    run = heirs().run("processes:1", ledger=tmp_path / "one.db", run="r", blobs=f"memory://{tmp_path.name}/blobs")
+    assert run.trace == plain.trace and run.progress.failures == 0
+    assert run.ledger.blobs is not None and run.ledger.blobs.reached is False
+
+
+def _reaching(real: Any) -> Any:
+    def init(own: RunBlobs, *args: Any) -> None:
+        real(own, *args)
+        own.reached = True
+
+    return init
+
+
+def test_equal_blobs_of_two_workers_are_kept_once(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "one.db") as ledger:
+        own = RunBlobs.at(tmp_path / "blobs", ledger)
+        data = b"x" * SIZE
+        digest = Blob.of(data).digest
+        twins = [own.ticket.put(own.store, digest, data) for _ in range(3)]
+        for rows in (
+            [(digest, twins[0]), (digest, twins[1]), (digest, data)],
+            [(digest, twins[2])],
+            [(digest, twins[0])],
+        ):
+            kept, beside = own.written(rows)
+            assert kept == [] and beside == [(digest, own.store.address, twins[0].name, SIZE)]
+            ledger.writer.executemany(in_ledger.KEEP_STORED, beside)
+            own.settle(ledger.writer, [digest], {})
+        assert [name for name in own.store.names() if "/run-" not in name] == [twins[0].name]
+        assert ledger.blob(digest) == data
+
+
 def test_a_store_that_fails_on_the_way_loses_nothing(plain: Run[Any], tmp_path: Path, monkeypatch: Any) -> None:
     said, real, count = list[str](), FolderStore.put, 0
 

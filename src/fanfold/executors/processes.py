@@ -269,6 +269,8 @@ class Processes(Executor):
 def pickled(args: tuple[Any, ...], fn: Callable[..., Any]) -> bytes:
     try:
         return packed(args)
+    except PlaceLost:
+        raise  # a blob that cannot be read now
     except Exception as error:
         culprit = next((i for i, arg in enumerate(args) if not _can_be_pickled(arg)), 0)
         raise TypeError(

@@ -52,6 +52,8 @@ class RunBlobs:
         self.reached: bool | None = None
         #: What this process has put, or seen put by its workers, and not deleted: the latest of it.
         self._here: dict[str, Stored] = {}
+        #: What workers have put although it was there: digest and name.
+        self._spare: list[tuple[str, str]] = []
         self._rests = 0.0
         self._news: list[str] = []
         self._said: set[str] = set()
@@ -69,8 +71,8 @@ class RunBlobs:
                 raise  # a folder that is not mounted is not made again, empty
             return cls(stores.opened(address), ledger)
 
-    def came(self, away: str, rows: Iterable[Row]) -> None:
-        """Take note of what a worker did with its blobs."""
+    def came(self, away: str, rows: Iterable[Row] = ()) -> None:
+        """Take note of what a worker did with its blobs, or why it could not."""
         if away:
             self.reached = False
             self._say(
@@ -88,6 +90,11 @@ class RunBlobs:
         here = blobs.side_by_side(self._put, large.items(), self.store)
         stored = {digest: place for digest, place in zip(large, here) if place is not None}
         kept = [(digest, blob) for digest, blob in first.items() if digest not in stored and isinstance(blob, bytes)]
+        self._spare += [
+            (digest, blob.name)
+            for digest, blob in rows
+            if isinstance(blob, Stored) and blob.name != stored[digest].name
+        ]
         address = self.store.address
         return kept, [(digest, address, place.name, place.size) for digest, place in stored.items()]
 
@@ -95,10 +102,7 @@ class RunBlobs:
         digest, blob = row
         known = self._here.get(digest)
         if isinstance(blob, Stored):
-            if known is None:
-                known = self._here[digest] = self._seen(digest, blob)
-            elif known != blob:
-                self._delete([blob.name])
+            known = known or self._here.setdefault(digest, self._seen(digest, blob))
         elif known is None and time.monotonic() >= self._rests:
             try:
                 known = self._here[digest] = self.ticket.put(self.store, digest, blob)
@@ -124,8 +128,10 @@ class RunBlobs:
         )
 
     def settle(self, db: sqlite3.Connection, digests: Iterable[str], pruned: dict[str, str]) -> None:
-        """After a commit: delete what it pruned, by name, and what another run had kept already."""
+        """After a commit: delete what it pruned, by name, and what the ledger had already."""
         needless = [name for digest, name in pruned.items() if _place(db, digest) is None]
+        spare, self._spare = self._spare, []
+        needless += [name for digest, name in spare if (_place(db, digest) or ("", ""))[1] != name]
         for digest in digests:
             own, place = self._here.get(digest), _place(db, digest)
             if own is not None and (place is None or place[1] != own.name):

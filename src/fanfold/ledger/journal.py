@@ -108,7 +108,7 @@ class RunJournal:
                 data = outcome.data.text
                 if self.pruner is not None:
                     self.pruner.evaluated(trial, data)
-                if self.ledger.blobs is not None:
+                if self.ledger.blobs is not None and not reused:
                     self.ledger.blobs.came(outcome.data.away, outcome.data.blobs.items())
                 self._keep(outcome.data.blobs)
         head = (self.run, trial, position, key, failure, score, data, message, detail)
