@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +229,18 @@ def test_a_kill_in_the_middle_leaves_nothing_half_merged(tmp_path: Path) -> None
     assert len(merge(here, there).added) == 2 and rows(here, "SELECT count(*) FROM blob") == [(16,)]
 
 
+def test_what_a_killed_merge_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
+    here, there = kept("functions", tmp_path / "here.db"), kept("neuro", tmp_path / "there.db")
+    for name, age in (("dead", 100), ("young", 0), ("alive", 100)):
+        (tmp_path / f".fanfold-{name}").mkdir()
+        (tmp_path / f".fanfold-{name}" / "lock").touch()
+        os.utime(tmp_path / f".fanfold-{name}" / "lock", (0, time.time() - age))
+    with (tmp_path / ".fanfold-alive" / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        merge(here, there)
+    assert sorted(path.name for path in tmp_path.glob(".fanfold-*")) == [".fanfold-alive", ".fanfold-young"]
+
+
 # -- pruning -----------------------------------------------------------------------------------------------------------
 
 
@@ -379,6 +393,7 @@ def test_blobs_in_a_store_are_pruned_there_and_found_from_a_merged_ledger(heirs:
     said = fanfold("ledger", "push", "copy.db", "--ledger", path)
     assert f"stay in {store}" in said.stderr
     (store / left[0][0]).unlink()
+    assert merge(tmp_path / "new.db", path).added, "a store that is away holds up no merge"
     assert "is gone" in fanfold("ledger", "verify", "--ledger", path, code=3).output
 
 

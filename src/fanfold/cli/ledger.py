@@ -190,13 +190,17 @@ def vacuum(ledger: str) -> None:
 @ledger_option
 @output_options
 def verify(ledger: str) -> None:
-    """Check the whole file: its pages, the rows of every run, and every blob against its digest."""
+    """Check the whole file: its pages, the rows of every run, and every blob against its digest.
+
+    Blobs in stores must be there, with the size they had.
+    """
     from fanfold.ledger import Ledger
-    from fanfold.ledger.holdings import check_file, check_rows
+    from fanfold.ledger.holdings import check_file, check_rows, check_stores
 
     with Ledger(ledger, readonly=True) as opened:
         check_file(opened)
         number, blobs = check_rows(opened)
+        blobs += check_stores(opened)
     if machine_readable():
         print_json({"ledger": ledger, "sound": True, "runs": number, "blobs": blobs})
     say(f"{ledger} is sound: {count(number, 'run')}, {count(blobs, 'blob')}")

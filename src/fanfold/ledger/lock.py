@@ -1,4 +1,4 @@
-"""One runner per run: a lock that the operating system releases when its owner dies."""
+"""Locks that the operating system releases when their owner dies: one runner per run, and folders that go away."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import stat
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from fanfold.errors import LedgerError, RunLocked
 
@@ -98,15 +103,38 @@ class RunLock:
         self._file = -1
 
 
+def _looked_at(path: Path) -> IO[bytes]:
+    """A lock file opened without following a link, or waiting at a pipe, that somebody put in its place."""
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK))
+
+
 def locked(ledger: Path, run: str) -> bool:
     """Whether a process works on a run.  Neither creates nor removes the lock file."""
     path = ledger.with_name(f"{ledger.name}.{run}.lock")
     try:
-        # Looked at without following a link, or waiting at a pipe, that somebody put in its place.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        with _looked_at(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
     except OSError:
         return True
     return False
+
+
+@contextlib.contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """A folder inside another one, for a short time; what killed processes left of theirs is removed first."""
+    for place in folder.glob(".fanfold-*"):
+        # Its owner has the file locked.  One that is a moment old may be about to.
+        with contextlib.suppress(OSError), _looked_at(place / "lock") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if time.time() - os.fstat(file.fileno()).st_mtime > 60:
+                shutil.rmtree(place, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".fanfold-", dir=folder) as name:
+        own = open_private(Path(name, "lock"))
+        forget_in_children(own)
+        try:
+            fcntl.flock(own, fcntl.LOCK_EX)
+            yield Path(name)
+        finally:
+            close_private(own)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Literal
 from fanfold.errors import LedgerError
 from fanfold.ledger.blobs import KEEP_BLOB
 from fanfold.ledger.holdings import check_rows
-from fanfold.ledger.lock import locked
+from fanfold.ledger.lock import locked, scratch
 from fanfold.ledger.pruning import digests_of
 from fanfold.ledger.schema import UNREADABLE, connect, copy_ledger, disconnect, explain, tables
 from fanfold.ledger.store import OWNER, Ledger
@@ -69,8 +68,8 @@ def copy_of(
     """An up-to-date copy of a ledger, in a folder of its own that goes away; its rows are checked."""
     if not folder.is_dir():
         raise LedgerError(f"there is no folder {folder}: create it, or name another file")
-    with tempfile.TemporaryDirectory(prefix=".fanfold-", dir=folder) as place:
-        path = Path(place, source.name)
+    with scratch(folder) as place:
+        path = place / source.name
         copy_ledger(source, path, progress)
         disconnect(connect(path, durable=False))
         with Ledger(path, readonly=True) as copy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from fanfold import stores
 from fanfold.encoding import digest
 from fanfold.errors import LedgerError, NotInStore
 from fanfold.ledger.holdings import check_file
+from fanfold.ledger.lock import scratch
 from fanfold.ledger.merging import Merged, copy_of, has_work, last_work, merge, relation, runs_by_origin
 from fanfold.ledger.places import check_place
 from fanfold.ledger.schema import MIGRATIONS
@@ -120,11 +120,11 @@ def pull(path: Path, address: str, *, into_ours: bool = False, progress: Progres
         with Ledger(path, readonly=True) as ours:
             if not _lacking(ours, listing):
                 return Pulled(next(iter(listing.sha256.values()), 0), Merged())
-    with tempfile.TemporaryDirectory(prefix=".fanfold-", dir=path.absolute().parent) as folder:
-        draft = Path(folder, "download")
+    with scratch(path.absolute().parent) as folder:
+        draft = folder / "download"
         store.download(name, draft, _part(progress, "fetching"))
         _check_sum(draft, listing, _listing(store, name), _shown(store, name))
-        with copy_of(draft, Path(folder)) as copy:
+        with copy_of(draft, folder) as copy:
             check_file(copy)
             size = draft.stat().st_size
             if path.exists():
