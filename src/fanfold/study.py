@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic
+from typing import Any, Concatenate, Generic
 
 from fanfold.cards import card
 from fanfold.display import display
@@ -68,7 +68,7 @@ class Study(Generic[C]):
     """
 
     strategy: Strategy[C]
-    evaluate: Callable[[C, Case], Any]
+    evaluate: Callable[[C, Case], Any] | Callable[Concatenate[C, Case, ...], Any]
     cases: Iterable[Any] | None = None
     schedule: Schedule = field(default_factory=AllCases)
     stop: Rule = field(default_factory=Never)
