@@ -113,6 +113,12 @@ def test_a_script_gets_a_cluster_of_its_own_and_a_candidate_that_kills_its_worke
     assert done.stdout.strip() == shown, done.stderr
 
 
+def test_the_pool_of_a_client_is_its_cluster(cluster: Any, place: str) -> None:
+    with distributed.Client(cluster, set_as_default=False) as client:
+        executor = make(client.get_executor())
+    assert isinstance(executor, Dask) and executor.name == place
+
+
 def test_what_no_worker_has_is_refused_with_what_there_is(place: str) -> None:
     with pytest.raises(ConfigError, match=r"no worker of the Dask cluster can give one evaluation gpu=1.*2 with none"):
         Study(Sweep([1]), double).run(place, resources="gpu=1")

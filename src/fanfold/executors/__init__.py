@@ -162,6 +162,9 @@ def make(
         raise _resources_refused(spec)
     if isinstance(spec, Executor):
         return spec
+    if type(spec).__module__ == "distributed.cfexecutor":  # `client.get_executor()`: a cluster rather than a pool
+        client = cast("Any", spec)._client
+        return cast("Executor", __getattr__("Dask")(client.scheduler.address, security=client.security))
     if isinstance(spec, Pool) or (callable(spec) and not isinstance(spec, type)):
         return Futures(spec)
     if spec != "auto":

@@ -17,8 +17,8 @@ from fanfold.context import here
 from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.executors.base import Caller, Executor, checked_slots, contained, name_of, no_way_home, set_home
 from fanfold.executors.door import Door, FarWork, Way
-from fanfold.executors.processes import packed
-from fanfold.executors.worker import loads
+from fanfold.executors.processes import packed, value_of
+from fanfold.executors.worker import answer
 
 
 class Futures(Executor):
@@ -44,7 +44,7 @@ class Futures(Executor):
         self.slots = checked_slots(getattr(pool, "_max_workers", 32) if slots is None else slots, "slots")
         self.name = f"{type(pool).__name__}:{self.slots}"
         self._door: Door | None = None
-        self._known: tuple[Any, bytes | None] = (None, None)
+        self._known: tuple[Any, bytes] = (None, b"")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -56,23 +56,26 @@ class Futures(Executor):
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         if here().answer is not None and self._door is None:
             self._door = Door(["127.0.0.1"])
-        home = (
-            None if self._door is None else (self._door.way, self._door.questions.enter([contextvars.copy_context()]))
-        )
+        context = contextvars.copy_context()
+        home = None if self._door is None else (self._door.way, self._door.questions.enter([context]))
         sender = Sender(os.getpid(), next(_NUMBERS), self.name, home)
-        _CONTEXTS[sender.number] = contextvars.copy_context()
+        _CALLS[sender.number] = functools.partial(context.run, _made, fn, args)
         try:
-            return await self._submitted(fn, args, sender)
+            kind, value = await self._submitted(fn, args, sender)
         finally:
-            _CONTEXTS.pop(sender.number, None)
+            del _CALLS[sender.number]
             if self._door is not None and home is not None:
                 self._door.questions.leave(home[1])
+        if kind == RAISED:
+            raise value
+        return value if kind == HERE else value_of(kind, value, fn)
 
-    async def _submitted(self, fn: Callable[..., Any], args: tuple[Any, ...], sender: Sender) -> Any:
+    async def _submitted(self, fn: Callable[..., Any], args: tuple[Any, ...], sender: Sender) -> tuple[bytes, Any]:
+        """What `call` gives; whatever is raised here is the pool's doing."""
         crew = self._crew
         crew.calls += 1
         try:
-            return await asyncio.wrap_future(crew.submit(call, self._portable(fn), args, sender))
+            return await asyncio.wrap_future(crew.submit(call, *self._portable(fn, args), sender))
         except (concurrent.futures.BrokenExecutor, _Refused) as error:
             raise self._broken(error, crew, fn) from error
         except asyncio.CancelledError as error:
@@ -80,19 +83,28 @@ class Futures(Executor):
             if task is None or task.cancelling():
                 raise
             raise self._broken("its owner shut it down", crew, fn) from error
+        except Exception as error:
+            if self._crew is not crew:  # replaced, with what it still had
+                raise PlaceLost(f"a pool broke under several calls ({error})") from error
+            raise WorkerDied(f"the pool gave no answer to {name_of(fn)} ({type(error).__name__}: {error})") from error
         finally:
             crew.calls -= 1
 
-    def _portable(self, fn: Callable[..., Any]) -> Callable[..., Any] | bytes:
-        """What a script or a notebook defines, by value: a pool of processes could not find it by name."""
+    def _portable(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bytes, bytes]:
+        """A call for other processes: what a script or a notebook defines goes by value."""
         if isinstance(self._crew.pool, concurrent.futures.ThreadPoolExecutor):
-            return fn
+            return b"", b""
         if self._known[0] is not fn:
             try:
                 self._known = fn, packed(fn)
-            except Exception:
-                self._known = fn, None  # whoever needs it pickled says what is wrong
-        return self._known[1] or fn
+            except Exception as error:  # of no matter to a pool in this process
+                self._known = fn, packed(functools.partial(_unsent, f"{name_of(fn)} cannot be sent ({error})"))
+        try:
+            return self._known[1], packed(args)
+        except Exception as error:
+            return packed(functools.partial(_unsent, f"arguments of {name_of(fn)} cannot be sent ({error})")), packed(
+                ()
+            )
 
     def _broken(self, reason: object, crew: _Crew, fn: Callable[..., Any]) -> Exception:
         if self._make is None:
@@ -104,9 +116,11 @@ class Futures(Executor):
             crew.guilty = crew.calls == 1
             try:
                 self._crew = _Crew(self._make())
+                if self._crew.pool is crew.pool:
+                    raise RuntimeError("it is the same one")
+                crew.pool.shutdown(wait=False)
             except Exception as error:
                 return ExecutorBroken(f"the pool {self.name} broke ({reason}), and there is no new one ({error})")
-            crew.pool.shutdown(wait=False, cancel_futures=True)
         if crew.guilty:
             return WorkerDied(f"the pool that ran {name_of(fn)} broke before it answered ({reason})")
         return PlaceLost(f"a pool broke under several calls ({reason})")
@@ -143,31 +157,38 @@ class Sender:
     home: tuple[Way, int] | None = None
 
 
+#: Replies of calls in the process that sent them: a value, an error.
+HERE, RAISED = b"h", b"r"
+
 _NUMBERS = itertools.count()
-#: The contexts of calls that are in pools, in the process that sent them there.
-_CONTEXTS: dict[int, contextvars.Context] = {}
+#: Calls that are in pools, in the process that sent them there.
+_CALLS: dict[int, Callable[[], tuple[bytes, Any]]] = {}
 
 
-def call(fn: Callable[..., Any] | bytes, args: tuple[Any, ...], sender: Sender) -> Any:
+def call(function: bytes, body: bytes, sender: Sender) -> tuple[bytes, Any]:
     """Make one call inside a pool's worker; at module level so that process pools can find it."""
+    if sender.process == os.getpid():
+        return _CALLS[sender.number]()
     caller = Caller()
     try:
-        work = functools.partial(_called, caller, fn, args)
-        if sender.process == os.getpid():
-            return _CONTEXTS.get(sender.number, contextvars.Context()).run(work)
         if sender.home is None:
             set_home(no_way_home(sender.pool))
-            return work()
+            return answer(caller, {0: function}, 0, body)
         with FarWork(*sender.home, sender.pool):
-            return work()
-    except BaseException as error:
-        failure = contained(error)
-        if failure is error:
-            raise
-        raise failure from error
+            return answer(caller, {0: function}, 0, body)
     finally:
         caller.close()
 
 
-def _called(caller: Caller, fn: Callable[..., Any] | bytes, args: tuple[Any, ...]) -> Any:
-    return caller.call(loads(fn) if isinstance(fn, bytes) else fn, args)
+def _made(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[bytes, Any]:
+    caller = Caller()
+    try:
+        return HERE, caller.call(fn, args)
+    except BaseException as error:
+        return RAISED, contained(error)
+    finally:
+        caller.close()
+
+
+def _unsent(reason: str, *_: Any) -> None:
+    raise TypeError(f"{reason}: pass plain values, or use threads")
