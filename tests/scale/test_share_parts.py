@@ -108,10 +108,13 @@ def test_tokens_are_shared_and_corrected(redis: RedisServer) -> None:
     run(main)
 
 
-def test_calls_in_flight_are_counted_together_where_told(redis: RedisServer) -> None:
+@pytest.mark.parametrize("rpm", [None, 6000])
+def test_calls_in_flight_are_counted_together_where_told(redis: RedisServer, rpm: float | None) -> None:
     async def main() -> None:
         async with sharing(redis, 2) as group:
-            both = [limiter(one, Limits(in_flight=4, adaptive=False)) for one in group]
+            both = [limiter(one, Limits(requests_per_minute=rpm, in_flight=4, adaptive=False)) for one in group]
+            said: list[str] = []
+            group[0].warnings.append(said.append)
             most = 0
 
             async def watch() -> None:
@@ -125,6 +128,7 @@ def test_calls_in_flight_are_counted_together_where_told(redis: RedisServer) -> 
             watching.cancel()
             assert most <= 4
             assert min(counts) >= 5
+            assert said == []
 
     run(main)
 

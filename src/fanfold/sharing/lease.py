@@ -177,26 +177,12 @@ class Lease:
             asyncio.get_running_loop().call_later(seconds, lambda: self._sharing.spawn(self._asked()))
 
     async def _asked(self) -> None:
-        limiter, wait = self._limiter, 0.0
-        rates = dict(limiter.rates)
+        rates = dict(self._limiter.rates)
         wants, first, calls = self._demand(rates)
-        if not calls and self._cap is None and not self._back:
-            self._asking = False
-            return
-        words: list[str] = []
-        for unit, (rate, burst) in rates.items():
-            head = max(0.0, first.get(unit, 0.0) - self._credit.get(unit, 0.0))
-            want = max(head, wants.get(unit, 0.0) - self._credit.get(unit, 0.0))
-            back = self._back.pop(unit, 0.0)
-            words += [str(unit), *(f"{value:.9g}" for value in (rate, burst, want, head, back))]
-        flying = limiter.in_flight + int(self._credit.get(-1, 0.0))
+        room = True
         try:
-            counts = (self.id, int(self._again), str(ALONE), str(CROWDED), self._cap or 0, flying, calls)
-            answer = await self._sharing.link.script("lease", self.keys[:3], *counts, *words)
-            wait, self.sharers = float(answer[0]), max(1, int(answer[1]))
-            self._again = True
-            if calls:
-                self._leased(wait, float(answer[2]), dict(zip(rates, map(float, answer[3:]), strict=True)))
+            if calls or self._cap is not None or self._back:
+                room = await self._leased(rates, wants, first, calls)
         except ShareAway:
             self.changed(False)
         except (ShareRefused, ValueError, TypeError, IndexError):
@@ -205,17 +191,32 @@ class Lease:
             asyncio.get_running_loop().call_later(RETRY, self._rejoin)
         finally:
             self._asking = False
-        if wait < 0 and calls:
+        if not room:
             await asyncio.sleep(LOOK)
-        limiter.admit()
+        self._limiter.admit()
 
-    def _leased(self, wait: float, calls: float, units: Mapping[int, float]) -> None:
+    async def _leased(
+        self, rates: dict[int, tuple[float, float]], wants: dict[int, float], first: dict[int, float], calls: int
+    ) -> bool:
+        """Lease what calls want, at least for the first of them; False where there is no room for it in flight."""
+        back, self._back = self._back, {}
+        words: list[str] = []
+        for unit, (rate, burst) in rates.items():
+            head = max(0.0, first.get(unit, 0.0) - self._credit.get(unit, 0.0))
+            want = max(head, wants.get(unit, 0.0) - self._credit.get(unit, 0.0))
+            words += [str(unit), *(f"{value:.9g}" for value in (rate, burst, want, head, back.get(unit, 0.0)))]
+        flying = self._limiter.in_flight + int(self._credit.get(-1, 0.0))
+        counts = (self.id, int(self._again), str(ALONE), str(CROWDED), self._cap or 0, flying, calls)
+        answer = await self._sharing.link.script("lease", self.keys[:3], *counts, *words)
+        wait, self.sharers, self._again = float(answer[0]), max(1, int(answer[1])), True
         if wait < 0:
-            return
-        for unit, amount in units.items():
-            self._credit[unit] = self._credit.get(unit, 0.0) + amount
-        self._credit[-1] = self._credit.get(-1, 0.0) + calls
-        self._start = asyncio.get_running_loop().time() + wait
+            self._back = {unit: self._back.get(unit, 0.0) + back.get(unit, 0.0) for unit in {**back, **self._back}}
+            return not calls
+        if calls:
+            for unit, amount in zip((-1, *rates), map(float, answer[2:]), strict=True):
+                self._credit[unit] = self._credit.get(unit, 0.0) + amount
+            self._start = asyncio.get_running_loop().time() + wait
+        return True
 
     def _demand(self, rates: Mapping[int, tuple[float, float]]) -> tuple[dict[int, float], dict[int, float], int]:
         """What the calls in line want together, as far as a lease goes; what the first one wants; how many they are."""

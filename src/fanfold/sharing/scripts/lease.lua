@@ -1,4 +1,4 @@
--- Reserves units of one limit: the longest the sharer may take at once, from when its turn comes.
+-- Reserves units of one limit: as many as a sharer may take at once, from when its turn comes.
 -- KEYS: bucket, who, queue.  ARGV: me, again, alone, crowded, cap, flying, calls, and for each known rate: unit, units
 -- per second, burst, wanted by all calls, wanted by the first, given back.
 -- Returns seconds until the turn (negative: no room in flight), sharers, calls, and the units of each rate.
@@ -33,17 +33,17 @@ if cap > 0 then
     redis.call('EXPIRE', KEYS[3], 600)
     return {'-1', tostring(#sharers), '0'}
   end
-  if free < calls then
-    part = free / calls
-    calls = math.floor(free)
-  end
-  redis.call('HSET', KEYS[1], 'flying ' .. me, flying + calls)
+  part = math.min(1, free / calls)
 end
 
 local most = tonumber(crowd > 0 and ARGV[4] or ARGV[3])
 for i = 8, #ARGV, 6 do
   local want = tonumber(ARGV[i + 3])
   if want > 0 then part = math.min(part, most * tonumber(ARGV[i + 1]) / want) end
+end
+if cap > 0 then
+  calls = math.max(1, math.floor(part * calls + 1e-6))
+  redis.call('HSET', KEYS[1], 'flying ' .. me, flying + calls)
 end
 
 -- A clock that was set back makes everything look used up for long.
@@ -63,7 +63,11 @@ for i = 8, #ARGV, 6 do
   redis.call('HSET', KEYS[1], field, string.format('%.6f', math.max(spent, now) + units / rate))
   reply[#reply + 1] = string.format('%.9g', units)
 end
-if calls > 0 then redis.call('ZADD', KEYS[3], start, me) end
+if calls > 0 and start > now then
+  redis.call('ZADD', KEYS[3], start, me)
+else
+  redis.call('ZREM', KEYS[3], me)
+end
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', now - 10)
 redis.call('EXPIRE', KEYS[1], math.ceil(start - now) + 600)
 redis.call('EXPIRE', KEYS[3], math.ceil(start - now) + 600)
