@@ -103,7 +103,6 @@ def _taken_over(
     if saved.tally and saved.amended == len(journal.superseded) and set_counts(rules.stop, saved.rules):
         best = saved.tally["best"]
         tally = Tally.load(saved.tally, journal.reused, None if best is None else _current(told(best), journal, rules))
-        rules.stop.check(tally.progress(len(rules.cases), 0.0))  # it may have been made before they saw the last tell
     else:
         tally = _counted(told, journal, rules, saved.told, saved.asked)
     record = Record(saved.asked, deque(journal.script(saved.told)), journal.asked_after(saved.asked))

@@ -139,6 +139,8 @@ class SearchLoop(Generic[C]):
         for trial in reopened:
             self._plan(trial, encode(trial.candidate))
         self._saver.waits = waits
+        if self.tally.told:  # a run that was over is over, and a checkpoint may be of before a rule saw the last tell
+            self.check()
         if not (waits and self._open):
             self._fill()
         self._tell()

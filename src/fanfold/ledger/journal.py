@@ -138,7 +138,8 @@ class RunJournal:
                 row = (self.run, checkpoint.told, checkpoint.asked, checkpoint.sealed())
                 self.commits.put(Insert.SNAPSHOT, row)
 
-        self.commits.put(Insert.RUN, (time.time(), elapsed, "running", None, self.run), durable)
+        if not self.ledger.temporary:  # which no resume ever sees
+            self.commits.put(Insert.RUN, (time.time(), elapsed, "running", None, self.run), durable)
 
     def status(self, status: str, reason: str | None, elapsed: float) -> None:
         """Write how the run stands.  What a large one holds when it ends is counted once, for those who list runs."""
