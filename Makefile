@@ -66,6 +66,7 @@ mutants: $(VENV)/.dev
 # Kills, outages, full disks and lost workers, all by seeds; the figures go into docs/reliability.md.
 campaign: $(VENV)/.dev
 	$(BIN)/python tools/campaign.py --write
+	$(BIN)/python benchmarks/scaling.py --soak 10
 
 # The same sources and lock file give the same bytes: the built page is committed, and nobody who installs needs Node.
 web: web/node_modules

@@ -9,6 +9,7 @@ python tools/campaign.py --seed 145 --verbose  one seed again, event by event
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shlex
@@ -29,7 +30,8 @@ sys.path.insert(0, str(ROOT / "tests" / "campaign"))
 
 #: Seeds that a worker takes at a time.
 PIECE = 50
-#: Where the figures go.
+#: Where the figures go: all of them, and what is told of them.
+KEPT = ROOT / "benchmarks" / "results" / "campaign.json"
 PAGE, RESULTS = ROOT / "docs" / "reliability.md", ROOT / "benchmarks" / "results" / "campaign.md"
 BEGIN, END = "<!-- campaign -->", "<!-- /campaign -->"
 
@@ -49,6 +51,10 @@ class Tally:
         self.faults += other.faults
         self.scenes += other.scenes
         self.failed += other.failed
+
+
+#: What the parts of a tally are, for one that was written down.
+KINDS: dict[str, Any] = {"counts": Counter, "faults": Counter, "scenes": Counter, "failed": list}
 
 
 def piece(start: int, end: int) -> Tally:
@@ -157,7 +163,7 @@ def report(tally: Tally, checked: dict[int, Counter[str]]) -> str:
     for number, row in enumerate(table(), 1):
         tests = ", ".join(f"`{test}`" for test in row["tests"])
         lines += wrapped(f"{number}. **{row['fault']}**: {row['promise']} ({row['number']}). {tests}", "    ")
-    if checked:
+    if any(checked.values()):
         passed, failed = (sum(each[what] for each in checked.values()) for what in ("passed", "failed"))
         lines += ["", f"{len(checked)} rows, {passed:,} tests passed, {failed:,} failed."]
     return "\n".join(lines)
@@ -186,22 +192,32 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="only this seed")
     parser.add_argument("--verbose", action="store_true", help="with --seed: every event")
-    parser.add_argument("--rows", default="", help="rows of the fault table, such as 1,5; `all` for all of them")
-    parser.add_argument("--write", action="store_true", help="all rows, and write the figures down")
+    parser.add_argument(
+        "--rows", default="", help="rows of the fault table, such as 1,5; `all`; default with --write: all"
+    )
+    parser.add_argument("--write", action="store_true", help="write the figures into docs/reliability.md")
     options = parser.parse_args()
     if options.seed is not None:
         return one(options.seed, options.verbose)
+    kept = json.loads(KEPT.read_text()) if KEPT.exists() else {"rows": {}}
     tally = worlds(options.start, options.seeds, options.jobs)
-    print("\n".join(worlds_in_words(tally)), flush=True)
-    every = options.write or options.rows == "all"
-    numbers = range(1, len(table()) + 1) if every else [int(word) for word in options.rows.split(",") if word]
-    checked: dict[int, Counter[str]] = {}
+    if options.seeds:
+        kept["worlds"] = vars(tally)
+        print("\n".join(worlds_in_words(tally)), flush=True)
+    every = options.rows == "all" or (options.write and not options.rows)
+    numbers = range(1, len(table()) + 1) if every else [int(word) for word in options.rows.split(",") if word.isdigit()]
+    failed = bool(tally.failed)
     for number in numbers:
-        checked[number] = check(table()[number - 1])
-        print(f"row {number}: {table()[number - 1]['fault']}: {dict(checked[number])}", flush=True)
+        counts = check(table()[number - 1])
+        kept["rows"][str(number)] = counts
+        failed |= bool(counts["failed"])
+        print(f"row {number}: {table()[number - 1]['fault']}: {dict(counts)}", flush=True)
+        KEPT.write_text(json.dumps(kept))
+    KEPT.write_text(json.dumps(kept))
     if options.write:
-        write(tally, checked)
-    return bool(tally.failed) or any(counts["failed"] for counts in checked.values())
+        rows = {number: Counter(kept["rows"].get(str(number), {})) for number in range(1, len(table()) + 1)}
+        write(Tally(**{name: kind(kept["worlds"][name]) for name, kind in KINDS.items()}), rows)
+    return failed
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import world_parts as parts
 from world_loop import LIFE, Life, WorldLoop, WorldTime, close_left
 from world_parts import CANARY_KEY, Disk, Network, Place, Provider
 from world_plan import Plan, Story, plan_of
-from world_studies import SCENES
+from world_studies import RPM, SCENES
 
 from fanfold import calls
 from fanfold.encoding import digest
@@ -39,7 +39,7 @@ from fanfold.models import Model
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.pricing import list_price
 from fanfold.run_result import Run
-from fanfold.simulator import Latency, Simulator, SimulatorConfig, addresses, serve
+from fanfold.simulator import AccountLimits, Latency, Simulator, SimulatorConfig, addresses, serve
 from fanfold.simulator.billing import Charge
 from fanfold.types import Ok
 
@@ -105,6 +105,7 @@ class World:
             turnaround=Latency(30.0, 0.7),
             epoch=1_800_000_000.0,
             answer=self.scene.answer,
+            limits=AccountLimits(rpm=RPM),
         )
         self.provider = Provider(Simulator(config), plan.answers, self._rng("provider"), self.log)
         root = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -264,7 +265,8 @@ class World:
             held = parts.durable_calls(ledger)
             charged = self.provider.charged()
             in_flight = sum(not held[key] for key, price in charged if price == "realtime")
-            if in_flight > (most := self.plan.slots * self.scene.together) and self.plan.place != "batch":
+            deep = 2 if self.plan.place == "processes" else 1
+            if in_flight > (most := self.plan.slots * deep * self.scene.together) and self.plan.place != "batch":
                 self._wrong(f"{in_flight} calls were paid and not durable, with {most} in flight")
             self._repeats += in_flight
             self._unknown += math.fsum(map(_cost, [c for c in self.provider.simulator.charges if not held[c.key]]))
@@ -318,6 +320,9 @@ class World:
         story.bill = math.fsum(map(_cost, self.provider.simulator.charges))
         if self.limit is not None and story.bill > self.limit + self._unknown + 1e-12:
             self._wrong(f"the bill is {story.bill:.9f}, the budget {self.limit:.9f}, unknown {self._unknown:.9f}")
+        refused = self.provider.simulator.billing.statuses[429] - struck["rate_limit"]
+        if refused and self.plan.scene == "talks" and self.plan.variant > 1 and len(self._lives) == 1:
+            self._wrong(f"{refused} requests were beyond the limit, which was told")
         missing = keys - set(parts.durable_calls(ledger))
         if missing and self.plan.budget is None:
             self._wrong(f"{len(missing)} requests were paid, and their replies are not in the ledger")

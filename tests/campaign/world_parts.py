@@ -196,6 +196,10 @@ class Place(Executor):
         self.interruptible = kind == "async"
         self._died: set[bytes] = set()
 
+    @property
+    def depth(self) -> int:
+        return self.slots * (2 if self.kind == "processes" else 1)
+
     async def __aenter__(self) -> Place:
         if self.kind == "processes":
             set_home(_home)

@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fanfold import Case, Ok, Study
-from fanfold.models import Model, model
+from fanfold.limits import Limits
+from fanfold.models import model
 from fanfold.schedules import Halving, Racing
 from fanfold.space import Float, Space
 from fanfold.stop import MaxTrials
 from fanfold.strategies import Genetic, Random, Sweep
 
 MODEL = "openai/gpt-4o-mini"
+#: Requests a minute that the provider allows.
+RPM = 60
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,20 @@ class BowlLater(Bowl):
         return super().__call__(candidate, case)
 
 
+@dataclass(frozen=True)
+class BowlBlocks(Bowl):
+    block_size: int = 3
+
+    def evaluate_block(self, cells: Sequence[tuple[Any, Case]]) -> list[Ok]:
+        return [self(candidate, case) for candidate, case in cells]
+
+
 def functions(variant: int) -> Study[Any]:
     strategy = (Random, Genetic)[variant % 2](Space(x=Float(0, 1), y=Float(0, 1)))
     schedule = {1: {"schedule": Racing()}, 2: {"schedule": Halving()}}.get(variant % 4, {})
     return Study(
         strategy,
-        Bowl() if variant % 3 else BowlLater(),
+        (BowlLater, Bowl, Bowl, BowlBlocks)[variant](),
         list(range(2 + variant % 2)),
         stop=MaxTrials(4 + variant % 3),
         seed=variant,
@@ -77,10 +88,12 @@ def functions(variant: int) -> Study[Any]:
 class Talk:
     name: str
     turns: int
+    #: Whether the limit of the provider is told, or has to be learnt.
+    told: bool = False
     fingerprint: str = "talk"
 
     async def __call__(self, candidate: str, case: Case) -> Ok:
-        asked: Model = _model(self.name)
+        asked = model(self.name, timeout=60.0, limits=Limits(requests_per_minute=RPM) if self.told else None)
         dialogue: list[dict[str, str]] = []
         for turn in range(self.turns):
             dialogue.append({"role": "user", "content": f"{candidate} says {turn} about {case.id}"})
@@ -89,14 +102,10 @@ class Talk:
         return Ok(int.from_bytes(hashlib.sha256(repr(dialogue).encode()).digest()[:4]) / 2**32, dialogue)
 
 
-def _model(name: str) -> Model:
-    return model(name, timeout=60.0)
-
-
 def talks(variant: int) -> Study[Any]:
     name = ("openai/gpt-4o-mini", "anthropic/claude-haiku-4-5")[variant % 2]
     people = [f"{word}-{variant}" for word in ("ada", "bea", "cyd", "dot")[: 2 + variant % 3]]
-    return Study(Sweep(people), Talk(name, 2), ["tea"] if variant % 2 else ["tea", "rain"], seed=variant)
+    return Study(Sweep(people), Talk(name, 2, variant > 1), ["tea"] if variant % 2 else ["tea", "rain"], seed=variant)
 
 
 # -- the studies of the package ----------------------------------------------------------------------------------------
@@ -116,7 +125,15 @@ def critic(variant: int) -> Study[Any]:
 
     few = ActorCriticParams(num_candidates=2, update_interval=2)
     return study(
-        CriticConfig(model=MODEL, feedback="simulated", total=4, bootstrap_queries=2, actor_critic=few, seed=variant)
+        CriticConfig(
+            model=MODEL,
+            feedback="simulated",
+            total=4,
+            bootstrap_queries=2,
+            actor_critic=few,
+            critic=variant == 0,
+            seed=variant,
+        )
     )
 
 
@@ -183,7 +200,7 @@ SCENES = {
         Scene("functions", functions, weight=12, variants=4),
         Scene("talks", talks, ("async", "processes", "batch"), weight=8, variants=4),
         Scene("prompts", prompts, ("async", "processes", "batch"), _solver),
-        Scene("critic", critic, ("async", "batch"), _responder, weight=0.25),
+        Scene("critic", critic, ("async", "batch"), _responder, weight=0.12),
         Scene("secrets", secrets, ("batch", "async"), _player, weight=2),
         Scene("ask", ask, ("async", "processes", "batch"), weight=3),
         Scene("evolve", evolve, ("async",), writes, weight=2),
