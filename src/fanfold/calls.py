@@ -167,6 +167,7 @@ class CallBroker:
             cost: float | None = 0.0
             self._paying.add(task)
             try:
+                self.replies.check()
                 started = time.time()
                 sent = await (send(call) if self._observe is None else self._observe(call, send))
                 cost = sent.reply.cost

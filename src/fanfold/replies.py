@@ -48,6 +48,11 @@ class Replies:
         self._claims: Claims | None = None
         self._opened = ledger is None
 
+    def check(self) -> None:
+        """Raise what keeps replies from being written down: a call that is sent now would be paid for nothing."""
+        if self.commits is not None and self.commits.error is not None:
+            raise self.commits.error
+
     def find(self, key: bytes) -> Reply | None:
         """The ledger's reply to a call; not asked for where it is known that there is none."""
         if not self._opened:

@@ -159,6 +159,7 @@ class World:
         number = len(self._lives)
         life = Life(number, self.plan.kills[number] if number < len(self.plan.kills) else None)
         self._lives.append(life)
+        _forget_process(self.loop)  # once more: the step in which a life is killed is made to its end
         over = self._over = self.loop.create_future()
         self.log(f"life {number}")
         context = contextvars.copy_context()
@@ -171,8 +172,9 @@ class World:
         await over
         bound.cancel()
         self.story.steps = life.steps
-        if not life.alive:
+        if not life.alive or task.cancelled() or task.exception() is not None:
             await asyncio.sleep(1.0)  # what it had sent arrives
+        if not life.alive:
             self._look(self._ledger(number + 1), kept=False)
             return None
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
