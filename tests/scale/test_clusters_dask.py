@@ -88,6 +88,9 @@ def test_a_killed_worker_changes_nothing(place: str, tmp_path: Path) -> None:
     run = study.run(place)
     assert not (tmp_path / "once").exists()
     assert run.trace == inline.trace and run.progress.failures == 0
+    with distributed.Client(place.removeprefix("dask:"), set_as_default=False) as client:
+        kept = client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.worker_plugins))
+    assert not [name for name in kept if "fanfold" in name], "nothing of the run stays with the cluster"
 
 
 SCRIPT = """

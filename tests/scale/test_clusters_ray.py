@@ -167,9 +167,12 @@ def test_a_search_over_workflows_comes_to_the_same_on_a_cluster_as_inline(cluste
     assert inline.summary.figures["beliefs"] == remote.summary.figures["beliefs"]
 
 
-def test_ray_client_is_refused_with_another_way() -> None:
-    with pytest.raises(ConfigError, match=r"'ray:2@ray://host:10001'.*ray job submit"):
-        make("ray:2@ray://host:10001")
+def test_ray_client_is_refused_with_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setenv("RAY_ADDRESS", "ray://host:10001")
+    for executor in ("ray:2@ray://host:10001", "ray:2"):
+        with pytest.raises(ConfigError, match=rf"'{executor}'.*ray://host:10001.*ray job submit"):
+            Study(Sweep([1]), lambda candidate, case: 1.0).run(executor)
 
 
 def test_an_executor_says_what_each_call_asks_for() -> None:

@@ -65,6 +65,39 @@ def test_a_lost_job_and_a_killed_worker_change_nothing(place: str, tmp_path: Pat
     assert not list((tmp_path / "jobs").iterdir()), "what was submitted, with its key, is gone"
 
 
+SBATCH = """#!/bin/bash
+# Runs the jobs of an array here, one after another into the background, as Slurm would on its nodes.
+export SLURM_ARRAY_JOB_ID=77 SLURM_JOB_ID=77 SUBMITIT_EXECUTOR=slurm
+count=$(sed -n 's/#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$1")
+cp "$1" "$HOME/submitted"
+for task in $(seq 0 "$count"); do SLURM_ARRAY_TASK_ID=$task bash "$1" > /dev/null 2> "$HOME/log$task" & done
+echo "Submitted batch job 77"
+"""
+SRUN = """#!/bin/bash
+shift 5  # --unbuffered --output FILE --error FILE
+exec "$@"
+"""
+
+
+def test_what_is_submitted_with_sbatch_serves_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an sbatch of our own, for there is no Slurm here."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    programs = {"sbatch": SBATCH, "srun": SRUN, "scancel": "#!/bin/bash\necho $@ > $HOME/cancelled\n"}
+    for name, text in programs.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    study: Study[int] = Study(Sweep(range(8)), JobKiller(str(tmp_path)), [Case("a"), Case("b")], seed=4)
+    run = study.run("slurm:2?partition=gpu&time=2h", resources="gpu=1,memory=4G")
+    assert run.trace == study.run().trace and run.progress.failures == 0
+    submitted = (tmp_path / "submitted").read_text()
+    for line in ("--partition=gpu", "--time=120", "--gpus-per-node=1", "--mem=4GB", "--array=0-1"):
+        assert f"#SBATCH {line}" in submitted
+    assert (tmp_path / "cancelled").read_text().split() == ["77"]
+
+
 def die(_: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 

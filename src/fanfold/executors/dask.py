@@ -83,6 +83,10 @@ class Dask(Executor):
     ) -> None:
         await self._withdraw(list(self._open))
         await self._trips.close()
+        if self._cluster is None and self._client is not None:  # nothing of ours stays with a cluster of others
+            forgotten = [asyncio.create_task(self._forget(*known)) for known in self._functions.values()]
+            if forgotten:
+                await asyncio.wait(forgotten, timeout=2.0)
         for task in self._tasks:
             task.cancel()
         await self._leave()
@@ -234,7 +238,10 @@ class Dask(Executor):
         return name
 
     async def _forget(self, fn: Callable[..., Any], name: asyncio.Task[str]) -> None:
-        await self._client.unregister_worker_plugin(await name)
+        try:
+            await self._client.unregister_worker_plugin(await name)
+        except Exception:
+            pass  # the cluster is gone, or never had it
 
     async def _withdraw(self, futures: list[Any]) -> None:
         """Cancel calls; workers that run nothing but one of them are restarted."""

@@ -137,11 +137,6 @@ class Ray(Executor):
         number, at, address = str(argument).partition("@")
         if at and not address:
             raise ConfigError(f"no address after the '@'; write 'ray:{number}', or 'ray:8@auto'")
-        if address.startswith("ray://"):
-            raise ConfigError(
-                "Ray Client (ray://) loses every call when its connection breaks; run on the cluster instead, with "
-                "'ray job submit -- fanfold run ... --executor ray:8@auto'"
-            )
         return cls(slots if argument is None else slots_of("ray", number), address or None, resources)
 
     def _connect(self) -> None:
@@ -151,6 +146,11 @@ class Ray(Executor):
             raise MissingExtra("ray", "ray", f"executor={self.name!r}") from error
         if not ray.is_initialized():
             address = self._address or os.environ.get("RAY_ADDRESS") or "local"
+            if address.startswith("ray://"):
+                raise ConfigError(
+                    f"executor={self.name!r}: Ray Client ({address}) loses every call when its connection breaks; run "
+                    "on the cluster instead, with 'ray job submit -- fanfold run ... --executor ray:8@auto'"
+                )
             cpus = math.ceil(self.slots * self.resources["cpu"])
             ours: dict[str, Any] = {"num_cpus": cpus, "object_store_memory": STORE, "include_dashboard": False}
             os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anyone unless the user says so
