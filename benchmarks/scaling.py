@@ -59,14 +59,17 @@ class ScalingSizes:
 
 
 FULL = ScalingSizes(5, 20_000, 300, 20_000_000, 5.0, 1_000_000, 10_000, 400, 1_000)
-QUICK = ScalingSizes(3, 5_000, 100, 20_000_000, 2.0, 1_000_000, 10_000, 200, 1_000)
+QUICK = ScalingSizes(3, 3_000, 300, 20_000_000, 1.0, 1_000_000, 10_000, 200, 1_000)
 TINY = ScalingSizes(1, 100, 8, 200_000, 0.05, 600, 40, 10, 20)
 
 Answers = Mapping[str, Any]
 
 
 def workers(sizes: ScalingSizes) -> Iterator[Table]:
-    answers = {name: _engine(name, sizes) for name in ENGINES}
+    answers = {}
+    for name in ENGINES:
+        print(f"measuring {name}", flush=True)
+        answers[name] = _engine(name, sizes)
     limit = Target("driver CPU ms", 0.15)
     targets = {f"Fanfold ray:{WORKERS}": limit}
     title = f"Driver CPU for an evaluation that costs nothing, {WORKERS} workers, {sizes.cells:,} evaluations"
@@ -79,7 +82,7 @@ def workers(sizes: ScalingSizes) -> Iterator[Table]:
     yield Table(
         f"Share of the time in which {WORKERS} workers are busy, by the length of a call", _busy(answers, names)
     )
-    yield Table("Calls, GPUs and nodes", list(_parts(answers)))
+    yield Table("Calls from workers, calls that travel alone, GPUs and nodes", list(_parts(answers)))
 
 
 def _engine(name: str, sizes: ScalingSizes) -> Answers:
@@ -136,14 +139,17 @@ def _busy(answers: Mapping[str, Answers], jobs: Sequence[str]) -> list[Line]:
 
 
 def _parts(answers: Mapping[str, Answers]) -> Iterator[Line]:
-    targets = {"calls kept": 1.0, "equal to inline": 1.0, "times one": 7.0}
+    targets = {"calls kept": 1.0, "equal to inline": 1.0, "GPUs used": 8.0, "times one": 7.0}
     for answer in answers.values():
         for name, figures in answer.get("parts", {}).items():
             if isinstance(figures, str):
                 yield missing(name, figures)
                 continue
-            column = next(column for column in figures if column in targets)
-            yield Line(name, sampled([figures]), Target(column, targets[column], at_most=False))
+            column = next((column for column in figures if column in targets), None)
+            if name.startswith("8 GPUs of a host"):  # on Ray, each call with a GPU starts a worker
+                column = "times one"
+            target = None if column is None else Target(column, targets[column], at_most=False)
+            yield Line(name, sampled([figures]), target)
 
 
 def files(sizes: ScalingSizes) -> Iterator[Table]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from fanfold import Case, Study, Sweep
 from fanfold.limits import Limits
@@ -63,6 +64,20 @@ def redis() -> Iterator[str]:
             process.kill()
 
 
+def served(share: str) -> dict[str, float]:
+    """What the Redis server has done so far: commands, and CPU in microseconds."""
+    if share == NONE:
+        return {}
+    place = urlsplit(share)
+    with socket.create_connection((place.hostname, place.port), 10) as link, link.makefile("rwb") as stream:
+        stream.write(b"INFO everything\r\n")
+        stream.flush()
+        text = stream.read(int(stream.readline()[1:])).decode()
+    facts = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    cpu = float(facts["used_cpu_user"]) + float(facts["used_cpu_sys"])
+    return {"commands": float(facts["total_commands_processed"]), "CPU us": cpu * 1e6}
+
+
 def sharers(url: str, share: str, calls: int, *, equal: bool, limited: bool) -> None:
     """Let three processes ask, the same questions or each its own."""
     with tempfile.TemporaryDirectory() as folder:
@@ -82,20 +97,31 @@ def limit(share: str, calls: int) -> dict[str, float]:
     """The use of one limit of 1,200 requests a minute by three processes that know it."""
     command = [sys.executable, "-m", "fanfold.simulator", "--port", "0", "--latency", "0.1", "--rpm", str(RPM)]
     with server([*command, "--burst", "1"]) as url:
+        before = served(share)
         sharers(url, share, calls, equal=False, limited=True)
+        after = served(share)
         page: dict[str, Any] = simulator(url, "ledger")
     times = sorted(charge["at"] for charge in page["charges"])
     start = times[0] + 1.0  # by then the bucket of the limit is empty
     used = sum(at > start for at in times) / (RPM / 60 * max(1e-9, times[-1] - start))
     refused = page["counts"]["by_status"].get("429", 0)
-    return {"utilisation": used, "refused %": 100 * refused / (refused + len(times))}
+    share_refused = 100 * refused / (refused + len(times))
+    return {"utilisation": used, "refused %": share_refused, **_per_call(before, after, len(times))}
 
 
 def replies(share: str, calls: int) -> dict[str, float]:
     """What three processes that ask the same are charged."""
     with server([sys.executable, "-m", "fanfold.simulator", "--port", "0", "--latency", "0.05"]) as url:
+        before = served(share)
         sharers(url, share, calls, equal=True, limited=False)
-        return {"charged": float(simulator(url, "ledger?summary=1")["counts"]["charged"]), "distinct": float(calls)}
+        after = served(share)
+        charged = float(simulator(url, "ledger?summary=1")["counts"]["charged"])
+    asked = calls * SHARERS
+    return {"charged": charged, "distinct": float(calls), **_per_call(before, after, asked)}
+
+
+def _per_call(before: dict[str, float], after: dict[str, float], calls: int) -> dict[str, float]:
+    return {f"Redis {name} a call": (after[name] - before[name]) / calls for name in after}
 
 
 if __name__ == "__main__":

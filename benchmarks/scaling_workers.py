@@ -29,6 +29,7 @@ GPUS = 8
 QUIET = {"include_dashboard": False, "object_store_memory": 150 * 2**20}
 #: How long evaluations sleep where utilisation is measured.
 PAUSES = (0.001, 0.010, 0.100)
+ALONE = 0.060
 
 
 @dataclass(frozen=True)
@@ -72,14 +73,14 @@ def data(size: int) -> bytes:
     return os.urandom(size)
 
 
-def ours(executor: str) -> Work:
+def ours(executor: str, **options: Any) -> Work:
     """Fanfold with a ledger on disk."""
 
     def work(job: Job) -> Iterable[tuple[float, float]]:
         evaluate: Any = nothing if executor.startswith("async") else Pausing(job.pause)
         study = Study(Sweep(range(job.cells)), evaluate, [Case("only", data(job.size))])
         folder = tempfile.TemporaryDirectory()
-        run = study.run(executor, ledger=Path(folder.name) / "ledger.db")
+        run = study.run(executor, ledger=Path(folder.name) / "ledger.db", **options)
         if (run.progress.evaluations, run.progress.failures) != (job.cells, 0):
             raise RuntimeError(f"{executor}: {run.progress} instead of {job.cells} evaluations")
         return _times(run, folder)
@@ -209,25 +210,24 @@ def _sample(work: Work, job: Job) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """Sleeps; gives the number of its GPU."""
+class OnGpu:
+    """Sleeps; gives the number of its GPU, and its times."""
 
     pause: float
 
-    def __call__(self, candidate: int, case: Case) -> float:
-        time.sleep(self.pause)
-        return float(os.environ.get("CUDA_VISIBLE_DEVICES", "-1"))
+    def __call__(self, candidate: int, case: Case) -> Ok:
+        return Ok(float(os.environ.get("CUDA_VISIBLE_DEVICES", "-1")), pausing(self.pause, b"", candidate))
 
 
-def gpus(cells: int) -> dict[str, float]:
-    """How many of Ray's eight are used, and the work done at once."""
-    pause = 0.25
-    study = Study(Sweep(range(cells)), Gpu(pause), window=4 * GPUS)
-    study.run(f"ray:{GPUS}", resources={"gpu": 1, "cpu": 0.1}).ledger.close()  # workers are up
-    with stopwatch() as watch:
-        run = study.run(f"ray:{GPUS}", resources={"gpu": 1, "cpu": 0.1})
-    seen = {result.score for result in run.results()}
-    return {"GPUs used": float(len(seen)), "times one": cells * pause / watch.wall}
+def gpus(executor: str, cells: int, **resources: float) -> dict[str, float]:
+    """How many of eight GPUs are used, and the work done at once; neither CUDA nor a GPU is needed."""
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(GPUS)))
+    run = Study(Sweep(range(cells)), OnGpu(0.25), window=4 * GPUS).run(executor, resources={"gpu": 1, **resources})
+    outcomes = [outcome for result in run.results() for outcome in result.outcomes.values()]
+    run.ledger.close()
+    seconds, ends = zip(*(outcome.data for outcome in outcomes))
+    span = max(ends) - min(end - length for length, end in zip(seconds, ends))
+    return {"GPUs used": float(len({outcome.score for outcome in outcomes})), "times one": sum(seconds) / span}
 
 
 @dataclass(frozen=True)
@@ -278,15 +278,27 @@ def kept(executor: str, calls: int) -> dict[str, float]:
     return {"calls kept": held / calls}
 
 
+def alone(executor: str, **options: Any) -> dict[str, float]:
+    """Driver CPU of a call that is too long to travel with others, where enough of them finish to share commits."""
+    work = ours(executor, **options)
+    list(work(Job(4 * GPUS, ALONE)))  # workers are up
+    return {"driver CPU ms": _apart(work, Job(60 * GPUS, ALONE), Job(4 * GPUS, ALONE))["driver CPU ms"]}
+
+
 def parts(engine: str, contenders: dict[str, Any], cells: int) -> Iterator[tuple[str, Callable[[], dict[str, float]]]]:
     calls = max(4, min(60, cells // 50))
     if engine == "local":
         for executor in ("threads:2", f"processes:{WORKERS}"):
             yield f"model calls on {executor}", functools.partial(kept, executor, calls)
+        if cells < 1_000:  # a trial of the script itself starts few workers
+            return
+        yield f"a call of 60 ms on processes:{2 * GPUS}", functools.partial(alone, f"processes:{2 * GPUS}")
+        yield f"{GPUS} GPUs of a host, processes:{GPUS}", functools.partial(gpus, f"processes:{GPUS}", 20 * GPUS)
     if engine == "ray":
         cluster = contenders.pop("cluster")
         yield f"model calls on ray:{WORKERS}", functools.partial(kept, f"ray:{WORKERS}", calls)
-        yield f"{GPUS} GPUs of Ray", functools.partial(gpus, 64)
+        yield f"a call of 60 ms on ray:{GPUS}", functools.partial(alone, f"ray:{GPUS}", resources={"cpu": 0.1})
+        yield f"{GPUS} GPUs of a cluster, ray:{GPUS}", functools.partial(gpus, f"ray:{GPUS}", 2 * GPUS, cpu=0.1)
         yield "node lost twice under the same cell", functools.partial(lost_nodes, cluster, 2)
 
 
