@@ -15,6 +15,7 @@ import pytest
 from fault_world import Start, look
 
 from fanfold import Case, Ledger, Study, Sweep
+from fanfold.attempt import Losses
 from fanfold.errors import ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.events import Event, Notice, Ticked
 from fanfold.executors import Executor, Processes, Ray
@@ -183,6 +184,14 @@ def test_a_place_that_is_lost_nine_times_under_one_candidate_is_nobodys_failure(
     left = iter(range(9))
     run = run_virtual(Study(Sweep(range(6)), score).run_async(Falling(lambda: next(left, None) is not None)))
     assert (run.progress.failures, run.progress.told) == (0, 6) and next(left, None) is None
+
+
+def test_a_place_may_be_lost_ten_times_or_for_an_hour() -> None:
+    losses = Losses()
+    assert [losses.again(b"cell", 6.0 * n) for n in range(10)] == [True] * 9 + [False]
+    assert all(losses.again(b"at once", 0.01 * n) for n in range(100)), "many at once are one"
+    assert not losses.repeated(b"at once") and not losses.repeated(b"never") and losses.repeated(b"cell")
+    assert losses.again(b"long", 0.0) and losses.again(b"long", 3599.0) and not losses.again(b"long", 3600.0)
 
 
 # ---------------------------------------------------------------- real shortages

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import hmac
 import os
 import pickle
 import signal
 import socket
+import struct
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor as Pool
@@ -24,6 +27,7 @@ from fanfold.executors import Executor, make
 from fanfold.executors import ray as ray_executor
 from fanfold.executors.door import QUESTIONS, Door, Way, connected
 from fanfold.executors.resources import check, parsed, shown
+from fanfold.executors.worker import ASK, HEADER
 from fanfold.strategies import Sweep
 from fanfold.testing.executors import ExecutorConformance, double
 from fanfold.types import Case, Failed
@@ -123,26 +127,32 @@ class Bomb:
         return os.mkdir, ("unpickled",)
 
 
-@pytest.mark.parametrize("first", [b"", b"x" * 65, b"x" * 1000])
-def test_who_does_not_know_the_key_is_not_read(first: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("proof", [b"", b"x" * 32, None])
+def test_who_does_not_know_the_key_is_not_read(
+    proof: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None: the right key, to see that this test would notice."""
     monkeypatch.chdir(tmp_path)
 
     async def check() -> None:
         door = Door(["127.0.0.1"])
-        door.questions.enter([])
+        number = door.questions.enter([contextvars.copy_context()])
         reader, writer = await asyncio.open_connection("127.0.0.1", door.way.port)
-        await reader.readexactly(32)
-        writer.write(first + pickle.dumps(Bomb()))
-        writer.write_eof()
+        theirs, ours = await reader.readexactly(32), b"n" * 32
+        right = hmac.digest(door.way.key, b"worker" + QUESTIONS + theirs + ours, "sha256")
+        bomb = struct.pack("<Q", number) + pickle.dumps(Bomb())
+        writer.write(ours + (right if proof is None else proof) + QUESTIONS + HEADER.pack(ASK, 1, len(bomb)) + bomb)
         try:
-            assert await reader.read() == b"", "hung up without an answer"
-        except ConnectionResetError:
-            pass  # which is the same
+            async with asyncio.timeout(1.0):
+                while await reader.read(1000):
+                    pass
+        except (ConnectionResetError, TimeoutError):
+            pass
         writer.close()
         await door.close()
 
     asyncio.run(check())
-    assert not (tmp_path / "unpickled").exists()
+    assert (tmp_path / "unpickled").exists() == (proof is None)
 
 
 def test_a_worker_asks_nothing_of_a_driver_that_does_not_know_the_key() -> None:

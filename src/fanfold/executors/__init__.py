@@ -76,7 +76,8 @@ class Registered:
 
     `load()` gives a callable that takes what follows the colon (a number as int, other text as str, or None) and gives
     an Executor.  If it makes provider batches, it takes the keywords `deadline` (seconds), `fallback` ("batch" or
-    "realtime"), `leave` ("keep" or "cancel") and `detach` as well.  Its attribute `spellings`, a list or a function
+    "realtime"), `leave` ("keep" or "cancel") and `detach` as well; if its calls can ask for resources, `resources` (see
+    `fanfold.executors.resources.parsed`).  Its attribute `spellings`, a list or a function
     that gives one, says how it is written: `["acme:N"]`.
     """
 
