@@ -210,7 +210,7 @@ def test_what_is_asked_must_be_in_one_place() -> None:
 
 @pytest.mark.parametrize("executor", ["inline", "async:4", "threads:2", "auto", "batch:auto"])
 def test_executors_that_have_nothing_to_give_say_so_by_name(executor: str) -> None:
-    with pytest.raises(ConfigError, match=rf"executor='{executor}'.*has no resources to give|'{executor[:6]}"):
+    with pytest.raises(ConfigError, match=rf"executor='{executor}': it has no resources to give"):
         make(executor, double, resources="gpu=1")
 
 

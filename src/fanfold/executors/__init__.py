@@ -160,7 +160,7 @@ def make(
     if settings:
         raise _settings_refused(spec)
     if resources:
-        raise _resources_refused(spec)
+        raise ConfigError(f"executor={spec!r}: {_NO_RESOURCES}")
     if isinstance(spec, Executor):
         return spec
     if type(spec).__module__ == "distributed.cfexecutor":  # `client.get_executor()`: a cluster rather than a pool
@@ -208,7 +208,7 @@ def _named(spec: str, settings: dict[str, Any]) -> Executor:
     if settings.keys() - {"resources"} - takes:
         raise _settings_refused(spec)
     if "resources" in settings and "resources" not in takes:
-        raise _resources_refused(spec)
+        raise ConfigError(f"executor={spec!r}: {_NO_RESOURCES}")
     number = rest.isascii() and rest.isdecimal() and len(rest) < 7
     argument = int(rest) if number else rest if colon else None
     try:
@@ -233,7 +233,7 @@ def _own(name: str, argument: int | str | None, resources: Given = None) -> Exec
     kind = __getattr__(home)
     given: dict[str, Any] = {} if resources is None else {"resources": resources}
     if given and "resources" not in inspect.signature(kind).parameters:
-        raise _resources_refused(name)
+        raise ConfigError(_NO_RESOURCES)
     if slots is None:
         if argument is not None:
             raise ConfigError(f"{name!r} takes no number; write {name!r}, or 'threads:{argument}'")
@@ -251,8 +251,6 @@ def _settings_refused(spec: object) -> ConfigError:
     )
 
 
-def _resources_refused(spec: object) -> ConfigError:
-    return ConfigError(
-        f"executor={spec!r} has no resources to give: resources (--resources gpu=1) are for ray:N, dask:ADDRESS, "
-        "slurm:N and processes:N"
-    )
+_NO_RESOURCES = (
+    "it has no resources to give: resources (--resources gpu=1) are for ray:N, dask:ADDRESS, slurm:N and processes:N"
+)
