@@ -37,10 +37,14 @@ class Record:
         return self.first + len(self.asked_after) - asked
 
     def room(self, asked: int, told: int, room: int) -> int:
-        """How many of the next `room` trials were asked before more than `told` were told."""
+        """How many of the next `room` trials were asked before more than `told` were told.
+
+        While the script lasts, none is new: what was told then was decided without it, as under a lower limit.
+        """
         place = asked - self.first
-        ahead = enumerate(self.asked_after[place : place + room])
-        return next((count for count, after in ahead if after > told), room)
+        ahead = self.asked_after[place : place + room]
+        most = len(ahead) if self.script else room
+        return next((count for count, after in enumerate(ahead) if after > told), most)
 
 
 class Saver:

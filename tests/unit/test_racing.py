@@ -168,7 +168,7 @@ def test_without_an_incumbent_all_cases_run_together() -> None:
 
 def test_the_incumbent_is_the_one_of_the_moment_the_trial_was_asked() -> None:
     racing = _racing_against([0.2] * 40)
-    plan = racing.plan(Trial(1, "x"), _cases(40))
+    plan = racing.plan(Trial(3, "x"), _cases(40))
     racing.tell(Result(Trial(2, "better"), 1.0, {f"c{i}": Ok(1.0) for i in range(40)}))
     verdict = None
     try:
