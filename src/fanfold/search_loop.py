@@ -170,6 +170,8 @@ class SearchLoop(Generic[C]):
     def idle(self) -> list[Cell[C]]:
         """Nothing runs: let waiting rows go with what there is.  No cells back means the run is over."""
         if self._parked and self.stopped is None:
+            if len(self._open) < self.rules.window and self.rules.stop.allowance(self.progress) < 1:
+                self._saver.told = None  # what follows depends on the limit, and a higher one may be set
             self.schedule.idle()
             self._wake()
             self._tell()
@@ -224,7 +226,7 @@ class SearchLoop(Generic[C]):
         asked, told, recorded = self.tally.asked, self.tally.told, self._record.left(self.tally.asked)
         allowance = max(self.rules.stop.allowance(progress or self.progress), recorded)
         room = int(min(self.rules.window - len(self._open), allowance))
-        if room > 0 and (recorded > 0 or self._record.script):
+        if room > 0 and recorded > 0:
             room = self._record.room(asked, told, room)
         if room < 1:
             return

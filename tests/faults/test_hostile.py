@@ -249,9 +249,9 @@ def attempt(folder: Path, what: str, command: tuple[str, ...]) -> int:
     assert result.exit_code in (0, 2, 3), f"{where}: exit code {result.exit_code}\n{result.output}"
     assert "Traceback" not in result.output and took < LIMIT, f"{where}: {took:.1f} s\n{result.output}"
     left = {path.name for path in folder.iterdir() if not path.name.startswith("hostile.db")}
-    asked = (
-        {command[command.index("-o") + 1]} if "-o" in command else {"kept.html"} if command[0] == "report" else set()
-    )
+    asked = {command[command.index("-o") + 1]} if "-o" in command else set()
+    if command[0] == "report":  # named after the run, which may be one that belongs to `kept`
+        asked |= {name for name in left if name.startswith("kept") and name.endswith(".html")}
     allowed = asked if result.exit_code == 0 else set()
     assert left <= allowed, f"{where} left {left} behind"
     for name in left:

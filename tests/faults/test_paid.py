@@ -341,7 +341,7 @@ def test_what_a_ledger_of_an_older_version_paid_still_counts(tmp_path: Path) -> 
     do(study(world), "async:2", ledger)
     with contextlib.closing(sqlite3.connect(ledger)) as db, db:
         tables = ("payment", "owed", "superseded", "change", "note", "learnt", "cell_call", "request", "comment")
-        for later in (*tables, "blob_holder"):
+        for later in (*tables, "blob_holder", "stored_blob", "run_count"):
             db.execute(f"DROP TABLE {later}")
         for later in ("batch_run", "batch_state", "trial_told", "evaluation_failed", "evaluation_reused"):
             db.execute(f"DROP INDEX {later}")

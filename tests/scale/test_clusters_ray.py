@@ -73,7 +73,7 @@ def test_every_call_sees_exactly_one_gpu_and_all_are_used(cluster: Any) -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        ("gpu=3", r"gpu=3.*1 with cpu=1, memory=[\d.]+G; 1 with cpu=1, gpu=2"),
+        ("gpu=3", "gpu=3.*1 with cpu=1, gpu=2"),
         ({"gpu": 1, "memory": "100T"}, r"gpu=1, memory=100T"),
         ("licence=1,tape=1", "licence=1, tape=1.*licence=2"),
     ],

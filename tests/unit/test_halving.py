@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import random
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fanfold import Float, Genetic, MaxTrials, Space, Study
 from fanfold.errors import ConfigError
 from fanfold.schedule import Plan
 from fanfold.schedules import Halving, last_rung
@@ -164,32 +161,6 @@ def test_memory_holds_open_cohorts_only() -> None:
     drive(halving, _cases(3), _by_number, trials=300, window=9)
     assert len(halving._open) <= 4
     assert halving._told == {}
-
-
-@pytest.mark.parametrize("replay", [False, True])
-@pytest.mark.parametrize("first", [7, 12, 15])
-def test_a_run_that_ended_within_a_cohort_continues_under_a_higher_limit(
-    tmp_path: Path, first: int, replay: bool
-) -> None:
-    def run(trials: int, replay: bool = False) -> list[Any]:
-        study = Study(
-            Genetic(Space(x=Float(0, 1)), population=6, elites=1),
-            lambda candidate, case: random.Random(f"{candidate} {case.id}").random(),
-            _cases(2),
-            Halving(2, cohort=5),
-            MaxTrials(trials),
-            aggregate=last_rung,
-        )
-        done = study.run(ledger=tmp_path / "runs.db", run="it", replay=replay)
-        return [(result.number, result.score, result.dropped) for result in done.results()]
-
-    ended = run(first)
-    shutil.copy(tmp_path / "runs.db", tmp_path / "copy.db")
-    extended = run(22, replay)
-    assert extended[:first] == ended  # the cohort that could not fill was decided, and stays so
-    assert len(extended) == 22
-    shutil.copy(tmp_path / "copy.db", tmp_path / "runs.db")
-    assert run(22, not replay) == extended
 
 
 def _told(halving: Halving, *scores: float) -> None:

@@ -23,6 +23,7 @@ from fanfold import Ledger, Run
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.events import Event, TrialTold, WaveAnswered, WaveSent
+from fanfold.ledger.blobs import BlobReader
 from fanfold.limits import Limits
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.model import Model
@@ -430,7 +431,7 @@ def test_what_stays_in_memory_of_a_game_is_small_and_its_words_are_not_among_it(
     run = world.run(watch=lambda event: told.append(event.result) if isinstance(event, TrialTold) else None)
     for outcome in told[0].outcomes.values():
         assert len(encode(outcome.data)) < 250
-        assert isinstance(outcome.data["transcript"]._load.__self__, Ledger)  # read again each time, not kept
+        assert isinstance(outcome.data["transcript"]._load, BlobReader)  # read again each time, not kept
         assert outcome.data["transcript"].read() != b""
     assert run.progress.evaluations == 20
 
