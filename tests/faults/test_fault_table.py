@@ -6,7 +6,6 @@ import asyncio
 import functools
 import os
 import random
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 from batch_talks import TALKS, TURNS, talks
-from fault_world import Start, finish, look, many
+from fault_world import PROGRAMS, Start, finish, look, many
 from searches import Plain, search
 
 from fanfold import Case, Study, Sweep
@@ -263,28 +262,9 @@ def test_one_poisoned_candidate_in_a_hundred_costs_nobody_else() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not os.environ.get("FANFOLD_CAMPAIGN"), reason="takes minutes: make campaign")
 def test_memory_at_a_hundred_thousand_conversations_is_that_at_ten_thousand() -> None:
+    program = str(PROGRAMS / "conversations.py")
     small, large = (
-        int(subprocess.run([sys.executable, __file__, str(count)], check=True, capture_output=True).stdout)
+        int(subprocess.run([sys.executable, program, str(count)], check=True, stdout=subprocess.PIPE).stdout)
         for count in (10_000, 100_000)
     )
     assert large <= 1.5 * small, (small, large)
-
-
-def converse(count: int) -> int:
-    """Run so many conversations, without the provider's own books; the most kilobytes this process had in memory."""
-    simulator = Simulator(SimulatorConfig(answer=lambda *_: "yes"))
-    simulator.billing.charges.append = lambda charge: None  # type: ignore[method-assign]
-    way = SimulatedTransport(simulator)
-    model = Model("gpt-6-luna", OpenAI(), "http://api.test/v1", Limits(), None, connect=lambda: way, key="k")
-
-    async def talk(candidate: int, case: Case) -> float:
-        first = await model.generate(f"question {candidate}", max_tokens=5)
-        dialogue = [{"role": "user", "content": f"{candidate}"}, {"role": "assistant", "content": first.text}]
-        return float(len((await model.generate([*dialogue, {"role": "user", "content": "and"}], max_tokens=5)).text))
-
-    Study(Sweep(lambda: iter(range(count))), talk).run("async:64").ledger.close()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-if __name__ == "__main__":
-    print(converse(int(sys.argv[1])))
