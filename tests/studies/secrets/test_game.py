@@ -428,7 +428,8 @@ def test_a_game_that_waits_for_a_reply_holds_no_request() -> None:
         playing = asyncio.ensure_future(play(game, scenarios(1, 2, 0)[0], ask))
         await asyncio.sleep(0)
         assert not playing.done()
-        assert not [each for each in gc.get_objects() if isinstance(each, TurnRequest)]
+        requests = [each for each in gc.get_objects() if isinstance(each, TurnRequest)]
+        assert not [each for each in requests if each.agent.spec.model in ("x/x", "y/y")]  # other tests may leave some
         playing.cancel()
 
     asyncio.run(main())
