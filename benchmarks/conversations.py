@@ -32,13 +32,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from limits import run
-from measure import Line, Sampled, Table, Target, sampled
+from measure import Line, Sampled, Table, Target, sampled, some_of
 from memory import resident
 
 from fanfold import Case, Study, Sweep
 from fanfold.calls import CallBroker, Reply
 from fanfold.context import enter
-from fanfold.errors import nearest
 from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
@@ -444,14 +443,6 @@ def measure(sizes: Sizes, names: Collection[str] = tuple(SECTIONS)) -> Iterator[
         yield from SECTIONS[name](sizes)
 
 
-def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in SECTIONS:
-            raise argparse.ArgumentTypeError(f"there is no section {name!r}{nearest(name, SECTIONS)}")
-    return names
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--serve"]:
@@ -462,7 +453,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer seeds")
-    parser.add_argument("--only", type=_names, default=list(SECTIONS), help=f"a list from {','.join(SECTIONS)}")
+    parser.add_argument(
+        "--only", type=some_of(SECTIONS), default=list(SECTIONS), help=f"a list from {','.join(SECTIONS)}"
+    )
     parser.add_argument("--json", type=Path, default=RESULTS / "conversations.json", help="where samples are written")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
     options = parser.parse_args(given)

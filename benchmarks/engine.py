@@ -20,9 +20,7 @@ import peers
 import queries
 import replay
 import utilisation
-from measure import FULL, QUICK, Sizes, Table, machine
-
-from fanfold.errors import nearest
+from measure import FULL, QUICK, Sizes, Table, machine, some_of
 
 SECTIONS: dict[str, Callable[[Sizes], Iterator[Table]]] = {
     "overhead": overhead.measure,
@@ -73,18 +71,12 @@ def measure(names: Sequence[str], sizes: Sizes) -> dict[str, Any]:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="smaller sizes: a few minutes on two cores")
-    parser.add_argument("--only", type=_names, default=list(SECTIONS), help=f"a list from {','.join(SECTIONS)}")
+    parser.add_argument(
+        "--only", type=some_of(SECTIONS), default=list(SECTIONS), help=f"a list from {','.join(SECTIONS)}"
+    )
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the samples are written")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
     return parser.parse_args(arguments)
-
-
-def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in SECTIONS:
-            raise argparse.ArgumentTypeError(f"there is no section {name!r}{nearest(name, SECTIONS)}")
-    return names
 
 
 if __name__ == "__main__":

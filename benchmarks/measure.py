@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import os
@@ -9,7 +10,7 @@ import platform
 import sqlite3
 import statistics
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -205,3 +206,18 @@ def _processor() -> str:
             return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     except (OSError, StopIteration):
         return platform.processor()
+
+
+def some_of(sections: Collection[str]) -> Callable[[str], list[str]]:
+    """For an option that takes names of sections, separated by commas."""
+
+    def names(text: str) -> list[str]:
+        chosen = [name.strip() for name in text.split(",") if name.strip()]
+        for name in chosen:
+            if name not in sections:
+                from fanfold.errors import nearest  # here, because those who measure other libraries do without us
+
+                raise argparse.ArgumentTypeError(f"there is no section {name!r}{nearest(name, sections)}")
+        return chosen
+
+    return names

@@ -24,10 +24,8 @@ from typing import Any
 import scaling_files
 import scaling_share
 import soak
-from measure import Line, Table, Target, machine, sampled, save_tables
+from measure import Line, Table, Target, machine, sampled, save_tables, some_of
 from scaling_workers import ENGINES, PAUSES, WORKERS
-
-from fanfold.errors import nearest
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
 PATIENCE = 900.0
@@ -223,21 +221,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="smaller sizes: ten minutes on two cores")
-    parser.add_argument("--only", type=_names, default=list(SECTIONS), help=f"a list from {','.join(SECTIONS)}")
+    parser.add_argument(
+        "--only", type=some_of(SECTIONS), default=list(SECTIONS), help=f"a list from {','.join(SECTIONS)}"
+    )
     parser.add_argument(
         "--soak", type=float, metavar="MINUTES", help="run for so long and see what grows, nothing else"
     )
     parser.add_argument("--json", type=Path, default=RESULTS, help="where the samples are written")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
     return parser.parse_args(arguments)
-
-
-def _names(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in SECTIONS:
-            raise argparse.ArgumentTypeError(f"there is no section {name!r}{nearest(name, SECTIONS)}")
-    return names
 
 
 if __name__ == "__main__":

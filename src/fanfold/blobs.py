@@ -148,7 +148,7 @@ def read(store: Store, digest: str, name: str) -> bytes:
     """A blob of a store, which must be what its digest says."""
     if (data := _RECENT.get(digest)) is None:
         data = store.get(name)
-        if hashlib.blake2b(data, digest_size=20).hexdigest() != digest:
+        if Blob.of(data).digest != digest:
             raise LedgerError(f"{name} in the store {store.address} is damaged: it is not what was put there")
         _RECENT.keep(digest, data)
     return data

@@ -27,7 +27,6 @@ from fanfold.cli.output import (
 )
 from fanfold.cli.prune import prune
 from fanfold.cli.show import runs
-from fanfold.errors import LedgerError
 from fanfold.texts import count, file_size
 
 if TYPE_CHECKING:
@@ -88,7 +87,6 @@ def _say_holdings(ledger: str) -> None:
             "under_way": held.live,
             "bytes": held.sizes,
             "stores": held.stores,
-            "open_by": held.open_by,
         }
         head = {"ledger": ledger, "size": held.size, "log": held.log, "schema": held.schema, "written": held.written}
         print_json({**head, **kinds, "open_by": held.open_by})
@@ -175,8 +173,9 @@ def vacuum(ledger: str) -> None:
     way.
     """
     from fanfold.ledger.holdings import vacuum as vacuumed
+    from fanfold.ledger.schema import check_exists
 
-    _there(ledger)
+    check_exists(Path(ledger))
     before, after = vacuumed(Path(ledger))
     if machine_readable():
         print_json({"ledger": ledger, "before": before, "after": after})
@@ -225,8 +224,9 @@ def push(address: str, force: bool, ledger: str) -> None:
     file that ends with .json. What is there is replaced only if this ledger has all of its runs.
     """
     from fanfold.ledger.moving import push as pushed
+    from fanfold.ledger.schema import check_exists
 
-    _there(ledger)
+    check_exists(Path(ledger))
     result = pushed(Path(ledger), address, force=force, progress=_progress())
     if machine_readable():
         print_json({"ledger": ledger, "address": result.address, "size": result.size, "runs": result.runs})
@@ -265,11 +265,6 @@ def pull(address: str, both: bool, ledger: str) -> None:
         _say_merged(address, ledger, result.merged)
     else:
         say(f"{ledger} has everything that is there")
-
-
-def _there(ledger: str) -> None:
-    if not Path(ledger).exists():
-        raise LedgerError(f"there is no ledger at {ledger}: check the path, or start a run that writes it")
 
 
 def _progress() -> Callable[[str, int, int], None] | None:

@@ -52,10 +52,10 @@ def prune(
     from fanfold.ledger import Ledger, belonging
     from fanfold.ledger.holdings import file_bytes
     from fanfold.ledger.pruning import sweep
+    from fanfold.ledger.schema import check_exists
 
     path = Path(ledger)
-    if not path.exists():
-        raise LedgerError(f"there is no ledger at {ledger}: check the path, or start a run that writes it")
+    check_exists(path)
     with Ledger(path) as opened:
         before = file_bytes(opened)
         idle = _chosen(opened, names)
@@ -99,13 +99,13 @@ def _give_back(path: Path, much: bool) -> None:
 
 def _chosen(ledger: Ledger, names: tuple[str, ...]) -> list[RunInfo]:
     """The runs that are named, or all that are over; not those that a process works on."""
-    from fanfold.ledger.lock import locked
+    from fanfold.ledger.lock import under_way
 
     chosen = [ledger.info(ledger.last() if name == "last" else ledger.named(name)) for name in names]
     if not names:
         over = [info for info in ledger.runs() if info.status in ("finished", "failed")]
         chosen = [info for info in over if "belongs_to" not in info.meta]
-    live = {info.name for info in chosen if locked(ledger.path.resolve(), info.name)}
+    live = set(under_way(ledger.path, (info.name for info in chosen)))
     for name in sorted(live):
         say(f"{name}: left alone, because it is under way")
     return [info for info in chosen if info.name not in live]

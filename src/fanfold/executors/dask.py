@@ -17,10 +17,11 @@ from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, PlaceLost,
 from fanfold.executors.base import Caller, Executor, name_of, no_way_home, set_home
 from fanfold.executors.door import Door, FarWork, Way, connected, hosts_of_driver
 from fanfold.executors.far_call import Reply
-from fanfold.executors.processes import packed, pickled, value_of
+from fanfold.executors.processes import pickled, value_of
 from fanfold.executors.resources import Given, check, fits, parsed
 from fanfold.executors.trips import Trip, Trips
 from fanfold.executors.worker import FUNCTIONS_KEPT, serve_trip
+from fanfold.executors.worker_process import import_path, packed_function
 from fanfold.sync import noticed
 
 #: Seconds between two looks at how large the cluster is.
@@ -175,8 +176,7 @@ class Dask(Executor):
         self.fetches = self._trips.reports = all(reached.values())
         await self._measure()
         if self.resources:
-            workers = (await self._client.scheduler.identity(n_workers=-1))["workers"].values()
-            check(self.resources, [_offered(worker) for worker in workers], "worker of the Dask cluster")
+            check(self.resources, [_offered(worker) for worker in await self._workers()], "worker of the Dask cluster")
 
     async def _look(self) -> None:
         while True:
@@ -188,11 +188,15 @@ class Dask(Executor):
 
     async def _measure(self) -> None:
         if self.resources:
-            workers = (await self._client.scheduler.identity(n_workers=-1))["workers"].values()
+            workers = await self._workers()
             room = sum(min(worker["nthreads"], fits(self.resources, _offered(worker))) for worker in workers)
         else:
             room = sum((await self._client.nthreads()).values())
         self.slots = self._trips.slots = max(1, room)
+
+    async def _workers(self) -> Sequence[Mapping[str, Any]]:
+        """What the scheduler knows of its workers."""
+        return list((await self._client.scheduler.identity(n_workers=-1))["workers"].values())
 
     async def _leave(self) -> None:
         client, cluster, door = self._client, self._cluster, self._door
@@ -214,13 +218,7 @@ class Dask(Executor):
         """The name of a function on every worker, those that join later included."""
         known = self._functions.get(id(fn))
         if known is None:
-            try:
-                data = packed(fn)
-            except Exception as error:
-                raise ConfigError(
-                    f"{name_of(fn)} cannot be sent to a Dask worker ({error}): keep locks, files and connections out "
-                    f"of what it refers to, or run it on threads"
-                ) from error
+            data = packed_function(fn, "Dask worker")
             known = self._functions[id(fn)] = fn, asyncio.create_task(self._install(data))
             if len(self._functions) > FUNCTIONS_KEPT:
                 self._background(self._forget(*self._functions.pop(next(iter(self._functions)))))
@@ -234,7 +232,7 @@ class Dask(Executor):
 
     async def _install(self, data: bytes) -> str:
         name = f"fanfold-{uuid.uuid4().hex}"
-        await self._client.register_plugin(_plugin(name, data, [entry for entry in sys.path if isinstance(entry, str)]))
+        await self._client.register_plugin(_plugin(name, data, import_path()))
         return name
 
     async def _forget(self, fn: Callable[..., Any], name: asyncio.Task[str]) -> None:

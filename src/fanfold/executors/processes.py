@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from fanfold.errors import ConfigError, ExecutorBroken, PlaceLost, WorkerDied
+from fanfold.errors import ExecutorBroken, PlaceLost, WorkerDied
 from fanfold.executors.base import Executor, checked_slots, name_of
 from fanfold.executors.local_process import LocalProcess
 from fanfold.executors.pace import LATE, CallPace
 from fanfold.executors.resources import VISIBLE, Resources, gpu_shares, parsed
 from fanfold.executors.worker import ERROR, FUNCTIONS_KEPT, dumps, loads
-from fanfold.executors.worker_process import Hosted, SentFunction, WorkerCall, WorkerProcess
+from fanfold.executors.worker_process import Hosted, SentFunction, WorkerCall, WorkerProcess, packed_function
 from fanfold.executors.worker_process import answered as answered
 from fanfold.executors.worker_process import packed as packed
 
@@ -118,13 +118,7 @@ class Processes(Executor):
         known = self._functions.get(id(fn))
         if known is not None:
             return known
-        try:
-            data = packed(fn)
-        except Exception as error:
-            raise ConfigError(
-                f"{name_of(fn)} cannot be sent to a worker process ({error}): keep locks, files and connections out of "
-                f"what it refers to, or run it on threads"
-            ) from error
+        data = packed_function(fn, "worker process")
         self._count += 1
         # Holding on to fn keeps its id from being given to another function.
         function = self._functions[id(fn)] = SentFunction(fn, self._count, data, CallPace())

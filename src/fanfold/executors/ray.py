@@ -15,11 +15,12 @@ from typing import Any, Self, cast
 from fanfold.context import here
 from fanfold.errors import ConfigError, ExecutorBroken, MissingExtra, PlaceLost, WorkerDied
 from fanfold.executors.base import Caller, Executor, checked_slots, name_of, set_home, slots_of
-from fanfold.executors.processes import THREAD_SETTINGS, packed, pickled, value_of
+from fanfold.executors.processes import THREAD_SETTINGS, pickled, value_of
 from fanfold.executors.ray_post import RayPost, ask_mailbox
 from fanfold.executors.resources import Given, Resources, check, fits, parsed, shown
 from fanfold.executors.trips import Reply, Trip, Trips
 from fanfold.executors.worker import FUNCTIONS_KEPT, serve_trip
+from fanfold.executors.worker_process import import_path, packed_function
 from fanfold.sync import noticed
 
 #: Bytes of shared memory of a Ray of our own: it needs little, since values come back to the driver at once.
@@ -192,15 +193,9 @@ class Ray(Executor):
         known = self._functions.get(id(fn))
         if known is not None:
             return known[1]
-        try:
-            data = packed(fn)
-        except Exception as error:
-            raise ConfigError(
-                f"{name_of(fn)} cannot be sent to a Ray worker ({error}): keep locks, files and connections out of "
-                f"what it refers to, or run it on threads"
-            ) from error
+        data = packed_function(fn, "Ray worker")
         mailbox = None if self._post is None else self._post.mailbox
-        where = self._ray.put((data, [entry for entry in sys.path if isinstance(entry, str)], mailbox))
+        where = self._ray.put((data, import_path(), mailbox))
         self._functions[id(fn)] = (fn, where)  # holding on to fn keeps its id from being given to another function
         if len(self._functions) > FUNCTIONS_KEPT:
             del self._functions[next(iter(self._functions))]

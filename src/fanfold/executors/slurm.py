@@ -70,17 +70,21 @@ class Slurm(Processes):
         number, _, query = str(argument).partition("?")
         return cls(slots if argument is None else slots_of("slurm", number), resources, **dict(parse_qsl(query)))
 
+    @property
+    def local(self) -> bool:
+        """Whether the jobs are processes of this machine."""
+        return self._wanted.get("cluster") == "local"
+
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        local = self._wanted.get("cluster") == "local"
-        hosts = ("127.0.0.1",) if local else hosts_of_driver()
+        hosts = ("127.0.0.1",) if self.local else hosts_of_driver()
         self._door = Door(hosts, j=self._jobs.serve, w=self._jobs.worker)
         try:
             await asyncio.to_thread(self._jobs.open, self._settings, self._wanted, Pilot(self._door.way))
         except BaseException:
             await self._leave()
             raise
-        self._door.start(self._jobs.look(1.0 if local else LOOK))
+        self._door.start(self._jobs.look(1.0 if self.local else LOOK))
         return self
 
     async def __aexit__(
@@ -279,7 +283,7 @@ class _Jobs:
     def close(self) -> None:
         """Cancel what is queued or runs; jobs that are connected have ended by themselves.  Blocks."""
         jobs, self._submitted = self._submitted, []
-        if shutil.which("scancel") is not None and self._owner.name.find("cluster=local") < 0:
+        if shutil.which("scancel") is not None and not self._owner.local:
             names = sorted({str(job.job_id).partition("_")[0] for job in jobs})
             if names:
                 subprocess.run(["scancel", *names], check=False, capture_output=True)

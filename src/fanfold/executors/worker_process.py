@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fanfold.context import here, within
-from fanfold.errors import NoWayHome
+from fanfold.errors import ConfigError, NoWayHome
+from fanfold.executors.base import name_of
 from fanfold.executors.far_call import FarCall
 from fanfold.executors.pace import LATE, CallPace
 from fanfold.executors.parcels import Fetch, value_for
@@ -105,7 +106,7 @@ class WorkerProcess:
         self._began = -math.inf
         self._known: dict[int, None] = {}
         self._in, self._out = bytearray(), bytearray()
-        self._send(PATH, 0, dumps([entry for entry in sys.path if isinstance(entry, str)]))
+        self._send(PATH, 0, dumps(import_path()))
         self._loop.add_reader(self._socket, self._readable)
         self.exit_code.add_done_callback(self._reaped)
 
@@ -245,6 +246,22 @@ class WorkerProcess:
         while self._readable():
             pass
         self._owner.gone(self)
+
+
+def import_path() -> list[str]:
+    """Where a worker may import from, as this process does."""
+    return [entry for entry in sys.path if isinstance(entry, str)]
+
+
+def packed_function(fn: Callable[..., Any], where: str) -> bytes:
+    """A function pickled for a worker; ConfigError where it cannot be sent to `where`."""
+    try:
+        return packed(fn)
+    except Exception as error:
+        raise ConfigError(
+            f"{name_of(fn)} cannot be sent to a {where} ({error}): keep locks, files and connections out of what it "
+            f"refers to, or run it on threads"
+        ) from error
 
 
 def packed(value: Any) -> bytes:

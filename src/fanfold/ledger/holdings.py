@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fanfold.errors import LedgerError
-from fanfold.ledger.lock import locked
+from fanfold.ledger.lock import under_way
 from fanfold.ledger.schema import MIGRATIONS, UNREADABLE, explain
 from fanfold.ledger.store import Ledger
 from fanfold.ledger.verify import odd, verify_all
@@ -55,7 +55,7 @@ def holdings(path: Path) -> Holdings:
     files = [file.stat() for file in (path, path.with_name(f"{path.name}-wal")) if file.exists()]
     with Ledger(path, readonly=True) as ledger:
         heads = ledger.run_heads()
-        live = [head.name for head in heads if locked(path.resolve(), head.name)]
+        live = under_way(path, (head.name for head in heads))
         sizes = {kind: int(ledger.one(sql)[0]) for kind, sql in _SIZES.items()}
         page, free = (int(ledger.one(f"PRAGMA {name}")[0]) for name in ("page_size", "freelist_count"))
         beside = ledger.read("SELECT store, count(*), sum(size) FROM stored_blob GROUP BY store")
@@ -131,7 +131,7 @@ def shrinks(ledger: Ledger) -> bool:
 def vacuum(path: Path) -> tuple[int, int]:
     """Write a file again without its free pages; its bytes before and after.  A kill leaves it as it was."""
     with Ledger(path) as ledger:
-        if live := [head.name for head in ledger.run_heads() if locked(path.resolve(), head.name)]:
+        if live := under_way(path, (head.name for head in ledger.run_heads())):
             raise LedgerError(f"run {live[0]!r} of {path} is under way, and could not write meanwhile: wait for it")
         check_file(ledger)
         before = path.stat().st_size

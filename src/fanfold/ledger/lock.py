@@ -10,7 +10,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -119,6 +119,12 @@ def locked(ledger: Path, run: str) -> bool:
     except OSError:
         return True
     return False
+
+
+def under_way(ledger: Path, runs: Iterable[str]) -> list[str]:
+    """Those of the runs that a process works on."""
+    path = ledger.resolve()
+    return [run for run in runs if locked(path, run)]
 
 
 @contextlib.contextmanager

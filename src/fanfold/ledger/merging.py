@@ -11,7 +11,7 @@ from typing import Literal
 from fanfold.errors import LedgerError
 from fanfold.ledger.blobs import KEEP_BLOB
 from fanfold.ledger.holdings import check_rows
-from fanfold.ledger.lock import locked, scratch
+from fanfold.ledger.lock import scratch, under_way
 from fanfold.ledger.pruning import digests_of
 from fanfold.ledger.schema import UNREADABLE, connect, copy_ledger, disconnect, explain, tables
 from fanfold.ledger.store import OWNER, Ledger
@@ -83,7 +83,7 @@ def copy_of(
 
 def check_idle(path: Path, ledger: Ledger) -> None:
     """Refuse a ledger with a run that a process works on."""
-    live = [run.name for run in ledger.run_heads() if locked(path.resolve(), run.name)]
+    live = under_way(path, (run.name for run in ledger.run_heads()))
     if live:
         raise LedgerError(f"run {live[0]!r} of {path} is under way: wait for it, or stop it, then try again")
 

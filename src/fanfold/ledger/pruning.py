@@ -15,7 +15,7 @@ from fanfold.blobs import folder_of
 from fanfold.encoding import MARK, decode, encode, references
 from fanfold.errors import FanfoldError
 from fanfold.ledger.blobs import orphans
-from fanfold.ledger.lock import locked
+from fanfold.ledger.lock import under_way
 from fanfold.ledger.schema import UNREADABLE, explain
 from fanfold.ledger.store import Ledger
 from fanfold.types import Ok, Outcome, Result
@@ -265,7 +265,7 @@ class _BlobSweep:
 
         A store that is away keeps it until the next time.
         """
-        busy = any(locked(ledger.path.resolve(), head.name) for head in ledger.run_heads())
+        busy = under_way(ledger.path, (head.name for head in ledger.run_heads()))
         own, count, size = f"{folder_of(ledger.path)}/", 0, 0
         for address in sorted(self._stores):
             with contextlib.suppress(FanfoldError):

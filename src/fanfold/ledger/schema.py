@@ -34,13 +34,19 @@ MIGRATIONS = [path.read_text() for path in sorted(_SCRIPTS, key=lambda path: int
 _OPENING = threading.RLock()
 
 
+def check_exists(path: Path) -> None:
+    """Refuse a ledger that is not there, before anything would create it."""
+    if not path.exists():
+        raise LedgerError(f"there is no ledger at {path}: check the path, or start a run that writes it")
+
+
 def connect(path: Path, *, readonly: bool = False, durable: bool = True) -> sqlite3.Connection:
     """Open a ledger file, creating or upgrading it.
 
     Opened for reading only, an older file is upgraded too; where it may not be written, a copy in memory is.
     """
-    if readonly and not path.exists():
-        raise LedgerError(f"there is no ledger at {path}: check the path, or start a run that writes it")
+    if readonly:
+        check_exists(path)
     with _OPENING:
         if _foreign(path):
             raise LedgerError(f"{path} is not a ledger (not an SQLite file): give another path with --ledger")
