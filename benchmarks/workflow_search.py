@@ -6,10 +6,10 @@ python benchmarks/workflow_search.py --jobs 16 --strict
 Contenders spend equal episodes: the search, a random choice, successive halving without a surrogate, and Optuna's TPE
 over the same orders.  None has a finale.  What differs is who chooses, and which trainings are whole.
 
-With five unit types, every class of orders is trained on several seeds: the truth.  Half of these trainings say what a
-class is worth, the other half is what contenders are shown without inheritance.  With inheritance, and with single
-hosts, they train.  Regret is how much less the recommended class is worth than the best.  The search recommends by its
-surrogate, the others what returned most among what complied.
+With five unit types, every class of orders is trained on several seeds: the truth.  A class is worth the mean of its
+trainings, and one of them at a time is what contenders are shown without inheritance.  With inheritance, and with
+single hosts, they train.  Regret is how much less the recommended class is worth than the best.  The search recommends
+by its surrogate, the others what returned most among what complied.
 
 Every finished cell is a line of the JSONL file, and is not computed again.  The truth is kept in
 benchmarks/data/workflow_table.json.
@@ -24,6 +24,7 @@ import datetime
 import importlib.util
 import json
 import multiprocessing
+import os
 import statistics
 import sys
 import warnings
@@ -53,6 +54,8 @@ CONTENDERS = (SEARCH, RANDOM, HALVING, *([TPE] if importlib.util.find_spec("optu
 #: Regret is measured after the episodes of so many whole trainings.
 AT = (12, 24)
 THRESHOLD = 0.9
+#: Parts with single hosts, and what their trainings inherit.
+HOSTS = {"hosts alone": "none", "hosts": "nearest"}
 #: No setting of the study was chosen on these seeds.
 FIRST_SEED = 7001
 
@@ -108,10 +111,9 @@ class Truth:
     shown: dict[Workflow, list[list[list[float]]]]
 
     def worth(self) -> dict[Workflow, float]:
-        """The mean return of whole trainings on odd seeds; what does not comply is worth as little as the worst."""
-        odd = {arm: [each[1] for each in shown[1::2]] for arm, shown in self.shown.items()}
-        means = {arm: statistics.fmean(each[0] for each in shown) for arm, shown in odd.items()}
-        rates = {arm: statistics.fmean(each[1] for each in shown) for arm, shown in odd.items()}
+        """The mean return of whole trainings; what does not comply is worth as little as the worst."""
+        means = {arm: statistics.fmean(each[1][0] for each in shown) for arm, shown in self.shown.items()}
+        rates = {arm: statistics.fmean(each[1][1] for each in shown) for arm, shown in self.shown.items()}
         worst = min(means.values())
         return {arm: mean if rates[arm] >= THRESHOLD else worst for arm, mean in means.items()}
 
@@ -121,8 +123,8 @@ class Truth:
         return max(worth.values()) - value
 
     def outcome(self, train: Train, seed: int) -> Ok:
-        """A training from the even seeds, drawn by the contender's seed and the visit."""
-        shown = self.shown[self.space.canonical(train.workflow)][::2]
+        """One of the trainings of a class, drawn by the contender's seed and the visit."""
+        shown = self.shown[self.space.canonical(train.workflow)]
         paused = train.schedule is not None and train.until < train.schedule
         score, rate, variance = shown[(seed + train.visit) % len(shown)][0 if paused else 1]
         data = {"compliance": rate, "compliance_interval": [rate, rate], "compliance_variance": 1e-4}
@@ -234,15 +236,15 @@ def replayed(truth: Truth, contender: str, settings: Config, seed: int, most: in
 
 def run_cell(sizes: Sizes, part: str, red: str, contender: str, seed: int) -> dict[str, Any]:
     """A search that trains: with unit types and inheritance, or with single hosts."""
-    grain = "hosts" if part == "hosts" else "units"
-    settings = config(sizes, red, grain, seed=FIRST_SEED + seed)
-    most = sizes.host_trainings if part == "hosts" else max(sizes.at)
+    grain = "hosts" if part in HOSTS else "units"
+    settings = config(sizes, red, grain, seed=FIRST_SEED + seed, inherit=HOSTS.get(part, "nearest"))
+    most = sizes.host_trainings if part in HOSTS else max(sizes.at)
     strategy = search_of(contender, settings, most * settings.rungs[-1])
     done = dataclasses.replace(study(settings), strategy=strategy).run("inline")
     assert done.summary is not None
     told = trainings(done.results(), {})
     row: dict[str, Any] = {"part": part, "red": red, "contender": contender, "seed": seed, "trials": len(told)}
-    for count in () if part == "hosts" else sizes.at:
+    for count in () if part in HOSTS else sizes.at:
         chosen = recommended(contender, at_budget(told, count * settings.rungs[-1]), settings)
         row[f"at {count}"] = None if chosen is None else show(chosen.workflow)
     figures = done.summary.figures["chosen"]
@@ -261,7 +263,7 @@ Cell: TypeAlias = tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]
 def cells(sizes: Sizes) -> Iterator[Cell]:
     """Everything to be computed; the longest first, so that the last ones end together."""
     seeds = range(sizes.seeds)
-    yield from ((run_cell, ("hosts", "Meander", each, seed)) for seed in seeds for each in CONTENDERS)
+    yield from ((run_cell, (part, "Meander", each, seed)) for part in HOSTS for seed in seeds for each in CONTENDERS)
     for red in sizes.inherited:
         yield from ((run_cell, ("nearest", red, each, seed)) for seed in seeds for each in CONTENDERS)
     for red in REDS:
@@ -287,6 +289,8 @@ def _computed(sizes: Sizes, jobs: int, wanted: dict[str, Cell]) -> Iterator[tupl
     if jobs == 1:
         yield from ((key, function(sizes, *arguments)) for key, (function, arguments) in wanted.items())
         return
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # processes that take every core each slow all of them to a crawl
     with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         waiting = {pool.submit(function, sizes, *arguments): key for key, (function, arguments) in wanted.items()}
         yield from ((waiting[future], future.result()) for future in concurrent.futures.as_completed(waiting))
@@ -309,7 +313,7 @@ def tables(sizes: Sizes, rows: Sequence[dict[str, Any]]) -> Iterator[Table]:
                 each: [_regret(truth, each, at_budget(told, limit), settings) for told in runs]
                 for each, runs in by_seed.items()
             }
-            yield compared(f"Regret after {count} trainings, nothing inherited: {about}", regrets)
+            yield compared(f"Regret after {count} trainings, {_inherited('none')}: {about}", regrets)
             inherited = {
                 each: [
                     truth.regret(None if row[f"at {count}"] is None else truth.space.parse(row[f"at {count}"]))
@@ -319,15 +323,21 @@ def tables(sizes: Sizes, rows: Sequence[dict[str, Any]]) -> Iterator[Table]:
                 for each in CONTENDERS
             }
             if inherited[SEARCH]:
-                yield compared(f"Regret after {count} trainings, the nearest policy inherited: {about}", inherited)
-    hosts = [row for row in rows if row["part"] == "hosts"]
-    worst = max(-row["return"] for row in hosts)  # what does not comply counts as no better than that
-    losses = {
-        each: [-row["return"] if row["complies"] else worst for row in hosts if row["contender"] == each]
-        for each in CONTENDERS
-    }
-    title = f"Loss per fresh episode of the best compliant policy, Meander, single hosts, {sizes.host_trainings}"
-    yield compared(f"{title} trainings of {sizes.hosts:,} episodes", losses, halved=False)
+                yield compared(f"Regret after {count} trainings, {_inherited('nearest')}: {about}", inherited)
+    for part, inherit in HOSTS.items():
+        hosts = [row for row in rows if row["part"] == part]
+        worst = max(-row["return"] for row in hosts)  # what does not comply counts as no better than that
+        losses = {
+            each: [-row["return"] if row["complies"] else worst for row in hosts if row["contender"] == each]
+            for each in CONTENDERS
+        }
+        title = f"Loss per fresh episode of the best compliant policy, {_inherited(inherit)}: Meander, single hosts"
+        about = f"{sizes.host_trainings} trainings of {sizes.hosts:,} episodes"
+        yield compared(f"{title}, {about}", losses, halved=False)
+
+
+def _inherited(inherit: str) -> str:
+    return "nothing inherited" if inherit == "none" else "the nearest policy inherited"
 
 
 def _regret(truth: Truth, contender: str, told: Sequence[FinishedTraining], settings: Config) -> float:

@@ -93,8 +93,9 @@ def _file_of(name: str) -> Path | None:
     """The source file of a module, found without importing anything."""
     folders: list[str] | None = None
     spec = None
-    for end in range(len(parts := name.split("."))):
-        spec = PathFinder.find_spec(".".join(parts[: end + 1]), folders)
+    for part in name.split("."):
+        # By its own name: a folder without __init__.py would be looked up in its package, which may not be loaded.
+        spec = PathFinder.find_spec(part, folders)
         if spec is None:
             return None
         folders = list(spec.submodule_search_locations or ())
