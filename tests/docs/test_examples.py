@@ -40,11 +40,12 @@ def commands(code: str) -> list[str]:
 @pytest.mark.slow
 @with_blocks("python")
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
-    for number, code in enumerate(blocks(page, "python")):
-        script = tmp_path / f"block_{number}.py"
+    scripts = [tmp_path / f"block_{number}.py" for number, _ in enumerate(blocks(page, "python"))]
+    for script, code in zip(scripts, blocks(page, "python"), strict=True):
         script.write_text(code)
-        done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, f"block {number} of {page.name}:\n{code}\n{done.stderr}"
+    words = [sys.executable, ROOT / "tests" / "docs" / "run_scripts.py", *scripts]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, f"{page.name}:\n{done.stderr}"
 
 
 @pytest.mark.slow
