@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import random
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -99,7 +100,7 @@ def _cholesky(matrix: list[list[float]]) -> list[list[float]]:
         row = factor[i]
         for j in range(i + 1):
             other = factor[j]
-            rest = matrix[i][j] - sum(row[k] * other[k] for k in range(j))
+            rest = matrix[i][j] - sum(map(operator.mul, row, other[:j]))
             row[j] = math.sqrt(rest) if i == j else rest / other[j]
     return factor
 

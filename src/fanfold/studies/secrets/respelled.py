@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fanfold.studies.secrets.confusables import COMMON, EVERYDAY, FOLD
 from fanfold.studies.secrets.lexicon import table, words
@@ -21,8 +22,7 @@ _KNOWN = COMMON | EVERYDAY | frozenset([*words("first"), *words("second")])
 _LONG = 8
 
 
-@dataclass(frozen=True)
-class _Token:
+class _Token(NamedTuple):
     """A word of a message and its place in the plain text."""
 
     word: str
@@ -30,14 +30,26 @@ class _Token:
     end: int
 
 
+@functools.lru_cache(64)
+def _tokens(plain: str) -> tuple[_Token, ...]:
+    """The words of a message; kept, since a message is read for every secret that it may give away."""
+    return tuple(_Token(match.group(), *match.span()) for match in WORD.finditer(plain))
+
+
+@functools.lru_cache(64)
+def _announced(plain: str) -> frozenset[str]:
+    """The rules that a message announces."""
+    return frozenset(rule for rule, parts in _ANNOUNCED.items() if any(part in plain for part in parts))
+
+
 def respelled(target: PreparedSecret, text: Text) -> Iterator[Mention]:
     """Everything in the message that says the secret in other letters, or in more or fewer of them."""
     flat = target.plain.flat
     if target.literal or not flat.isalpha() or len(flat) < 3:
         return
-    tokens = [_Token(match.group(), *match.span()) for match in WORD.finditer(text.plain)]
+    tokens = _tokens(text.plain)
     for rule, find in _RULES.items():
-        announced = any(part in text.plain for part in _ANNOUNCED.get(rule, ()))
+        announced = rule in _announced(text.plain)
         for first, last, sure in find(target, tokens, announced):
             if not target.plain.pattern.fullmatch(text.plain, first.start, last.end):
                 place = text.view.origin(first.start, last.end)
@@ -52,11 +64,12 @@ def _side_by_side(
     target: PreparedSecret, tokens: Sequence[_Token], alike: Callable[[str, str], bool]
 ) -> Iterator[tuple[_Token, ...]]:
     """Tokens in a row that are like the words of the secret, or one that is like all of them written as one."""
-    wanted = target.plain.words
-    for forms in {wanted, (target.plain.flat,)}:
-        for at in range(len(tokens) - len(forms) + 1):
+    written = {token.word for token in tokens}
+    for forms in {target.plain.words, (target.plain.flat,)}:
+        begins = {word for word in written if alike(word, forms[0])}
+        for at in range(len(tokens) - len(forms) + 1) if begins else ():
             row = tokens[at : at + len(forms)]
-            if all(map(alike, (token.word for token in row), forms)):
+            if row[0].word in begins and all(map(alike, (token.word for token in row[1:]), forms[1:])):
                 yield tuple(row)
 
 
@@ -113,17 +126,13 @@ def _shuffled(target: PreparedSecret, tokens: Sequence[_Token], announced: bool)
     if not announced and len(flat) < _LONG:
         return
     letters, plain = sorted(flat), {flat, *(form.flat for form in target.turned)}
-    for at, first in enumerate(tokens):
-        length = 0
-        for last in itertools.islice(tokens, at, at + len(flat)):
-            length += len(last.word)
-            if length >= len(flat):
-                break
-        if length == len(flat):
-            row = tokens[at : tokens.index(last, at) + 1]
-            joined = "".join(token.word for token in row)
-            if sorted(joined) == letters and joined not in plain:
-                yield first, last, True
+    starts = list(itertools.accumulate((len(token.word) for token in tokens), initial=0))
+    token_at = {start: number for number, start in enumerate(starts)}
+    for at, start in enumerate(starts):
+        row = tokens[at : token_at.get(start + len(flat), at)]
+        joined = "".join(token.word for token in row)
+        if sorted(joined) == letters and joined not in plain:
+            yield row[0], row[-1], True
 
 
 def _interleaved(target: PreparedSecret, tokens: Sequence[_Token], announced: bool) -> _Found:
@@ -160,7 +169,7 @@ _RULES: Mapping[str, Callable[[PreparedSecret, Sequence[_Token], bool], _Found]]
 def translated(vocabulary: Sequence[Sequence[str]], text: Text) -> Iterator[Mention]:
     """A translation of every word of a phrase, in any order, with at most two other words among them."""
     known = [frozenset(fold_with(word, FOLD) for word in meanings) for meanings in vocabulary]
-    tokens = [_Token(match.group(), *match.span()) for match in WORD.finditer(text.plain)]
+    tokens = _tokens(text.plain)
     hits = [[place for place, meanings in enumerate(known) if _inflected(token.word, meanings)] for token in tokens]
     for at, hit in enumerate(hits):
         row = hits[at : at + len(known) + 2]
