@@ -112,7 +112,7 @@ class Genome:
     @property
     def clauses(self) -> tuple[str, ...]:
         """All clauses in the order of reading."""
-        return tuple(clause for section in self.sections.values() for clause in section)
+        return self.role + self.instruction + self.cue + self.format
 
     @property
     def words(self) -> int:

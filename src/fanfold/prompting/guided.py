@@ -41,6 +41,7 @@ class GuidedPrompts(Strategy[Genome]):
     def __init__(self, material: Material, shots: Mapping[str, tuple[str, str]], seeds: Sequence[Genome] = ()) -> None:
         self._material = material
         self._answers = {id: answer for id, (_, answer) in shots.items()}
+        self._kinds = len(set(self._answers.values()))
         self._labels = material.labels or (Genome().labels,)
         shown, told = self._all_examples(), material.clauses.get("instruction", ())[:1]
         self._opening = [(shown, "all examples"), *((seed, "seed") for seed in seeds)]
@@ -90,8 +91,7 @@ class GuidedPrompts(Strategy[Genome]):
         features |= {f"example {id}": share for id in shown}
         if shown:
             features |= {f"last {shown[-1]}": 0.5, f"last answer {self._answers[shown[-1]]}": 0.5}
-            answers = set(self._answers.values())
-            features["cover"] = len({self._answers[id] for id in shown}) / len(answers)
+            features["cover"] = len({self._answers[id] for id in shown}) / self._kinds
         return features
 
     def _next(self) -> Genome:

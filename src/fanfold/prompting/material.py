@@ -94,7 +94,7 @@ class Material:
 
 def faults(genome: Genome, material: Material) -> list[str]:
     """What is wrong with a prompt, in words; nothing if it keeps to the material's limits and rules."""
-    complaints = []
+    complaints, clauses = [], genome.clauses
     if genome.words > material.most_words:
         complaints.append(f"it has {genome.words} words and most_words is {material.most_words}")
     if genome.shown > material.most_examples:
@@ -103,11 +103,11 @@ def faults(genome: Genome, material: Material) -> list[str]:
         complaints.append("it shows an example twice")
     if unknown := [id for id in genome.examples if id not in material.examples]:
         complaints.append(f"it shows {unknown[0]!r}, which is not among the examples")
-    if max(Counter(map(str.strip, genome.clauses)).values(), default=0) > MOST_COPIES:
+    if len(clauses) > MOST_COPIES and max(Counter(map(str.strip, clauses)).values()) > MOST_COPIES:
         complaints.append(f"it says the same clause more than {MOST_COPIES} times")
-    if sum(SLOT in clause for clause in genome.clauses) > 1:
+    if sum(SLOT in clause for clause in clauses) > 1:
         complaints.append(f"more than one of its clauses takes the input ({SLOT})")
-    if not genome.clauses and not any(genome.labels):
+    if not clauses and not any(genome.labels):
         complaints.append("it is empty: it has neither text nor labels")
     return complaints + broken_rules(genome, material)
 
