@@ -41,7 +41,15 @@ def start() -> Iterator[Start]:
 
 
 @pytest.fixture
-def provider() -> Iterator[Provider]:
+def provider(serving: Provider) -> Provider:
+    """A provider with empty books."""
+    serving.post("reset")
+    return serving
+
+
+@pytest.fixture(scope="package")
+def serving() -> Iterator[Provider]:
+    """One process for all tests of a worker: starting it costs more than most of them."""
     command = [sys.executable, "-m", "fanfold.simulator", "--port", "0", "--turnaround", "0.06", "--latency", "0.02"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -25,7 +25,7 @@ from fanfold.simulator.state import body_key
 from fanfold.testing import run_virtual
 
 SEED = int(os.environ.get("FANFOLD_KILL_SEED", "20261115"))
-BATCH_KILLS, REALTIME_KILLS = many(50, 200), many(100, 200)
+BATCH_KILLS, REALTIME_KILLS = many(20, 200), many(40, 200)
 IN_FLIGHT = 6
 CALLS = TALKS * TURNS
 

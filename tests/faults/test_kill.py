@@ -17,7 +17,7 @@ from searches import Plain, search
 from fanfold import Ledger
 
 SEED = int(os.environ.get("FANFOLD_KILL_SEED", "20240607"))
-KILLS = many(5, 17)
+KILLS = many(3, 17)
 TRIALS = {"all": 60, "racing": 100}
 
 SEARCHES = [

@@ -91,11 +91,11 @@ def consistent(genome: NetworkGenome, shape: Shape) -> bool:
 
 
 @pytest.mark.slow
-def test_none_of_a_hundred_thousand_random_genomes_is_invalid() -> None:
+def test_none_of_ten_thousand_random_genomes_is_invalid() -> None:
     rng = Random(1)
     shapes = [Shape(rng.randint(1, 4), rng.randint(1, 33), rng.randint(1, 33), rng.randint(1, 11)) for _ in range(99)]
     wrong = 0
-    for number in range(100_000):
+    for number in range(10_000):
         space = SPACES[1 if number % 8 == 0 else 5 if number % 8 == 1 else 0]
         genome = random_genome(space, rng)
         wrong += not (valid(genome, space) and consistent(genome, shapes[number % 99]))
