@@ -43,6 +43,16 @@ def test_runs_are_filtered_as_one_types_and_the_address_keeps_it(visitor: Visito
     expect(page.get_by_role("alert")).to_contain_text("There is no field “scroe”")
 
 
+def test_a_page_keeps_its_keys_when_only_its_frame_is_drawn_again(visitor: Visitor) -> None:
+    page = visitor.go("#/")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.keyboard.press("/")
+    expect(page.locator("#filter")).to_be_focused()
+
+
 def test_keys_mark_a_run_and_open_it(visitor: Visitor) -> None:
     page = visitor.go("#/")
     page.keyboard.press("j")
