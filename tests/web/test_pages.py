@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 from browsing import AXE, Visitor
@@ -14,9 +15,9 @@ pytestmark = pytest.mark.slow
 
 RUNS = ("functions", "prompts", "prompts-written", "critic", "critic-pairs", "secrets", "workflow", "workflow-ppo")
 RUNS += ("neuro", "ask", "evolve", "application", "shaky", "broken", "interrupted")
-WINDOWS = {f"{width}-{scheme}": (width, scheme) for width in (1400, 400) for scheme in ("light", "dark")}
-#: Windows in which axe-core looks as well: every colour scheme and every width once.
-EXAMINED = ("1400-light", "400-dark")
+#: Windows in which pages are opened and axe-core looks; then each page is drawn in the other colours as well.
+WINDOWS = {"1400-light": (1400, "light", "dark"), "400-dark": (400, "dark", "light")}
+Window: TypeAlias = tuple[Visitor, list[Any]]
 
 
 def places(ledger: Path, run: str) -> list[str]:
@@ -32,30 +33,32 @@ def places(ledger: Path, run: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", params=WINDOWS)
-def visitor(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[tuple[str, Visitor]]:
-    width, scheme = WINDOWS[request.param]
-    visiting = Visitor(browser, address, width, scheme)
-    yield request.param, visiting
+def window(request: pytest.FixtureRequest, browser: Browser, address: str) -> Iterator[Window]:
+    width, *schemes = WINDOWS[request.param]
+    visiting = Visitor(browser, address, width, schemes[0])
+    yield visiting, schemes
     visiting.close()
 
 
-def examine(window: str, visitor: Visitor, place: str) -> list[str]:
-    """What is wrong with a page."""
+def examine(visitor: Visitor, schemes: list[Any], place: str) -> list[str]:
+    """What is wrong with a page, in the first colours or in the second."""
     visitor.errors.clear()
     page = visitor.go(place)
-    wrong = [f"{place}: {error}" for error in visitor.errors]
-    if (over := visitor.overflow()) > 0:
-        wrong.append(f"{place}: {over} pixels too wide")
-    if notice := page.query_selector("main > .notice.bad"):
-        wrong.append(f"{place}: {notice.inner_text()}")
-    if window in EXAMINED and AXE.exists():
-        wrong += [f"{place}: {finding}" for finding in visitor.findings()]
-    return wrong
+    wrong = [f"{place}: {finding}" for finding in visitor.findings()] if AXE.exists() else []
+    for scheme in schemes:
+        page.emulate_media(color_scheme=scheme)
+        visitor.settle()
+        if (over := visitor.overflow()) > 0:
+            wrong.append(f"{place}, {scheme}: {over} pixels too wide")
+        if notice := page.query_selector("main > .notice.bad"):
+            wrong.append(f"{place}, {scheme}: {notice.inner_text()}")
+    page.emulate_media(color_scheme=schemes[0])
+    return wrong + [f"{place}: {error}" for error in visitor.errors]
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_every_page_of_a_run_is_sound(visitor: tuple[str, Visitor], world: Path, run: str) -> None:
-    wrong = [finding for place in places(world, run) for finding in examine(*visitor, place)]
+def test_every_page_of_a_run_is_sound(window: Window, world: Path, run: str) -> None:
+    wrong = [finding for place in places(world, run) for finding in examine(*window, place)]
     assert not wrong, "\n".join(wrong)
 
 
@@ -71,6 +74,6 @@ def test_every_page_of_a_run_is_sound(visitor: tuple[str, Visitor], world: Path,
         "#/run/0/prompts?x=seconds",
     ],
 )
-def test_every_view_in_an_address_is_sound(visitor: tuple[str, Visitor], place: str) -> None:
-    wrong = examine(*visitor, place)
+def test_every_view_in_an_address_is_sound(window: Window, place: str) -> None:
+    wrong = examine(*window, place)
     assert not wrong, "\n".join(wrong)
