@@ -32,7 +32,7 @@ HEADS = (
     "Text: We missed the ferry and slept at the harbour.\nTopic: travel\n\n",
     "Say in a sentence what is strange about this. " * 8,
 )
-THINGS = ("film", "plot", "score", "waiter", "train", "loan", "beach", "cheese", "ticket", "ending")
+THINGS = ("film", "waiter", "train", "loan", "cheese")
 REQUESTS = [f"{head}Text: the {thing} was late, but not too" for head in HEADS for thing in THINGS]
 
 
@@ -70,13 +70,13 @@ def answers(engine: LocalEngine, prompts: Sequence[str], *, together: bool = Fal
     return asyncio.run(main())
 
 
-def test_thirty_requests_have_one_answer_each_in_any_order_beside_others_cold_and_warm(
+def test_fifteen_requests_have_one_answer_each_in_any_order_beside_others_cold_and_warm(
     engines: list[LocalEngine],
 ) -> None:
     engines += [one := LocalEngine(settings(1)), two := LocalEngine(settings(2))]
-    assert len(REQUESTS) == 30
+    assert len(REQUESTS) == 15
     alone = answers(one, REQUESTS)
-    assert len({msgspec.json.encode(answer) for answer in alone}) == 30
+    assert len({msgspec.json.encode(answer) for answer in alone}) == 15
     assert answers(two, REQUESTS[::-1], together=True)[::-1] == alone
     assert answers(two, REQUESTS[::7], between="Zebras") == alone[::7]
     assert answers(one, [prompt for prompt in REQUESTS[:3] for _ in range(2)]) == [a for a in alone[:3] for _ in "ab"]

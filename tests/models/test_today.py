@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import sqlite3
 import threading
@@ -88,17 +89,16 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", STUDIES)
-def test_default_flags_suit_every_model_of_the_price_table(
-    study: str, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_default_flags_of_every_study_suit_every_model_of_the_price_table(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sent = []
-    for number, name in enumerate(NAMES):
+    for number, (study, name) in enumerate(itertools.product(STUDIES, NAMES)):
         flags = [flag.replace("MODEL", name) for flag in STUDIES[study]]
         ledger = Path(f"{number}.db")
         result = CliRunner().invoke(cli, ["run", study, *flags, "--ledger", str(ledger), "--json"])
-        assert result.exit_code == 0, (name, result.output)
+        assert result.exit_code == 0, (study, name, result.output)
         with sqlite3.connect(ledger) as db:
             assert db.execute("SELECT message FROM evaluation WHERE failure IS NOT NULL").fetchall() == [], name
         bodies = requests(ledger)

@@ -209,7 +209,8 @@ def test_errors_of_lines_have_grpc_codes() -> None:
 
 
 @pytest.mark.slow
-def test_a_batch_is_waited_for_until_it_expires_after_two_days() -> None:
+def test_a_batch_is_waited_for_until_it_expires_after_two_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fanfold.dispatcher.TICK", 60.0)  # two days have few enough minutes, but very many seconds
     config = SimulatorConfig(expires_after=48 * 3600.0, faults=Faults((Fault("batch_stuck", times=1, value=0.0),)))
     simulator = Simulator(config, [GeminiDialect])
     asked = replace(model(f"gemini/{NAME}", key="k"), connect=lambda: SimulatedTransport(simulator))

@@ -321,21 +321,21 @@ def test_questions_at_once_do_not_all_try_the_same_prompt(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_taste_that_changes_is_followed(tmp_path: Path) -> None:
-    """Numbered steps are liked for 500 questions, and then warmth."""
+    """Numbered steps are liked for 300 questions, and then warmth."""
     critic, rng = begin(tmp_path / "app.db"), random.Random(0)
     rewards: list[float] = []
 
     async def chat() -> None:
-        for number, query in enumerate(planted_queries(1000, 0)):
+        for number, query in enumerate(planted_queries(600, 0)):
             shown = await critic.ask(query)
             seen = qualities(query, shown.text)
-            liked = (seen["steps"] - seen["warm"]) * (1 if number < 500 else -1)
+            liked = (seen["steps"] - seen["warm"]) * (1 if number < 300 else -1)
             rewards.append(min(1.0, max(0.0, 0.5 + 0.4 * liked + rng.gauss(0.0, 0.1))))
             await critic.tell(shown.id, reward=rewards[-1])
 
     asyncio.run(chat())
     assert critic.config.half_life == 200
-    before, after, at_last = (sum(rewards[at : at + 100]) / 100 for at in (400, 500, 900))
+    before, after, at_last = (sum(rewards[at : at + 50]) / 50 for at in (250, 300, 550))
     assert before > 0.7
     assert after < 0.6  # it cannot know
     assert at_last > 0.7

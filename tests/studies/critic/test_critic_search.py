@@ -453,7 +453,7 @@ def ahead_of_its_group(**changes: Any) -> float:
 
 @pytest.mark.slow
 def test_what_is_shown_becomes_better_than_what_it_was_chosen_from_and_by_chance_it_does_not() -> None:
-    seeds = range(1, 5)  # one run says little: the gain of single seeds reaches from 0.03 to 0.11
+    seeds = range(1, 3)  # one run says little: the gain of single seeds reaches from 0.06 to 0.17
     learnt = sum(ahead_of_its_group(seed=seed) for seed in seeds) / len(seeds)
     chance = sum(ahead_of_its_group(seed=seed, actor="random") for seed in seeds) / len(seeds)
     assert learnt > 0.03
