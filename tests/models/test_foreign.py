@@ -143,7 +143,7 @@ def llama_cpp(folder: Path) -> Iterator[Foreign]:
     port = free_port()
     command = [sys.executable, "-c", LLAMA_CPP, str(known_models()["smollm2"]), str(port), "let-me-in"]
     with started(command, port, folder / "log", OMP_WAIT_POLICY="passive"):
-        yield Foreign(f"http://127.0.0.1:{port}", "let-me-in", ("openai/smollm2",), flags=("--max-tokens", "16"))
+        yield Foreign(f"http://127.0.0.1:{port}", "let-me-in", ("openai/smollm2",), flags=("--max-tokens", "4"))
 
 
 SERVERS: list[Callable[[Path], AbstractContextManager[Foreign]]] = [litellm, llmock, aimock, llama_cpp]
