@@ -27,8 +27,8 @@ from fanfold.calls import CallBroker  # noqa: E402
 from fanfold.ledger import Commits  # noqa: E402
 from fanfold.models.batch.journal import BatchJournal  # noqa: E402
 
-SEEDS = 200
-PARTS = 8
+SEEDS = 120
+PARTS = 4
 
 
 @pytest.mark.slow

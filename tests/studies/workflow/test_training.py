@@ -59,9 +59,7 @@ def curve(run: Run[Any], config: WorkflowConfig = SMALL) -> list[tuple[Any, ...]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "executor", ["threads:2", *(pytest.param(each, marks=pytest.mark.slow) for each in ("processes:2", "processes:4"))]
-)
+@pytest.mark.parametrize("executor", ["threads:3", "processes:2"])
 def test_the_learning_curve_does_not_depend_on_the_workers(executor: str, reference: Run[Any]) -> None:
     run = study(SMALL).run(executor)
     assert run.trace == reference.trace
