@@ -42,6 +42,16 @@ def pytest_configure(config: pytest.Config) -> None:
         compileall.compile_dir(SOURCES, quiet=2)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Tests that one worker has compiled are not compiled again by the others, whatever the environment says."""
+    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    try:
+        return (yield)
+    finally:
+        sys.dont_write_bytecode = kept
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """What tests share is made once: tests of one module, or folder, with such a fixture go to one worker of xdist."""

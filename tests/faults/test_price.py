@@ -36,7 +36,7 @@ from fanfold.testing import run_virtual
 
 NAMES = {"openai": "gpt-4o-mini", "anthropic": "claude-haiku-4-5"}
 STYLES = pytest.mark.parametrize("style", list(NAMES))
-CONVERSATIONS = 30
+CONVERSATIONS = 60
 
 pytestmark = pytest.mark.slow
 
@@ -110,8 +110,7 @@ TROUBLES: dict[str, dict[str, Any]] = {
     "40 % of batches expire": {"faults": [Fault("batch_expired", probability=0.4)], "most": 10},
     "half of the batches are cancelled": {"faults": [Fault("batch_cancelled", probability=0.5)], "most": 10},
     "batches that are cancelled half done": {"faults": [Fault("batch_cancelled", value=0.5)]},
-    # Not so often that a call which was halved down to a batch of its own fails there: that would be its own failure.
-    FAILING: {"faults": [Fault("batch_failed", probability=0.5, times=3)], "most": 10},
+    FAILING: {"faults": [Fault("batch_failed", probability=0.5, times=6)], "most": 10},
     "lines that fail for now": {"faults": [Fault("batch_overloaded", value=0.2)]},
 }
 
