@@ -6,12 +6,13 @@ Each of these has been seen to fail on the fault it guards against (`make mutant
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import pytest
 
 from fanfold.limits import Limiter, Limits, Permit, Quota
+from fanfold.limits.known_rates import Cost
 from fanfold.testing import run_virtual
 
 
@@ -239,3 +240,84 @@ def test_a_limiter_without_limits_says_so() -> None:
     assert (limiter.window, limiter.rate, limiter.utilisation) == (None, None, None)
     assert Limiter(Limits(requests_per_minute=90)).rate == 1.5
     assert Limiter(Limits(in_flight=3)).window == 3
+
+
+# -- shared ------------------------------------------------------------------------------------------------------------
+
+
+class Share:
+    """A lease that lets nobody through before a moment."""
+
+    def __init__(self, free_at: float) -> None:
+        self.free_at = free_at
+
+    def ready_at(self, cost: Cost | None, now: float) -> float:
+        return self.free_at
+
+    def take(self, cost: Cost | None, now: float) -> None: ...
+    def correct(self, more: Cost) -> None: ...
+    def ended(self) -> None: ...
+    def refused(self, seconds: float) -> None: ...
+    def learnt(self, rates: Mapping[int, float]) -> None: ...
+
+
+async def costs_in_line(limiter: Limiter, *tokens: tuple[int, int]) -> list[Cost]:
+    """What calls of so many tokens cost, while they wait for their share."""
+    limiter.lease = Share(asyncio.get_running_loop().time() + 100.0)
+    tasks = [asyncio.create_task(limiter.acquire(*each)) for each in tokens]
+    await asyncio.sleep(1.0)
+    costs = list(limiter.queued())
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return costs
+
+
+def test_whoever_shares_a_limit_waits_for_its_share() -> None:
+    limiter = Limiter(Limits(requests_per_minute=6000))
+    limiter.lease = Share(5.0)
+    assert on_clock(times(limiter, 3)) == [5.0] * 3
+
+
+def test_calls_in_line_say_what_they_cost_the_first_one_first() -> None:
+    limiter = Limiter(Limits(tokens_per_minute=60_000))
+    assert on_clock(costs_in_line(limiter, (100, 20), (300, 0))) == [(1.0, 120, 100, 20), (1.0, 300, 300, 0)]
+
+
+@pytest.mark.parametrize("used", [{"input_tokens": 500, "estimate": 0}, {"input_tokens": -500, "estimate": 100}])
+def test_a_reply_without_an_estimate_or_with_nonsense_changes_no_estimate(
+    used: dict[str, Any],
+) -> None:
+    async def main() -> list[Cost]:
+        limiter = await after(Limiter(Limits(tokens_per_minute=6_000_000)), used)
+        return await costs_in_line(limiter, (100, 0))
+
+    assert on_clock(main()) == [(1.0, 100, 100, 0)]
+
+
+def test_calls_that_use_twice_what_is_estimated_soon_cost_twice_as_much() -> None:
+    async def main() -> list[Cost]:
+        replies = [{"estimate": 100, "input_tokens": 200} for _ in range(50)]
+        limiter = await after(Limiter(Limits(tokens_per_minute=6_000_000)), *replies)
+        return await costs_in_line(limiter, (100, 0))
+
+    ((_, tokens, inputs, outputs),) = on_clock(main())
+    assert (tokens, inputs, outputs) == (pytest.approx(200, rel=0.01), pytest.approx(200, rel=0.01), 0)
+
+
+@pytest.mark.parametrize("limit", [0, -5, float("inf")])
+def test_a_limit_in_headers_that_allows_nothing_or_everything_says_nothing(limit: float) -> None:
+    async def main() -> Limiter:
+        return await after(Limiter(Limits()), {"quota": Quota(requests_limit=limit, requests_remaining=limit)})
+
+    assert not on_clock(main()).rates
+
+
+@pytest.mark.parametrize("limits", [Limits(adaptive=False), Limits(requests_per_minute=60_000)])
+def test_the_refusal_of_another_sharer_holds_calls_back_and_slows_none_where_rates_are_known(limits: Limits) -> None:
+    async def main() -> list[float]:
+        limiter = await after(Limiter(limits), *({} for _ in range(50)))
+        limiter.hold(10.0)
+        return await times(limiter, 50)
+
+    assert on_clock(main()) == [pytest.approx(10.0, abs=0.1)] * 50
