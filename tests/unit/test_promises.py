@@ -408,3 +408,37 @@ def test_a_limit_that_delayed_an_ask_delays_it_again_on_resume(tmp_path: Path) -
         first = replace(study, stop=stop).run(ledger=ledger, run=name)
         again = replace(study, stop=stop).run(ledger=ledger, run=name)
         assert again.trace == first.trace and again.progress.told == first.progress.told
+
+
+def test_a_strategy_may_follow_what_an_earlier_version_recorded(tmp_path: Path) -> None:
+    class Following(Sweep):
+        fingerprint = "follows"
+
+        def follow(self, asked: int, recorded: int) -> int | None:
+            return recorded if recorded < 10 else None
+
+    def go(*candidates: int) -> list[int]:
+        run = run_virtual(Study(Following(candidates), plain).run_async(ledger=tmp_path / "ledger.db", run="it"))
+        return [result.candidate for result in of(run)]
+
+    assert go(1, 2, 30) == [1, 2, 30]
+    assert go(1, 5, 30) == [1, 2, 30]
+    with pytest.raises(ReplayDivergence, match="trial 2 of this run was 30, but the strategy now asks 40"):
+        go(1, 2, 40)
+
+
+def test_when_a_run_is_over_none_of_its_evaluations_still_works() -> None:
+    ended: list[int] = []
+
+    async def stuck(candidate: int, case: Case) -> float:
+        try:
+            await asyncio.sleep(candidate * 3600.0)
+        finally:
+            ended.append(candidate)
+        return 1.0
+
+    async def main() -> list[int]:
+        await Study(Sweep(range(3)), stuck, window=3, stop=Target(1.0)).run_async("async:3", grace=1.0)
+        return sorted(ended)
+
+    assert run_virtual(main()) == [0, 1, 2]

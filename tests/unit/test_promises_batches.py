@@ -21,10 +21,12 @@ from fanfold import Case, MaxTrials, Study, Sweep
 from fanfold.calls import Call, CallBroker, Reply
 from fanfold.context import enter, leave
 from fanfold.display import told
+from fanfold.errors import CallFailed
 from fanfold.events import BatchChanged, Event, Notice, WaveAnswered, WaveSent
 from fanfold.limits import Limits
 from fanfold.models.batch import executor
 from fanfold.models.batch.executor import THREADS, BatchExecutor
+from fanfold.models.batch.journal import Parked
 from fanfold.models.batch.slices import MOST, Slices
 from fanfold.models.http import Response
 from fanfold.models.model import Model
@@ -211,9 +213,51 @@ def test_the_calls_of_a_batch_that_is_gone_are_sent_again(style: str) -> None:
     world = World(style, Gone)
     run, told = world.run(3)
     assert run.progress.failures == 3 and world.waves == [3, 3, 3], "not for ever: each may be charged"
+    assert [wave.state for wave in run.view.waves()] == ["failed"] * 3
     assert any("gives no results" in text and "go into the next batch" in text for text in told)
     run, _ = world.run(3, fallback="realtime")
     assert run.progress.failures == 0 and world.paid[1] == 3
+
+
+@STYLES
+def test_complete_results_are_downloaded_once_and_an_answer_of_another_status_is_none(style: str) -> None:
+    class Early(SimulatedTransport):
+        """Says at first that the results will come, with a status of its own."""
+
+        statuses: tuple[int, ...] = ()
+
+        async def download(self, url: str, headers: Any, sink: Any, *, deadline: float | None = None) -> Response:
+            response = await super().download(url, headers, sink, deadline=deadline)
+            Early.statuses += (response.status if Early.statuses else 202,)
+            return dataclasses.replace(response, status=Early.statuses[-1])
+
+    world = World(style, Early)
+    run, _ = world.run(1)
+    assert Early.statuses == (202, 200) and run.progress.failures == 0
+    world.run(1)
+    assert Early.statuses == (202, 200, 200)
+
+
+@STYLES
+def test_whoever_detaches_leaves_as_soon_as_every_call_is_in_a_batch(style: str, tmp_path: Path) -> None:
+    world = World(style)
+    study = Study(Sweep(range(2)), world.evaluate(), window=2)
+    run = run_virtual(study.run_async(BatchExecutor(detach=True), ledger=tmp_path / "ledger.db", run="it"))
+    assert (run.reason, world.waves) == ("detached", [2])
+
+
+def test_a_call_in_a_batch_leaves_out_what_the_model_has_refused() -> None:
+    model = World("openai").model
+
+    async def main() -> tuple[str, str]:
+        call = model.call("hello", max_tokens=5, seed=3)
+        parked = Parked(call, model, 0.0, asyncio.get_running_loop().create_future())
+        before = parked.sendable().body
+        assert parked.learns(CallFailed("bad-request", "no seed", parameters=("seed",)))
+        return before, parked.sendable().body
+
+    before, after = run_virtual(main())
+    assert "seed" in before and "seed" not in after
 
 
 def test_plain_functions_take_turns_where_there_are_more_of_them_than_threads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 
 from fanfold import Case, MaxCost, Study, Sweep
-from fanfold.calls import Metrics
+from fanfold.calls import Metrics, traced
 from fanfold.context import here
 from fanfold.errors import LedgerError
 from fanfold.events import EvaluationFinished, Event
+from fanfold.ledger import Claims, Ledger
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
+from fanfold.replies import Replies
 from fanfold.simulator import Latency, Simulator, SimulatorConfig
 from fanfold.testing import run_virtual
 
@@ -221,3 +223,26 @@ def test_what_a_block_paid_is_shared_by_its_cells() -> None:
     run = Study(Sweep(range(4)), Blocks(), window=4).run("async:1")
     assert run.progress.cost == pytest.approx(0.6)
     assert [result.cost for result in run.results()] == pytest.approx([0.15] * 4)
+
+
+def test_calls_of_plain_functions_are_traced_with_their_replies() -> None:
+    asked, _ = simulated()
+    with traced() as trace:
+        replies = [asked.generate_sync(text, max_tokens=5) for text in ("a", "b")]
+    assert [reply for _, reply in trace] == replies and len(replies) == 2
+
+
+def test_a_run_joins_the_others_on_its_ledger_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[Path] = []
+
+    class Counted(Claims):
+        def __init__(self, path: Path) -> None:
+            joined.append(path)
+            super().__init__(path)
+
+    monkeypatch.setattr("fanfold.replies.Claims", Counted)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        replies = Replies(ledger, None, None, "on")
+        assert [replies.find(key) for key in (b"a", b"b", b"c")] == [None] * 3
+        replies.close()
+    assert joined == [tmp_path / "ledger.db"]

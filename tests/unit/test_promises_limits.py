@@ -13,6 +13,7 @@ import pytest
 
 from fanfold.limits import Limiter, Limits, Permit, Quota
 from fanfold.limits.known_rates import Cost
+from fanfold.limits.pace import Pace
 from fanfold.testing import run_virtual
 
 
@@ -321,3 +322,12 @@ def test_the_refusal_of_another_sharer_holds_calls_back_and_slows_none_where_rat
         return await times(limiter, 50)
 
     assert on_clock(main()) == [pytest.approx(10.0, abs=0.1)] * 50
+
+
+def test_when_a_rate_rises_what_was_charged_before_is_paid_off_at_it_as_well() -> None:
+    pace = Pace(1.0, burst=0.0)
+    pace.take(10.0, 0.0)
+    pace.rise(2.0, 0.0)
+    assert pace.ready_at(1.0, 0.0) == 5.0
+    pace.take(10.0, 5.0)
+    assert pace.ready_at(1.0, 5.0) == 10.0
