@@ -47,7 +47,7 @@ def test_every_part_is_measured_printed_and_saved(
     assert search.main(["--quick", "--jobs", "1", "--cells", cells, "--json", str(file)]) == 0
     assert "single hosts" in capsys.readouterr().out
     tables = json.loads(file.read_text())["tables"]
-    assert len(tables) == 3 * len(search.TINY.at) + 1
+    assert len(tables) == 3 * len(search.TINY.at) + len(search.HOSTS)
     ours, *others = (line["values"] for line in tables[-1]["lines"])
     assert ours["value"]["samples"] == [80.0, 80.0]
     assert others[0]["ahead"]["samples"] == [70.0, 71.0], "seed by seed"
