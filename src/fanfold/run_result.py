@@ -64,7 +64,8 @@ class Run(Generic[C]):
     def results(self) -> Iterator[Result[Any]]:
         """Every told trial in the order of telling, read from the ledger (candidates as plain values)."""
         view = self.view
-        return (natural_result(view.info.objective, result) for result in view.results())
+        objective = view.info.objective  # read once: it counts the whole run
+        return (natural_result(objective, result) for result in view.results())
 
     def cells(self, *, failed: bool | None = None) -> Iterator[EvaluationRow]:
         """Every evaluation in the order of trials and cases, or only those that failed, or only those that did not."""

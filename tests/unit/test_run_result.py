@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fanfold import Case, MaxTrials, Run, Study, Sweep
+from fanfold import Case, Ledger, MaxTrials, Run, Study, Sweep
 from fanfold.cards import picture
 from fanfold.errors import NoResult
 from fanfold.stop import explained
@@ -48,6 +48,14 @@ def test_a_run_without_failures_or_results_says_why_it_stopped() -> None:
 def test_the_best_has_a_score_and_everything_a_result_has() -> None:
     run = Study(Sweep([1, 2]), fragile, cases=[0.5, 1]).run()
     assert run.best.score * 2 == 5.5 and run.best.candidate == 2 and run.best.complete and not run.best.failures
+
+
+def test_results_of_a_long_run_are_read_without_counting_all_of_it_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Study(Sweep(range(30)), lambda candidate, case: -candidate, minimize=True).run()
+    counted, info = [], Ledger.info
+    monkeypatch.setattr(Ledger, "info", lambda ledger, id: counted.append(id) or info(ledger, id))
+    assert [result.score for result in run.results()] == [-candidate for candidate in range(30)]
+    assert len(counted) == 1
 
 
 def test_failures_and_cells_of_a_run_are_at_hand() -> None:
