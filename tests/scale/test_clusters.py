@@ -114,7 +114,7 @@ def test_a_pool_of_processes_takes_what_a_script_defines() -> None:
 
 def test_a_function_that_makes_no_pool_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"must give a concurrent\.futures\.Executor, not 3"):
-        Study(Sweep([1]), double).run(lambda: 3)  # type: ignore[arg-type,return-value]
+        Study(Sweep([1]), lambda candidate, case: 2.0 * candidate).run(lambda: 3)  # type: ignore[arg-type,return-value]
 
 
 # ---------------------------------------------------------------- the door
@@ -127,6 +127,7 @@ class Bomb:
         return os.mkdir, ("unpickled",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("proof", [b"", b"x" * 32, None])
 def test_who_does_not_know_the_key_is_not_read(
     proof: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -219,18 +220,26 @@ def test_executors_that_have_nothing_to_give_say_so_by_name(executor: str) -> No
 
 def test_a_worker_that_died_a_moment_before_its_node_was_lost_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_executor, "MOMENT", 0.0)
+    nodes: list[dict[str, Any]] = []
 
-    async def silent(ports: list[int]) -> str | None:
-        class Cluster:
-            @staticmethod
-            def nodes() -> list[dict[str, Any]]:
-                return [{"Alive": True, "NodeManagerAddress": "127.0.0.1", "NodeManagerPort": port} for port in ports]
+    class Cluster:
+        @staticmethod
+        def nodes() -> list[dict[str, Any]]:
+            return nodes
 
-        executor = ray_executor.Ray(1)
-        executor._ray = Cluster
-        return await executor._silent_node()
+    executor = ray_executor.Ray(1)
+    executor._ray = Cluster
+
+    async def lost() -> tuple[str | None, str | None]:
+        """The node that a call sent before now may have lost, and one sent afterwards."""
+        before = asyncio.get_running_loop().time()
+        first = await executor._lost_node(before)
+        return first, await executor._lost_node(asyncio.get_running_loop().time() + 1e-6)
 
     with socket.create_server(("127.0.0.1", 0)) as node:
-        port = node.getsockname()[1]
-        assert asyncio.run(silent([port])) is None
-    assert asyncio.run(silent([port])) == "127.0.0.1"
+        place = {"NodeID": "one", "NodeManagerAddress": "127.0.0.1", "NodeManagerPort": node.getsockname()[1]}
+        nodes.append({**place, "Alive": True})
+        assert asyncio.run(lost()) == (None, None)
+    assert asyncio.run(lost()) == ("127.0.0.1", "127.0.0.1"), "Ray takes the node to be alive, and it does not answer"
+    nodes[:] = [{**place, "Alive": False}]
+    assert asyncio.run(lost()) == ("127.0.0.1", None), "Ray saw at once that the node is gone: that is the worker's end"

@@ -88,12 +88,12 @@ def test_what_no_node_can_give_is_refused_with_what_there_is(cluster: Any, wante
 
 @dataclass(frozen=True)
 class NodeKiller:
-    """Scores by the case's randomness; candidate 2 first takes its node down as often as there are files to delete."""
+    """Scores by the case's randomness; one cell first takes its node down as often as there are files to delete."""
 
     folder: str
 
     def __call__(self, candidate: int, case: Case) -> float:
-        if candidate == 2:
+        if candidate == 2 and case.id == "a":  # one cell alone, as two would race for the same file
             for file in Path(self.folder).glob("kill*"):
                 file.unlink()
                 for process in (os.getppid(), os.getpid()):  # a worker's parent is its node

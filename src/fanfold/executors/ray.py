@@ -70,6 +70,8 @@ class Ray(Executor):
         self._places = slots
         self._functions: dict[int, tuple[Callable[..., Any], Any]] = {}
         self._open: dict[Any, asyncio.Future[Any]] = {}
+        #: Nodes that are gone, and when that was seen.
+        self._gone: dict[str, float] = {}
         self._post: RayPost | None = None
         self._trips = Trips(self.slots, self._send)
 
@@ -109,7 +111,7 @@ class Ray(Executor):
 
     async def _send(self, trip: Trip) -> Sequence[Reply]:
         """Make the calls of a trip as one task."""
-        function, post = self._function(trip.fn), self._post
+        function, post, sent = self._function(trip.fn), self._post, asyncio.get_running_loop().time()
         number = None if post is None else post.questions.enter([call.context for call in trip.calls], trip.report)
         call = self._task.remote([function], [call.args for call in trip.calls], number, trip.timed)
         answer = self._open[call] = asyncio.wrap_future(call.future())
@@ -124,7 +126,7 @@ class Ray(Executor):
             raise ExecutorBroken(f"{self.name} withdrew a call of {name_of(trip.fn)}; finished work is kept") from None
         except Exception as error:
             failure = self._failure(error, trip.fn)
-            if isinstance(failure, WorkerDied) and (node := await self._silent_node()) is not None:
+            if isinstance(failure, WorkerDied) and (node := await self._lost_node(sent)) is not None:
                 failure = _lost(f"the node at {node} does not answer any more")
             raise failure from error
         finally:
@@ -164,7 +166,9 @@ class Ray(Executor):
                 ) from error
             self._ours = True
         self._ray = ray
-        nodes = [_offered(node) for node in ray.nodes() if node["Alive"]]
+        known = ray.nodes()
+        self._gone = {node["NodeID"]: 0.0 for node in known if not node["Alive"]}
+        nodes = [_offered(node) for node in known if node["Alive"]]
         try:
             check(self.resources, nodes, "node of the Ray cluster")
         except ConfigError:
@@ -221,16 +225,19 @@ class Ray(Executor):
             return WorkerDied(f"the Ray worker that ran {name_of(fn)} was killed: its machine ran out of memory")
         return WorkerDied(f"the Ray worker that ran {name_of(fn)} ended before it answered ({reason})")
 
-    async def _silent_node(self) -> str | None:
-        """A node that Ray takes to be alive, and is not: Ray may need 15 s to see that one is gone.
+    async def _lost_node(self, since: float) -> str | None:
+        """The address of a node that may be gone with the worker of a call that was sent at `since`.
 
-        The workers of a node that is shut down may die a moment before their node does.
+        Workers may die a moment before their node does.  Ray may need 15 s to see that it is gone, or see it at once.
         """
         await asyncio.sleep(MOMENT)
         nodes = await asyncio.to_thread(self._ray.nodes)
-        places = [(node["NodeManagerAddress"], node["NodeManagerPort"]) for node in nodes if node["Alive"]]
-        answers = await asyncio.gather(*(_answers(*place) for place in places))
-        return next((place[0] for place, answers in zip(places, answers) if not answers), None)
+        alive = [node for node in nodes if node["Alive"]]
+        answers = await asyncio.gather(*(_answers(node) for node in alive))
+        lost = [node for node, answers in zip(alive, answers) if not answers]
+        now = asyncio.get_running_loop().time()
+        lost += [node for node in nodes if not node["Alive"] and self._gone.setdefault(node["NodeID"], now) >= since]
+        return str(lost[0]["NodeManagerAddress"]) if lost else None
 
 
 #: What Ray calls what a task takes.
@@ -243,10 +250,10 @@ def _offered(node: Mapping[str, Any]) -> Resources:
     return {names.get(name, name): amount for name, amount in node["Resources"].items()}
 
 
-async def _answers(host: str, port: int) -> bool:
+async def _answers(node: Mapping[str, Any]) -> bool:
     try:
         async with asyncio.timeout(1.0):
-            _, writer = await asyncio.open_connection(host, port)
+            _, writer = await asyncio.open_connection(node["NodeManagerAddress"], node["NodeManagerPort"])
     except (OSError, TimeoutError):
         return False
     writer.close()
