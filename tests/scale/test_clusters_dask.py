@@ -124,23 +124,23 @@ def test_the_pool_of_a_client_is_its_cluster(cluster: Any, place: str) -> None:
 
 def test_what_no_worker_has_is_refused_with_what_there_is(place: str) -> None:
     with pytest.raises(ConfigError, match=r"no worker of the Dask cluster can give one evaluation gpu=1.*2 with none"):
-        Study(Sweep([1]), double).run(place, resources="gpu=1")
+        Study(Sweep([1]), lambda candidate, case: 2.0 * candidate).run(place, resources="gpu=1")
 
 
 def test_other_versions_are_said_before_the_first_call(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.version", lambda name: "9.9")
     with pytest.raises(ConfigError, match=r"tcp://.* has other versions: fanfold .* there and 9\.9 here"):
-        Study(Sweep([1]), double).run(place)
+        Study(Sweep([1]), lambda candidate, case: 2.0 * candidate).run(place)
 
 
 def test_an_address_without_a_scheduler_and_a_missing_package_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask, "PATIENCE", 0.3)
     for address in ("tcp://127.0.0.1:1", "nowhere.json"):
         with pytest.raises(ConfigError, match=rf"'dask:{address}': no Dask scheduler answers there.*dask scheduler"):
-            Study(Sweep([1]), double).run(f"dask:{address}")
+            Study(Sweep([1]), lambda candidate, case: 2.0 * candidate).run(f"dask:{address}")
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fanfold\[dask\]'"):
-        Study(Sweep([1]), double).run("dask:2")
+        Study(Sweep([1]), lambda candidate, case: 2.0 * candidate).run("dask:2")
 
 
 @pytest.mark.parametrize("spec", ["dask:", "dask:0"])

@@ -124,7 +124,7 @@ def test_jobs_that_never_reach_the_driver_end_the_run_with_what_they_say(
 ) -> None:
     monkeypatch.setattr(slurm, "Pilot", lambda way: astray)
     with pytest.raises(ExecutorBroken, match=r"ended before it reached the driver:[\s\S]*No module named"):
-        Study(Sweep([1]), double).run(place)
+        Study(Sweep([1]), lambda candidate, case: 2.0 * candidate).run(place)
 
 
 def astray() -> None:
@@ -156,10 +156,10 @@ def test_what_cannot_work_is_refused_before_the_first_evaluation(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=rf"executor='{spec[:7]}(?s:.*){words}"):
-        Study(Sweep([1]), double).run(spec, resources=resources)
+        Study(Sweep([1]), lambda candidate, case: 2.0 * candidate).run(spec, resources=resources)
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(MissingExtra, match=r"pip install 'fanfold\[slurm\]'"):
-        Study(Sweep([1]), double).run("slurm:2")
+        Study(Sweep([1]), lambda candidate, case: 2.0 * candidate).run("slurm:2")

@@ -154,6 +154,7 @@ class Perilous:
         return candidate * 2 + case.rng().random()
 
 
+@pytest.mark.slow
 def test_one_that_raises_hangs_or_kills_its_worker_fails_alone(far: str, tmp_path: Path) -> None:
     trouble = {120: "raise", 140: "die", 160: "hang"}
     evaluate = Perilous(str(tmp_path / "log"), trouble)
@@ -232,12 +233,35 @@ class Road:
         return [(b"v", body.upper(), 10) for body in bodies]
 
 
-def travel(words: Sequence[bytes], seconds: float | None = None) -> tuple[Road, dict[bytes, Any]]:
+class Line(Road):
+    """A worker with several trips in line: when it dies, it takes all of them with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._here: list[list[bytes]] = []
+
+    async def __call__(self, trip: Trip) -> list[Reply]:
+        self._here.append(bodies := [call.args for call in trip.calls])
+        self.trips.append(bodies)
+        trip.report([], len(bodies))
+        try:
+            await asyncio.sleep(0.01)
+            if any(b"die" in others for others in self._here):
+                await asyncio.sleep(0.01)
+                raise WorkerDied("killed")
+            return [(b"v", body.upper(), 10) for body in bodies]
+        finally:
+            self._here.remove(bodies)
+
+
+def travel(
+    words: Sequence[bytes], seconds: float | None = None, way: type[Road] = Road, slots: int = 1
+) -> tuple[Road, dict[bytes, Any]]:
     """Make these calls at once, after a quick one; gives the trips they made, and their replies or errors."""
 
     async def made() -> tuple[Road, dict[bytes, Any]]:
-        road = Road()
-        trips = Trips(1, road)
+        road = way()
+        trips = Trips(slots, road, lines=way is Line)
         trips.reports = True
         await trips.run(quick, b"first")
         road.trips.clear()
@@ -259,6 +283,15 @@ def test_who_travels_with_one_that_kills_the_worker_is_tried_alone() -> None:
 def test_who_travels_with_one_that_loses_its_place_is_tried_alone() -> None:
     _, replies = travel([b"a", b"lose", b"b", b"c"])
     assert [type(reply) for reply in replies.values()] == [tuple, PlaceLost, tuple, tuple]
+
+
+@pytest.mark.parametrize("seconds", [None, 0.5])
+def test_who_is_in_line_behind_one_that_kills_the_worker_is_never_blamed(seconds: float | None) -> None:
+    words = [b"a", b"die", *(b"%d" % n for n in range(30))]
+    road, replies = travel(words, seconds, Line, slots=4)
+    assert isinstance(replies.pop(b"die"), WorkerDied)
+    assert replies == {word: (b"v", word.upper()) for word in words if word != b"die"}
+    assert sum(b"die" in trip for trip in road.trips) == 2, "among others, and as the only suspect"
 
 
 def test_calls_with_time_limits_are_on_the_clock_only_when_they_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ class Dask(Executor):
         self._functions: dict[int, tuple[Callable[..., Any], asyncio.Task[str]]] = {}
         self._open: set[Any] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._trips = Trips(self.slots, self._send)
+        self._trips = Trips(self.slots, self._send, lines=True)
 
     @classmethod
     def named(cls, argument: int | str | None, slots: int, resources: Given = None) -> Self:
@@ -247,11 +247,14 @@ class Dask(Executor):
         if not futures or client is None:
             return
         try:
-            async with asyncio.timeout(2.0):
+            async with asyncio.timeout(4.0):
                 keys = {future.key for future in futures}
                 stuck = {worker for worker, busy in (await client.processing()).items() if keys & set(busy)}
                 threads = await client.nthreads()
                 await client.cancel(futures, force=True)
+                # It comes later than what is asked directly: a worker restarted before would pass its call to another.
+                while any(keys & set(busy) for busy in (await client.processing()).values()):
+                    await asyncio.sleep(0.01)
                 held = await client.has_what()  # results of others stay where they are
                 alone = [worker for worker in stuck if threads.get(worker) == 1 and not held.get(worker)]
                 if alone:

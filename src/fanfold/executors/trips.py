@@ -20,15 +20,16 @@ PACES_KEPT = 64
 
 
 class TripCall(FarCall):
-    """A call of a function with pickled arguments; `alone`: it travels without others."""
+    """A call of a function with pickled arguments; `alone`: it travels without others; `suspect`: its worker died."""
 
-    __slots__ = ("alone", "args", "fn", "trip")
+    __slots__ = ("alone", "args", "fn", "suspect", "trip")
 
     def __init__(self, fn: Callable[..., Any], args: bytes, alone: bool) -> None:
         super().__init__()
         self.fn = fn
         self.args = args
         self.alone = alone
+        self.suspect = False
         self.trip: Trip | None = None
 
 
@@ -76,14 +77,18 @@ class Trips:
     `send(trip)` makes a trip: it gives the replies to its first calls, all of those that have begun, or raises.  Where
     workers report, it also tells `trip.report` when they begin and when they are late; where they do not, calls with
     time limits travel alone.  A worker that dies with several calls is nobody's fault yet: they are made one by one.
-    Cancelling the last call that somebody waits for cancels the trip.
+    With `lines`, a worker may have several trips in line and takes all of them with it: each call whose worker died is
+    a suspect, and made again while no other suspect is under way.  Cancelling the last call that somebody waits for
+    cancels the trip.
     """
 
-    def __init__(self, slots: int, send: Callable[[Trip], Awaitable[Sequence[Reply]]]) -> None:
+    def __init__(self, slots: int, send: Callable[[Trip], Awaitable[Sequence[Reply]]], lines: bool = False) -> None:
         self.slots = slots
         self.reports = False
         self._send = send
+        self._lines = lines
         self._queue: deque[TripCall] = deque()
+        self._suspects: deque[TripCall] = deque()
         self._under_way: set[Trip] = set()
         #: By the function's id; the function is kept, so that no other is given its id.
         self._paces: dict[int, tuple[Any, CallPace]] = {}
@@ -109,7 +114,8 @@ class Trips:
 
     async def close(self) -> None:
         """End what is under way; what nobody has answered fails."""
-        calls, self._soon = list(self._queue), False
+        calls, self._soon = [*self._suspects, *self._queue], False
+        self._suspects.clear()
         self._queue.clear()
         for call in calls:
             call.fail(WorkerDied(f"the executor was closed before {name_of(call.fn)} began"))
@@ -146,9 +152,13 @@ class Trips:
 
     def _next(self) -> list[TripCall]:
         """The calls of the next trip: a fair share of the queue, of one function."""
-        queue, calls = self._queue, list[TripCall]()
-        while queue and queue[0].answer.done():
-            queue.popleft()
+        calls = list[TripCall]()
+        for queue in (self._suspects, self._queue):
+            while queue and queue[0].answer.done():
+                queue.popleft()
+        queue = self._queue
+        if self._suspects and not any(trip.calls[0].suspect for trip in self._under_way):
+            queue = self._suspects
         if not queue:
             return calls
         first, pace = queue[0], self._pace_of(queue[0].fn)
@@ -175,13 +185,21 @@ class Trips:
             for call in trip.open:
                 call.fail(error)
         except Exception as error:
-            if len(calls := trip.open) == 1:
+            if self._lines and isinstance(error, WorkerDied) and not trip.calls[0].suspect:
+                self._suspect(trip)
+            elif len(calls := trip.open) == 1:
                 calls[0].fail(error)
             self._one_by_one(trip)
         finally:
             self._under_way.discard(trip)
-            if self._queue:
+            if self._queue or self._suspects:
                 self._hand_out_soon()
+
+    def _suspect(self, trip: Trip) -> None:
+        for call in trip.open:
+            call.trip, call.alone, call.suspect = None, True, True
+            call.wait()
+            self._suspects.append(call)
 
     def _one_by_one(self, trip: Trip) -> None:
         calls = trip.open
