@@ -281,7 +281,7 @@ def load_file(path: str | Path) -> dict[str, Any]:
 
 def _parsed(path: Path, language: str, parse: Callable[[str], Any], broken: type[Exception]) -> Any:
     try:
-        return parse(path.read_text(encoding="utf-8"))
+        return parse(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"there is no file {path}: check the path") from None
     except OSError as error:

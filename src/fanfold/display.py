@@ -310,8 +310,9 @@ class Live:
         head = Text.assemble((started.run_id, "bold"), f"  {state.running}/{started.slots} on {started.executor}")
         lines: list[Any] = [head]
         if state.share is not None:
-            full = int(50 * state.share)
-            lines.append(Text.assemble("[", ("#" * full, "green"), "." * (50 - full), f"] {100 * state.share:.0f}%"))
+            whole = max(10, min(50, self._display.console.width - 7))
+            full = int(whole * state.share)
+            lines.append(Text.assemble("[", ("#" * full, "green"), "." * (whole - full), f"] {100 * state.share:.0f}%"))
         lines.append(Text(state.counts(), overflow="ellipsis", no_wrap=True))
         if state.waiting and not state.over:
             lines.append(Text(state.waiting, style="yellow", overflow="ellipsis", no_wrap=True))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import re
 import reprlib
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -50,6 +52,8 @@ def _encode_other(value: Any) -> Any:
         return {BLOB_KEY: value.digest}
     if callable(getattr(value, "tolist", None)):  # numpy arrays and scalars, torch tensors
         return value.tolist()
+    if isinstance(value, PurePath):
+        return str(value)
     raise TypeError(f"a value of type {type(value).__name__!r} cannot be kept")
 
 
@@ -59,10 +63,14 @@ _canonical = msgspec.json.Encoder(enc_hook=_encode_other, order="sorted")
 def encode(value: Any, what: str = "value", *, finite: bool = True) -> str:
     """Canonical JSON: equal values give equal text.  `what` names the value in the error when it cannot be encoded.
 
-    NaN and infinity, which JSON does not have, are refused; with `finite=False` they become null.
+    NaN and infinity, which JSON does not have, are refused; with `finite=False` they become null.  Keys of dicts that
+    are not texts become the JSON of theirs, `1` or `["a",2]`.
     """
     try:
-        raw = _canonical.encode(value)
+        try:
+            raw = _canonical.encode(value)
+        except TypeError:
+            raw = _canonical.encode(_keyed_by_text(value))
         text = raw.decode()
         if "null" in text and finite and (found := _not_finite(value)) is not None:
             raise ValueError(f"its {found}, which JSON does not have" if found[0] == "[" else f"it {found}")
@@ -74,6 +82,19 @@ def encode(value: Any, what: str = "value", *, finite: bool = True) -> str:
             f"{what} cannot be written to the ledger: {words(error)}. Use strings, finite numbers, tuples, lists, "
             f"dicts, dataclasses, numpy arrays or Blob.of(bytes)"
         ) from error
+
+
+def _keyed_by_text(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_keyed_by_text(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _keyed_by_text(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if not isinstance(value, dict):
+        return value
+    keyed = {key if isinstance(key, str) else _canonical.encode(key).decode(): value[key] for key in value}
+    if len(keyed) < len(value):
+        raise ValueError(f"two keys of a dict are the same as text ({brief(value)})")
+    return {key: _keyed_by_text(item) for key, item in keyed.items()}
 
 
 def _not_finite(value: Any) -> str | None:
@@ -230,12 +251,11 @@ def _without_surrogates(text: str) -> str:
 
 def digest(*parts: str | bytes) -> bytes:
     """Sixteen bytes that identify the sequence of parts."""
-    state = hashlib.blake2b(digest_size=16)
+    pieces: list[bytes] = []
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        state.update(len(data).to_bytes(8, "little"))
-        state.update(data)
-    return state.digest()
+        pieces += len(data).to_bytes(8, "little"), data
+    return hashlib.blake2b(b"".join(pieces), digest_size=16).digest()
 
 
 def derive_seed(seed: int, *identity: str | int) -> int:

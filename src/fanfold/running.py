@@ -304,6 +304,8 @@ class Start:
                 f"{where} cannot be written down. Either {REMEDY}; or use reuse='run'"
             )
         run = ledger.find(name)
+        if callable(ready := getattr(self.study.conclude, "check_ready", None)):
+            ready(None if run is None else RunView(ledger, run).summary())
         if run is None:
             meta = dict(self.options.meta or {})
             return create_run(ledger, name, identity.record, meta, self.study.seeded_cases), True, identity.basis
@@ -353,19 +355,15 @@ class Start:
             self._emit(Notice(remark))
         batches = RunView(journal.ledger, journal.run).batches(open=True)
         if batches and not self.executor.collects:
-            self._emit(
-                Notice(
-                    f"{len(batches)} provider batch(es) of this run with {sum(batch.requests for batch in batches)} "
-                    "request(s) are still open: stop, "
-                    "and resume with the executor batch:auto, or what they answer is paid for again"
-                )
+            self._warn(
+                f"{len(batches)} provider batch(es) of this run with {sum(batch.requests for batch in batches)} "
+                "request(s) are still open: stop, "
+                "and resume with the executor batch:auto, or what they answer is paid for again"
             )
         busy = study.effective_window * len(study.seeded_cases)
         if busy < slots and self.executor.bounded:
             window = f"window={study.effective_window} with {len(study.seeded_cases)} case(s)"
-            self._emit(
-                Notice(f"{window} keeps at most {busy} of the {slots} slots busy: give the study a larger window")
-            )
+            self._warn(f"{window} keeps at most {busy} of the {slots} slots busy: give the study a larger window")
 
     def _warn(self, text: str) -> None:
         self._emit(Notice(text))

@@ -293,7 +293,8 @@ class MaxFailures:
         way = (outcome.kind, same_cause(outcome.message))
         if way != self._way:
             self._limit = self.n if self._alike else self._limit
-            self._alike, self._way, self._trace = 0, way, outcome.detail
+            # Of a call that failed, Fanfold's own lines would bury the words that say why.
+            self._alike, self._way, self._trace = 0, way, outcome.detail if outcome.kind == "error" else ""
         self._alike += 1
         if self._alike < self._limit:
             return None
@@ -359,6 +360,7 @@ def _parse_seconds(given: float | str) -> float:
 
 #: Why runs stop, as a sentence a person would say: the beginning of a reason, and how it is told.
 _SENTENCES = (
+    (r"[\d,]+ calls?$", r"Stopped: the search has used its \g<0>."),
     (r"[\d,]+ [a-z]+$", r"Stopped after \g<0>, as asked."),
     (r"(time|cost) limit.*", r"Stopped at the \g<0>."),
     (r"(target of .*) reached$", r"Stopped: the \1 is reached."),

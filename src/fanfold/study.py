@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import math
 import operator
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, Concatenate, Generic
 
 from fanfold.cards import card
+from fanfold.contracts import check_evaluator, check_strategy
 from fanfold.display import display
 from fanfold.encoding import derive_seed, encode
 from fanfold.errors import ConfigError, check_whole
@@ -64,7 +65,8 @@ class Study(Generic[C]):
 
     `conclude(run, go)`, a coroutine function, is called after the search and returns the run's `Summary`. It may run
     further studies, for example to score the winner on held-out cases: `await go("held-out", study)` uses the same
-    executor and ledger, and is resumed with the run it belongs to.
+    executor and ledger, and is resumed with the run it belongs to. Its `check_ready(former)`, where it has one, is
+    called before the first evaluation, with the summary that an earlier part of the run ended with, or None.
     """
 
     strategy: Strategy[C]
@@ -89,42 +91,26 @@ class Study(Generic[C]):
     shared: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not callable(getattr(self.strategy, "ask", None)) or not callable(getattr(self.strategy, "tell", None)):
-            raise ConfigError(f"strategy must have ask() and tell(), and {self.strategy!r} has not")
-        if not callable(self.evaluate):
-            raise ConfigError(f"evaluate must be a function of (candidate, case), not {self.evaluate!r}")
+        check_strategy(self.strategy)
+        check_evaluator(self.evaluate, self.shared)
         if self.objective is not None and not (isinstance(self.objective, str) and self.objective):
             raise ConfigError(f"objective must be the name of a score that evaluate returns, not {self.objective!r}")
         check_whole(self.retries, "retries", 0)
         for name in ("window", "keep"):
             if getattr(self, name) is not None:
                 check_whole(getattr(self, name), name)
-        if self.timeout is not None and not self.timeout > 0:
+        if self.timeout is not None and not (isinstance(self.timeout, Real) and self.timeout > 0):
             raise ConfigError(f"timeout must be a positive number of seconds or None, not {self.timeout!r}")
-        if self.failed_score is not None and not math.isfinite(self.failed_score):
-            raise ConfigError(f"failed_score must be a finite number or None, not {self.failed_score!r}")
-        self._check_shared()
+        score = self.failed_score
+        if score is not None and not (isinstance(score, Real) and math.isfinite(score)):
+            raise ConfigError(f"failed_score must be a finite number or None, not {score!r}")
+        if not isinstance(self.schedule, Schedule):
+            raise ConfigError(f"schedule must be a Schedule such as Racing() or Halving(), not {self.schedule!r}")
+        if not isinstance(self.stop, Rule):
+            raise ConfigError(f"stop must be a rule such as MaxTrials(100) | MaxTime('2h'), not {self.stop!r}")
+        if not callable(self.aggregate):
+            raise ConfigError(f"aggregate must be a function of a trial's scores, such as max, not {self.aggregate!r}")
         len(self.seeded_cases)  # cases that cannot be used are refused here, not in the middle of a run
-
-    def _check_shared(self) -> None:
-        """Everything shared must be an argument of the evaluator."""
-        if not isinstance(self.shared, Mapping) or not all(isinstance(name, str) for name in self.shared):
-            raise ConfigError(f"shared must be a dict of names and values, not {self.shared!r:.80}")
-        previous = (None,) if getattr(self.evaluate, "continues", False) else ()
-        block = getattr(self.evaluate, "evaluate_block", None)
-        for evaluate, cells in (self.evaluate, (None, None, *previous)), (block, (None,)):
-            if not self.shared or not callable(evaluate):
-                continue
-            try:
-                inspect.signature(evaluate).bind(*cells, **self.shared)
-            except TypeError as error:
-                what = "evaluate_block" if evaluate is block else "evaluate"
-                raise ConfigError(
-                    f"shared has {', '.join(self.shared)}, and {what} must take that as arguments of these names "
-                    f"({error}): add them to its parameters"
-                ) from error
-            except ValueError:
-                pass  # a built-in that does not say what it takes
 
     @takes(RunOptions)
     def run(self, options: RunOptions) -> Run[C]:
@@ -193,7 +179,7 @@ class Study(Generic[C]):
 
 def _cases(cases: Iterable[Any] | None, seed: int) -> Iterator[Case]:
     """Cases with ids and seeds: given ones keep theirs, plain values get their position as id."""
-    if isinstance(cases, str | bytes | Mapping):
+    if isinstance(cases, str | bytes | Mapping) or not (cases is None or isinstance(cases, Iterable)):
         raise ConfigError(f"cases must be a list of cases, not one {type(cases).__name__}: {cases!r:.80}")
     given = [Case("0")] if cases is None else list(cases)
     if not given:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from fanfold import MaxTime, MaxTrials, Study, Sweep
@@ -141,6 +143,15 @@ def test_the_live_block_shows_texts_as_they_are(capsys: pytest.CaptureFixture[st
     live.see(ticked(5, failures=1, cost=2.5))
     live.close()
     assert text in capsys.readouterr().err
+
+
+def test_the_bar_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    live = Live(MaxTrials(10), colourless=True)
+    live.see(STARTED)
+    live.see(ticked(5))
+    live.close()
+    assert re.search(r"^\[#+\.+\] 50%$", capsys.readouterr().err, re.MULTILINE)
 
 
 def test_what_a_study_says_of_a_finished_trial_is_shown_while_its_own_run_goes_on() -> None:

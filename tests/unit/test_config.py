@@ -228,3 +228,9 @@ def test_a_description_says_the_range() -> None:
 def test_a_keyword_that_is_no_setting_names_the_one_that_was_meant() -> None:
     with pytest.raises(ConfigError, match="Ranged has no setting 'cuont'; did you mean 'count'"):
         Ranged(cuont=3)  # type: ignore[call-arg]
+
+
+def test_a_settings_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    """Editors on Windows write one."""
+    (tmp_path / "a.toml").write_text("a = 1\n", encoding="utf-8-sig")
+    assert load_toml(tmp_path / "a.toml") == {"a": 1}

@@ -6,14 +6,16 @@ import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fanfold import Blob, Case, ConfigError
-from fanfold.encoding import blobs_in, decode, derive_seed, digest, encode
+from fanfold.encoding import blobs_in, decode, derive_seed, digest, encode, pack
 
 plain = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.text())
@@ -45,6 +47,25 @@ def test_dataclasses_and_arrays_can_be_kept() -> None:
     numpy = pytest.importorskip("numpy")
     assert encode(Genome((1, 2), 0.5)) == '{"layers":[1,2],"rate":0.5}'
     assert encode({"w": numpy.arange(3), "x": numpy.float32(0.5)}) == '{"w":[0,1,2],"x":0.5}'
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({1: 2, 0: 3}, '{"0":3,"1":2}'),
+        ({"found": [{np.int64(7): np.float32(0.5)}]}, '{"found":[{"7":0.5}]}'),
+        ({("a", 2): 1, None: 2, True: 3}, '{"[\\"a\\",2]":1,"null":2,"true":3}'),
+        ({"seen": {3, 1}, "of": {5: Genome((1, 2), 0.5)}}, '{"of":{"5":{"layers":[1,2],"rate":0.5}},"seen":[1,3]}'),
+        ([Path("data") / "x.csv"], '["data/x.csv"]'),
+    ],
+)
+def test_counts_by_number_and_paths_can_be_kept(value: Any, text: str) -> None:
+    assert encode(value) == text and pack(value).text == text
+
+
+def test_keys_that_would_be_one_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"two keys of a dict are the same as text"):
+        encode({1: "a", "1": "b"})
 
 
 def test_what_cannot_be_kept_is_named() -> None:

@@ -857,13 +857,27 @@ def test_a_changed_setting_of_a_study_is_named(
     assert named in str(after.changes(before.record).refused)
 
 
-def test_taking_a_fingerprint_takes_milliseconds() -> None:
-    evaluate = Eval([Eval(number) for number in range(20)])
-    fingerprint(evaluate)
-    began = time.process_time()
-    for _ in range(5):
+def test_the_work_of_a_fingerprint_is_small_and_grows_only_with_its_objects() -> None:
+    def work(objects: int) -> int:
+        """Function calls, which do not depend on the machine; ten thousand of them take a few milliseconds."""
+        evaluate, calls = Eval([Eval(number) for number in range(objects)]), 0
+
+        def count(frame: Any, event: str, arg: Any) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
         fingerprint(evaluate)
-    assert (time.process_time() - began) / 5 < 0.05
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            fingerprint(evaluate)
+        finally:
+            sys.setprofile(before)
+        return calls
+
+    none, hundred, two_hundred = work(0), work(100), work(200)
+    assert work(20) < 20_000
+    assert two_hundred - hundred < 1.2 * (hundred - none)
 
 
 def test_a_sweep_that_has_grown_continues_its_run(tmp_path: Path) -> None:

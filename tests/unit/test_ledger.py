@@ -557,7 +557,7 @@ def test_a_run_is_found_by_its_name_or_an_unambiguous_beginning(tmp_path: Path) 
         assert ledger.run("alpha").name == "alpha"
         assert ledger.run("alpha-").name == "alpha-2"
         assert ledger.run("b").name == "beta"
-        with pytest.raises(LedgerError, match="several"):
+        with pytest.raises(LedgerError, match=r"several runs in .* begin with 'al': alpha, alpha-2$"):
             ledger.run("al")
         with pytest.raises(LedgerError, match="did you mean 'beta'"):
             ledger.run("betta")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import os
 import threading
@@ -472,6 +473,55 @@ class AsksTooMuch(Strategy[int]):
         return [0] * (n + 1)
 
 
+class Duck:
+    """Asks and tells, and is no strategy."""
+
+    def ask(self, n: int) -> list[float]:
+        return [0.0] * n
+
+    def tell(self, result: Any) -> None:
+        pass
+
+
+class Rungs:
+    continues = True
+
+    def __call__(self, candidate: Any, case: Case, previous: Any) -> float:
+        return 1.0
+
+    def evaluate(self, candidate: Any, case: Case, previous: Any) -> float:
+        return 1.0
+
+
+def yields(candidate: Any, case: Case) -> Any:
+    yield 1.0
+
+
+def wrapped(function: Any) -> Any:
+    """A decorator that calls what takes other arguments than it does."""
+
+    @functools.wraps(function)
+    def evaluate(candidate: Any, case: Case) -> Any:
+        return function(candidate)
+
+    return evaluate
+
+
+@pytest.mark.parametrize(
+    "evaluate",
+    [
+        Rungs(),
+        wrapped(lambda x: 1.0),
+        functools.partial(lambda k, candidate, case: k, 1.0),
+        lambda *cell: 1.0,
+        lambda candidate, case, k=1.0: k,
+        max,
+    ],
+)
+def test_an_evaluator_may_be_anything_that_takes_a_candidate_and_a_case(evaluate: Any) -> None:
+    assert sweep(evaluate, cases=None).evaluate is evaluate
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -480,6 +530,24 @@ class AsksTooMuch(Strategy[int]):
         (lambda: sweep(bowl, cases="abc"), "not one str"),
         (lambda: sweep("not a function"), "must be a function"),
         (lambda: Study(object(), bowl), "must have ask"),  # type: ignore[arg-type]
+        (lambda: Study(Duck(), bowl), r"has not: let Duck extend fanfold.Strategy"),  # type: ignore[arg-type]
+        (lambda: Study(AsksNothing, bowl), r"give an instance, AsksNothing\("),  # type: ignore[arg-type]
+        (lambda: Study(Space(x=Float(0, 1)), bowl), r"give Random\(space\)"),  # type: ignore[arg-type]
+        (lambda: Study([1, 2], bowl), r"give Sweep\(candidates\)"),  # type: ignore[arg-type]
+        (lambda: sweep(lambda candidate: 1.0), r"called with \(candidate, case\), and .*<lambda> does not take that"),
+        (
+            lambda: sweep(lambda candidate, case, more: 1.0),
+            r"'more'\): give it these parameters, and .* functools.partial",
+        ),
+        (lambda: sweep(Duck), "not the class Duck: give an instance"),
+        (lambda: sweep(Rungs().evaluate), r"does not take that"),
+        (lambda: sweep(yields), "evaluate is a generator, because it has a `yield`"),
+        (lambda: sweep(bowl, cases=5), "cases must be a list of cases, not one int: 5"),
+        (lambda: sweep(bowl, stop=5), r"stop must be a rule such as MaxTrials\(100\)"),
+        (lambda: sweep(bowl, schedule="racing"), r"schedule must be a Schedule such as Racing\(\)"),
+        (lambda: sweep(bowl, aggregate=5), "aggregate must be a function"),
+        (lambda: sweep(bowl, timeout="5m"), "timeout must be a positive number of seconds"),
+        (lambda: sweep(bowl, failed_score="0"), "failed_score must be a finite number"),
         (lambda: sweep(bowl, window=0), "window must be"),
         (lambda: sweep(bowl, retries=-1), "retries must be"),
         (lambda: sweep(bowl, timeout=0), "timeout must be"),
@@ -498,6 +566,29 @@ class AsksTooMuch(Strategy[int]):
 def test_bad_input_is_named_with_its_remedy(make: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         make()
+
+
+def forks(candidate: float, case: Case) -> float:
+    """The child returns a score too: at once, before its parent."""
+    if (child := os.fork()) == 0:
+        return 1000.0
+    os.waitpid(child, 0)
+    return candidate
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+@pytest.mark.parametrize("executor", ["processes:2", "threads:2"])
+def test_the_child_of_an_evaluation_that_forks_answers_nothing(executor: str) -> None:
+    assert [result.score for result in sweep(forks, range(4)).run(executor).results()] == [0.0, 1.0, 2.0, 3.0]
+
+
+def dies(candidate: float, case: Case) -> float:
+    os._exit(3)
+
+
+def test_a_worker_that_died_is_said_to_have_run_the_evaluator() -> None:
+    failures = list(sweep(dies, range(1)).run("processes:1").failures)
+    assert failures[0].message.startswith("the worker process that ran dies exited with code 3")
 
 
 def test_interrupted_is_a_keyboard_interrupt() -> None:

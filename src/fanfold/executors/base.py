@@ -87,9 +87,9 @@ def is_awaitable(value: Any) -> bool:
 
 
 def name_of(fn: Any) -> str:
-    """What to call a function in a message."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
+    """What to call a function in a message: by the name of what it wraps, where it wraps another."""
+    while isinstance(fn, functools.partial) or hasattr(fn, "__wrapped__"):
+        fn = fn.func if isinstance(fn, functools.partial) else fn.__wrapped__
     return str(getattr(fn, "__qualname__", None) or type(fn).__qualname__)
 
 

@@ -192,9 +192,10 @@ class Ledger:
         # No name has a character after "z".
         rows = list(self.read("SELECT id, name FROM run WHERE name >= ? AND name < ?", (name, f"{name}{{")))
         if len(rows) != 1:
-            problem = "is not one run but several" if rows else "is not in"
-            names = [name for _, name in rows] or self.names()
-            raise LedgerError(f"{name!r} {problem} {self.path}{nearest(name, names)}")
+            if rows:
+                several = ", ".join(sorted(name for _, name in rows))
+                raise LedgerError(f"several runs in {self.path} begin with {name!r}: {several}")
+            raise LedgerError(f"{name!r} is not in {self.path}{nearest(name, self.names())}")
         return int(rows[0][0])
 
     def last(self) -> int:
