@@ -192,6 +192,7 @@ def test_numbers_are_learnt_from_a_frame_of_numbers_categories_and_dates(frame: 
         fitted.predict(frame.rename(columns={"city": "town"}))
 
 
+@pytest.mark.slow
 def test_several_numbers_and_several_labels_are_predicted_at_once(frame: Any, tmp_path: Path) -> None:
     numbers = np.column_stack([frame["age"].fillna(0) * 2, (frame["city"] == "Oslo") * 50.0 + 1000])
     regressor = NeuroevolutionRegressor(**{**SMALL, "epochs": 8, "batch_size": 16}).fit(frame, numbers)
@@ -204,6 +205,7 @@ def test_several_numbers_and_several_labels_are_predicted_at_once(frame: Any, tm
     assert {"table.py", "model.py", "model.json"} <= set(saved.files)
 
 
+@pytest.mark.slow
 def test_numbers_come_in_their_own_units_from_the_saved_module_too(frame: Any, tmp_path: Path) -> None:
     wanted = frame["age"].fillna(0) * 1000.0 + 1e6
     fitted = NeuroevolutionRegressor(**{**SMALL, "trials": 2, "epochs": 10, "batch_size": 16}).fit(frame, wanted)

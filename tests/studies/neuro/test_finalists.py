@@ -13,12 +13,15 @@ torch = pytest.importorskip("torch")
 from fanfold.running import Run  # noqa: E402
 from fanfold.studies.neuro import NeuroConfig, run_options, study  # noqa: E402
 from fanfold.studies.neuro.data import Data, Resident, from_arrays  # noqa: E402
+from fanfold.studies.neuro.engines import engine  # noqa: E402
+from fanfold.studies.neuro.evaluator import Trainer  # noqa: E402
 from fanfold.studies.neuro.export import best  # noqa: E402
-from fanfold.studies.neuro.finalists import FOLDS, Validated, fold  # noqa: E402
-from fanfold.studies.neuro.genome import Individual, NetworkGenome  # noqa: E402
+from fanfold.studies.neuro.finalists import FOLDS, LONGER, FoldTrainer, Validated, fold  # noqa: E402
+from fanfold.studies.neuro.genome import Conv, Individual, NetworkGenome  # noqa: E402
 from fanfold.studies.neuro.morph import packed  # noqa: E402
 from fanfold.studies.neuro.network import initial  # noqa: E402
-from fanfold.types import Blob  # noqa: E402
+from fanfold.studies.neuro.training import TrainingSettings  # noqa: E402
+from fanfold.types import Blob, Case, Ok  # noqa: E402
 
 SMALL: dict[str, Any] = {"trials": 16, "population": 6, "epochs": 2, "rungs": 1, "batch_size": 32, "results": None}
 SMALL |= {"baselines": "no", "nodes": (4, 16), "dense_layers": (0, 2), "seed": 2, "finalists": 2}
@@ -88,6 +91,7 @@ def test_the_answer_is_the_same_on_every_engine(done: Run[Any], data: Data, name
     assert figures(other)["ensemble"] == figures(done)["ensemble"]
 
 
+@pytest.mark.slow
 def test_numbers_are_averaged_in_their_own_units() -> None:
     data = rows("numbers")
     run = searched(data)
@@ -99,9 +103,28 @@ def test_numbers_are_averaged_in_their_own_units() -> None:
     assert r2 == pytest.approx(figures(run)["test"], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_few_networks_or_several_objectives_have_no_finalists(data: Data) -> None:
     for changes in ({"trials": 7}, {"finalists": 0}, {"objectives": ("accuracy", "parameters"), "trials": 8}):
         assert "ensemble" not in figures(searched(data, **changes))
+
+
+@pytest.mark.parametrize(("augment", "epochs"), [("none", 1), ("warp", 2), ("data", 2)])
+def test_finalists_that_vary_their_images_are_trained_longer(augment: str, epochs: int) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (60, 8, 8))
+    images = from_arrays(pixels, np.arange(60) % 2, validation=12, test=0, augment="shift")
+    trainer = FoldTrainer(Trainer(images, TrainingSettings(batch=16), engine("sequential", "cpu")), FOLDS, LONGER)
+    genome = NetworkGenome((Conv(4, 3, "relu"),), (), "batch", 0.0, "adam", 1e-3, augment=augment)
+    outcome = trainer(Individual(genome), Case("fold 1", {"epochs": 1, "fold": 0}, 3))
+    assert isinstance(outcome, Ok) and outcome.data["epochs"] == epochs and "state" not in outcome.data
+
+
+@pytest.mark.slow
+def test_epochs_of_finalists_can_be_set(data: Data) -> None:
+    run = searched(data, finalist_epochs=3)
+    [finals] = [each for each in run.ledger.runs() if "finalists" in each.name]
+    cases = {case.id: case.data["epochs"] for case in run.ledger.cases(finals.id)}
+    assert cases == {f"fold {k}": 3 for k in (1, 2, 3)}
 
 
 def test_a_network_that_was_lucky_in_the_search_does_not_win(data: Data) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -367,6 +368,9 @@ def test_cifar_is_read_from_its_binary_version(tmp_path: Path) -> None:
         ("cifar10", ".", "binary version"),
         ("folder:", None, "no path"),
         ("folder:nowhere", None, "a folder of images for each class"),
+        ("folder:nowhere", None, "there is no folder nowhere"),
+        (".", None, r"say what it holds, as in folder:\."),
+        ("mine.npz", None, "say what it holds, as in arrays:mine.npz"),
         ("arrays:nowhere.npz", None, "cannot be read"),
         ("", None, "known"),
     ],
@@ -389,6 +393,7 @@ def test_a_folder_for_each_class_is_read_and_resized(tmp_path: Path) -> None:
     (tmp_path / ".ipynb_checkpoints").mkdir()
     grey = load(f"folder:{tmp_path}", size=6, validation=2, test=2)
     assert grey.classes == ("dark", "light")
+    assert grey.remarks == (f"folder:{tmp_path} holds 10 images in 2 classes (dark, light), resized (--image-size)",)
     assert (grey.shape.channels, grey.shape.height, grey.shape.width) == (1, 6, 6)
     assert all((pixels.max() > 128) == label for pixels, label in zip(grey.train.pixels, grey.train.labels))
     image.new("RGB", (5, 5), (255, 0, 0)).save(tmp_path / "light" / "red.png")
@@ -469,12 +474,12 @@ def _moves(image: Any, shift: int, flip: bool) -> dict[bytes, tuple[int, int, bo
     return found
 
 
-@pytest.mark.parametrize("augment", [name for name in AUGMENTS if name != "none"])
+@pytest.mark.parametrize("augment", [name for name, how in AUGMENTS.items() if name != "none" and not how.warp])
 def test_images_are_moved_by_up_to_two_pixels_or_mirrored_all_ways_alike(augment: str) -> None:
     data = from_arrays(*some(300, channels=2), validation=12, test=6, augment=augment)
     images = Resident(data, seed=1)
     images.mean, images.scale = torch.zeros(2), torch.ones(2)
-    shift, flip = AUGMENTS[augment]
+    shift, flip, _ = AUGMENTS[augment]
     ways: list[tuple[int, int, bool]] = []
     for epoch in range(4):
         found, _ = images.batch(torch.arange(len(images)), images.base(epoch))
@@ -485,14 +490,44 @@ def test_images_are_moved_by_up_to_two_pixels_or_mirrored_all_ways_alike(augment
         assert len(seen) == count and np.allclose(seen, 1 / count, atol=0.06)
 
 
-def test_what_an_image_becomes_follows_from_seed_epoch_and_image_alone() -> None:
-    images = Resident(made(augment="shift+flip"), seed=1)
+@pytest.mark.parametrize(("size", "most"), [(28, 2), (8, 1)])
+def test_images_are_warped_by_up_to_a_small_part_all_ways_alike(size: int, most: int) -> None:
+    """Two channels that rise to the right and downwards show where every pixel of the result came from."""
+    down, right = np.mgrid[:size, :size] - (size - 1) / 2
+    held = Resident(from_arrays(np.stack([right, down])[None].repeat(400, 0), np.arange(400) % 2), seed=1)
+    held.mean, held.scale = torch.zeros(2), torch.ones(2)
+    inner = slice(size // 4, size - size // 4)  # nothing there comes from beyond the border
+    spots = np.stack([right[inner, inner].ravel(), down[inner, inner].ravel(), np.ones((size // 2) ** 2)], 1)
+    ways = []
+    for image in held.batch(torch.arange(len(held)), held.base(0), "warp")[0].numpy():
+        (a, b, x), (c, d, y) = np.linalg.lstsq(spots, image[:, inner, inner].reshape(2, -1).T, rcond=None)[0].T
+        turn, stretch = math.atan2(c, a), math.hypot(a, c)
+        slant = (a * b + c * d) / stretch**2
+        assert (a * d - b * c) == pytest.approx(stretch**2, rel=1e-3)  # no direction is stretched more than another
+        ways.append((turn / 0.15, (stretch - 1) / 0.15, slant / 0.15, x / most, y / most))
+    parts = np.array(ways)
+    assert np.abs(parts).max() <= 1.001
+    for part in parts.T:
+        assert np.allclose(np.histogram(part, 4, (-1, 1))[0] / len(parts), 0.25, atol=0.08)
+    assert np.abs(np.corrcoef(parts.T) - np.eye(5)).max() < 0.2
+
+
+@pytest.mark.parametrize("augment", AUGMENTS)
+def test_one_channel_comes_last_in_memory_however_images_are_varied(augment: str) -> None:
+    """One channel counts as either layout, and convolutions and pools are slow in the other."""
+    images = Resident(made(augment=augment))
+    assert images.batch(torch.arange(5), images.base(0))[0].stride()[1] == 1
+
+
+@pytest.mark.parametrize("augment", ["shift+flip", "warp"])
+def test_what_an_image_becomes_follows_from_seed_epoch_and_image_alone(augment: str) -> None:
+    images = Resident(made(augment=augment), seed=1)
     whole, _ = images.batch(torch.arange(42), images.base(3))
     index = torch.tensor([30, 2, 17])
     assert torch.equal(images.batch(index, images.base(3))[0], whole[index])
     assert torch.equal(images.batch(index, torch.tensor(images.base(3)))[0], whole[index])
     assert not torch.equal(images.batch(index, images.base(4))[0], whole[index])
-    other = Resident(made(augment="shift+flip"), seed=2)
+    other = Resident(made(augment=augment), seed=2)
     assert not torch.equal(other.batch(index, other.base(3))[0], whole[index])
 
 

@@ -294,16 +294,22 @@ def test_the_search_opens_with_networks_of_known_design(alone: Run[Any]) -> None
 
 
 def test_networks_of_known_design_fit_the_kind_of_data() -> None:
-    for kind, shape in (("table", (13, 1, 1)), ("images", (3, 32, 32)), ("sequence", (2, 1, 64))):
+    shapes = (("table", (13, 1, 1)), ("images", (3, 32, 32)), ("images", (1, 28, 28)), ("sequence", (1, 1, 64)))
+    for (kind, shape), way in zip(shapes, ("data", "shift+flip", "warp", "shift")):  # only colours are photographs
         space = NeuroConfig().space.within(Shape(*shape, 4, kind))
         designs = handmade(space, Shape(*shape, 4, kind))
         assert len({key(genome) for genome in designs}) == 3 and all(valid(genome, space) for genome in designs)
         assert all(bool(genome.conv) == (kind != "table") for genome in designs)
-        ways = {"table": "data", "images": "shift+flip", "sequence": "shift"}  # only colours are photographs
-        assert designs[0].augment == ways[kind] and designs[0].schedule == "cosine"
+        assert designs[0].augment == way and designs[0].schedule == "cosine"
+
+
+def test_a_run_of_before_images_were_warped_opens_with_the_networks_it_had() -> None:
+    before = NeuroConfig(augments=("none", "shift", "shift+flip"))
+    assert [genome.augment for genome in handmade(before.space, Shape(1, 28, 28, 10))] == ["shift", "shift", "none"]
 
 
 def test_a_run_of_before_the_newer_genes_continues_in_the_space_it_had() -> None:
     old = {"filters": (4, 32), "conv_layers": (1, 3), "dense_layers": (1, 2), "nodes": (32, 128)}
     assert NeuroConfig(**NeuroConfig.formerly(old)).space == NetworkSpace()
-    assert not NeuroConfig(**NeuroConfig.formerly(old)).handmade
+    before = NeuroConfig(**NeuroConfig.formerly(old | {"epochs": 7}))
+    assert not before.handmade and before.finalist_epochs == 7

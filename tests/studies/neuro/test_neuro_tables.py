@@ -21,6 +21,7 @@ from fanfold.studies.neuro import NeuroConfig, columns, study
 from fanfold.studies.neuro.columns import Column, TableEncoder
 from fanfold.studies.neuro.config import source
 from fanfold.studies.neuro.data import Data, from_arrays, identity, load
+from fanfold.studies.neuro.shown import answered
 from fanfold.studies.neuro.tables import TableOptions
 
 pd = pytest.importorskip("pandas")
@@ -139,13 +140,39 @@ def test_dates_are_days_however_they_come() -> None:
     assert column.numbers(["2026-01-31T12:00+02:00"])[0] == pytest.approx(20484.5 - 2 / 24)
 
 
+@pytest.mark.parametrize(
+    ("texts", "order", "days"),
+    [
+        (["31.01.2026", "1.2.2026 12:00"], "dmy", [20484.0, 20485.5]),
+        (["1/31/2026 6:00:00", "02/01/2026"], "mdy", [20484.25, 20485.0]),
+        (["31-01-2026", "01-02-2026"], "dmy", [20484.0, 20485.0]),
+        (["01/02/2026", "03/04/2026"], "", None),
+        (["31/01/2026", "01/31/2026"], "", None),
+    ],
+)
+def test_dates_with_the_year_last_are_read_where_they_tell_day_from_month(
+    texts: list[str], order: str, days: list[float] | None
+) -> None:
+    assert columns.date_order(texts) == order
+    if days is not None:
+        assert Column("when", "date", order=order).numbers([*texts, "32.01.2026"])[:2].tolist() == days
+
+
+@pytest.mark.parametrize(("name", "remedy"), [("sheet.xlsx", "saves its sheet as CSV"), ("rows.dat", "use .jsonl")])
+def test_a_file_of_another_kind_is_refused_with_the_remedy(tmp_path: Path, name: str, remedy: str) -> None:
+    (tmp_path / name).write_bytes(b"PK\3\4")
+    with pytest.raises(ConfigError, match=remedy):
+        load(str(tmp_path / name))
+
+
 REFUSED: dict[str, tuple[tuple[str, ...], Any, dict[str, Any], str]] = {
     "too many texts to predict": (("x", "who"), lambda i: (i, f"person {i}"), {}, "900 different values in 900 rows"),
     "no such column": (("x", "y"), lambda i: (i, i % 2), {"predict": ("yy",)}, "'yy' to predict; did you mean 'y'"),
     "nothing to ignore": (("x", "y"), lambda i: (i, i % 2), {"ignore": ("id",)}, "no column 'id' to ignore"),
     "an id": (("id", "x", "y"), lambda i: (i, i % 7, i % 2), {}, "'id' numbers the rows.*--ignore id"),
     "free text": (("t", "y"), lambda i: (f"I liked it {i}", i % 2), {}, "'t' has 900 different texts.*--ignore t"),
-    "dates of another kind": (("d", "y"), lambda i: (f"{i % 28 + 1}.1.2026", i % 2), {}, "'d' holds dates.*2026-01-31"),
+    "dates of another kind": (("d", "y"), lambda i: (f"1/{i % 12 + 1}/2026", i % 2), {}, "'d' holds dates.*2026-01-31"),
+    "dates with short years": (("d", "y"), lambda i: (f"{i % 28 + 1}.1.26", i % 2), {}, "'d' holds dates.*2026-01-31"),
     "always the same": (("x", "y"), lambda i: (i, "yes"), {}, "'y' is always the same"),
     "a number always the same": (("x", "y"), lambda i: (i, 5), {"predict_as": "numbers"}, "'y' is always 5"),
     "texts as numbers": (("x", "y"), lambda i: (i, "abc"[i % 3]), {"predict_as": "numbers"}, "'y' holds texts such"),
@@ -303,3 +330,52 @@ def test_the_encoder_works_from_a_saved_card_in_a_process_without_fanfold(houses
     with pytest.raises(ValueError, match="no column 'Fläche'"):
         data.table.encode([{"Stadt": "Bern"}])
     assert dataclasses.replace(data.table) == data.table
+
+
+def test_a_first_line_that_is_a_row_is_refused(tmp_path: Path) -> None:
+    iris = [(5.1, 3.5, 1.4, "setosa"), *((i / 9, i / 7, i / 5, "ab"[i % 2]) for i in range(40))]
+    adult = [(39, "State-gov", 77516, 13, "<=50K"), *((i, "Private", 3 * i, i % 16, "ab"[i % 2]) for i in range(40))]
+    for rows, value in (iris, "5.1"), (adult, "39"):
+        path = written(tmp_path / "bare.csv", rows[0], rows[1:])
+        with pytest.raises(ConfigError, match=f"must hold the names of the columns, and '{value}' is a value: write"):
+            table(path)
+
+
+@pytest.mark.parametrize("names", [("town", "1990", "1991", "y"), ("2020", "2019", "2018", "y"), ("a", "3", "b", "y")])
+def test_names_of_columns_may_be_numbers(names: Sequence[str], tmp_path: Path) -> None:
+    path = written(tmp_path / "years.csv", names, ((i % 3, i / 7, i % 5, i % 2) for i in range(40)))
+    assert table(path).table is not None
+
+
+def test_a_class_that_nearly_all_rows_have_is_said(tmp_path: Path) -> None:
+    rows = [(i / 7, "fraud" if i < 3 else "fine") for i in range(120)]
+    remarks = table(written(tmp_path / "rare.csv", ("x", "y"), rows)).remarks
+    assert remarks[1] == (
+        "97.5 % of the rows have 'y' 'fine', and 3 'fraud': compare the accuracy with 0.975, that of always answering "
+        "'fine'"
+    )
+    even = [(i / 7, "ab"[i % 2]) for i in range(120)]
+    assert len(table(written(tmp_path / "even.csv", ("x", "y"), even)).remarks) == 1
+
+
+def test_numbers_with_some_texts_and_long_texts_are_refused_by_an_example(tmp_path: Path) -> None:
+    rows = [("about 5" if i % 7 == 0 else i, i / 3, i % 2) for i in range(120)]
+    with pytest.raises(ConfigError, match="'m' holds numbers, but also 18 texts such as 'about 5': make numbers of"):
+        table(written(tmp_path / "mixed.csv", ("m", "x", "y"), rows))
+    texts = [(f"{i} {'a long review ' * 9}", i / 3, i % 2) for i in range(120)]
+    with pytest.raises(ConfigError, match=r"such as '0 a long review a long review a long re…': that is learnt"):
+        table(written(tmp_path / "texts.csv", ("t", "x", "y"), texts))
+
+
+def test_what_was_inferred_names_only_options_that_change_it(tmp_path: Path) -> None:
+    rows = [("" if i == 4 else i % 2, i / 3) for i in range(60)]
+    path = written(tmp_path / "split.csv", ("y", "x"), rows, delimiter=";")
+    assert table(path).remarks[1:] == (
+        "1 row without 'y' is left out",
+        "of split.csv, its columns are separated by ';'",
+    )
+
+
+def test_mistakes_are_counted_in_rows_or_in_images() -> None:
+    for unit, section in ("rows", answered([0, 1], [0, 0])), ("images", answered([0, 1], [0, 0], unit="images")):
+        assert section.text == f"1 of 2 test {unit} were taken for another class." and unit in section.columns

@@ -33,6 +33,7 @@ def test_scores_are_those_of_scikit_learn() -> None:
         assert float(score(OUTPUTS[target], WANTED[target], target)) == pytest.approx(value, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", WANTED)
 def test_networks_side_by_side_are_judged_as_each_alone(target: str) -> None:
     outputs, wanted = OUTPUTS[target], WANTED[target]

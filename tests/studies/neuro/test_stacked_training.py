@@ -89,6 +89,7 @@ def test_networks_of_any_kind_become_what_they_become_alone(resident: Resident) 
 def test_newer_blocks_and_ways_of_training_are_the_same_in_a_stack(resident: Resident) -> None:
     jobs = mixed(45, space=WIDE)
     assert set(BLOCKS) == {name for job in jobs for name in job.genome.block_names}
+    assert set(AUGMENTED) == {job.genome.augment for job in jobs}
     same([train(job, resident, TRAINING) for job in jobs], train_graphs(jobs, resident, TRAINING))
 
 
@@ -294,6 +295,7 @@ def test_memory_that_captured_steps_hold_is_given_up_for_others(
     same([train(job, resident, TRAINING) for job in second], train_graphs(second, resident, TRAINING))
 
 
+@pytest.mark.slow
 def test_running_out_of_memory_is_said_and_leaves_nothing_behind(
     resident: Resident, captured: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +318,7 @@ def test_running_out_of_memory_is_said_and_leaves_nothing_behind(
     same([train(job, resident, TRAINING) for job in jobs], train_graphs(jobs, resident, TRAINING))
 
 
+@pytest.mark.slow
 def test_what_a_library_says_when_memory_runs_out_is_understood(
     resident: Resident, captured: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

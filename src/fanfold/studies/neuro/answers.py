@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from fanfold.errors import ConfigError, nearest
 from fanfold.studies.neuro.columns import Column, level, missing
 from fanfold.studies.neuro.images import answers as checked
+from fanfold.texts import shortened
 
 #: Rows that a table needs, and different whole numbers up to which they are classes.
 FEWEST, FEW_NUMBERS = 20, 20
 #: Classes at most, and rows for each of them on average at least.
 CLASSES, ROWS = 1000, 3
+#: The share of one class from which on an accuracy says little.
+LOPSIDED = 0.9
 #: What the column to predict is often called.
 USUAL = ("target", "label", "class", "y", "outcome", "response")
 #: What several labels in one text are separated by.
@@ -34,7 +37,7 @@ def decimal_of(values: Sequence[Any], comma: bool) -> str:
 
 
 def sample(values: Sequence[Any]) -> str:
-    return f"{str(values[0])!r:.40}" if values else ""
+    return repr(shortened(str(values[0]), 40)) if values else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,8 +107,24 @@ def answers_of(
     else:
         kind, made, values, fine = _one(where, names[0], columns[0], wanted, comma)
         gaps, rows = gaps + int((~fine).sum()), rows[fine]
-    notes = (f"{gaps} rows without {names[0]!r} are left out",) if gaps else ()
-    return Answers(kind, made, values, rows, names, notes)
+    notes = [f"{gaps} row{'s' if gaps > 1 else ''} without {names[0]!r} {'are' if gaps > 1 else 'is'} left out"] * bool(
+        gaps
+    )
+    if kind == "classes":
+        notes += _lopsided(names[0], made, values)
+    return Answers(kind, made, values, rows, names, tuple(notes))
+
+
+def _lopsided(name: str, classes: Sequence[str], values: NDArray[Any]) -> list[str]:
+    """What to know of an accuracy where nearly all rows are of one class."""
+    counts = np.bincount(values, minlength=len(classes))
+    share, most, least = counts.max() / len(values), classes[int(counts.argmax())], classes[int(counts.argmin())]
+    if share < LOPSIDED:
+        return []
+    return [
+        f"{100 * share:.1f} % of the rows have {name!r} {most!r}, and {counts.min()} {least!r}: compare the accuracy "
+        f"with {share:.3f}, that of always answering {most!r}"
+    ]
 
 
 def _usual(table: Mapping[str, Sequence[Any]]) -> str:

@@ -23,6 +23,7 @@ import numpy as np
 #: Texts that stand for a missing value.
 MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "nat", "<na>", "null", "none", "?", "-", "--"))
 _GROUPS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
+_DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ T,]+(\d{1,2})(:\d{2}.*))?")
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
@@ -49,11 +50,11 @@ def number(value: Any, decimal: str = ".") -> float:
     return result if math.isfinite(result) else math.nan
 
 
-def day(value: Any) -> float:
-    """Days since 1970 of a date or a time, as ISO 8601 writes it, or NaN."""
+def day(value: Any, order: str = "ymd") -> float:
+    """Days since 1970 of a date or a time, as ISO 8601 writes it or with the year last, or NaN."""
     if isinstance(value, str):
         try:
-            value = datetime.datetime.fromisoformat(value.strip())
+            value = datetime.datetime.fromisoformat(_iso(value.strip(), order))
         except ValueError:
             return math.nan
     if isinstance(value, np.datetime64):
@@ -62,6 +63,27 @@ def day(value: Any) -> float:
         naive = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
         return (naive - _EPOCH).total_seconds() / 86400
     return float((value - _EPOCH.date()).days) if isinstance(value, datetime.date) else math.nan
+
+
+def _iso(text: str, order: str) -> str:
+    if order == "ymd" or (parts := _DATE.fullmatch(text)) is None:
+        return text
+    days, months = parts.group(1, 3) if order == "dmy" else parts.group(3, 1)
+    time = f" {parts[5]:0>2}{parts[6]}" if parts[5] else ""
+    return f"{parts[4]}-{months:0>2}-{days:0>2}{time}"
+
+
+def date_order(values: Iterable[Any]) -> str:
+    """The order of days, months and years in texts that end in the year; empty where they do not tell.
+
+    With dots the day is first everywhere.  With slashes or dashes, a number above 12 tells.
+    """
+    found = [_DATE.fullmatch(value.strip()) for value in values if isinstance(value, str)]
+    dates = [date for date in found if date is not None]
+    if dates and all(date[2] == "." for date in dates):
+        return "dmy"
+    first, second = (any(int(date[group]) > 12 for date in dates) for group in (1, 3))
+    return "" if first == second else "dmy" if first else "mdy"
 
 
 def level(value: Any) -> str:
@@ -89,6 +111,8 @@ class Column:
     levels: tuple[str, ...] = ()
     buckets: int = 0
     marked: bool = False
+    #: In which order a date says year, month and day.
+    order: str = "ymd"
 
     @property
     def features(self) -> list[str]:
@@ -100,8 +124,8 @@ class Column:
         """The values as numbers; what is missing or not a number is NaN."""
         if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
             return values.astype(np.float64)
-        read = day if self.kind == "date" else lambda value: number(value, self.decimal)
-        return np.array([math.nan if missing(value) else read(value) for value in values], np.float64)
+        read, how = (day, self.order) if self.kind == "date" else (number, self.decimal)
+        return np.array([math.nan if missing(value) else read(value, how) for value in values], np.float64)
 
     def encoded(self, values: Sequence[Any]) -> np.ndarray[Any, Any]:
         """The features of the values, (rows, features)."""

@@ -99,7 +99,8 @@ class NeuroConclusion:
         if len(self.config.objectives) > 1:
             return None
         config = self.config
-        return await Finals(self.trainer, self.data, config.epochs, config.finalists, config.seed)(run, go)
+        epochs = (config.finalist_epochs, config.epochs)
+        return await Finals(self.trainer, self.data, *epochs, config.finalists, config.seed)(run, go)
 
     async def _tested(self, winner: Individual | Ensemble, go: Go) -> Ok | None:
         """What the winner said of the test images, and how often it was right."""
@@ -152,7 +153,7 @@ class NeuroConclusion:
                 for at, pixels in zip(wrong, scaled)
             ]
             drawn.append(drawings.images(scaled.shape[2], scaled.shape[1], images))
-        return answered(said, labels, classes, wrong=drawn)
+        return answered(said, labels, classes, wrong=drawn, unit=self._rows)
 
     @property
     def _score(self) -> str:

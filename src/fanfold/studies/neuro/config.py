@@ -65,7 +65,7 @@ class NeuroConfig(Settings):
         None, "rows that networks are chosen by: a share, or a number; none: 0.1, of a table of few rows 0.2"
     )
     test: float | None = option(None, "rows that the winner is scored on once: a share, or a number; none: the same")
-    augment: Literal["none", "shift", "flip", "shift+flip"] = option(
+    augment: Literal["none", "shift", "flip", "shift+flip", "warp"] = option(
         "none", "how images are varied for all networks; none: as each has it, see augments"
     )
     image_size: int = option(32, "height and width that the images of folder:PATH are brought to", least=1)
@@ -111,6 +111,9 @@ class NeuroConfig(Settings):
     finalists: int = option(
         3, "best networks that are trained again on other folds and may answer together; at most 1 in 8 tried", least=0
     )
+    finalist_epochs: int | None = option(
+        None, "epochs of finalists; none: epochs, and twice as many for networks that vary their images", least=1
+    )
     handmade: bool = option(True, "whether a few networks of known good design open the search")
     conv_layers: tuple[int, int] = option((1, 5), "convolutions, at least and at most")
     filters: tuple[int, int] = option((4, 64), "filters of a convolution")
@@ -133,8 +136,8 @@ class NeuroConfig(Settings):
     decays: tuple[float, ...] = option((0.0, 0.01, 0.1, 1.0), "weight decays")
     smoothings: tuple[float, ...] = option((0.0, 0.1), "shares of a label that are spread over all classes")
     augments: tuple[str, ...] = option(
-        ("none", "shift", "shift+flip"),
-        "how networks vary images: none, shift, flip, shift+flip; data: see augment",
+        ("none", "shift", "shift+flip", "warp"),
+        "how networks vary images: none, shift, flip, shift+flip, warp (turn, stretch and slant); data: see augment",
     )
 
     engine: EngineName = option(
@@ -179,7 +182,8 @@ class NeuroConfig(Settings):
     def formerly(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """What a version without these settings did."""
         plain = {each.name: each.default for each in dataclasses.fields(NetworkSpace)}
-        return {**plain, "handmade": False, "finalists": 0, "baselines": "no", **fields}
+        usual = fields.get("epochs", cls.epochs)
+        return {**plain, "handmade": False, "finalists": 0, "finalist_epochs": usual, "baselines": "no", **fields}
 
     @property
     def kept(self) -> int:

@@ -18,6 +18,7 @@ from fanfold import encoding
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, nearest
 from fanfold.studies.neuro import network, sources
+from fanfold.studies.neuro.augmentation import AUGMENTS, meant, moved, places, warped
 from fanfold.studies.neuro.genome import KINDS, TARGETS, Shape
 from fanfold.studies.neuro.images import Array, Images, images, in_units, statistics, units_of, weighted
 from fanfold.studies.neuro.loaders import by_content, gathered
@@ -49,8 +50,6 @@ __all__ = [
 #: A share of all images, their number, or the images and labels themselves.
 Part: TypeAlias = float | int | tuple[Any, Any]
 
-#: What happens to an image before it is learnt from: the most pixels it is shifted by, and whether it may be mirrored.
-AUGMENTS = {"none": (0, False), "shift": (2, False), "flip": (0, True), "shift+flip": (2, True)}
 #: The least rows of an epoch on a table.
 EPOCH = 2000
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -133,13 +132,17 @@ class Source:
         settings["validation"] = 0.1 if self.validation is None else self.validation
         test: Part = raw.test or (0.1 if self.test is None else self.test)
         data = from_arrays(raw.pixels, raw.labels, test=test, classes=raw.classes, augment=self.augment, **settings)
-        return replace(data, remarks=(_inferred(data),)) if self.name.startswith("arrays:") else data
+        return replace(data, remarks=(_inferred(data),)) if ":" in self.name else data
 
 
 def _inferred(data: Data) -> str:
-    """What arrays were taken for."""
+    """What a folder or arrays were taken for."""
     rows = {"table": "rows of numbers", "sequence": "sequences"}.get(data.shape.kind, "images")
     size = " x ".join(str(side) for side in data.train.pixels.shape[1:] if side > 1)
+    if data.name.startswith("folder:"):
+        some = ", ".join(data.classes[:3]) + ("..." if len(data.classes) > 3 else "")
+        count = len(data.train) + len(data.validation) + len(data.test)
+        return f"{data.name} holds {count:,} images in {len(data.classes)} classes ({some}), resized (--image-size)"
     return f"{data.name} holds {rows} of {size}, to predict {data.shape.target} (--kind, --predict-as)"
 
 
@@ -322,8 +325,7 @@ class Resident:
         self.scale = torch.tensor(data.scale, device=device, dtype=kind)
         #: How often an epoch goes through a table: networks are validated after steps that count.
         self.passes = max(1, -(-EPOCH // len(self.labels))) if self.shape.kind == "table" else 1
-        #: Three for each image: its move down, its move to the right, and whether it is mirrored.
-        self.places = network.places(3 * len(self.labels), self.pixels.device).view(-1, 3)
+        self.places = places(len(self.labels), self.pixels.device)
         #: The validation part as networks see it, and its labels.
         self.validation = (self.prepared(data.validation.pixels), self.wanted(data.validation.labels))
 
@@ -353,22 +355,20 @@ class Resident:
 
         They are varied as the data say, or as `augment`, which shifts by a part of their size.
         """
-        shift, flip = AUGMENTS[self.data.augment if augment == "data" else augment]
-        if shift and augment != "data":
-            shift = max(1, round(min((side for side in self.pixels.shape[1:3] if side > 1), default=1) / 14))
-        chosen = self._moved(index, base, shift, flip) if shift or flip else self.pixels[index]
-        return _normalised(chosen, self.mean, self.scale), self.labels[index]
+        how = meant(augment, self.data.augment)
+        if how.shift and augment != "data":
+            side = min((side for side in self.pixels.shape[1:3] if side > 1), default=1)
+            how = how._replace(shift=max(1, round(side / 14)))
+        if how.warp:
+            seen = warped(self._seen(self.pixels[index]), self.places[index], base, how)
+        elif how.shift or how.flip:
+            seen = self._seen(moved(self.pixels, index, self.places, base, how))
+        else:
+            seen = self._seen(self.pixels[index])
+        return seen, self.labels[index]
 
-    def _moved(self, index: Tensor, base: int | Tensor, shift: int, flip: bool) -> Tensor:
-        """What an image becomes follows from its number and the epoch alone.  At the border, pixels are repeated."""
-        height, width = self.pixels.shape[1:3]
-        lots = network.drawn(self.places[index], base)
-        moves = lots[:, :2] % (2 * shift + 1) - shift
-        rows = (torch.arange(height, device=index.device) + moves[:, :1]).clamp(0, height - 1)
-        columns = (torch.arange(width, device=index.device) + moves[:, 1:]).clamp(0, width - 1)
-        if flip:
-            columns = torch.where(lots[:, 2:] < network.LOTS // 2, width - 1 - columns, columns)
-        return self.pixels[index[:, None, None], rows[:, :, None], columns[:, None, :]]
+    def _seen(self, pixels: Tensor) -> Tensor:
+        return _normalised(pixels, self.mean, self.scale)
 
 
 _LOADING = threading.Lock()

@@ -23,6 +23,7 @@ from fanfold.encoding import derive_seed, digest
 from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
 from fanfold.studies.neuro import targets
+from fanfold.studies.neuro.augmentation import meant
 from fanfold.studies.neuro.data import Data, Images, Resident, Source, resident
 from fanfold.studies.neuro.evaluator import Trainer
 from fanfold.studies.neuro.export import Classifier, together
@@ -39,6 +40,8 @@ from fanfold.types import Blob, Case, Ok, Outcome, Result
 
 #: Folds that finalists are trained on, and networks that must have been tried for each finalist.
 FOLDS, TRIED = 3, 8
+#: Times as many epochs for a finalist that varies its images: it sees none of them twice.
+LONGER = 2
 
 
 @dataclass(frozen=True)
@@ -75,16 +78,22 @@ class FoldTrainer:
 
     trainer: Trainer
     folds: int
+    #: Times as many epochs for networks that vary their images.
+    longer: int = 1
 
     passing: ClassVar[tuple[str, ...]] = ("state",)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        return f"neuro-folds-1@{digest(repr((self.trainer.fingerprint, self.folds))).hex()[:16]}"
+        parts = (self.trainer.fingerprint, self.folds, *([] if self.longer == 1 else [self.longer]))
+        return f"neuro-folds-1@{digest(repr(parts)).hex()[:16]}"
 
     def __call__(self, candidate: Any, case: Case) -> Outcome:
         data = fold(self.trainer.source, case.data["fold"], self.folds, self.trainer.seed)
-        return replace(self.trainer, source=data)(candidate, case)
+        varied = any(meant(individual_of(candidate).genome.augment, data.augment))
+        epochs = case.data["epochs"] * (self.longer if varied else 1)
+        trainer = replace(self.trainer, source=data, last=epochs)
+        return trainer(candidate, replace(case, data={**case.data, "epochs": epochs}))
 
 
 @functools.lru_cache(maxsize=2 * FOLDS)
@@ -106,11 +115,15 @@ def _joined(one: Images, other: Images) -> Images:
 
 @dataclass(frozen=True)
 class Finals:
-    """Trains the best `most` networks of a search on folds, and chooses those that answer together."""
+    """Trains the best `most` networks of a search on folds, and chooses those that answer together.
+
+    Without a number of `epochs`, it is `usual`, and `LONGER` times that for networks that vary their images.
+    """
 
     trainer: Trainer
     data: Data
-    epochs: int
+    epochs: int | None
+    usual: int
     most: int
     seed: int
 
@@ -122,11 +135,11 @@ class Finals:
         if not best or folds < 1:
             return None
         cases = [
-            Case(f"fold {k + 1}", {"epochs": self.epochs, "fold": k}, derive_seed(self.seed, "fold", k))
+            Case(f"fold {k + 1}", {"epochs": self.epochs or self.usual, "fold": k}, derive_seed(self.seed, "fold", k))
             for k in range(folds)
         ]
         genomes = [Individual(individual_of(result.candidate).genome) for result in best]
-        trainer = FoldTrainer(self.trainer, folds)
+        trainer = FoldTrainer(self.trainer, folds, LONGER if self.epochs is None else 1)
         done = await go("finalists", Study(Sweep(genomes), trainer, cases, seed=self.seed, name="finalists"))
         trained = {result.number: result for result in done.results() if result.complete}
         if not trained:

@@ -38,7 +38,7 @@ DENSE_NORMS = ("none", "batch", "layer")
 HEADS = ("flat", "mean")
 SCHEDULES = ("constant", "cosine", "one-cycle")
 #: How images are varied in training; `data`: as the data say.
-AUGMENTED = ("data", "none", "shift", "flip", "shift+flip")
+AUGMENTED = ("data", "none", "shift", "flip", "shift+flip", "warp")
 #: What the newer genes of a whole network are chosen from: fields of the space.
 CHOSEN = {
     "head": "heads",

@@ -159,7 +159,11 @@ def network_section(title: str, text: str, genome: NetworkGenome, shape: Shape) 
 
 
 def confusion(
-    said: Sequence[int], labels: Sequence[int], classes: Sequence[str] = (), wrong: Sequence[Drawing] = ()
+    said: Sequence[int],
+    labels: Sequence[int],
+    classes: Sequence[str] = (),
+    wrong: Sequence[Drawing] = (),
+    unit: str = "rows",
 ) -> Section:
     """What was taken for what: a matrix in shares of each class, the most frequent mistakes, and some of the images."""
     pairs = Counter(zip(labels, said))
@@ -168,7 +172,7 @@ def confusion(
     mistakes = [(pair, count) for pair, count in pairs.most_common() if pair[0] != pair[1]]
     rows = tuple((names[label], names[answer], count, sizes[label]) for (label, answer), count in mistakes[:20])
     total = sum(count for _, count in mistakes)
-    text = f"{total} of {len(labels)} test images were taken for another class."
+    text = f"{total} of {len(labels)} test {unit} were taken for another class."
     drawn = []
     if len(names) <= CLASSES:
         shares = [
@@ -176,9 +180,9 @@ def confusion(
             for label in range(len(names))
         ]
         drawn.append(
-            drawings.grid(names, names, shares, low=0.0, high=1.0, across="taken for", down="is, share of images")
+            drawings.grid(names, names, shares, low=0.0, high=1.0, across="taken for", down=f"is, share of {unit}")
         )
-    columns = ("is", "taken for", "images", "of")
+    columns = ("is", "taken for", unit, "of")
     return Section("Mistakes on the test part", text, columns, rows, drawings=(*drawn, *wrong))
 
 
@@ -188,10 +192,11 @@ def answered(
     names: Sequence[str] = (),
     units: Sequence[tuple[float, float]] = (),
     wrong: Sequence[Drawing] = (),
+    unit: str = "rows",
 ) -> Section:
     """What was said of the test part: classes taken for others, numbers and their errors, or labels missed."""
     if not labels or not isinstance(labels[0], Sequence):
-        return confusion(said, labels, names, wrong)
+        return confusion(said, labels, names, wrong, unit)
     names = names or [f"output {place}" for place in range(len(labels[0]))]
     if isinstance(said[0][0], int):
         rows = []

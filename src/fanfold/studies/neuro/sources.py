@@ -33,7 +33,11 @@ class Raw:
 
 def is_table(name: str) -> bool:
     """Whether data of that name are rows of named columns: a file by its ending, or a dataset of Hugging Face."""
-    return name.startswith("hf:") or ENDINGS.get(Path(name).suffix.lower(), "txt") != "txt"
+    ending = Path(name).suffix.lower()
+    if ending in ENDINGS:
+        return ENDINGS[ending] != "txt"
+    # Of a file with another ending, whoever reads tables says what is wrong.
+    return name.startswith("hf:") or (ending != ".npz" and Path(name).is_file())
 
 
 def read(name: str, folder: str | None, size: int) -> Raw:
@@ -44,6 +48,8 @@ def read(name: str, folder: str | None, size: int) -> Raw:
             raise ConfigError(f"data {name!r}: no path after the colon; write {kind}:PATH")
         return _pictures(Path(rest), size) if kind == "folder" else _arrays(Path(rest))
     if name not in _NAMED:
+        if kind := "folder" if name and Path(name).is_dir() else "arrays" if name.endswith(".npz") else "":
+            raise ConfigError(f"data {name!r}: say what it holds, as in {kind}:{name}")
         raise ConfigError(
             f"there are no data {name!r}{nearest(name, [*_NAMED, 'FILE.csv', 'folder:PATH', 'arrays:FILE.npz'])}"
         )
@@ -168,8 +174,9 @@ def _pictures(root: Path, size: int) -> Raw:
         from PIL import Image
     except ImportError as error:
         raise MissingExtra("pillow", "images", f"reading the images in {root}") from error
-    inside = root.iterdir() if root.is_dir() else ()
-    folders = sorted(path for path in inside if path.is_dir() and not path.name.startswith("."))
+    if not root.is_dir():
+        raise ConfigError(f"there is no folder {root}: give one that holds a folder of images for each class")
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     if len(folders) < 2:
         raise ConfigError(f"{root} must hold a folder of images for each class; {len(folders)} folders are there")
     files = [(path, label) for label, folder in enumerate(folders) for path in sorted(folder.rglob("*"))]

@@ -90,8 +90,8 @@ class NetworkSpace:
         space = self
         if shape.kind == "table":
             space = replace(space, conv_layers=(0, 0), norms=space.norms[:1], heads=space.heads[:1], augments=("data",))
-        if shape.kind == "sequence":  # backwards it is another one
-            forward = tuple(name for name in space.augments if "flip" not in name)
+        if shape.kind == "sequence":  # backwards it is another one, and it has no angles
+            forward = tuple(name for name in space.augments if "flip" not in name and name != "warp")
             space = replace(space, augments=forward or ("none",))
         if shape.kind != "table" or shape.channels > ATTENDED:
             space = replace(space, attentions=(0,))
@@ -138,7 +138,9 @@ def handmade(space: NetworkSpace, shape: Shape) -> list[NetworkGenome]:
             NetworkGenome((), (), "none", 0.0, "adam", 1e-2, **cosine),
         ]
     else:
-        cosine["augment"] = "shift+flip" if shape.channels == 3 and shape.height > 1 else "shift"
+        drawn_by_hand = shape.channels == 1 and shape.height > 1 and "warp" in space.augments
+        photograph = shape.channels == 3 and shape.height > 1
+        cosine["augment"] = "warp" if drawn_by_hand else "shift+flip" if photograph else "shift"
         width = 64 if min(shape.height, shape.width) < 16 else 32
         conv = (Conv(width, 3, "relu"), Conv(64, 3, "relu"))
         residual = (*conv, Conv(64, 3, "relu", "residual"))

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from fanfold.encoding import derive_seed
 from fanfold.studies.neuro import network, targets
+from fanfold.studies.neuro.augmentation import meant
 from fanfold.studies.neuro.cuda_graph import Captured, CaptureLane
-from fanfold.studies.neuro.data import AUGMENTS, DTYPES, Resident
+from fanfold.studies.neuro.data import DTYPES, Resident
 from fanfold.studies.neuro.layout import layout
 from fanfold.studies.neuro.network import dropout_bases
 from fanfold.studies.neuro.optimiser import Moments, corrections, joined
@@ -236,8 +237,7 @@ class StackSteps:
 
     def _batch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         genome, still = self.stack.genome, _STILL.get(self.resident)
-        augment = self.resident.data.augment if genome.augment == "data" else genome.augment
-        if still is None or AUGMENTS[augment] != AUGMENTS["none"]:
+        if still is None or any(meant(genome.augment, self.resident.data.augment)):
             return self.resident.batch(index, self.tables.base, genome.augment)
         return still.index_select(0, index), self.resident.labels.index_select(0, index)
 

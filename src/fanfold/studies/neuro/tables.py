@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro.answers import FEWEST, Answers, answers_of, decimal_of, sample
-from fanfold.studies.neuro.columns import Column, TableEncoder, by_column, level, missing
+from fanfold.studies.neuro.columns import Column, TableEncoder, by_column, date_order, level, missing
 from fanfold.studies.neuro.data import Data, Part, assembled
 from fanfold.studies.neuro.genome import Shape
 from fanfold.studies.neuro.images import Images, array, units_of, weighted
@@ -31,6 +31,7 @@ TAILS = 8.0
 #: Rows below which a fifth is set aside for each purpose, and a tenth above.
 FEW = 2000
 _OTHER_DATES = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*")
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
 _NUMBERING = re.compile(r"(.*[ _-])?(id|index|idx|nr|row|rowid|key|uuid)|unnamed: \d+|", re.IGNORECASE)
 
 
@@ -75,8 +76,22 @@ def read(name: str, encoding: str | None = None) -> Frame:
     if not rows:
         raise ConfigError(f"{name} has no rows: a first line with names, and a line for each row")
     names = dict.fromkeys(column for row in rows for column in row)
+    if table.format == "csv":
+        _check_names(name, list(names))
     columns = {column: _quick([row.get(column) for row in rows]) for column in names}
     return Frame(name, columns, table.delimiter != ",", table.inferred)
+
+
+def _check_names(where: str, names: Sequence[str]) -> None:
+    """Refuse a first line that is a row: names may be numbers such as years, but then they count up or down."""
+    named = [name for name in names if _NUMBER.fullmatch(name.strip())]
+    numbers = [float(name) for name in named]
+    steps = {b > a for a, b in pairwise(numbers) if a != b}
+    if any(number % 1 for number in numbers) or len(steps) > 1 or len(set(numbers)) < len(numbers):
+        raise ConfigError(
+            f"{where}: the first line must hold the names of the columns, and {sample(named)} is a value: write a "
+            "line of names above it"
+        )
 
 
 def _quick(values: list[Any]) -> Any:
@@ -117,7 +132,8 @@ def load(
         for part, value in (("validation", validation), ("test", test))
     ]
     index = split(strata(answers.values, answers.kind), counts, seed, name)
-    notes = [f"of {Path(name).name}, {frame.inferred} (--encoding)"] if frame.inferred else []
+    notes = [f"of {Path(name).name}, {frame.inferred}"] if frame.inferred else []
+    notes = [f"{note} (--encoding)" if "encoding" in note else note for note in notes]
     return _data(kept, answers, index, strict=True, notes=notes)
 
 
@@ -259,21 +275,33 @@ def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: 
     if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
         return _standardised(Column(name, "number"), values, train), ""
     present = [value for value in values if not missing(value)]
-    for column in (Column(name, "number", decimal=decimal_of(present, comma)), Column(name, "date")):
+    order = date_order(present)
+    kinds = [Column(name, "number", decimal=decimal_of(present, comma)), Column(name, "date")]
+    for column in [*kinds, *([Column(name, "date", order=order)] if order else [])]:
         read = np.isfinite(column.numbers(present))
         if not present or read.mean() >= MOSTLY:
             odd = [value for value, fine in zip(present, read) if not fine]
             count = f"{len(odd)} text{'s' if len(odd) > 1 else ''} such as {sample(odd)}"
             note = f"in {name!r}, {count} {'count' if len(odd) > 1 else 'counts'} as missing" if odd else ""
+            if column.order != "ymd":
+                first = "the day" if order == "dmy" else "the month"
+                note = "; ".join(filter(None, (f"{name!r} has dates such as {sample(present)}, {first} first", note)))
             return _standardised(column, values, train), note
     texts = [level(value) for value in present]
     if sum(bool(_OTHER_DATES.fullmatch(text)) for text in texts) >= MOSTLY * len(texts):
         raise ConfigError(
-            f"{where}: the column {name!r} holds dates such as {sample(texts)}: write them as 2026-01-31, or "
-            f"--ignore {name}"
+            f"{where}: the column {name!r} holds dates such as {sample(texts)}, which do not tell day from month or "
+            f"have years of two digits: write them as 2026-01-31, or --ignore {name}"
         )
     distinct = len(set(texts))
     if distinct > LEVELS and 2 * distinct > len(texts):
+        read = np.isfinite(Column(name, "number", decimal=decimal_of(present, comma)).numbers(present))
+        odd = [value for value, fine in zip(present, read) if not fine]
+        if read.mean() >= 0.5:
+            raise ConfigError(
+                f"{where}: the column {name!r} holds numbers, but also {len(odd):,} texts such as {sample(odd)}: make "
+                f"numbers of them or leave them empty, or --ignore {name}"
+            )
         raise ConfigError(
             f"{where}: the column {name!r} has {distinct:,} different texts in {len(texts):,} rows, such as "
             f"{sample(texts)}: that is learnt by heart; make categories of it, or --ignore {name}"
@@ -292,7 +320,7 @@ def _standardised(column: Column, values: Sequence[Any], train: Array) -> Column
     numbers = column.numbers(values)[train]
     known = numbers[np.isfinite(numbers)]
     if not len(known):
-        return Column(column.name, column.kind, decimal=column.decimal)
+        return column
     ((mean, scale),) = units_of(known[:, None])
     bent = False
     if np.abs(known - mean).max() > TAILS * scale:
@@ -300,4 +328,4 @@ def _standardised(column: Column, values: Sequence[Any], train: Array) -> Column
         if high > low:
             mean, scale, bent = float(middle), float(high - low), True
     marked = len(known) < len(numbers)
-    return Column(column.name, column.kind, mean, scale, bent, column.decimal, marked=marked)
+    return replace(column, mean=mean, scale=scale, bent=bent, marked=marked)
