@@ -21,7 +21,7 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError
 from fanfold.files import write_files
 from fanfold.ledger import RunView
-from fanfold.rl.environments import Lane
+from fanfold.rl.environments import Lane, checked_reward, checked_row
 from fanfold.rl.failures import FailedEpisode
 from fanfold.rl.making import Environment, name_of, named
 from fanfold.rl.policy import MEAN, Mlp, Policy, act
@@ -128,6 +128,11 @@ class Agent:
     def act(self, observation: Any, greedy: bool | None = None, mask: Any = None) -> Any:
         """The action for one observation, as `env.step` takes it; `mask` says which choices are allowed."""
         row = self._encoder(observation)
+        if row.shape != (self._encoder.width,):
+            raise ConfigError(
+                f"the agent was trained on observations of {self._encoder.width} numbers, and this one has {row.size}: "
+                f"give one observation as {self._encoder.space} has it"
+            )
         if mask is not None:
             row = np.concatenate([row, np.asarray(mask, row.dtype).ravel()])
         chosen = act(self.policy, self.weights, row[None], self._keys, self.greedy if greedy is None else greedy)
@@ -168,15 +173,15 @@ class Agent:
     def _episode(self, lane: Lane, seed: int, number: int, greedy: bool) -> ShownEpisode:
         played, keys = ShownEpisode(number, seed), np.array([seed % 2**64], np.uint64)
         try:
-            row = lane.begin(seed % 2**31, 0)
+            row = checked_row(lane.begin(seed % 2**31, 0))
             played.seen(lane, None, 0.0)
             for step in itertools.count(1):
                 (action,) = lane.decode(act(self.policy, self.weights, row[None], keys, greedy))
                 observation, reward, terminated, truncated, info = lane.step(action)
-                played.seen(lane, action, float(reward))
+                played.seen(lane, action, float(checked_reward(reward)))
                 if terminated or truncated or step >= lane.due:
                     break
-                row = lane.row(observation, info)
+                row = checked_row(lane.row(observation, info))
         except Exception as error:
             played.failed = FailedEpisode.of(number, seed, played.length, error)
             played.traceback = traceback.format_exc()

@@ -27,6 +27,8 @@ from fanfold.tensors import Arrays
 
 #: How many episodes are played in step, so that the policy is asked about many observations at once.
 TOGETHER = 64
+#: What a reward usually is.  Anything else is made a number first.
+_NUMBERS = (float, int, np.number)
 _LOCAL = threading.local()
 
 
@@ -127,8 +129,7 @@ class _Stage:
         for place, (lane, action) in enumerate(zip(self.lanes, self.lanes[0].decode(chosen))):
             try:
                 observation, reward, terminated, truncated, info = lane.step(action)
-                if reward - reward != 0:
-                    raise FloatingPointError(f"the reward {reward} is not a finite number")
+                reward = checked_reward(reward)
                 self.seen[place] = lane.row(observation, info) if lane.compound else observation
                 over = terminated or truncated or tick >= lane.due
                 if over and not terminated:
@@ -139,6 +140,25 @@ class _Stage:
             rewards.append(reward)
             if over:
                 self._begin(place, tick)
+
+
+def checked_reward(reward: Any) -> Any:
+    """A reward as a finite number, also out of an array or a tensor of one."""
+    if not isinstance(reward, _NUMBERS):
+        array = np.asarray(reward)
+        if array.size != 1 or array.dtype.kind not in "biuf":
+            raise TypeError(f"the reward {reward!r:.80} is not one number")
+        reward = float(array.item())
+    if reward - reward != 0:
+        raise FloatingPointError(f"the reward {reward} is not a finite number")
+    return reward
+
+
+def checked_row(row: Array) -> Array:
+    """An observation of nothing but finite numbers."""
+    if not np.isfinite(row).all():
+        raise FloatingPointError("an observation is not a finite number")
+    return row
 
 
 def _assembled(

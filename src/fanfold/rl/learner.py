@@ -113,7 +113,7 @@ class StepPlan:
     def size(self, counts: EpisodeCounts, plan: LearningPlan) -> int:
         under_way = counts.asked - counts.told
         left = plan.total - counts.asked if self.total is None else plan.block
-        if not counts.told:
+        if not counts.length:
             return int(left > 0 and under_way < plan.window)  # the first episodes show how long they are
         expected = counts.length * under_way
         if under_way and self.total is not None and counts.steps + expected >= self.total:

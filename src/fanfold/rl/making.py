@@ -105,9 +105,13 @@ class Environment:
         except ModuleNotFoundError as error:
             raise _missing(self.name, error) from error
         except TypeError as error:
-            if arguments and error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # of what the function itself called
+            if arguments:
                 raise ConfigError(f"env={self.name!r} does not take env_kwargs={dict(arguments)!r}: {error}") from error
-            raise
+            raise ConfigError(
+                f"env={self.name!r} cannot be made without arguments: {error}. Give them as env_kwargs (--env-kwargs)"
+            ) from error
 
     def _checked(self, made: Any) -> Any:
         """Refuse what is not one environment with the interface of Gymnasium."""
@@ -245,7 +249,7 @@ def _spec(env: str) -> Any:
             f"name the environment of a package with the module that registers it, as in module:{bare}, and one of "
         )
         remedy = close.removeprefix("; ") if "mean" in close else f"{remedy}your own as file.py:make_env"
-        raise ConfigError(f"env={env!r}: {str(error).partition('.')[0]}; {remedy}") from error
+        raise ConfigError(f"env={env!r}: {str(error).partition('. ')[0].rstrip('.')}; {remedy}") from error
 
 
 def _entry_point(spec: Any) -> Any:

@@ -176,6 +176,33 @@ def test_an_episode_that_fails_while_playing_is_shown_with_its_traceback() -> No
     assert "ZeroDivisionError: the simulator broke down" in episode.traceback
 
 
+@pytest.mark.parametrize(
+    ("observed", "step", "message"),
+    [(False, 3, "the reward nan is not a finite number"), (True, 4, "an observation is not a finite number")],
+)
+def test_what_is_not_a_number_fails_while_playing_as_it_does_in_training(
+    observed: bool, step: int, message: str
+) -> None:
+    (episode,) = walker().play(lambda: rl_world.NotANumber(1.0, observed), 1)
+    assert episode.failed is not None and (episode.failed.step, episode.failed.message) == (step, message)
+
+
+def test_a_reward_in_an_array_is_played() -> None:
+    class Wrapped(rl_world.Walk):
+        def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+            seen, reward, *rest = super().step(action)
+            return seen, np.array([reward]), *rest  # type: ignore[return-value]
+
+    (wrapped,), (plain,) = (list(walker().play(env, 1)) for env in (Wrapped, rl_world.Walk))
+    assert wrapped.failed is None and wrapped.rewards == plain.rewards
+
+
+@pytest.mark.parametrize("observation", [np.zeros(3), np.zeros((2, 2)), None, 0.0])
+def test_an_observation_of_another_size_is_refused(observation: Any) -> None:
+    with pytest.raises(ConfigError, match=r"trained on observations of 2 numbers, and this one has \d: give one"):
+        walker().act(observation)
+
+
 def test_an_episode_becomes_a_picture_that_moves(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     episode = next(walker().play(episodes=1, render_mode="rgb_array"))

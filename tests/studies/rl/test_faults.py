@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,32 @@ def test_the_seed_of_a_failed_episode_plays_it_again() -> None:
     for each in failed:
         env.reset(seed=each.seed % 2**31)
         assert env.bad
+
+
+class Rewards(rl_world.Walk):
+    """Wraps every reward in something else."""
+
+    def __init__(self, wrap: Any = float) -> None:
+        super().__init__()
+        self.wrap = wrap
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        seen, reward, *rest = super().step(action)
+        return seen, self.wrap(reward), *rest  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("wrap", [lambda reward: np.array([reward]), np.asarray, np.float32, int, bool])
+def test_a_reward_may_be_in_an_array(wrap: Any) -> None:
+    plain = Collector(Environment.of(Rewards))(block(), CASE)
+    wrapped = Collector(Environment.of(Rewards, {"wrap": wrap}))(block(), CASE)
+    assert isinstance(plain, Ok) and isinstance(wrapped, Ok)
+    assert wrapped.data == plain.data
+
+
+@pytest.mark.parametrize("wrap", [lambda reward: [reward, 1.0], lambda reward: None, str])
+def test_a_reward_that_is_not_one_number_is_said(wrap: Any) -> None:
+    outcome = Collector(Environment.of(Rewards, {"wrap": wrap}))(block(3), CASE)
+    assert isinstance(outcome, Failed) and re.search(r"TypeError: the reward .* is not one number", outcome.message)
 
 
 def test_a_block_without_a_sound_episode_fails_with_the_commonest_reason() -> None:

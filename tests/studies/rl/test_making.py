@@ -85,18 +85,25 @@ class Broken(rl_world.Walk):
         raise OSError("no licence for the simulator")
 
 
+class Sized(rl_world.Walk):
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+
+
 @pytest.mark.parametrize(
     ("env", "more", "message"),
     [
         ("CartPool-v1", {}, "did you mean 'CartPole-v1'"),
         ("CartPole-v7", {}, r"version `v7`.*did you mean 'CartPole-v1'"),
         ("highway-fast-v0", {}, r"as in module:highway-fast-v0, and one of your own as file.py:make_env"),
+        ("my.Zeppelin", {}, "Environment `my.Zeppelin` doesn't exist; name"),
         ("no_such_module:Env-v0", {}, "there is no module 'no_such_module'. Install the package"),
         ("rl_world:Wolk", {}, "rl_world has no 'Wolk'; did you mean 'Walk'"),
         ("no_such_file.py:make_env", {}, "there is no file .*no_such_file.py"),
         ("mine.py", {}, "say which function in it, as in mine.py:make_env"),
         ("CartPole-v1", {"kwargs": {"size": 3}}, r"does not take env_kwargs=\{'size': 3\}"),
         (rl_world.make_walk, {"kwargs": {"size": 3}}, r"does not take env_kwargs=\{'size': 3\}"),
+        (Sized, {}, r"cannot be made without arguments: .* 'size'\. Give them as env_kwargs \(--env-kwargs\)"),
         ("CartPole-v1", {"wrappers": ["TimeAwareObservatio"]}, "did you mean 'TimeAwareObservation'"),
         (rl_world.Walk(), {}, "not an id and not callable: give a function"),
         (Vector, {}, "is a vector of environments: give a single one"),

@@ -188,6 +188,7 @@ def test_networks_of_pytorch_learn(kind: type[Planted], best: float, policy: Any
     assert learnt(kind, steps, policy, passes=6, minibatch=128) > best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Planted, Several, Continuous])
 def test_both_paths_compute_the_same_chances_and_gradients(kind: type[Planted]) -> None:
     """A module with the weights of the numpy network gives the same outputs; one gradient step goes the same way."""

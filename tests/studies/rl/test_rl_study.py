@@ -100,6 +100,13 @@ def test_too_many_failures_end_the_run_with_the_commonest_error() -> None:
     assert kept.run.summary is not None and kept.run.summary.figures["failed_episodes"] > 40
 
 
+def test_a_run_of_steps_whose_first_episodes_fail_says_why() -> None:
+    with pytest.raises(
+        TooManyFailures, match="10 of the latest 10 episodes failed, most of them with ZeroDivisionError"
+    ):
+        train("rl_world:Raises", env_kwargs={"share": 1.0}, total_steps=300)
+
+
 _SCRIPT = """
 import json, sys
 from fanfold.rl import train
