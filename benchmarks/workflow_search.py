@@ -7,12 +7,13 @@ Contenders spend equal episodes: the search, a random choice, successive halving
 over the same orders.  None has a finale.  What differs is who chooses, and which trainings are whole.
 
 With five unit types, every class of orders is trained on several seeds: the truth.  A class is worth the mean of its
-trainings, and one of them at a time is what contenders are shown without inheritance.  With inheritance, and with
-single hosts, they train.  Regret is how much less the recommended class is worth than the best.  The search recommends
-by its surrogate, the others what returned most among what complied.
+trainings.  Without inheritance, contenders are shown one of them for each training, drawn with replacement, so there
+are hundreds of runs of each.  Regret is how much less the recommended class is worth than the best.  The search
+recommends by its surrogate, the others what returned most among what complied.  With inheritance, and with single
+hosts, contenders train, and the loss of the policy that a user would take is measured on fresh episodes.
 
 Every finished cell is a line of the JSONL file, and is not computed again.  The truth is kept in
-benchmarks/data/workflow_table.json.
+benchmarks/data/workflow_table.json; without that file it is computed again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import random
 import statistics
 import sys
 import warnings
@@ -62,21 +64,27 @@ FIRST_SEED = 7001
 
 @dataclass(frozen=True)
 class Sizes:
-    """Seeds of contenders and of each class of the table; episodes of a training, and trainings of a host run."""
+    """Seeds of contenders that train and of those that look up, and of each class of the table; sizes of trainings."""
 
     seeds: int
+    draws: int
     table_seeds: int
     units: int
     hosts: int
     host_trainings: int
     at: tuple[int, ...] = AT
-    inherited: tuple[str, ...] = ("Meander",)
+    inherited: tuple[str, ...] = ("B-line", "Meander")
     update: int = 20
 
+    @property
+    def key(self) -> str:
+        """All that the result of a cell depends on."""
+        return json.dumps([self.units, self.hosts, self.host_trainings, self.at, self.update])
 
-FULL = Sizes(10, 10, 1_200, 2_000, 16)
-QUICK = Sizes(3, 4, 400, 600, 4, inherited=())
-TINY = Sizes(2, 2, 40, 40, 2, at=(2, 3), inherited=("B-line",))
+
+FULL = Sizes(10, 500, 10, 1_200, 2_000, 16)
+QUICK = Sizes(3, 30, 4, 400, 600, 4, inherited=())
+TINY = Sizes(2, 3, 2, 40, 40, 2, at=(2, 3), inherited=("B-line",))
 
 
 def config(sizes: Sizes, red: str, grain: str = "units", **more: Any) -> Config:
@@ -123,14 +131,28 @@ class Truth:
         return max(worth.values()) - value
 
     def outcome(self, train: Train, seed: int) -> Ok:
-        """One of the trainings of a class, drawn by the contender's seed and the visit."""
+        """One of the trainings of a class, drawn for each seed and visit: another visit may draw it again."""
         shown = self.shown[self.space.canonical(train.workflow)]
         paused = train.schedule is not None and train.until < train.schedule
-        score, rate, variance = shown[(seed + train.visit) % len(shown)][0 if paused else 1]
+        drawn = random.Random(f"{FIRST_SEED + seed} {show(train.workflow)} {train.visit}").choice(shown)
+        score, rate, variance = drawn[0 if paused else 1]
         data = {"compliance": rate, "compliance_interval": [rate, rate], "compliance_variance": 1e-4}
         data |= {"return_variance": variance, "episodes": train.episodes}
         data["agent"] = Blob.of(repr((train.workflow, train.visit, train.until)).encode())
         return Ok(score, data | ({"state": Blob.of(b"paused")} if paused else {}))
+
+
+def kept_truth(sizes: Sizes, file: Path) -> list[dict[str, Any]]:
+    """The rows of a table that was written before with the same sizes."""
+    kept = json.loads(file.read_text()) if file.exists() else {"sizes": {}}
+    if any(kept["sizes"].get(name) != getattr(sizes, name) for name in ("table_seeds", "units", "update")):
+        return []
+    return [
+        {"part": "table", "red": red, "arm": arm, "seed": seed, "shown": shown}
+        for red, arms in kept["table"].items()
+        for arm, seeds in arms.items()
+        for seed, shown in enumerate(seeds)
+    ]
 
 
 def truth_of(rows: Sequence[dict[str, Any]], sizes: Sizes, red: str) -> Truth:
@@ -260,25 +282,30 @@ def run_cell(sizes: Sizes, part: str, red: str, contender: str, seed: int) -> di
 Cell: TypeAlias = tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]
 
 
-def cells(sizes: Sizes) -> Iterator[Cell]:
+def cells(sizes: Sizes, contenders: Sequence[str] = CONTENDERS) -> Iterator[Cell]:
     """Everything to be computed; the longest first, so that the last ones end together."""
-    seeds = range(sizes.seeds)
-    yield from ((run_cell, (part, "Meander", each, seed)) for part in HOSTS for seed in seeds for each in CONTENDERS)
-    for red in sizes.inherited:
-        yield from ((run_cell, ("nearest", red, each, seed)) for seed in seeds for each in CONTENDERS)
+    for seed in range(sizes.seeds):
+        yield from ((run_cell, (part, "Meander", each, seed)) for part in HOSTS for each in contenders)
+        yield from ((run_cell, ("nearest", red, each, seed)) for red in sizes.inherited for each in contenders)
     for red in REDS:
         arms = [show(arm) for arm in config(sizes, red).workflows.arms or ()]
         yield from ((table_cell, (red, arm, seed)) for seed in range(sizes.table_seeds) for arm in arms)
 
 
-def compute(sizes: Sizes, jobs: int, file: Path) -> list[dict[str, Any]]:
-    """The rows of all cells; what the file has is not computed again."""
-    rows = read_rows(file)
-    mine = json.dumps(dataclasses.astuple(sizes))
+def compute(
+    sizes: Sizes, jobs: int, file: Path, contenders: Sequence[str] = CONTENDERS, truth: Path = TRUTH
+) -> list[dict[str, Any]]:
+    """The rows of all cells; what the files have is not computed again."""
+
+    def key(function: str, *arguments: Any) -> str:
+        return json.dumps([function, *arguments, sizes.key])
+
+    kept = [{**row, "cell": key("table_cell", row["red"], row["arm"], row["seed"])} for row in kept_truth(sizes, truth)]
+    rows = [*kept, *read_rows(file)]
     known = {row["cell"] for row in rows}
-    named = {json.dumps([each.__name__, *arguments, mine]): (each, arguments) for each, arguments in cells(sizes)}
-    for key, row in _computed(sizes, jobs, {key: cell for key, cell in named.items() if key not in known}):
-        rows.append({**row, "cell": key})
+    named = {key(each.__name__, *arguments): (each, arguments) for each, arguments in cells(sizes, contenders)}
+    for cell, row in _computed(sizes, jobs, {cell: each for cell, each in named.items() if cell not in known}):
+        rows.append({**row, "cell": cell})
         add_row(file, rows[-1])
         print(f"{len(rows)} of {len(named)} cells", end="\r", file=sys.stderr, flush=True)
     return [row for row in rows if row["cell"] in named]
@@ -296,79 +323,109 @@ def _computed(sizes: Sizes, jobs: int, wanted: dict[str, Cell]) -> Iterator[tupl
         yield from ((waiting[future], future.result()) for future in concurrent.futures.as_completed(waiting))
 
 
-def tables(sizes: Sizes, rows: Sequence[dict[str, Any]]) -> Iterator[Table]:
+def tables(sizes: Sizes, rows: Sequence[dict[str, Any]], jobs: int = 1) -> Iterator[Table]:
     rows = sorted(rows, key=lambda row: row["seed"])  # contenders are compared seed by seed
     for red in REDS:
-        truth, settings = truth_of(rows, sizes, red), config(sizes, red)
+        truth = truth_of(rows, sizes, red)
         worth = sorted(truth.worth().values(), reverse=True)
         spread = f"best {worth[0]:.1f}, median {statistics.median(worth):.1f}, worst {worth[-1]:.1f}"
         about = f"{red}, {len(worth)} classes of orders ({spread}), {sizes.units:,} episodes each"
-        by_seed = {
-            each: [replayed(truth, each, settings, seed, max(sizes.at)) for seed in range(sizes.seeds)]
-            for each in CONTENDERS
-        }
+        looked_up = regrets(truth, sizes, red, jobs)
+        trained = [row for row in rows if row["part"] == "nearest" and row["red"] == red]
         for count in sizes.at:
-            limit = count * settings.rungs[-1]
-            regrets = {
-                each: [_regret(truth, each, at_budget(told, limit), settings) for told in runs]
-                for each, runs in by_seed.items()
+            yield compared(f"Regret after {count} trainings, {_inherited('none')}: {about}", looked_up[count])
+        for count in sizes.at if trained else ():
+            chosen = {
+                each: [None if row[f"at {count}"] is None else truth.space.parse(row[f"at {count}"]) for row in mine]
+                for each, mine in _by_contender(trained).items()
             }
-            yield compared(f"Regret after {count} trainings, {_inherited('none')}: {about}", regrets)
-            inherited = {
-                each: [
-                    truth.regret(None if row[f"at {count}"] is None else truth.space.parse(row[f"at {count}"]))
-                    for row in rows
-                    if row["part"] == "nearest" and row["red"] == red and row["contender"] == each
-                ]
-                for each in CONTENDERS
-            }
-            if inherited[SEARCH]:
-                yield compared(f"Regret after {count} trainings, {_inherited('nearest')}: {about}", inherited)
+            inherited = {each: [truth.regret(workflow) for workflow in own] for each, own in chosen.items()}
+            yield compared(f"Regret after {count} trainings, {_inherited('nearest')}: {about}", inherited)
+        if trained:
+            about = f"{red}, {max(sizes.at)} trainings of {sizes.units:,} episodes"
+            yield losses(f"{_inherited('nearest')}: {about}", trained)
     for part, inherit in HOSTS.items():
-        hosts = [row for row in rows if row["part"] == part]
-        worst = max(-row["return"] for row in hosts)  # what does not comply counts as no better than that
-        losses = {
-            each: [-row["return"] if row["complies"] else worst for row in hosts if row["contender"] == each]
-            for each in CONTENDERS
-        }
-        title = f"Loss per fresh episode of the best compliant policy, {_inherited(inherit)}: Meander, single hosts"
-        about = f"{sizes.host_trainings} trainings of {sizes.hosts:,} episodes"
-        yield compared(f"{title}, {about}", losses, halved=False)
+        about = f"Meander, single hosts, {sizes.host_trainings} trainings of {sizes.hosts:,} episodes"
+        if trained := [row for row in rows if row["part"] == part]:
+            yield losses(f"{_inherited(inherit)}: {about}", trained)
+
+
+def _by_contender(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each contender, of seeds that all of them have."""
+    grouped = {each: [row for row in rows if row["contender"] == each] for each in CONTENDERS}
+    present = {each: mine for each, mine in grouped.items() if mine}
+    seeds = set.intersection(*({row["seed"] for row in mine} for mine in present.values()))
+    return {each: [row for row in mine if row["seed"] in seeds] for each, mine in present.items()}
+
+
+def losses(title: str, rows: Sequence[dict[str, Any]]) -> Table:
+    """What the policies that contenders deliver lose in fresh episodes."""
+    worst = max(-row["return"] for row in rows)  # what does not comply counts as no better than that
+    lost = {
+        each: [-row["return"] if row["complies"] else worst for row in mine]
+        for each, mine in _by_contender(rows).items()
+    }
+    return compared(f"Loss per fresh episode of the best compliant policy, {title}", lost, halved=False)
 
 
 def _inherited(inherit: str) -> str:
     return "nothing inherited" if inherit == "none" else "the nearest policy inherited"
 
 
-def _regret(truth: Truth, contender: str, told: Sequence[FinishedTraining], settings: Config) -> float:
-    chosen = recommended(contender, told, settings)
-    return truth.regret(None if chosen is None else chosen.workflow)
+def regrets(truth: Truth, sizes: Sizes, red: str, jobs: int) -> dict[int, dict[str, list[float]]]:
+    """The regret of all contenders on all seeds, after so many trainings, where trainings are looked up."""
+    asked = [(truth, sizes, red, each, seed) for each in CONTENDERS for seed in range(sizes.draws)]
+    if jobs == 1:
+        found = list(map(_regrets, asked))
+    else:
+        with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+            found = list(pool.map(_regrets, asked, chunksize=10))
+    return {
+        count: {each: [regret[count] for regret, cell in zip(found, asked) if cell[3] == each] for each in CONTENDERS}
+        for count in sizes.at
+    }
+
+
+def _regrets(asked: tuple[Truth, Sizes, str, str, int]) -> dict[int, float]:
+    truth, sizes, red, contender, seed = asked
+    settings, after = config(sizes, red), {}
+    told = replayed(truth, contender, settings, seed, max(sizes.at))
+    for count in sizes.at:
+        chosen = recommended(contender, at_budget(told, count * settings.rungs[-1]), settings)
+        after[count] = truth.regret(None if chosen is None else chosen.workflow)
+    return after
 
 
 def compared(title: str, values: dict[str, list[float]], halved: bool = True) -> Table:
-    """Medians with their limits; `ahead` is by how much the search is better than a contender on the same seeds."""
+    """Medians and means; `ahead` is by how much the search is better than a contender on the same seeds, in the mean.
+
+    The median of these differences says little where there are few classes: it is 0 as soon as half of the seeds
+    recommend the same.
+    """
     lines = []
     chance = statistics.median(values[RANDOM])
     for contender, own in values.items():
-        columns = _median("value", own)
+        columns: dict[str, Sampled] = {"value": _Plain(tuple(own)), "mean": _Plain((statistics.fmean(own),))}
+        if len(own) > 1:
+            limits = bootstrap(own, statistics.median, FIRST_SEED)
+            columns |= {"low": _Plain((limits.low,)), "high": _Plain((limits.high,))}
         if contender == SEARCH:
             columns["of random's"] = _Plain((statistics.median(own) / chance if chance else 0.0,))
             lines.append(Line(contender, columns, Target("of random's", 0.5) if halved else None))
             continue
-        ahead = [theirs - ours for ours, theirs in zip(values[SEARCH], own)]
-        columns |= _median("ahead", ahead)
+        columns |= _ahead([theirs - ours for ours, theirs in zip(values[SEARCH], own)])
         target = Target("ahead low", 0.01, at_most=False) if contender == RANDOM and len(own) > 1 else None
         lines.append(Line(contender, columns, target))
-    return Table(title, lines)
+    return Table(f"{title}, {len(values[SEARCH])} seeds", lines)
 
 
-def _median(name: str, values: Sequence[float]) -> dict[str, Sampled]:
-    """The median and its bootstrapped limits, as columns of their own."""
-    columns = {name: _Plain(tuple(values))}
-    if len(values) > 1:
-        limits = bootstrap(values, statistics.median, FIRST_SEED)
-        columns |= {f"{name} low": _Plain((limits.low,)), f"{name} high": _Plain((limits.high,))}
-    return dict(columns)
+def _ahead(differences: Sequence[float]) -> dict[str, Sampled]:
+    """The mean of paired differences with its bootstrapped limits, and their median."""
+    columns: dict[str, Sampled] = {"ahead": _Plain((statistics.fmean(differences),))}
+    if len(differences) > 1:
+        limits = bootstrap(differences, statistics.fmean, FIRST_SEED)
+        columns |= {"ahead low": _Plain((limits.low,)), "ahead high": _Plain((limits.high,))}
+    return columns | {"median ahead": _Plain(tuple(differences))}
 
 
 class _Plain(Sampled):
@@ -391,16 +448,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="smaller sizes: a few minutes on two cores")
     parser.add_argument("--jobs", type=int, default=2, help="processes at once")
+    parser.add_argument("--seeds", type=int, help="so many seeds where contenders train, instead of all")
+    parser.add_argument("--contenders", nargs="+", default=CONTENDERS, help="only these where contenders train")
     parser.add_argument("--cells", type=Path, default=HERE / "results" / "workflow_search.jsonl", help="finished cells")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "workflow_search.json", help="the samples")
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a target is missed")
     options = parser.parse_args(arguments)
     sizes = QUICK if options.quick else FULL
+    sizes = dataclasses.replace(sizes, seeds=options.seeds or sizes.seeds)
     where = machine()
-    rows = compute(sizes, options.jobs, options.cells)
-    if not options.quick:
+    rows = compute(sizes, options.jobs, options.cells, options.contenders)
+    if not options.quick and not kept_truth(sizes, TRUTH):
         keep_truth(sizes, rows, TRUTH)
-    return save_tables(tables(sizes, rows), where, options.json, options.strict, sizes=dataclasses.asdict(sizes))
+    done = tables(sizes, rows, options.jobs)
+    return save_tables(done, where, options.json, options.strict, sizes=dataclasses.asdict(sizes))
 
 
 if __name__ == "__main__":

@@ -80,21 +80,30 @@ def posterior(
     return Posterior(mean + reach.T @ weight, prior - reach.T @ reach)
 
 
-def predicted(
-    prior: Array, across: Array, own: float, values: Array, noises: Array, mean: float
-) -> tuple[Array, Array]:
-    """Mean and deviation of points that each have the variance `own`, after observations of others.
+@dataclass(frozen=True, eq=False)
+class Conditioned:
+    """A Gaussian process after observations.  What depends on these alone is computed once, for many questions."""
 
-    `prior` is the covariance of what was observed, `across` that of each observed with each wanted point.
-    """
+    mean: float
+    inverse: Array
+    weight: Array
+
+    def at(self, across: Array, own: float) -> tuple[Array, Array]:
+        """Mean and deviation of points with the variance `own`; `across` is their covariance with the observed."""
+        import numpy as np
+
+        reach = self.inverse @ across
+        return self.mean + reach.T @ self.weight, np.sqrt(np.maximum(own - (reach * reach).sum(axis=0), 0.0))
+
+
+def conditioned(prior: Array, values: Array, noises: Array, mean: float) -> Conditioned:
+    """The process after these observations, `prior` being their covariance without noise."""
     import numpy as np
 
     if not len(values):
-        return np.full(across.shape[1], mean), np.full(across.shape[1], math.sqrt(own))
-    root = _cholesky(prior + np.diag(noises))
-    solved = np.linalg.solve(root, np.column_stack([across, values - mean]))
-    reach, weight = solved[:, :-1], solved[:, -1]
-    return mean + reach.T @ weight, np.sqrt(np.maximum(own - (reach * reach).sum(axis=0), 0.0))
+        return Conditioned(mean, np.zeros((0, 0)), np.zeros(0))
+    inverse: Array = np.asarray(np.linalg.inv(_cholesky(prior + np.diag(noises))), np.float64)
+    return Conditioned(mean, inverse, inverse @ (values - mean))
 
 
 def fit(kernels: Array, seen: Sequence[int], values: ArrayLike, variances: ArrayLike) -> Fit:

@@ -10,7 +10,15 @@ import pytest
 
 from fanfold.errors import ConfigError
 from fanfold.running import Run
-from fanfold.studies.workflow import SpaceSettings, WorkflowConfig, run_options, study
+from fanfold.studies.workflow import (
+    Assignments,
+    Orders,
+    OwnProblem,
+    SpaceSettings,
+    WorkflowConfig,
+    run_options,
+    study,
+)
 from fanfold.types import Failed, Ok
 
 OWN = WorkflowConfig(
@@ -113,3 +121,20 @@ def test_an_expensive_workflow_is_kept_to_because_breaking_it_costs_more() -> No
     (outcome,) = next(iter(done.results())).outcomes.values()
     assert isinstance(outcome, Ok) and outcome.data["contested"] is None
     assert outcome.data["compliance"] > 0.9 and outcome.score < -5.0
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        (lambda workflow: 1.0, r"kept is called with \(workflow, episode\), and .*<lambda> does not take that"),
+        (0.5, r"kept must be a function of \(workflow, episode\), not 0.5"),
+    ],
+)
+def test_a_function_that_cannot_judge_an_episode_is_refused(kept: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        OwnProblem(Orders(("a", "b")), "CartPole-v1", kept)
+
+
+def test_an_assignment_without_slots_is_refused_by_them() -> None:
+    with pytest.raises(ConfigError, match="an assignment needs slots"):
+        Assignments(("a", "b"))

@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import json
 import math
+import random
 import signal
 import sqlite3
 import statistics
@@ -26,7 +27,7 @@ from hypothesis import strategies as st
 from fanfold.rl import ppo
 from fanfold.rl.network import values
 from fanfold.running import Run
-from fanfold.stats import Interval
+from fanfold.stats import Interval, bootstrap
 from fanfold.strategies.gp_ucb import Observation
 from fanfold.studies.workflow import WorkflowConfig, baselines, study
 from fanfold.studies.workflow import trainings as f
@@ -42,7 +43,7 @@ from fanfold.studies.workflow.evaluator import Look, Train, WorkflowTrainer, mov
 from fanfold.studies.workflow.orders import NAMED, UNITS, cage2_orders, parse
 from fanfold.studies.workflow.spaces import Orders, Workflow, WorkflowSpace, show
 from fanfold.studies.workflow.strategy import SearchPlan, WorkflowSearch
-from fanfold.studies.workflow.surrogate import Surrogate
+from fanfold.studies.workflow.surrogate import Surrogate, WorkflowBeliefs
 from fanfold.tensors import about, pack, unpack
 from fanfold.types import Blob, Case, Failed, Ok, Result, Trial
 
@@ -290,6 +291,71 @@ def test_a_workflow_whose_trainings_differ_is_believed_less() -> None:
         surrogate.observe(ORDERS[119], 1000, 0, Observation(-100.0 + 2.0 * (-1) ** number, 1.0))
     noisy, steady = surrogate.beliefs([ORDERS[0], ORDERS[119]]).deviation
     assert noisy > 1.2 * steady
+
+
+def raced(
+    chooser: Any, worth: dict[Workflow, float], noise: float, count: int, seed: int
+) -> list[tuple[Workflow, float]]:
+    """The workflows of a search without pauses, two at a time, and what each training returned."""
+    space = chooser.space
+    search = WorkflowSearch(space, copy.deepcopy(chooser), SearchPlan(100 * count, (100,), 100, inherit=False))
+    search.begin(seed)
+    luck, told, waiting = random.Random(seed), list[tuple[Workflow, float]](), list[Train]()
+    while waiting := [*waiting, *search.ask(2 - len(waiting))]:
+        train = waiting.pop(0)
+        score = worth[space.canonical(train.workflow)] + luck.gauss(0.0, noise)
+        search.tell(result(train, outcome(train, score), len(told)))
+        told.append((space.canonical(train.workflow), score))
+    return told
+
+
+def test_two_workflows_that_may_be_the_best_are_both_trained_until_it_shows() -> None:
+    """An upper bound alone would train the leader again and again."""
+    first, second = (SPACE_OF_B_LINE.canonical(order(text)) for text in ("balanced", "critical_first"))
+    worth = dict.fromkeys(SPACE_OF_B_LINE.arms or (), -150.0) | {first: -65.0, second: -60.0}
+    for seed in range(8):
+        asked = [workflow for workflow, _ in raced(UpperBound(SPACE_OF_B_LINE, 100, 0.9), worth, 15.0, 24, seed)]
+        assert min(asked.count(first), asked.count(second)) >= 6, "of 24, of which six are for a first look"
+
+
+def believed_best(space: Orders, told: Sequence[tuple[Workflow, float]]) -> Workflow:
+    surrogate = Surrogate(space, 100)
+    for workflow, score in told:
+        surrogate.observe(workflow, 100, 0, Observation(score, 0.1))
+    trained = list(dict.fromkeys(workflow for workflow, _ in told))
+    return trained[int(surrogate.beliefs(trained).mean.argmax())]
+
+
+def ahead_of_chance(seeds: range) -> list[float]:
+    """By how much the search recommends better than a random choice, seed by seed, in worlds of pairs and noise."""
+    space, ahead = Orders(("a", "b", "c", "d")), []
+    assert space.arms is not None
+    for seed in seeds:
+        rng = random.Random(seed)
+        weights = [rng.gauss(0.0, 8.0) for _ in space.pairs]
+        weights[rng.randrange(len(weights))] *= 6.0
+        worth = {
+            arm: sum(weight if kept else -weight for weight, kept in zip(weights, space.features(arm)))
+            for arm in space.arms
+        }
+        searched = raced(UpperBound(space, 100, 0.9), worth, 12.0, 12, seed)
+        drawn = max(raced(Shuffled(space), worth, 12.0, 12, seed), key=lambda each: each[1])[0]
+        ahead.append(worth[believed_best(space, searched)] - worth[drawn])
+    return ahead
+
+
+@pytest.mark.slow
+def test_where_pairs_matter_the_search_recommends_better_than_chance_and_not_without_its_surrogate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert bootstrap(ahead_of_chance(range(60)), statistics.fmean, 1).low > 0.0
+
+    def ignorant(self: Surrogate, workflows: Sequence[Workflow], pending: Sequence[Workflow] = ()) -> WorkflowBeliefs:
+        nothing = np.zeros(len(workflows))
+        return WorkflowBeliefs(nothing, nothing + 1.0, nothing + 1.0)
+
+    monkeypatch.setattr(Surrogate, "beliefs", ignorant)
+    assert bootstrap(ahead_of_chance(range(60)), statistics.fmean, 1).high < 0.0
 
 
 @pytest.mark.slow

@@ -47,13 +47,16 @@ def test_every_part_is_measured_printed_and_saved(
     assert search.main(["--quick", "--jobs", "1", "--cells", cells, "--json", str(file)]) == 0
     assert "single hosts" in capsys.readouterr().out
     tables = json.loads(file.read_text())["tables"]
-    assert len(tables) == 3 * len(search.TINY.at) + len(search.HOSTS)
+    assert len(tables) == 3 * len(search.TINY.at) + 1 + len(search.HOSTS)
     ours, *others = (line["values"] for line in tables[-1]["lines"])
     assert ours["value"]["samples"] == [80.0, 80.0]
-    assert others[0]["ahead"]["samples"] == [70.0, 71.0], "seed by seed"
+    assert others[0]["median ahead"]["samples"] == [70.0, 71.0], "seed by seed"
+    assert others[0]["ahead"]["samples"] == [70.5]
     inherited = next(table for table in tables if "nearest policy inherited" in table["title"])
     values = [line["values"]["value"]["samples"] for line in inherited["lines"]]
     assert values[0] == [0.0, 0.0] and all(each[0] > 90.0 for each in values[1:])
+    delivered = [table for table in tables if "Loss" in table["title"] and "B-line" in table["title"]]
+    assert len(delivered) == 1, "with inheritance, a user takes a policy that learnt from others"
 
 
 def test_cells_that_are_known_are_not_computed_again(search: Any, tmp_path: Path) -> None:
@@ -61,6 +64,27 @@ def test_cells_that_are_known_are_not_computed_again(search: Any, tmp_path: Path
     rows = search.compute(search.TINY, 1, file)
     before = file.read_text()
     assert search.compute(search.TINY, 1, file) == rows and file.read_text() == before
+
+
+def test_the_truth_is_not_computed_again_where_it_was_kept(search: Any, tmp_path: Path) -> None:
+    file, kept = tmp_path / "cells.jsonl", tmp_path / "truth.json"
+    rows = search.compute(search.TINY, 1, file, truth=kept)
+    search.keep_truth(search.TINY, rows, kept)
+    wanted = {(row["red"], row["arm"], row["seed"]): row["shown"] for row in rows if row["part"] == "table"}
+    again = {(row["red"], row["arm"], row["seed"]): row["shown"] for row in search.kept_truth(search.TINY, kept)}
+    assert again == wanted
+    search.compute(search.TINY, 1, tmp_path / "others.jsonl", truth=kept)
+    assert "table" not in (tmp_path / "others.jsonl").read_text()
+    assert search.kept_truth(search.FULL, kept) == [], "of other sizes"
+
+
+def test_looked_up_trainings_are_drawn_again_for_every_seed_and_visit(search: Any, tmp_path: Path) -> None:
+    rows = search.compute(search.TINY, 1, tmp_path / "cells.jsonl")
+    truth = search.truth_of(rows, search.TINY, "B-line")
+    arm = next(iter(truth.shown))
+    scores = [[truth.outcome(search.Train(arm, visit, 40), seed).score for visit in range(8)] for seed in range(8)]
+    assert scores[0] == [truth.outcome(search.Train(arm, visit, 40), 0).score for visit in range(8)]
+    assert len({tuple(each) for each in scores}) > 4 and all(len(set(each)) > 1 for each in scores)
 
 
 def test_a_search_that_is_behind_fails_a_strict_run(search: Any, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_what_does_not_belong_to_a_space_is_refused_with_a_reason(space: Workflo
         (lambda: Orders(("a", "a")), "equal"),
         (lambda: Orders(("a b", "c")), "without spaces"),
         (lambda: Subsets(("a",), 2), "no subset"),
-        (lambda: Assignments(("a",), ()), "at least one option"),
+        (lambda: Assignments(("a",), ()), "needs slots, .* at least one"),
     ],
 )
 def test_names_that_cannot_make_a_space_are_refused(make: Any, says: str) -> None:

@@ -112,11 +112,14 @@ class HalvingChooser(Shuffled):
 
 
 class UpperBound(Chooser):
-    """The workflow whose return could be highest among those that probably comply, as a surrogate sees it (GP-UCB).
+    """The workflow whose return could be highest among those that probably comply, as a surrogate sees it.
 
-    Small spaces are searched whole, in larger ones the bound is improved step by step, from the best trained workflows
-    and from drawn ones.  The bound is the mean and sqrt(beta) deviations, beta = boldness * 2 log(arms * t² * pi² /
-    (6 * delta)).  When no workflow probably complies, the one that most probably does is asked.
+    The bound is the mean and sqrt(beta) deviations, beta = boldness * 2 log(arms * t² * pi² / (6 * delta)).  A bound
+    alone (GP-UCB) trains the leader again and again, although what is to be recommended depends as much on who is next
+    to it.  So small spaces are searched whole for two: the leader, which has the highest mean of all trained, and its
+    rival, which has the highest bound of all others (LUCB, Kalyanakrishnan et al. 2012).  The one that is known less is
+    asked.  In larger spaces the bound is improved step by step, from the best trained workflows and from drawn ones.
+    When no workflow probably complies, the one that most probably does is asked.
     """
 
     def __init__(
@@ -126,7 +129,7 @@ class UpperBound(Chooser):
         threshold: float | None = None,
         *,
         feasibility: float = 0.3,
-        boldness: float = 0.1,
+        boldness: float = 0.3,
         delta: float = 0.1,
     ) -> None:
         self.space, self.full, self.threshold = space, full, threshold
@@ -161,12 +164,25 @@ class UpperBound(Chooser):
         self._pending.append(self.space.canonical(other[0]))
 
     def _best(self) -> tuple[Workflow, dict[str, float]]:
+        leader = self._leader()
         if self._paused:
             further = self._first(list(self._paused))
-            if further[1]["merit"] >= self._leading():
+            # Less than the leader's mean need not continue.
+            if further[1]["merit"] >= (0.0 if leader is None else leader[1] + _FEASIBLE):
                 return further
-        if self._turn:
-            return self._first(self._turn)
+        if not self._turn:
+            return self._climbed()
+        boldest = self._first(self._turn)
+        if leader is None or boldest[1]["merit"] < _FEASIBLE / 2:
+            return boldest
+        known = self._first([leader[0]])
+        rivals = [workflow for workflow in self._turn if workflow != leader[0]]
+        rival = boldest if boldest[0] != leader[0] or not rivals else self._first(rivals)
+        wanted = rival[1]["merit"] >= _FEASIBLE / 2 and rival[1]["deviation"] >= known[1]["deviation"]
+        return rival if wanted else known
+
+    def _climbed(self) -> tuple[Workflow, dict[str, float]]:
+        """Where steps to ever higher bounds end."""
         trained = dict.fromkeys(each.workflow for each in self.surrogate.seen)
         known = self._ranked(list(trained))[: STARTS // 2]
         starts = [*known, *(self.space.canonical(self.space.draw(self.rng)) for _ in range(STARTS - len(known)))]
@@ -181,11 +197,12 @@ class UpperBound(Chooser):
             best = max(best, place, key=lambda each: each[1]["merit"])
         return self.space.canonical(best[0]), best[1]
 
-    def _leading(self) -> float:
-        """The merit of what is believed to be best of all that was trained: less than that need not continue."""
-        now = self.surrogate.beliefs(list(dict.fromkeys(each.workflow for each in self.surrogate.seen)))
-        means = [float(mean) for mean, likely in zip(now.mean, now.feasible) if likely >= 0.5]
-        return max(means) + _FEASIBLE if means else 0.0
+    def _leader(self) -> tuple[Workflow, float] | None:
+        """The trained workflow with the highest mean among those that probably comply, and its mean."""
+        trained = list(dict.fromkeys(each.workflow for each in self.surrogate.seen))
+        now = self.surrogate.beliefs(trained)
+        means = [(workflow, float(now.mean[i])) for i, workflow in enumerate(trained) if now.feasible[i] >= 0.5]
+        return max(means, key=lambda each: each[1], default=None)
 
     def _ranked(self, workflows: list[Workflow]) -> list[Workflow]:
         if not workflows:

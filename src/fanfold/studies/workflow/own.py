@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fanfold.contracts import check_call
 from fanfold.errors import ConfigError
 from fanfold.rl import environments
 from fanfold.rl.collect import Collect, Collector
@@ -44,6 +45,11 @@ class OwnProblem:
     space: WorkflowSpace
     env: Any
     kept: Kept
+
+    def __post_init__(self) -> None:
+        if not callable(self.kept):
+            raise ConfigError(f"kept must be a function of (workflow, episode), not {self.kept!r:.80}")
+        check_call(self.kept, "kept", ("workflow", "episode"))
 
 
 @dataclass(frozen=True)

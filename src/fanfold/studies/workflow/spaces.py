@@ -324,6 +324,8 @@ class Assignments(WorkflowSpace):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.slots:
+            raise ConfigError("an assignment needs slots, each of which is given an option: name at least one")
         WorkflowSpace.__post_init__(Orders(self.slots))  # the same is asked of the names of slots
 
     def parse(self, text: str) -> Workflow:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from fanfold.strategies.gaussian_process import Fit, fit, predicted
+from fanfold.strategies.gaussian_process import Conditioned, Fit, conditioned, fit
 from fanfold.strategies.gp_ucb import Observation
 from fanfold.studies.workflow.spaces import Workflow, WorkflowSpace
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Points: TypeAlias = tuple[Array, Array, Array]
 
 #: How fast the correlation of two workflows falls with their distance, from nearly linear to every one for itself.
-SCALES = (0.5, 1.0, 2.0, 3.5, 5.0, 7.5, 10.0, 15.0)
+SCALES = (0.5, 1.5, 3.5, 7.5, 15.0)
 #: Where workflows are too many to list, few trainings can only show what many workflows have in common.
 SMOOTH = (0.5, 1.0, 2.0, 3.5)
 #: How much of what a workflow is worth shows in a training half as long, as a correlation.
@@ -64,8 +64,9 @@ class Surrogate:
         self.space, self.full, self.threshold = space, full, threshold
         self.scales = SCALES if space.arms else SMOOTH
         self.seen: list[Seen] = []
-        #: The settings of each process, and how many trainings they were fitted to.
-        self._fits: dict[str, tuple[int, Fit]] = {}
+        #: Of what was observed so far: the settings of each process, and each process with some trainings pending.
+        self._fits: dict[str, Fit] = {}
+        self._known: dict[tuple[str, tuple[Workflow, ...]], tuple[Points, float, float, Conditioned]] = {}
 
     def observe(self, workflow: Workflow, learnt: int, lineage: int, result: Observation, continued: int = 0) -> None:
         """A training that learnt from so many episodes, after a policy with so many behind it.
@@ -80,25 +81,30 @@ class Surrogate:
             self.seen.remove(before[-1])
         self.seen.append(Seen(workflow, shortness, math.log2(1.0 + lineage / self.full), result))
         self._fits.clear()
+        self._known.clear()
 
     def _shortness(self, learnt: int) -> float:
         return max(0.0, math.log2(self.full / max(learnt, 1)))
 
     def beliefs(self, workflows: Sequence[Workflow], pending: Sequence[Workflow] = ()) -> WorkflowBeliefs:
         """What is believed of these workflows, as sure as it will be once the pending ones are trained."""
-        points, count = self._points(), len(self.seen)
-        wanted, open_ones = self.space.rows(workflows), self.space.rows(pending)
-        values = compressed(self._values(), points[1])
-        noises = self._noises(values) + UNSTEADY * points[1] * float(np.var(values) if count else 0.0)
-        mean, deviation = self._believe("return", points, values, noises, wanted, open_ones)
+        wanted = self.space.rows(workflows)
+        mean, deviation = self._believe("return", wanted, pending)
         feasible = np.ones(len(workflows))
-        rates = [each.result.constraint for each in self.seen]
-        if self.threshold is not None and count and None not in rates:
-            errors = np.array([each.result.constraint_variance for each in self.seen])
-            level, spread = self._believe("rate", points, np.array(rates, np.float64), errors, wanted, open_ones)
+        if self.threshold is not None and self.seen and None not in [each.result.constraint for each in self.seen]:
+            level, spread = self._believe("rate", wanted, pending)
             gaps = (level - self.threshold) / np.maximum(spread, 1e-9)
             feasible = np.array([0.5 * math.erfc(-gap / math.sqrt(2.0)) for gap in gaps])
         return WorkflowBeliefs(mean, deviation, feasible)
+
+    def _observed(self, what: str, shortness: Array) -> tuple[Array, Array]:
+        """Returns or rates, and the variance of each beyond the common noise."""
+        if what == "rate":
+            pairs = [(each.result.constraint, each.result.constraint_variance) for each in self.seen]
+            rates, errors = np.array(pairs, np.float64).reshape(-1, 2).T
+            return rates, errors
+        values = compressed(self._values(), shortness)
+        return values, self._noises(values) + UNSTEADY * shortness * float(np.var(values) if len(values) else 0.0)
 
     def _values(self) -> Array:
         """The returns; what does not comply counts as no better than the best that does."""
@@ -114,29 +120,28 @@ class Surrogate:
         )
         return rows, shortness, inherited
 
-    def _believe(
-        self, what: str, points: Points, values: Array, noises: Array, wanted: Array, pending: Array
-    ) -> tuple[Array, Array]:
+    def _believe(self, what: str, wanted: Array, pending: Sequence[Workflow]) -> tuple[Array, Array]:
         """Mean and deviation of whole trainings without inheritance."""
-        n, fitted = len(values), self._fitted(what, points, values, noises)
-        known: Points = tuple(np.concatenate([a, b]) for a, b in zip(points, _whole(pending)))  # type: ignore[assignment]
-        amplitude, scale = fitted.amplitude, self.scales[fitted.scale]
-        prior = amplitude * _covariance(known, known, scale)
-        across = amplitude * _covariance(known, _whole(wanted), scale)
-        # Pending trainings count as observed to be what is expected of them: means stay, deviations shrink.
-        usual = float(np.median(noises)) if n else 0.0
-        spread = fitted.noise + np.concatenate([noises, np.full(len(pending), usual)])
-        guesses = predicted(prior[:n, :n], prior[:n, n:], amplitude, values, spread[:n], fitted.mean)[0]
-        return predicted(prior, across, amplitude, np.concatenate([values, guesses]), spread, fitted.mean)
+        key = what, tuple(pending)
+        if key not in self._known:
+            self._known[key] = self._condition(what, pending)
+        points, amplitude, scale, known = self._known[key]
+        return known.at(amplitude * _covariance(points, _whole(wanted), scale), amplitude)
 
-    def _fitted(self, what: str, points: Points, values: Array, noises: Array) -> Fit:
-        """The most plausible settings; before anything was observed, the middle of what is plausible."""
-        n = len(values)
-        if self._fits.get(what, (-1,))[0] != n:
-            kernels = np.stack([_covariance(points, points, scale) for scale in self.scales])
-            settings = fit(kernels, range(n), values, noises) if n else Fit(len(self.scales) // 2, 1.0, 0.03, 0.0)
-            self._fits[what] = n, settings
-        return self._fits[what][1]
+    def _condition(self, what: str, pending: Sequence[Workflow]) -> tuple[Points, float, float, Conditioned]:
+        """Pending trainings count as observed to be what is expected of them: means stay, deviations shrink."""
+        points, n = self._points(), len(self.seen)
+        values, noises = self._observed(what, points[1])
+        if what not in self._fits:
+            self._fits[what] = _fitted(points, values, noises, self.scales)
+        fitted = self._fits[what]
+        amplitude, scale = fitted.amplitude, self.scales[fitted.scale]
+        points = _joined(points, _whole(self.space.rows(pending)))
+        prior = amplitude * _covariance(points, points, scale)
+        spread = fitted.noise + np.concatenate([noises, np.full(len(pending), np.median(noises) if n else 0.0)])
+        guesses, _ = conditioned(prior[:n, :n], values, spread[:n], fitted.mean).at(prior[:n, n:], amplitude)
+        known = conditioned(prior, np.concatenate([values, guesses]), spread, fitted.mean)
+        return points, amplitude, scale, known
 
     def _noises(self, values: Array) -> Array:
         """The variance of each observation beyond the common noise: its measurement's, and its workflow's repeats'."""
@@ -154,9 +159,21 @@ class Surrogate:
         return noises
 
 
+def _fitted(points: Points, values: Array, noises: Array, scales: Sequence[float]) -> Fit:
+    """The most plausible settings; before anything was observed, the middle of what is plausible."""
+    if not len(values):
+        return Fit(len(scales) // 2, 1.0, 0.03, 0.0)
+    kernels = np.stack([_covariance(points, points, scale) for scale in scales])
+    return fit(kernels, range(len(values)), values, noises)
+
+
 def _whole(rows: Array) -> Points:
     """Whole trainings without inheritance."""
     return rows, np.zeros(len(rows)), np.zeros(len(rows))
+
+
+def _joined(a: Points, b: Points) -> Points:
+    return np.concatenate([a[0], b[0]]), np.concatenate([a[1], b[1]]), np.concatenate([a[2], b[2]])
 
 
 def _covariance(a: Points, b: Points, scale: float) -> Array:
