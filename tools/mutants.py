@@ -9,16 +9,20 @@ changed line, first the quick ones that are about it, until one fails.  A mutant
 killed as well.  The sample depends on the seed and on the code only: a change in one function leaves the sample of the
 others as it is.
 
-Survivors that stay are listed with the reason in `tools/mutants_accepted.toml`.
+A busy machine kills nothing: a test counts when it fails twice in a row, and a test that hangs is run on the unchanged
+code at once, which must pass, and then on the mutant again with more time than that took.
+
+Survivors that stay are listed with the reason in `tools/mutants_accepted.toml`.  Those that no test could notice are
+marked `equivalent` there; the share is stated with and without them.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import hashlib
 import json
 import os
-import queue
 import resource
 import shutil
 import signal
@@ -28,10 +32,11 @@ import tempfile
 import threading
 import time
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import reach
 from mutations import Mutation, mutations, names_of
@@ -66,7 +71,7 @@ MODULES = (
 )
 #: Where tests are looked for; of these, the fast ones, without the files that are about other modules, and with some
 #: that `make check` leaves out (all whose name begins so).  A single test that takes long is left out in any case.
-TESTS = ("tests/unit", "tests/models", "tests/faults")
+TESTS = ("tests/unit", "tests/models", "tests/faults", "tests/scale/test_workers.py")
 NOT_ABOUT = tuple(
     f"tests/{name}.py"
     for name in (
@@ -98,13 +103,16 @@ EXTRA = (
     "tests/faults/test_poison",
     "tests/faults/test_waiting",
 )
+#: So many tests are tried first, by themselves: most mutants need no more, and few files are quick to collect.
+FIRST = 8
 #: No module has fewer mutants in the sample than this.
 LEAST = 4
 #: Seconds: the longest test that counts as fast, the tests of one mutant together, and one test that hangs.
-SLOWEST, TOGETHER, HANGING = 4.0, 45.0, 60
+SLOWEST, TOGETHER, HANGING = 4.0, 45.0, 30.0
 #: Bytes that a process may map: a mutant that collects without end is stopped by this.
 MEMORY = 8 << 30
 ENOUGH = 0.85
+Item = TypeVar("Item")
 ACCEPTED_BY = ("module", "place", "text", "was", "now")
 
 
@@ -190,10 +198,15 @@ class Copy:
         compiling = [sys.executable, "-m", "compileall", "-q", str(folder / "src"), str(folder / "tests")]
         subprocess.run(compiling, check=True, stdout=subprocess.DEVNULL)
 
+    @property
+    def current(self) -> Path:
+        """The file that names the test under way."""
+        return self.root / "current.txt"
+
     def environment(self, **more: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("REACH_", "PYTHON"))}
         path = os.pathsep.join((str(self.root / "src"), str(self.root / "tools")))
-        return {**kept, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **more}
+        return {**kept, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", reach.CURRENT: str(self.current), **more}
 
     def change(self, module: str, source: bytes) -> None:
         file = self.root / PACKAGE / f"{module}.py"
@@ -201,8 +214,9 @@ class Copy:
         for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
             compiled.unlink()
 
-    def pytest(self, *args: str, limit: float, **more: str) -> tuple[int | None, str]:
-        """Exit code (None: it did not end in time) and output of a run of the tests."""
+    def pytest(self, *args: str, limit: float, each: float | None = None, **more: str) -> tuple[int | None, str]:
+        """Exit code (None: it, or one test for itself, did not end in time) and output of a run of the tests."""
+        self.current.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "reach", *args]
         with subprocess.Popen(
             command,
@@ -215,13 +229,21 @@ class Copy:
             start_new_session=True,
             preexec_fn=_bounded,
         ) as process:
+            began = time.time()
             try:
-                output, _ = process.communicate(timeout=limit)
-                return process.returncode, output
-            except subprocess.TimeoutExpired:
+                while time.time() < began + limit and (each is None or time.time() < self._since(began) + each):
+                    try:
+                        output, _ = process.communicate(timeout=2)
+                        return process.returncode, output
+                    except subprocess.TimeoutExpired:
+                        pass
                 return None, ""
             finally:
                 _end_group(process.pid)
+
+    def _since(self, began: float) -> float:
+        """When the test under way began, or this run of the tests."""
+        return self.current.stat().st_mtime if self.current.exists() else began
 
 
 def _bounded() -> None:
@@ -236,26 +258,20 @@ def _end_group(group: int) -> None:
         pass
 
 
-def tests_that_reach(copy: Copy, modules: Sequence[str]) -> dict[str, dict[str, Any]]:
+def tests_that_reach(copies: Sequence[Copy]) -> dict[str, dict[str, Any]]:
     """Every fast test with its seconds and the lines it reaches; recorded once for this state of code and tests."""
+    copy = copies[0]
     state = hashlib.sha256()
-    for folder in (*TESTS, str(PACKAGE)):
-        for file in sorted((copy.root / folder).rglob("*.py")):
+    for place in (*TESTS, str(PACKAGE)):
+        path = copy.root / place
+        for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
             state.update(str(file.relative_to(copy.root)).encode() + b"\0" + file.read_bytes() + b"\0")
     state.update(repr((MODULES, TESTS, EXTRA, NOT_ABOUT)).encode())
     kept = KEEP / f"reach-{state.hexdigest()[:16]}.json"
     if not kept.exists():
         print("recording which tests reach which lines (once for this state of the code) ...", flush=True)
-        files = [str(copy.root / PACKAGE / f"{module}.py") for module in modules]
-        result = copy.root / "reach.json"
-        names = {reach.FILES: os.pathsep.join(files), reach.RESULT: str(result), reach.EXTRA: os.pathsep.join(EXTRA)}
-        ignored = [f"--ignore={file}" for file in NOT_ABOUT]
-        code, output = copy.pytest(*TESTS, *ignored, limit=1200, **names)
-        if not result.exists():
-            sys.exit(f"the tests did not run to their end (exit code {code}):\n{output[-3000:]}")
-        tests = json.loads(result.read_text())
-        for test in tests.values():
-            test["lines"] = {_module(copy, file): lines for file, lines in test["lines"].items()}
+        tests: dict[str, dict[str, Any]] = {}
+        side_by_side(copies, TESTS, lambda copy, place: tests.update(recorded(copy, place)))
         for old in KEEP.glob("reach-*.json"):
             old.unlink()
         kept.write_text(json.dumps(tests))
@@ -264,6 +280,42 @@ def tests_that_reach(copy: Copy, modules: Sequence[str]) -> dict[str, dict[str, 
     for name in failing:
         print(f"left out, it fails on the unchanged code: {name}")
     return {name: test for name, test in tests.items() if test["passed"] and test["seconds"] <= SLOWEST}
+
+
+def recorded(copy: Copy, place: str) -> dict[str, dict[str, Any]]:
+    """The tests of a folder or file, with their seconds and the lines they reach."""
+    files = [str(copy.root / PACKAGE / f"{module}.py") for module in MODULES]
+    result = copy.root / "reach.json"
+    result.unlink(missing_ok=True)
+    names = {reach.FILES: os.pathsep.join(files), reach.RESULT: str(result), reach.EXTRA: os.pathsep.join(EXTRA)}
+    code, output = copy.pytest(place, *(f"--ignore={file}" for file in NOT_ABOUT), limit=3600, **names)
+    if not result.exists():
+        raise RuntimeError(f"{place} did not run to its end (exit code {code}):\n{output[-3000:]}")
+    tests: dict[str, dict[str, Any]] = json.loads(result.read_text())
+    for test in tests.values():
+        test["lines"] = {_module(copy, file): lines for file, lines in test["lines"].items()}
+    return tests
+
+
+def side_by_side(copies: Sequence[Copy], items: Iterable[Item], do: Callable[[Copy, Item], None]) -> None:
+    """Do something with every item, on as many copies at a time as there are; the first error ends it."""
+    lock, left, failed = threading.Lock(), collections.deque(items), threading.Event()
+
+    def work(copy: Copy) -> None:
+        while not failed.is_set():
+            with lock:
+                if not left:
+                    return
+                item = left.popleft()
+            try:
+                do(copy, item)
+            except BaseException:
+                failed.set()
+                raise
+
+    with ThreadPoolExecutor(len(copies)) as pool:
+        for future in [pool.submit(work, copy) for copy in copies]:
+            future.result()
 
 
 def _module(copy: Copy, file: str) -> str:
@@ -296,21 +348,56 @@ def judge(copy: Copy, mutant: Mutant, names: list[str], seconds: float) -> Verdi
     started = time.monotonic()
     if not names:
         return Verdict(mutant, "survived", "no fast test reaches it", 0, 0.0)
-    original = (copy.root / PACKAGE / f"{mutant.module}.py").read_bytes()
-    copy.change(mutant.module, mutant.mutation.apply(original))
+    outcome, by = "survived", ""
+    rounds = [names[:FIRST], names[FIRST:]]
+    while rounds and outcome == "survived":
+        now = rounds.pop(0)
+        outcome, by = _tried(copy, mutant, now, seconds) if now else ("survived", "")
+        if outcome == "late":  # once more, beside the unchanged code; if that explains it, the other tests decide
+            outcome = "hung" if _hangs(copy, mutant, by) else "survived"
+            rounds.insert(0, now[now.index(by) + 1 :] if by in now else [])
+    killer = by if by and outcome != "survived" else None
+    return Verdict(mutant, outcome, killer, len(names), time.monotonic() - started)
+
+
+def _tried(copy: Copy, mutant: Mutant, names: list[str], seconds: float) -> tuple[str, str]:
+    """What the tests say of a mutant, and which one said it: `late` if one, or all together, took too long."""
+    # A test that only waits has a fifth of its time in `seconds`; three times as much is for a busy machine.
+    code, output = _on(copy, mutant, names, HANGING, 60 + 15 * seconds)
+    if code == 0:
+        return "survived", ""
+    failed = _failed(output)
+    if code is None or reach.STOPPED in output:
+        at = copy.current.read_text() if copy.current.exists() else names[0]
+        return "late", failed[0] if failed else at
+    return "killed" if code == 1 else "broken", failed[0] if failed else ""
+
+
+def _hangs(copy: Copy, mutant: Mutant, name: str) -> bool:
+    """Whether a test that passes on the unchanged code, now and here, does not end on the mutant with far more time."""
+    began = time.monotonic()
+    code, _ = _on(copy, None, [name], 10 * HANGING, 11 * HANGING)
+    took = time.monotonic() - began
+    if code != 0:
+        return False
+    code, _ = _on(copy, mutant, [name], max(HANGING, 5 * took), 2 * HANGING + 6 * took)
+    return code != 0
+
+
+def _on(copy: Copy, mutant: Mutant | None, names: list[str], each: float, limit: float) -> tuple[int | None, str]:
+    """Run tests on a mutant, or on the unchanged code, with so much time for each and for all."""
     chosen = copy.root / "chosen.txt"
     chosen.write_text("\n".join(names))
+    args = (f"@{chosen}", "-x", "-o", f"timeout={each:.0f}")
+    each += HANGING  # what pytest-timeout has stopped may hang on in its end
+    if mutant is None:
+        return copy.pytest(*args, limit=limit, each=each)
+    original = (copy.root / PACKAGE / f"{mutant.module}.py").read_bytes()
+    copy.change(mutant.module, mutant.mutation.apply(original))
     try:
-        code, output = copy.pytest(f"@{chosen}", "-x", "-o", f"timeout={HANGING}", limit=60 + 3 * seconds)
+        return copy.pytest(*args, limit=limit, each=each)
     finally:
         copy.change(mutant.module, original)
-    took = time.monotonic() - started
-    if code == 0:
-        return Verdict(mutant, "survived", None, len(names), took)
-    if code is None:
-        return Verdict(mutant, "hung", None, len(names), took)
-    failed = _failed(output)
-    return Verdict(mutant, "killed" if code == 1 else "broken", failed[0] if failed else None, len(names), took)
 
 
 def _failed(output: str) -> list[str]:
@@ -320,32 +407,20 @@ def _failed(output: str) -> list[str]:
 
 
 def judge_all(copies: Sequence[Copy], chosen: list[Mutant], tests: dict[str, dict[str, Any]]) -> list[Verdict]:
-    waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
-    for mutant in chosen:
-        waiting.put(mutant)
     verdicts: list[Verdict] = []
     lock = threading.Lock()
 
-    def work(copy: Copy) -> None:
-        while True:
-            try:
-                mutant = waiting.get_nowait()
-            except queue.Empty:
-                return
-            names = reaching(mutant, tests)
-            verdict = judge(copy, mutant, names, sum(tests[name]["seconds"] for name in names))
-            with lock:
-                verdicts.append(verdict)
-                mark = "SURVIVED" if verdict.outcome == "survived" else verdict.outcome
-                print(f"{len(verdicts):4}/{len(chosen)} {mark:8} {verdict.seconds:5.1f} s  {mutant.place}", flush=True)
-                if verdict.outcome == "survived":
-                    print(f"      {mutant.change()}", flush=True)
+    def work(copy: Copy, mutant: Mutant) -> None:
+        names = reaching(mutant, tests)
+        verdict = judge(copy, mutant, names, sum(tests[name]["seconds"] for name in names))
+        with lock:
+            verdicts.append(verdict)
+            mark = "SURVIVED" if verdict.outcome == "survived" else verdict.outcome
+            print(f"{len(verdicts):4}/{len(chosen)} {mark:8} {verdict.seconds:5.1f} s  {mutant.place}", flush=True)
+            if verdict.outcome == "survived":
+                print(f"      {mutant.change()}", flush=True)
 
-    threads = [threading.Thread(target=work, args=(copy,)) for copy in copies]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    side_by_side(copies, chosen, work)
     order = {id(mutant): number for number, mutant in enumerate(chosen)}
     return sorted(verdicts, key=lambda verdict: order[id(verdict.mutant)])
 
@@ -365,12 +440,12 @@ def check_killers(copy: Copy, verdicts: Sequence[Verdict]) -> list[str]:
 # -- results ---------------------------------------------------------------------------------------------------------
 
 
-def accepted() -> dict[tuple[str, ...], str]:
+def accepted() -> dict[tuple[str, ...], dict[str, Any]]:
     """Why a survivor stays, by what identifies it whatever line it is on."""
     if not ACCEPTED.exists():
         return {}
     register = tomllib.loads(ACCEPTED.read_text())
-    return {tuple(_words(each[name]) for name in ACCEPTED_BY): each["why"] for each in register["mutant"]}
+    return {tuple(_words(each[name]) for name in ACCEPTED_BY): each for each in register["mutant"]}
 
 
 def _words(text: str) -> str:
@@ -388,18 +463,21 @@ def report(verdicts: Sequence[Verdict], doubtful: Sequence[str]) -> bool:
     killed = len(verdicts) - len(survivors)
     print(f"{'all':20} {len(verdicts):8} {killed:8} {len(survivors):8}   {killed / max(1, len(verdicts)):.1%} killed")
     reasons = accepted()
-    unexplained = 0
+    unexplained = equivalent = 0
     for verdict in survivors:
         mutation = verdict.mutant.mutation
         row = verdict.as_json()
-        why = reasons.get(tuple(_words(row[name]) for name in ACCEPTED_BY))
-        unexplained += why is None
+        reason = reasons.get(tuple(_words(row[name]) for name in ACCEPTED_BY), {})
+        unexplained += not reason
+        equivalent += reason.get("equivalent", False)
         print(f"\n{verdict.mutant.place}  in {mutation.place} ({mutation.kind})\n    {verdict.mutant.change()}")
-        print(f"    {why or 'NOT EXPLAINED: write a test, or say in tools/mutants_accepted.toml why not'}")
+        print(f"    {reason.get('why', 'NOT EXPLAINED: write a test, or say in tools/mutants_accepted.toml why not')}")
         if verdict.by:
             print(f"    {verdict.by}")
     for name in doubtful:
         print(f"\nnot to be trusted, it failed on the unchanged code: {name}")
+    others = len(verdicts) - equivalent
+    print(f"\n{killed} of {others} that are not equivalent ({equivalent} are): {killed / max(1, others):.1%} killed")
     if unexplained:
         print(f"\n{unexplained} of {len(survivors)} survivors are not explained")
     return killed >= ENOUGH * len(verdicts) and not unexplained and not doubtful
@@ -439,7 +517,7 @@ def main() -> int:
     (KEEP / ".gitignore").write_text("*\n")
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies = [Copy(Path(folder) / str(number)) for number in range(args.jobs)]
-        tests = tests_that_reach(copies[0], MODULES)
+        tests = tests_that_reach(copies)
         verdicts = judge_all(copies, chosen, tests)
         doubtful = check_killers(copies[0], verdicts)
     rows = [verdict.as_json() for verdict in verdicts]

@@ -1,8 +1,10 @@
 """Which tests reach which lines: a pytest plugin that records it, for `tools/mutants.py`.
 
-It traces the files named in `REACH_FILES` in the tests' own process, in its threads, and in every Python process they
-start (a `sitecustomize.py` on the path imports this file there).  A line is written down the moment it is first seen,
-so a process that is killed has said what it reached.
+While it records, it traces the files named in `REACH_FILES` in the tests' own process, in its threads, and in every
+Python process they start (a `sitecustomize.py` on the path imports this file there).  A line is written down the moment
+it is first seen, so a process that is killed has said what it reached.
+
+While mutants are tried, it names the test under way in the file `REACH_CURRENT`, and repeats a test that fails.
 """
 
 from __future__ import annotations
@@ -15,10 +17,17 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import pytest
+from _pytest.runner import runtestprotocol
+
 FILES = "REACH_FILES"  # the files to watch, separated by os.pathsep
 LINES = "REACH_LINES"  # where processes started by a test append what they reach
 RESULT = "REACH_RESULT"  # where the result goes, as JSON
+CURRENT = "REACH_CURRENT"  # the file that names the test under way
 EXTRA = "REACH_EXTRA"  # files that are taken although they are marked slow, separated by os.pathsep
+
+#: What pytest-timeout says of a test that it stopped.
+STOPPED = "from pytest-timeout"
 
 #: A function that was called so often in one test without a new line has nothing new to show there.
 ENOUGH = 300
@@ -142,6 +151,26 @@ def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
     kept = [item for item in items if item.nodeid.startswith(extra) or item.get_closest_marker("slow") is None]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
     items[:] = kept
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a test that fails once more, and report what came last: a failure by chance kills no mutant.
+
+    One that was stopped for its time is not repeated here: pytest-timeout has one alarm for the whole of this.
+    """
+    if _recorder is not None or CURRENT not in os.environ:
+        return None
+    Path(os.environ[CURRENT]).write_text(item.nodeid)
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    failures = [report for report in reports if report.failed]
+    if failures and not any(STOPPED in report.longreprtext for report in failures):
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def pytest_runtest_logstart(nodeid: str, location: Any) -> None:

@@ -246,6 +246,17 @@ def test_whoever_detaches_leaves_as_soon_as_every_call_is_in_a_batch(style: str,
     assert (run.reason, world.waves) == ("detached", [2])
 
 
+@STYLES
+def test_whoever_detaches_does_not_wait_for_room_in_the_queue_and_says_what_is_left(style: str, tmp_path: Path) -> None:
+    world = World(style)
+    study = Study(Sweep(range(6)), world.evaluate(), window=6)
+    batches = BatchExecutor(detach=True, enqueued=2 * _tokens(world))
+    run = run_virtual(study.run_async(batches, ledger=tmp_path / "ledger.db", run="it"))
+    assert (run.reason, world.waves) == ("detached", [2])
+    assert run.progress.elapsed < 60, "the first batch takes ten minutes"
+    assert any("4 calls wait for room in the provider's queue" in text for text in batches.left)
+
+
 def test_a_call_in_a_batch_leaves_out_what_the_model_has_refused() -> None:
     model = World("openai").model
 

@@ -331,3 +331,15 @@ def test_when_a_rate_rises_what_was_charged_before_is_paid_off_at_it_as_well() -
     assert pace.ready_at(1.0, 0.0) == 5.0
     pace.take(10.0, 5.0)
     assert pace.ready_at(1.0, 5.0) == 10.0
+
+
+@pytest.mark.parametrize(("limits", "seconds"), [(Limits(), 4.0), (Limits(adaptive=False), 0.0)])
+def test_a_rate_that_another_sharer_has_learnt_holds_here_unless_only_told_ones_count(
+    limits: Limits, seconds: float
+) -> None:
+    async def main() -> list[float]:
+        limiter = Limiter(limits)
+        limiter.adopt({0: 10.0})
+        return await times(limiter, 40)
+
+    assert on_clock(main())[-1] == pytest.approx(seconds, abs=0.2)
