@@ -30,9 +30,13 @@ from prompts_server import ENGINE, LOCAL, CountedModel, served, version_of
 from prompts_tasks import DATA, HAND, TASKS
 
 from fanfold.likeness import filled
-from fanfold.prompting.genome import Genome, render
+from fanfold.prompting.genome import Genome, render, template
+from fanfold.prompting.guided import RandomPrompts
+from fanfold.prompting.material import Material
+from fanfold.stop import MaxTrials
 from fanfold.studies.prompts import PromptsConfig, study
-from fanfold.studies.prompts.evaluator import PromptsEvaluator, shots
+from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
+from fanfold.study import Study
 from fanfold.tasks import Problem, Split, Task, load
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +67,11 @@ class Prompt:
 
     def text(self, input: str) -> str:
         return filled(self.template or {"before": self.before, "after": self.after}, input)
+
+    @classmethod
+    def filling(cls, template: Mapping[str, Any]) -> Prompt:
+        """The prompt that a search of ours found, as its summary describes it."""
+        return cls(template["before"], template["after"], template if "nearest" in template else None)
 
     @classmethod
     def of(cls, text: str) -> Prompt:
@@ -107,19 +116,24 @@ class Job:
 # -- methods: each gives the prompt it finds ---------------------------------------------------------------------------
 
 
+def config_of(job: Job, search: str) -> PromptsConfig:
+    """The settings of `fanfold run prompts --task FILE --calls N --search SEARCH`."""
+    return PromptsConfig(
+        task=str(DATA / TASKS[job.task]),
+        calls=job.calls,
+        seed=job.seed,
+        trials=100_000,
+        search=search,  # type: ignore[arg-type]
+        concurrent=IN_FLIGHT,
+        **SIZES,
+    )
+
+
 def searched(search: str) -> Callable[[Job, CountedModel], Prompt]:
     """The study, as `fanfold run prompts --task FILE --calls N` runs it."""
 
     def find(job: Job, counted: CountedModel) -> Prompt:
-        config = PromptsConfig(
-            task=str(DATA / TASKS[job.task]),
-            calls=job.calls,
-            seed=job.seed,
-            trials=100_000,
-            search=search,  # type: ignore[arg-type]
-            concurrent=IN_FLIGHT,
-            **SIZES,
-        )
+        config = config_of(job, search)
         work = study(config, make=counted.model)
         # The winner is scored here, as those of all methods are; the calls that are counted are those of the search.
         split = dataclasses.replace(work.conclude.split, held_out=())  # type: ignore[union-attr]
@@ -128,9 +142,39 @@ def searched(search: str) -> Callable[[Job, CountedModel], Prompt]:
         assert run.summary is not None
         template = run.summary.figures["template"]
         run.ledger.close()
-        return Prompt(template["before"], template["after"], template if "nearest" in template else None)
+        return Prompt.filling(template)
 
     return find
+
+
+class DrawnPrompts(RandomPrompts):
+    """Random prompts from the first one on, as many at once as there is room for."""
+
+    def __init__(self, material: Material, shots: Mapping[str, tuple[str, str]]) -> None:
+        super().__init__(material, shots)
+        self._opening.clear()
+
+    def ask(self, n: int) -> list[Genome]:
+        return [self._next() for _ in range(n)]
+
+
+def searched_plainly(job: Job, counted: CountedModel) -> Prompt:
+    """Random search as in textbooks: each prompt is scored on all 20 problems, and the first of the best wins."""
+    work = study(config_of(job, "random"), make=counted.model)
+    evaluate: Any = work.evaluate
+    problems = (*job.split.train, *job.split.validation)
+    plain = Study(
+        DrawnPrompts(evaluate.material, evaluate.shots),
+        evaluate,
+        cases(problems, (LOCAL,)),
+        stop=MaxTrials(job.calls // len(problems)),
+        seed=job.seed,
+        name="random-plain",
+    )
+    run = plain.run(f"async:{IN_FLIGHT}")
+    best = run.best.candidate
+    run.ledger.close()
+    return Prompt.filling(template(best, evaluate.shots))
 
 
 def all_examples(job: Job, _: CountedModel) -> Prompt:
@@ -196,6 +240,7 @@ METHODS: Mapping[str, Callable[[Job, CountedModel], Prompt]] = {
     OURS: searched("guided"),
     "genetic": searched("genetic"),
     "random": searched("random"),
+    "random-plain": searched_plainly,
     "hand": hand_written,
     "examples": all_examples,
     f"examples{MORE}": all_examples,

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fanfold.models.http_exchange import Response
+from fanfold.prompting.genome import render, template
 from fanfold.tasks import load
 
 
@@ -101,6 +102,32 @@ def test_our_search_stays_within_its_calls_and_gives_a_prompt_that_scores_as_it_
     held = {problem.input for problem in job.split.held_out}
     searched = planted.asked[: outcome.used]
     assert not any(text in asked["prompt"] for asked in searched for text in held), "held-out problems stay unseen"
+
+
+def test_plain_random_search_scores_every_prompt_on_all_problems_and_takes_the_first_of_the_best(
+    planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts, server = import_module("prompts"), import_module("prompts_server")
+    counted = server.CountedModel(tmp_path / "replies.db")
+    job = prompts.Job("random-plain", "tickets", 2, 200)
+    winners: list[Any] = []
+    monkeypatch.setattr(prompts, "template", lambda *winner: winners.append(winner) or template(*winner))
+    prompts.METHODS[job.method](job, counted)
+    assert counted.calls == 200
+    scored = [*job.split.train, *job.split.validation]
+    asked: dict[str, list[str]] = {problem.input: [] for problem in scored}
+    for text in (request["prompt"] for request in planted.asked):
+        asked[max(asked, key=text.rfind)].append(text)  # what is asked stands below all examples
+    assert [len(texts) for texts in asked.values()] == [10] * 20, "ten prompts, each on all twenty problems"
+    held = {problem.input for problem in job.split.held_out}
+    assert not any(text in request["prompt"] for request in planted.asked for text in held)
+    returns = [asked[problem.input] for problem in scored if problem.answer == "returns"]
+    sums = [sum(texts[number].count("Team:") in range(4, 7) for texts in returns) for number in range(10)]
+    assert len(set(sums)) > 1, sums
+    first = sums.index(max(sums))
+    ((winner, shots),) = winners
+    for problem in scored:
+        assert render(winner.without(problem.id), problem.input, shots) == asked[problem.input][first]
 
 
 def test_what_is_finished_is_not_run_again_until_the_search_changes(
