@@ -47,6 +47,13 @@ def check_address(url: str) -> None:
         )
 
 
+def check_scheme(url: str) -> None:
+    """Refuse an address that does not say how its server is spoken to."""
+    if "://" not in url:
+        written = f"{'http' if is_loopback(re.split('[:/]', url)[0]) else 'https'}://{shown(url)}"
+        raise ConfigError(f"the address {shown(url)!r} has no scheme: write it as {written}")
+
+
 def check_settings() -> None:
     """Refuse what carries a secret among the addresses that the environment and `.env` say."""
     for name, value in (*os.environ.items(), *dotenv()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ Json = Callable[..., Any]
 
 MODEL = ("--model", "simulated/gpt-4o-mini", "--max-tokens", "6")
 ASK = ("--prompt", "Translate: {text}", *MODEL)
+OTHER = ("--prompt", "Translate: {text}")
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +65,20 @@ def test_a_file_of_someone_else_is_never_overwritten(fanfold: Fanfold) -> None:
     assert "is the table itself" in fanfold("ask", "d.jsonl", *ASK, "-o", "./d.jsonl", code=2).stderr
 
 
+def test_a_settings_file_is_refused_before_anything_is_asked_too(fanfold: Fanfold, as_json: Json) -> None:
+    Path("ask.toml").write_text(
+        'study = "ask"\nsource = "d.jsonl"\nprompt = "T: {text}"\nmodel = ["simulated/gpt-4o-mini"]\n'
+        'max_tokens = 6\noutput = "out.jsonl"\n'
+    )
+    fanfold("run", "ask.toml", "--run", "first")
+    assert "did not write it" in fanfold("run", "ask.toml", "--run", "other", "--prompt", "U: {text}", code=2).stderr
+    assert [run["name"] for run in as_json("runs")] == ["first"]
+    fanfold("run", "ask.toml", "--run", "first")
+    fanfold("run", "ask.toml", "--run", "other", "--prompt", "U: {text}", "--force")
+    fanfold("run", "ask.toml", "--run", "third", "--prompt", "V: {text}", "-o", "third.jsonl")
+    assert len(rows_of("third.jsonl")) == 10
+
+
 def test_csv_stays_csv_with_its_separator(fanfold: Fanfold) -> None:
     said = fanfold("ask", "d.csv", *ASK, "-o", "out.csv").stdout
     assert "separated by ';'" in said and "1 of 3 rows lack a value (text)" in said
@@ -70,6 +86,23 @@ def test_csv_stays_csv_with_its_separator(fanfold: Fanfold) -> None:
         rows = list(csv.DictReader(file, delimiter=";"))
     assert [row["id"] for row in rows] == ["1", "2", "3"] and rows[2]["text"] == "=SUM(A1)"
     assert rows[1]["answer"] == "" and rows[1]["error"].startswith("missing: ")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_file_that_excel_made_is_one_that_excel_opens_again(fanfold: Fanfold, encoding: str) -> None:
+    """Excel takes UTF-8 for what it is only behind a byte order mark."""
+    Path("e.csv").write_text("id;text\r\n1;Grüße „an“ €\r\n", encoding=encoding)
+    fanfold("ask", "e.csv", *ASK, "-o", "out.csv")
+    written = Path("out.csv").read_bytes()
+    assert written.startswith(b"\xef\xbb\xbfid;text;answer;error") and "1;Grüße „an“ €;" in written.decode()
+
+
+def test_a_file_in_the_encoding_of_an_old_excel_says_how_it_is_read(fanfold: Fanfold) -> None:
+    Path("e.csv").write_bytes("id;text\r\n1;Grüße „an“ €\r\n".encode("cp1252"))
+    said = fanfold("ask", "e.csv", *ASK, "-o", "out.csv", code=2).stderr
+    assert "line 2 is not in UTF-8" in said and "--encoding cp1252" in said and "iconv -f WINDOWS-1252" in said
+    fanfold("ask", "e.csv", *ASK, "-o", "out.csv", "--encoding", "cp1252")
+    assert "1;Grüße „an“ €;" in Path("out.csv").read_text(encoding="utf-8")
 
 
 def test_rows_go_from_format_to_format(fanfold: Fanfold) -> None:
@@ -113,6 +146,13 @@ def test_a_dry_run_estimates_and_sends_nothing(fanfold: Fanfold, as_json: Json) 
     assert half["high"]["cost"] == pytest.approx(plan["high"]["cost"] / 2)
 
 
+def test_a_dry_run_says_what_to_do_about_an_unknown_price(fanfold: Fanfold) -> None:
+    said = fanfold("ask", "d.jsonl", *OTHER, "--model", "openai/gpt-99", "--dry-run").stdout
+    assert "unknown" in said and "a price in models.toml" in said and "fanfold[prices]" in said
+    limited = fanfold("ask", "d.jsonl", *OTHER, "--model", "simulated/gpt-99", "--max-cost", "1", code=1).stderr
+    assert "the price of simulated/gpt-99 is not known" in " ".join(limited.split()) and "models.toml" in limited
+
+
 def test_a_dry_run_counts_no_repairs_of_made_up_replies(as_json: Json) -> None:
     Path("s.json").write_text('{"type": "object", "required": ["a"]}')
     plan = as_json("ask", "d.jsonl", "--prompt", "T: {text}", *MODEL, "--schema", "s.json", "--dry-run")
@@ -133,6 +173,7 @@ def test_rows_pass_from_stdin_to_stdout(folder: Path) -> None:
     assert streamed.stdout == done.stdout
     assert ask('{"text": "a"}\n').stdout.startswith('{"text":"a","answer":')
     assert ask('[{"text": "a"}]').stdout.startswith('{"text":"a","answer":')
+    assert ask('["a"]').stdout == ask('"a"\n', "--format", "jsonl").stdout == ask("a\n").stdout
     assert ask("id,text\n1,a\n", "--format", "csv").stdout.startswith('{"id":"1","text":"a"')
     assert "stdin, line 1 is not JSON" in ask("{text}\n", code=2).stderr
     assert "do not go together" in ask("a\n", "--json", code=2).stderr
@@ -160,11 +201,20 @@ def test_mistakes_are_refused_before_anything_is_asked(fanfold: Fanfold) -> None
         (("d.jsonl", "--prompt", "@nothing.txt", *MODEL), "there is no file nothing.txt"),
         (("d.jsonl", *MODEL), "prompt is missing"),
         (("d.jsonl", "--prompt", "{text}"), "model is missing"),
-        (("empty.csv", *ASK), "there are no rows"),
+        (("empty.csv", *ASK), "there are no rows in empty.csv"),
         (("broken.jsonl", *ASK), "broken.jsonl, line 6 is not JSON"),
         (("none.jsonl", *ASK), "there is no file none.jsonl"),
+        ((".", *ASK), "is a folder"),
         (("d.jsonl", *ASK, "-o", "out.doc"), "names no format"),
         (("d.jsonl", *ASK, "-o", "nowhere/out.jsonl"), "folder"),
+        (("d.jsonl", *ASK, "-o", "/proc/out.jsonl"), "/proc/out.jsonl cannot be written"),
+        (("d.jsonl", *OTHER, "--model", "qwen", "--base-url", "localhost:9999/v1"), "as http://localhost:9999/v1"),
+        (("d.jsonl", *OTHER, "--model", "qwen", "--base-url", "gate.example"), "as https://gate.example"),
+        (("d.jsonl", *OTHER, "--model", "openai-compatible/qwen"), "needs the address of its server: give --base-url"),
+        (("d.jsonl", *OTHER, "--model", "http://localhost:9999/v1"), "is an address: give it as --base-url"),
+        (("d.jsonl", *OTHER, "--model", "gpt-4o"), "did you mean 'openai/gpt-4o'?"),
+        (("d.jsonl", *OTHER, "--model", "google/gemini-2.5-pro"), "did you mean 'gemini/gemini-2.5-pro'?"),
+        (("d.jsonl", *OTHER, "--model", "nobody/x"), "a model is PROVIDER/NAME; for another server give --base-url"),
         (("d.jsonl", *ASK, "--field", "text"), "a column 'text' already"),
         (("d.jsonl", *ASK, "--limit", "2", "--sample", "2"), "give one of them"),
         (("d.jsonl", "--prompt", "{text}", "--model", "openia/gpt-6-luna"), "did you mean 'openai'"),
@@ -193,7 +243,12 @@ def test_failed_rows_are_asked_again_on_request(fanfold: Fanfold, as_json: Json)
     (kinds,) = (model["errors"] for model in first["summary"]["models"].values())
     assert sum(kinds.values()) == 10 and {row["error"]["kind"] for row in rows_of("out.jsonl")} == set(kinds)
     assert as_json("ask", *flags, code=1)["money"]["calls"] == first["money"]["calls"]
-    assert as_json("ask", *flags, "--failed", code=1)["money"]["calls"] > first["money"]["calls"]
+    asked = as_json("ask", *flags, "--failed", code=1)["money"]["calls"]
+    assert asked > first["money"]["calls"]
+    (command,) = re.findall(
+        r"fanfold (resume \S+ --retry-failed --cache refresh)", fanfold("ask", *flags, code=1).stdout
+    )
+    assert as_json(*command.split(), code=1)["money"]["calls"] > asked, "the command at the end works when pasted"
 
 
 @pytest.mark.slow

@@ -108,3 +108,16 @@ def test_help_answers_without_loading_the_engine() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, "ask", "--help"], capture_output=True, text=True, timeout=60)
     assert "--dry-run" in done.stdout and done.stdout.splitlines()[-1] == "[]", done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_early_stops_what_is_still_to_be_paid(tmp_path: Path, provider: str) -> None:
+    """As `fanfold ask ... --stream | head` does."""
+    process = Asking(tmp_path, provider, "-o", "-", "--stream").start()
+    assert process.stdout is not None and process.stderr is not None
+    assert json.loads(process.stdout.readline())["id"] == 0
+    process.stdout.close()
+    said = process.stderr.read()
+    assert process.wait(60) == 143 and charges(provider).total() < ROWS, said
+    assert "nobody reads the rows any more" in said and "fanfold resume" in said
+    assert "watcher" not in said and "Broken pipe" not in said

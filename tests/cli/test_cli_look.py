@@ -39,6 +39,20 @@ def mixed(folder: Path) -> None:
     Study(Sweep(candidates), evaluate, cases=[1, 2]).run(ledger="fanfold.db", run="mixed").ledger.close()
 
 
+def test_a_run_of_a_program_is_said_to_be_continued_there(mixed: None, fanfold: Fanfold) -> None:
+    shown = fanfold("show", "mixed").output
+    assert "Resume: study.run(run='mixed', ledger='fanfold.db') in the program that started it" in shown
+    assert "fanfold resume" not in shown
+
+
+def test_a_page_takes_its_ledger_as_every_command_does(mixed: None, fanfold: Fanfold) -> None:
+    Path("fanfold.db").rename("other.db")
+    fanfold("view", "--ledger", "other.db", "--save", "flag.html")
+    fanfold("view", "other.db", "--save", "argument.html")
+    assert "mixed" in Path("flag.html").read_text() and Path("argument.html").exists()
+    fanfold("view", "--ledger", "gone.db", "--save", "gone.html", code=3)
+
+
 def test_runs_are_listed_newest_first(fanfold: Fanfold, as_json: Json, mixed: None) -> None:
     fanfold("run", "functions", "--trials", "4", "--run", "second", "--executor", "inline")
     lines = fanfold("runs").stdout.splitlines()
@@ -60,7 +74,7 @@ def test_a_killed_run_is_listed_as_interrupted(fanfold: Fanfold, as_json: Json, 
 
 def test_show_says_what_was_found_and_what_failed(fanfold: Fanfold, as_json: Json, mixed: None) -> None:
     shown = fanfold("show", "mix", "--trials", "2").stdout
-    for words in ("Best: 4.5, trial 2", "ValueError: too large 1", "The 2 best trials", "fanfold resume mixed"):
+    for words in ("Best: 4.5, trial 2", "ValueError: too large 1", "The 2 best trials", "fanfold export mixed"):
         assert words in shown
     facts = as_json("show", "last")
     assert facts["best_trial"]["cases"] == {"0": {"score": 3.0}, "1": {"score": 6.0}}

@@ -318,3 +318,9 @@ def test_after_its_deadline_the_rest_of_a_batch_goes_out_in_realtime(
     as_json(*SMALL, "--executor", "batch:openai", "--batch-deadline", "1s", "--run", "late")
     (calls,) = as_json("show", "late")["model_calls"]
     assert calls["calls"] == served.charged == 12
+
+
+def test_a_simulated_model_that_cannot_know_the_answers_says_so(fanfold: Fanfold, folder: Path) -> None:
+    (folder / "own.csv").write_text("ticket,team\n" + "".join(f"ticket {n},{'ab'[n % 2]}\n" for n in range(20)))
+    said = fanfold("run", "prompts", "--task", "own.csv", "--model", "simulated/gpt-6-luna", "--calls", "30").stderr
+    assert "simulated models know only the built-in tasks; --model local/smollm2 answers any" in said

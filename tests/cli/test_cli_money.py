@@ -70,7 +70,7 @@ def test_a_price_nobody_knows_is_shown_as_unknown_everywhere(
     write("nobody-knows")
     ran = fanfold("run", "asks.py", "--executor", "async:4", "--run", "first")
     assert "cost unknown (5 calls of unknown price)" in ran.stdout
-    assert "the price of openai/nobody-knows is not known" in ran.stderr
+    assert "the price of simulated/nobody-knows is not known" in ran.stderr
     assert "unknown" in fanfold("runs").stdout and ", cost unknown" in fanfold("show", "first").stdout
     (listed,) = as_json("runs")
     assert listed["unpriced"] == as_json("show", "first")["money"]["unpriced"] == 5

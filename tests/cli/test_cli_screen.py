@@ -62,6 +62,10 @@ def said(*words: str, code: int = 0, **environment: str) -> str:
     return result.stdout if code == 0 else result.stderr
 
 
+def test_what_a_study_says_in_a_line_is_not_cut(endings: dict[str, str]) -> None:
+    assert re.search(r"Calls: .* on held-out problems\b", " ".join(endings["prompts"].split()))
+
+
 def told(*words: str) -> Any:
     return json.loads(said(*words, "--json", "--ledger", LEDGER))
 

@@ -43,6 +43,28 @@ def test_texts_longer_than_csv_usually_allows_are_read(tmp_path: Path) -> None:
     assert len(read(tmp_path / "t.csv")[0]["text"]) == 500_000
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q;a;;;\r\none;1;;;\r\n;;;;\r\ntwo;2;;;\r\n;;;;\r\n;;;;\r\n",
+        "sep=;\r\nq;a\r\none;1\r\n;\r\ntwo;2\r\n;\r\n",
+        " q ; a\r\none;1\r\n;\r\ntwo;2\r\n",
+    ],
+    ids=["columns and rows beyond the data", "the line that names the separator", "blanks around names"],
+)
+def test_what_spreadsheets_leave_around_the_data_is_left_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / "t.csv").write_bytes(text.encode())
+    assert read(tmp_path / "t.csv") == [{"q": "one", "a": "1"}, {"q": "", "a": ""}, {"q": "two", "a": "2"}]
+
+
+def test_a_value_under_no_name_is_not_lost(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("q;a;;\none;1;;x\n")
+    with pytest.raises(ConfigError, match="line 2 has more values than the 2 columns"):
+        read(tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_text(",q\n0,one\n,\n1,two\n")
+    assert [row[""] for row in read(tmp_path / "t.csv")] == ["0", "", "1"]
+
+
 def test_json_may_be_lines_or_one_array(tmp_path: Path) -> None:
     rows = [{"a": 1}, {"a": {"b": [2, None]}}]
     for name, text in {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -125,7 +126,7 @@ def _to_stdout(ctx: click.Context, config: AskConfig, asked: Asking, options: Sh
     from fanfold.tables import write_rows
 
     with opened("-") as file:
-        watch = AnswerStream(asked.rows, asked.fields, lambda row: _print_row(row, file))
+        watch = AnswerStream(asked.rows, asked.fields, _Reader(file).print_row)
         try:
             do(ctx, asked.study, options, _meta(config, options), watch if stream else None)
         except (click.exceptions.Exit, FanfoldError) as end:
@@ -138,6 +139,23 @@ def _to_stdout(ctx: click.Context, config: AskConfig, asked: Asking, options: Sh
             rows = itertools.islice(answered(view, asked.rows, asked.fields), watch.written, None)
             write_rows(rows, "jsonl", file)
     ctx.exit(code)
+
+
+class _Reader:
+    """Whoever reads the rows on stdout; when it is gone, the run is stopped: nobody waits for further answers."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._gone = file, False
+
+    def print_row(self, row: Mapping[str, Any]) -> None:
+        if self._gone:
+            return
+        try:
+            _print_row(row, self._file)
+        except BrokenPipeError:
+            self._gone = True
+            say("note: nobody reads the rows any more, so the run stops")
+            signal.raise_signal(signal.SIGTERM)
 
 
 def _print_row(row: Mapping[str, Any], file: IO[bytes]) -> None:
@@ -172,7 +190,7 @@ def _say_rows(config: AskConfig, asked: Asking) -> None:
     """What was inferred, and what will not be asked."""
     inferred = getattr(asked.rows.table, "inferred", "")
     if inferred:
-        say(f"note: of {config.source}, {inferred} (--encoding, --delimiter)")
+        say(f"note: {config.source}: {inferred} (--encoding, --delimiter)")
     if asked.survey.missing:
         names = ", ".join((*asked.rows.prompt.names, *(asked.rows.system.names if asked.rows.system else ())))
         say(
@@ -210,7 +228,7 @@ def _rows_of(config: AskConfig) -> Iterator[Table | None]:
 
 def _plan(config: AskConfig, rows: Table | None, values: Mapping[str, Any]) -> None:
     """Say what would be asked, and what that would cost, judged by a rehearsal of some rows."""
-    from fanfold.cli.models import bound_row
+    from fanfold.cli.models import bound_row, say_unpriced
     from fanfold.rehearsal import estimate, rehearsing
     from fanfold.studies.ask.study import asking, run_options, sampled
 
@@ -232,6 +250,7 @@ def _plan(config: AskConfig, rows: Table | None, values: Mapping[str, Any]) -> N
     say(f"{survey.count:,} rows{dropped}: {calls:,} calls to {', '.join(config.model)}\n")
     head = ["", "cost", "time", "calls", "input tokens", "output tokens"]
     say(table(head, [bound_row(name, bound, judged.simulated) for name, bound in bounds.items()], right=head[1:]))
+    say_unpriced(bounds["expected"])
     say(
         "\nNothing was sent. Low and high differ in the length of answers, which is assumed; --max-tokens bounds it. "
         "What the ledger already holds costs nothing again."

@@ -79,7 +79,7 @@ def _notes(run: Run[Any], shown: Presentation) -> list[str]:
     sections = () if run.summary is None else run.summary.sections
     first = 1 if shown.chooses or shown.unit is not None else 0  # the winner itself is above
     notes = [section for section in sections[first:] if _is_note(section)]
-    return [shortened(f"{section.title}: {section.brief}", screen_width()) for section in notes[:NOTES]]
+    return _wrapped(f"{section.title}: {section.brief}" for section in notes[:NOTES])
 
 
 def _is_note(section: Section) -> bool:
@@ -158,6 +158,9 @@ def _next(run: Run[Any], shown: Presentation, ledger: str) -> Iterator[str]:
     }
     if run.progress.failures:
         commands[f"fanfold show {run.id} --failure 1{where}"] = "the most frequent failure"
+    if run.progress.failures and (shown.unit is not None or run.progress.only_failures):
+        again = "--retry-failed --cache refresh" if shown.unit is not None else "--retry-failed"
+        commands[f"fanfold resume {run.id} {again}{where}"] = "try the failed ones again"
     if shown.unit is None and run.view.info.open_ended and (more := further(run.reason)):
         commands[f"fanfold resume {run.id} {more}{where}"] = "search on"
     width = max(map(len, commands))

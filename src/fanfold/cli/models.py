@@ -167,9 +167,18 @@ def estimate(
         say(f"\nThe end of the study (such as held-out cases) is included: {forecast.end.calls} calls, {cost}.")
     if forecast.end_failure is not None:
         say(f"\nThe end of the study is not included: {shortened(forecast.end_failure)}")
-    if forecast.cost_limit is not None:
+    say_unpriced(forecast.expected)
+    if forecast.cost_limit is not None and forecast.expected.cost is not None:
         say(f"\nIt stops before it has paid more than {money(forecast.cost_limit)}, whatever is done by then.")
     say(f"\nStopping rules: {study.stop!r}. Those that look at scores or time may end it earlier.\n{_CAVEAT}")
+
+
+def say_unpriced(bound: Bound) -> None:
+    """Say what to do about a cost that cannot be told."""
+    if bound.cost is None:
+        from fanfold.money import PRICE_REMEDY
+
+        say(f"\nThe price is not known, so --max-cost cannot be kept: {PRICE_REMEDY}.")
 
 
 def bound_row(name: str, bound: Bound, simulated: bool) -> list[str]:

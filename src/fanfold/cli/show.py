@@ -185,7 +185,17 @@ def _say(view: RunView, trials: int | None, where: str) -> None:
     say_calls(view.calls())
     for line in view.costs().lines():
         say(line)
-    say(f"\nResume: fanfold resume {where}\nExport: fanfold export {where} -o {view.name}.csv")
+    say(f"\n{_resume(view, where)}\nExport: fanfold export {where} -o {view.name}.csv")
+
+
+def _resume(view: RunView, where: str) -> str:
+    """What continues a run: a command, or a call in the program that began it."""
+    meta = view.info.meta
+    if isinstance(how := meta.get("continue"), str):
+        return f"Continue: {how}"
+    if isinstance(meta.get("target"), str) or "belongs_to" in meta:
+        return f"Resume: fanfold resume {where}"
+    return f"Resume: study.run(run={view.name!r}, ledger={str(view.ledger.path)!r}) in the program that started it"
 
 
 def _say_head(view: RunView) -> None:

@@ -31,6 +31,7 @@ VARIABLE = "FANFOLD_VIEW_TOKEN"
 @click.option("--open/--no-open", default=True, help="Open a browser.  [default: open, where there is a desktop]")
 @click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="Write one HTML file, and leave.")
 @click.option("--png", metavar="CHART", help="With --save: write one chart as a PNG, such as `best`; needs Chromium.")
+@click.option("--ledger", "named", multiple=True, hidden=True, type=click.Path(path_type=Path), help="A LEDGER.")
 @click.option("--until-eof", is_flag=True, hidden=True, help="End when whoever started this closes its input.")
 @click.option("--run", "runs", multiple=True, metavar="RUN", help="With --save: which run.  [default: the last]")
 @output_options
@@ -44,6 +45,7 @@ def view(
     save: Path | None,
     png: str | None,
     runs: tuple[str, ...],
+    named: tuple[Path, ...],
     until_eof: bool,
 ) -> None:
     """Show the runs of LEDGERs in the browser: live while they run, afterwards, several files at once.
@@ -55,7 +57,7 @@ def view(
     from fanfold.cli.output import default_ledger
     from fanfold.errors import ConfigError
 
-    paths = ledgers or (Path(default_ledger()),)
+    paths = (*ledgers, *named) or (Path(default_ledger()),)
     if png is not None and save is None:
         raise ConfigError("--png writes a file: name it with --save chart.png")
     if runs and save is None:

@@ -18,6 +18,7 @@ from fanfold.models.providers import (
     Provider,
     any_server,
     find_provider,
+    maker_of,
     provider_names,
     providers,
 )
@@ -98,9 +99,15 @@ def _provider(name: str, base_url: str | None) -> tuple[Provider, str]:
         return find_provider(prefix), rest
     if base_url:
         return any_server(), name
-    known = (*provider_names(), *catalogue())
+    if "://" in name:
+        raise ConfigError(f"model {name!r} is an address: give it as --base-url (base_url=), and the model's own name")
+    meant = nearest(prefix, (*provider_names(), *catalogue()))
+    bare = rest or name
+    if "did you mean" not in meant and (maker := maker_of(bare)):
+        meant = f"; did you mean {f'{maker}/{bare}'!r}?"
     raise ConfigError(
-        f"model {name!r} names no known provider{nearest(prefix, known)} (or give base_url=, or define it in {FILE})"
+        f"model {name!r} names no known provider{meant} (a model is PROVIDER/NAME; for another server give --base-url, "
+        f"in Python base_url=, or define it in {FILE})"
     )
 
 

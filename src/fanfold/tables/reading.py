@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import importlib
 import json
@@ -24,6 +25,9 @@ ENDINGS = {
 }  # fmt: skip
 #: What may separate the columns of a CSV file, the likeliest first.
 DELIMITERS = (",", ";", "\t", "|")
+_SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+#: How files in UTF-16 begin.
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 #: What a line of a text file is called as a column.
 TEXT = "text"
 
@@ -56,6 +60,11 @@ class Table:
         return Path(self.name)
 
     @property
+    def marked(self) -> bool:
+        """Whether a file begins with a byte order mark, as those of Excel do, which needs one to read UTF-8."""
+        return self.format in ("csv", "tsv") and bool(_mark(self.path))
+
+    @property
     def inferred(self) -> str:
         """What was found out about a file and is not usual, in words; mostly nothing."""
         encoding = "" if self.encoding == "utf-8" else f"its encoding is {self.encoding}"
@@ -82,12 +91,17 @@ def open_table(
         return Table(name, "hf")
     format = format or ENDINGS.get(path.suffix.lower())
     if format is None:
-        raise ConfigError(f"the ending of {name} names no format: use .jsonl, .csv, .tsv or .parquet")
+        if path.is_dir():
+            raise ConfigError(f"{name} is a folder, and no dataset was saved to it: name a file in it")
+        saved = ": a spreadsheet program saves its sheet as CSV UTF-8" if path.suffix.lower() in _SHEETS else ""
+        raise ConfigError(
+            f"the ending of {name} names no format: use .jsonl, .json, .csv, .tsv, .txt or .parquet{saved}"
+        )
     if format not in ENDINGS.values():
         raise ConfigError(f"there is no format {format!r}{nearest(format, ENDINGS.values())}")
     if not path.is_file():
         raise ConfigError(f"there is no file {name}: check the path")
-    encoding = (encoding or "utf-8").lower()
+    encoding = (encoding or ("utf-16" if _mark(path) in _UTF16 else "utf-8")).lower()
     try:
         "".encode(encoding)
     except LookupError:
@@ -95,6 +109,13 @@ def open_table(
     if format == "csv" and delimiter is None:
         delimiter = _delimiter(path, encoding)
     return Table(name, format, encoding, "\t" if format == "tsv" else delimiter or ",")
+
+
+def _mark(path: Path) -> bytes:
+    """The byte order mark that a file begins with; empty where there is none."""
+    with path.open("rb") as file:
+        start = file.read(3)
+    return next((mark for mark in (codecs.BOM_UTF8, *_UTF16) if start.startswith(mark)), b"")
 
 
 def _delimiter(path: Path, encoding: str) -> str:
@@ -115,6 +136,8 @@ def _json_lines(table: Table) -> Iterator[Row]:
                 row = _slowly(raw, f"{path.name}, line {number}", first=number == 1)
                 if row is None:
                     continue
+            if isinstance(row, str):
+                row = {TEXT: row}
             if type(row) is not dict:
                 raise ConfigError(
                     f"{path.name}, line {number} is not an object but {row!r:.60}: "
@@ -166,8 +189,12 @@ def _json_array(table: Table) -> Iterator[Row]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path.name} is not JSON: {error}") from error
     for number, row in enumerate(rows, 1):
+        if isinstance(row, str):
+            row = {TEXT: row}
         if not isinstance(row, dict):
-            raise ConfigError(f"item {number} of {path.name} is not an object but {row!r:.60}")
+            raise ConfigError(
+                f'item {number} of {path.name} is not an object or a text but {row!r:.60}: write {{"text": ...}}'
+            )
         yield row, f"{path.name}, item {number}"
 
 
@@ -188,25 +215,47 @@ def _csv(table: Table) -> Iterator[Row]:
         reader = csv.reader(file, strict=True, delimiter=table.delimiter)
         line = 0
         try:
-            names = next(filter(None, reader), [])
+            names = _names(reader)
             repeated = {name for name in names if names.count(name) > 1}
             if repeated:
                 raise ConfigError(f"{path.name}: two columns are called {sorted(repeated)[0]!r}: rename one")
             line = reader.line_num
+            blank: list[Row] = []
             for values in filter(None, reader):
                 line = reader.line_num
                 where = f"{path.name}, line {line}"
+                while len(values) > len(names) and not values[-1]:
+                    values.pop()
                 if len(values) != len(names):
                     raise ConfigError(
                         f"{where} has {'more' if len(values) > len(names) else 'fewer'} values than the {len(names)} "
                         f"columns: put texts with commas or line breaks in double quotes"
                     )
-                yield dict(zip(names, values)), where
+                row = dict(zip(names, values)), where
+                if len(names) > 1 and not any(values):
+                    blank.append(row)  # a row of its own only where others follow: spreadsheets end with such
+                    continue
+                yield from blank
+                blank.clear()
+                yield row
         except csv.Error as error:
             where = f"{path.name}, line {line + 1}"  # where the row begins that could not be read
             raise ConfigError(f"{where} is not CSV: {error}. Is every double quote closed?") from error
         except UnicodeDecodeError:
             raise _find_not_utf8(path) from None
+
+
+def _names(reader: Iterator[list[str]]) -> list[str]:
+    """The names of the columns, without the line that tells a spreadsheet the separator and empty ones at the end."""
+    lines = filter(None, reader)
+    names = next(lines, [])
+    if names == ["sep=", ""]:
+        names = next(lines, [])
+    names = [name.strip() for name in names]
+    if names.count("") > 1:
+        while names and not names[-1]:
+            names.pop()
+    return names
 
 
 def _marked(encoding: str) -> str:
@@ -225,10 +274,10 @@ def _find_not_utf8(path: Path) -> ConfigError:
 
 
 def _not_utf8(where: str, error: UnicodeDecodeError) -> ConfigError:
-    utf16 = error.object[:2] in (b"\xff\xfe", b"\xfe\xff")
     return ConfigError(
-        f"{where} is not in UTF-8 ({error.reason} at byte {error.start + 1} of the line): save the file in that "
-        f"encoding, for instance with iconv -f {'UTF-16' if utf16 else 'LATIN1'} -t UTF-8"
+        f"{where} is not in UTF-8 ({error.reason} at byte {error.start + 1} of the line): save the file as UTF-8 (in "
+        "Excel as `CSV UTF-8`, or with iconv -f WINDOWS-1252 -t UTF-8); `fanfold ask` also reads it with "
+        "--encoding cp1252, or whatever its encoding is"
     )
 
 

@@ -290,6 +290,8 @@ def test_ask_explains_mistakes() -> None:
         (lambda: fanfold.ask([], "{text}", model=MODEL), "there are no rows"),
         (lambda: fanfold.ask(["a"], "text", model=MODEL), "names no column"),
         (lambda: fanfold.ask(["a"], "{text}", model=()), "model is missing"),
+        (lambda: fanfold.ask(["a"], "{text}", model=None), "model must be a name .* not None"),
+        (lambda: fanfold.ask(["a"], "{text}", model=model(MODEL)), "model must be a name .* models.toml"),
         (lambda: fanfold.ask(["a"], "{text}", model=(MODEL, MODEL)), "names one twice"),
         (lambda: fanfold.ask(["a"], "{text}", model="nobody/x"), "names no known provider"),
     ):

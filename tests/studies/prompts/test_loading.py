@@ -150,8 +150,8 @@ TWICE = b'{"id": 1, "input": "a", "answer": "b"}\n{"id": 1, "input": "c", "answe
         ("t.jsonl", b'{"input": "a", "answer": null}\n', "problem '1': there is no answer"),
         ("t.jsonl", b'{"input": 3, "answer": "b"}\n', "line 1: 'input' is to be the input, and holds no text but 3"),
         ("t.jsonl", TWICE, r"line 2 has the id '1', which t\.jsonl, line 1 has too: make ids unique"),
-        ("t.jsonl", GOOD + b'{"input": "Gr\xf6\xdfe"}\n', r"t\.jsonl, line 2 is not in UTF-8.*LATIN1"),
-        ("t.jsonl", '{"input": "a"}'.encode("utf-16"), r"line 1 is not in UTF-8.*UTF-16"),
+        ("t.jsonl", GOOD + b'{"input": "Gr\xf6\xdfe"}\n', r"t\.jsonl, line 2 is not in UTF-8.*WINDOWS-1252"),
+        ("t.jsonl", '{"input": "a"}'.encode("utf-16") + b"a", r"t\.jsonl is not in utf-16.*truncated"),
         ("t.jsonl", b'{"input": "a", "options": [], "answer": "A"}\n', "line 1: options must be a list"),
         ("t.csv", b"input,answer\na,b\nc\n", r"t\.csv, line 3 has fewer values than the 2 columns"),
         ("t.csv", b"input,answer\na,b,c\n", r"t\.csv, line 2 has more values.*double quotes"),
@@ -161,7 +161,7 @@ TWICE = b'{"id": 1, "input": "a", "answer": "b"}\n{"id": 1, "input": "c", "answe
         ("t.csv", b"", r"t\.csv is empty"),
         ("t.csv", b"input,answer\n", r"t\.csv is empty"),
         ("t.parquet", b"PAR1 and nothing else", "cannot be read as Parquet"),
-        ("t.xlsx", b"", "names no format: use .jsonl"),
+        ("t.xlsx", b"", "names no format: use .jsonl.*a spreadsheet program saves .* as CSV UTF-8"),
     ],
 )  # fmt: skip
 def test_an_error_names_the_place_and_the_remedy(file: str, content: bytes, said: str, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_mistakes_in_the_call_are_explained(tmp_path: Path) -> None:
     for call, said in (
         (lambda: load("citty"), "there is no task 'citty'; did you mean 'city'"),
         (lambda: load("nowhere.jsonl"), "there is no file nowhere.jsonl"),
-        (lambda: load(str(tmp_path)), "names no format"),
+        (lambda: load(str(tmp_path)), "is a folder, and no dataset was saved to it"),
         (lambda: load(name, input="qestion"), "no field 'qestion'; did you mean 'question'"),
         (lambda: load(name, max_token=3), "did you mean 'max_tokens'"),
         (lambda: load(name, limit=0), "limit must be"),

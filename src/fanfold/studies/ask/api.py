@@ -64,7 +64,13 @@ def _prepared(
             raise ConfigError(f"ask has no option {name!r}{nearest(name, own | of_run)}")
     named = isinstance(rows, str | Path)
     settings = {name: value for name, value in options.items() if name in own}
-    models = [model] if isinstance(model, str) else list(model)
+    models = [model] if isinstance(model, str) or not isinstance(model, Iterable) else list(model)
+    for name in models:
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"model must be a name (PROVIDER/MODEL), or several, not {name!r:.60}: give a model with settings of "
+                "its own a name in models.toml"
+            )
     source = {"source": str(rows)} if named else {}
     config = from_mapping(AskConfig, {**settings, **source, "prompt": prompt, "model": models}, "ask")
     asked = asking(config, None if named else listed(rows), schema=schema)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -130,10 +132,15 @@ class AskOutput:
         delimiter = self.table.delimiter if self.table is not None else ","
         try:
             with replacing(self.path) as file:
+                if self.table is not None and self.table.marked and self.format in ("csv", "tsv"):
+                    file.write(codecs.BOM_UTF8)
                 write_rows(written, self.format, file, self._kinds(rows, fields) if flat else None, delimiter)
         except OSError as error:
-            raise ConfigError(f"{self.path} cannot be written: {error.strerror}; give another file with -o") from error
+            raise self._unwritable(error) from error
         return digest_of(self.path)
+
+    def _unwritable(self, error: OSError) -> ConfigError:
+        return ConfigError(f"{self.path} cannot be written: {error.strerror}; give another file with -o")
 
     def _kinds(self, rows: Callable[[], Iterator[dict[str, Any]]], fields: AskFields) -> dict[str, Any]:
         """The columns: those of the table, with the types that they have there, and those that are added."""
@@ -148,6 +155,11 @@ class AskOutput:
         if not self.path.parent.is_dir() or self.path.is_dir():
             problem = "is a folder" if self.path.is_dir() else "is in a folder that does not exist"
             raise ConfigError(f"{self.path} {problem}: give another file with -o")
+        if not self.path.exists() or self.path.is_file():  # a pipe needs no room beside it
+            try:
+                tempfile.TemporaryFile(dir=self.path.parent).close()
+            except OSError as error:
+                raise self._unwritable(error) from error
         if force or not self.path.is_file():
             return
         before = {} if summary is None else summary.figures.get("output", {})
@@ -192,6 +204,11 @@ class AskConclusion:
 
     def rehearsed(self) -> AskConclusion:
         return replace(self, output=None)
+
+    def check_ready(self, former: Summary | None) -> None:
+        """Refuse an output that the end of the run could not write."""
+        if self.output is not None:
+            self.output.check(former, self.force)
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
         view = run.view

@@ -122,7 +122,8 @@ def survey(rows: Rows, *, count_different: bool = False) -> Survey:
         elif count_different:
             different.add(hash(text))
     if not count:
-        raise ConfigError("there are no rows: the table is empty")
+        where = f" in {rows.table.name}" if isinstance(rows.table, Table) else ""
+        raise ConfigError(f"there are no rows{where}: the table is empty")
     rows.prompt.check(columns)
     if rows.system is not None:
         rows.system.check(columns, "system prompt")
