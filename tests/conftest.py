@@ -7,6 +7,7 @@ import compileall
 import functools
 import os
 import re
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -28,6 +29,9 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 # The output of tests goes into a pipe, whatever width the workers of the suite are told.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
+
+# A shell without job control starts what it puts in the background deaf to Ctrl-C, which is what some tests are about.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples every time, so that a failure is somebody's change and not somebody's luck;
 # FANFOLD_EXPLORE=1 looks for new ones.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import threading
 import time
 import weakref
@@ -12,18 +11,16 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
 from typing import Any, NoReturn, Protocol, cast
 
-import msgspec
-
-from fanfold.context import copied, enter, here, within
+from fanfold.context import enter, here, within
 from fanfold.errors import CallFailed, NoWayHome
 from fanfold.events import Event, Notice
 from fanfold.executors.base import home
-from fanfold.flights import Call, Flight, Reply, Send, Sent, Waiting, waiting
+from fanfold.flights import Call, Flight, Flights, Reply, Send, Sent, Waiting, waiting
 from fanfold.ledger import Commits, Ledger, Metrics, Spending
 from fanfold.money import Budget
 from fanfold.replies import Replies
 from fanfold.sharing import Sharing
-from fanfold.sync import noticed, run_beside
+from fanfold.sync import run_beside
 from fanfold.tracing import observer
 from fanfold.types import CacheMode
 
@@ -59,12 +56,12 @@ class CallBroker:
         #: Told what happens to calls on their way.
         self.emit = emit
         self._observe = observer()
-        self._flights: dict[bytes, Flight] = {}
+        self._flights = Flights()
         self._dropped: set[tuple[str, str]] = set()
-        #: The calls that may be charged: on their way to a provider, or not yet written down.
-        self._paying: set[asyncio.Task[Any] | None] = set()
+        #: Those that may be charged: on their way to a provider, or not yet written down.
+        self._paying: set[Flight] = set()
 
-    def ask(self, model: Asked, call: Call) -> Coroutine[Any, Any, Reply]:
+    def ask(self, model: Asked, call: Call) -> Awaitable[Reply]:
         """Answer a call to a model, by the way that the evaluation's calls take."""
         route: Route | None = here().route
         if route is not None and route.takes(model):
@@ -72,28 +69,26 @@ class CallBroker:
         return self.answer(call, model.send)
 
     async def answer(self, call: Call, send: Send) -> Reply:
-        key, replies, meter = call.key, self.replies, here().meter
-        flight = self._flights.get(key) if replies.cache != "off" else None
-        if flight is not None:
+        return await self.answered(call, send)
+
+    def answered(self, call: Call, send: Send) -> Awaitable[Reply]:
+        """`answer` without a coroutine of its own, as thousands of calls may wait at once: to be awaited right away."""
+        key, replies = call.key, self.replies
+        if replies.cache != "off" and (flight := self._flights.get(key)) is not None:
             self.metrics.shared += 1
-            reply = msgspec.structs.replace(await flight.join(), cost=0.0, cached=True)
-            if meter is not None:
-                meter.count(key, True)
-            return reply
+            return flight.join(shared=True)
         if replies.answers and (held := replies.find(key)) is not None:
             self.metrics.cached += 1
-            if meter is not None:
+            if (meter := here().meter) is not None:
                 meter.count(key, True)
-            return held
+            found: asyncio.Future[Reply] = self.loop.create_future()
+            found.set_result(held)
+            return found
         if replies.cache == "offline":
             raise CallFailed(
                 "offline", f"the ledger holds no reply of {call.model} to this request, and cache='offline'"
             )
-        reply = await self._launch(key, call, send).join()
-        if meter is not None:
-            meter.cost += reply.cost or 0.0
-            meter.count(key, reply.cached)
-        return reply
+        return self._launch(call, send).join(shared=False)
 
     def waits(self) -> Waiting | None:
         """What calls wait for at the moment: the oldest wait, where every call in flight waits; else None."""
@@ -115,77 +110,69 @@ class CallBroker:
 
     async def close(self, grace: float = 0.0) -> None:
         """Give calls on their way, which are paid for, `grace` seconds to end; then let go of everything."""
-        tasks = [flight.task for flight in self._flights.values()]
-        paying = [task for task in tasks if task in self._paying]
-        for task in tasks:
-            if task not in self._paying:
+        tasks = {flight: flight.task for flight in self._flights.values() if flight.task is not None}
+        paying = [task for flight, task in tasks.items() if flight in self._paying]
+        for flight, task in tasks.items():
+            if flight not in self._paying:
                 task.cancel()
         if paying and grace > 0:
             await asyncio.wait(paying, timeout=grace)
         for task in paying:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
         for closer in self.closers:
             await closer()
         self.replies.close()
 
-    def _launch(self, key: bytes, call: Call, send: Send) -> Flight:
+    def _launch(self, call: Call, send: Send) -> Flight:
         """Send a call; it is carried through whoever still waits for it."""
         if call.dropped:
             self._say_dropped(call)
-        context = copied()
-        flight = Flight(call, asyncio.create_task(self._fetch(key, call, send), context=context))
-        context.run(enter, flight=flight)
-        self._flights[key] = flight
-        flight.task.add_done_callback(functools.partial(self._over, key))
+        flight = Flight(call, self._flights)
+        flight.task = self.loop.create_task(self._fetch(flight, send), name="call")
+        flight.task.add_done_callback(flight.land, context=self._flights.context)
         return flight
 
-    async def _fetch(self, key: bytes, call: Call, send: Send) -> Reply:
-        replies = self.replies
+    async def _fetch(self, flight: Flight, send: Send) -> Reply:
+        """Send a call within the budget, unless another run has; its reply, once that is durable."""
+        call, replies, budget = flight.call, self.replies, self.budget
+        enter(flight=flight)
+        if not replies.take(call.key) and (held := await replies.taken(call.key)) is not None:
+            self.metrics.cached += 1
+            return held
         try:
-            if not replies.take(key) and (held := await replies.taken(key)) is not None:
-                self.metrics.cached += 1
+            if replies.sharing is not None and (held := await replies.fetched(call.key, call)) is not None:
+                self.metrics.shared += 1
                 return held
-            try:
-                if replies.sharing is not None and (held := await replies.fetched(key, call)) is not None:
-                    self.metrics.shared += 1
-                    return held
-                return await self._paid(key, call, send)
-            finally:
-                replies.release(key)
-        finally:
-            enter(flight=None)  # or task, context and flight would keep each other until the next round of garbage
-
-    async def _paid(self, key: bytes, call: Call, send: Send) -> Reply:
-        """Send a call within the budget; its reply, once that is durable."""
-        task = asyncio.current_task()
-        try:
             reserved = 0.0
-            if self.budget.limited:
+            if budget.limited:
                 with waiting("calls in flight, which may leave too little money"):
-                    reserved = await self.budget.reserve(call)
+                    reserved = await budget.reserve(call)
             cost: float | None = 0.0
-            self._paying.add(task)
+            self._paying.add(flight)
             try:
-                self.replies.check()
+                replies.check()
                 started = time.time()
                 sent = await (send(call) if self._observe is None else self._observe(call, send))
                 cost = sent.reply.cost
             finally:
-                self.budget.settle(reserved, cost)
+                budget.settle(reserved, cost)
             self.metrics.add(sent.tries, cost is not None)
             if cost is None and self.metrics.unpriced == 1:
-                self.emit(Notice(f"the price of {call.model} is not known: the cost shown leaves its calls out"))
-            await self.replies.keep(key, call, sent, started)
+                self.emit(Notice(f"the price of {call.shown_model} is not known: the cost shown leaves its calls out"))
+            if replies.commits is not None:
+                await replies.keep(call, sent, started)
+            replies.share(call, sent)
             return sent.reply
         except CallFailed as error:
             self.metrics.failed += 1
             if error.hopeless:
-                self._paying.discard(task)
+                self._paying.discard(flight)
                 await self.stop_run(error)
             raise
         finally:
-            self._paying.discard(task)
+            self._paying.discard(flight)
+            replies.release(call.key)
 
     def _say_dropped(self, call: Call) -> None:
         """Say once for each parameter of a model that its requests leave it out."""
@@ -200,10 +187,6 @@ class CallBroker:
             self.halt(error)
             with waiting("the end of the run"):
                 await asyncio.get_running_loop().create_future()
-
-    def _over(self, key: bytes, flight: asyncio.Task[Reply]) -> None:
-        self._flights.pop(key, None)
-        noticed(flight)  # whoever asked may have left
 
 
 class Asked(Protocol):

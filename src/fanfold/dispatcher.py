@@ -6,6 +6,7 @@ One task owns all of it.  An outcome is durable before the search hears of it; a
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import heapq
 import math
 import time
@@ -167,6 +168,7 @@ class Dispatcher:
 
     async def _dispatch(self) -> None:
         begun = 0
+        done, context = self._done, contextvars.copy_context()  # one for all: thousands may run
         # An evaluator that takes blocks gets few large ones rather than many in flight.
         depth = self.executor.depth if self.work.most_cells == 1 else self.executor.slots
         slots = self._room.slots(depth, asyncio.get_running_loop().time())
@@ -174,9 +176,9 @@ class Dispatcher:
             cells = self._next_cells(slots - len(self._running), most)
             if cells:
                 self._outbox.begin(cells)
-                task = asyncio.create_task(self._evaluate(cells))
+                task = asyncio.create_task(self._evaluate(cells), name="evaluation")
                 self._running.add(task)
-                task.add_done_callback(self._done)
+                task.add_done_callback(done, context=context)
                 begun += 1
                 if begun % 256 == 0:
                     await asyncio.sleep(0)  # thousands may begin at once

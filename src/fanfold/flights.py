@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import contextlib
+import contextvars
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -11,8 +12,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fanfold.attempt import Clock
-from fanfold.context import here
+from fanfold.context import Meter, here
 from fanfold.encoding import digest, encode
+from fanfold.garbage import rare_collections
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,12 +108,13 @@ class Onlooker:
         self.take(piece)
 
 
+#: So many calls in flight are many live objects.
+MANY = 64
 #: Where simulated models are.
 SIMULATED = "http://simulated"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """One request to a model, ready to be sent; equal calls have equal keys."""
 
     model: str
@@ -128,10 +131,12 @@ class Call:
     raw: bool = False
     #: Takes the text of the reply as it is written; None: nobody watches.
     watch: Onlooker | None = None
+    #: Follows from the rest.
+    key: bytes = b""
 
-    @property
-    def key(self) -> bytes:
-        return digest(self.model, self.endpoint, self.body, str(self.sample))
+    def __post_init__(self) -> None:
+        key = digest(self.model, self.endpoint, self.body, str(self.sample))
+        msgspec.structs.force_setattr(self, "key", key)
 
     @property
     def shown_model(self) -> str:
@@ -141,8 +146,7 @@ class Call:
         return f"simulated/{self.model.partition('/')[2]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """A reply and how it was obtained; `why_full` says why it was not part of a batch, if it should have been."""
 
     reply: Reply
@@ -154,8 +158,7 @@ class Sent:
 Send: TypeAlias = Callable[[Call], Awaitable[Sent]]
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True):
     """What a call waits for (`rate limit`, `outage of ...`, `batch`), since when, and when it is tried again.
 
     Both times are of the event loop; `until` is None where nobody knows.
@@ -166,45 +169,90 @@ class Waiting:
     until: float | None = None
 
 
-@dataclass(slots=True, eq=False)
 class Flight:
-    """A call on its way: the task that carries it, whose own time it takes, and what it waits for."""
+    """A call on its way: the task that carries it, who waits for it, whose own time it takes, what it waits for.
 
-    call: Call
-    task: asyncio.Task[Reply]
-    clocks: tuple[Clock, ...] = ()
-    waiting: Waiting | None = None
-    #: Whether another run was at the same call, and gave it up.
-    taken_over: bool = False
+    It is one of `flights` until it lands.
+    """
 
-    async def join(self) -> Reply:
-        """The reply; while the call waits, the clock of the evaluation that joined stands still."""
-        clock: Clock | None = here().clock
-        if clock is None:
-            return await self._ended()
+    __slots__ = ("_flights", "_gates", "call", "clocks", "taken_over", "task", "waiting")
+
+    def __init__(self, call: Call, flights: Flights) -> None:
+        self.call = call
+        #: Gone once it has landed: a task keeps its context, which has the flight.
+        self.task: asyncio.Task[Reply] | None = None
+        self.clocks: tuple[Clock, ...] = ()
+        self.waiting: Waiting | None = None
+        #: Whether another run was at the same call, and gave it up.
+        self.taken_over = False
+        self._gates: tuple[tuple[asyncio.Future[Reply], Meter | None, bool], ...] = ()
+        self._flights = flights
+        flights.begin(self)
+
+    def join(self, shared: bool) -> Awaitable[Reply]:
+        """The reply; the call continues if whoever waits for it is cancelled.
+
+        It is counted for the evaluation that joined, and `shared` if that does not pay for it.  While the call waits,
+        the clock of the evaluation stands still.
+        """
+        gate, mine = asyncio.get_running_loop().create_future(), here()
+        self._gates += ((gate, mine.meter, shared),)
+        return gate if mine.clock is None else self._timed(gate, mine.clock)
+
+    def land(self, task: asyncio.Task[Reply]) -> None:
+        """Give what its task ended in to all who wait."""
+        self._flights.end(self)
+        self.task, gates, self._gates = None, self._gates, ()
+        error = None if task.cancelled() else task.exception()
+        for gate, meter, shared in gates:
+            if gate.done():
+                continue  # whoever waited has left
+            if task.cancelled():
+                gate.cancel()
+            elif error is not None:
+                gate.set_exception(error)
+            else:
+                reply = task.result()
+                if shared:
+                    reply = msgspec.structs.replace(reply, cost=0.0, cached=True)
+                if meter is not None:
+                    meter.cost += reply.cost or 0.0
+                    meter.count(self.call.key, reply.cached)
+                gate.set_result(reply)
+
+    async def _timed(self, gate: asyncio.Future[Reply], clock: Clock) -> Reply:
         self.clocks = (*self.clocks, clock)
         if self.waiting is not None:
             clock.pause()
         try:
-            return await self._ended()
+            return await gate
         finally:
             gone = self.clocks.index(clock)
             self.clocks = self.clocks[:gone] + self.clocks[gone + 1 :]
             if self.waiting is not None:
                 clock.resume()
 
-    async def _ended(self) -> Reply:
-        """What the task gives, which continues if whoever waits is cancelled: a small `asyncio.shield`."""
-        if not self.task.done():
-            gate = asyncio.get_running_loop().create_future()
-            self.task.add_done_callback(functools.partial(_open, gate))
-            await gate
-        return self.task.result()
 
+class Flights(dict[bytes, Flight]):
+    """Calls in flight, by their keys.  While they are many, garbage is collected rarely."""
 
-def _open(gate: asyncio.Future[None], task: asyncio.Task[Reply]) -> None:
-    if not gate.done():
-        gate.set_result(None)
+    def __init__(self) -> None:
+        super().__init__()
+        #: In which they land: one for all, as each would have its own.
+        self.context = contextvars.copy_context()
+        self._rarely: contextlib.ExitStack | None = None
+
+    def begin(self, flight: Flight) -> None:
+        self[flight.call.key] = flight
+        if self._rarely is None and len(self) >= MANY:
+            self._rarely = contextlib.ExitStack()
+            self._rarely.enter_context(rare_collections())
+
+    def end(self, flight: Flight) -> None:
+        self.pop(flight.call.key, None)
+        if self._rarely is not None and not self:
+            self._rarely.close()
+            self._rarely = None
 
 
 class waiting:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 #: Allocations between two collections of the youngest objects.
 YOUNG = 20_000
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # what is collected inside it may end such a block itself
 _under_way = 0
 _before = (0, 0, 0)
 

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING
 from fanfold.errors import CallFailed
 from fanfold.ledger import Ledger, RunView, owed
 from fanfold.sharing import SharedBudget
+from fanfold.texts import number
 
 if TYPE_CHECKING:
     from fanfold.flights import Call
+
+#: What to do about a model whose price nobody knows.
+PRICE_REMEDY = (
+    "give it a name and a price in models.toml, or model(..., price=), or pip install 'fanfold[prices]' for a larger "
+    "table"
+)
 
 
 class Budget:
@@ -134,14 +141,14 @@ class Budget:
         if call.worst is None:
             raise CallFailed(
                 "budget",
-                f"the price of {call.model} is not known, so a cost limit cannot be kept: give model(..., price=)",
+                f"the price of {call.shown_model} is not known, so a cost limit cannot be kept: {PRICE_REMEDY}",
             )
         if self.unpriced:
             paid = "1 call" if self.unpriced == 1 else f"{self.unpriced} calls"
             raise CallFailed(
                 "budget",
                 f"{paid} of this run were paid at a price that is not known, so a cost limit cannot be kept: continue "
-                "without MaxCost, or start a new run with model(..., price=)",
+                "without MaxCost (--max-cost), or start a new run with a price in models.toml or model(..., price=)",
             )
         if not self._collects and (unknown := sum(owed is None for owed in self._owed.values())):
             raise CallFailed(
@@ -158,6 +165,6 @@ class Budget:
             collect = "" if self._collects else " (the executor batch:auto collects them)"
             owing = f", up to {self._owing:.4f} may still be charged for calls in open batches{collect}"
         return (
-            f"{self.spent:.4f} of {self.limit:g} is spent{lost}{owing}, and one more call to {model} may cost up to "
-            f"{worst:.4f}: raise MaxCost, or lower max_tokens"
+            f"{number(self.spent)} of {number(self.limit)} is spent{lost}{owing}, and one more call to {model} may "
+            f"cost up to {number(worst)}: raise MaxCost (--max-cost), or lower max_tokens (--max-tokens)"
         )

@@ -43,7 +43,7 @@ class Outbox:
         self._tally = tally
         self._wakeup = wakeup
         self._emit = emit
-        self._sharing: dict[bytes, list[Cell[Any]]] = {}
+        self._sharing: dict[bytes, tuple[Cell[Any], ...]] = {}
         #: The keys of all finished cells of the run while they are few and all of this process; None: ask the ledger.
         self._known: set[bytes] | None = None if journal.recorded else set()
         most = work.limits.max_failures
@@ -65,9 +65,9 @@ class Outbox:
         if reuse == "never":
             return False
         if key in self._sharing:
-            self._sharing[key].append(cell)
+            self._sharing[key] += (cell,)
             return True
-        self._sharing[key] = []
+        self._sharing[key] = ()
         if reuse == "run" and self._known is not None and key not in self._known:
             return False
         outcome = self._journal.lookup(key, everywhere=reuse != "run")

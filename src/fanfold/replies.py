@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from typing import Any, get_args
 
 import msgspec
@@ -15,8 +16,8 @@ from fanfold.ledger import Claims, Commits, Insert, Ledger
 from fanfold.sharing import ShareAway, ShareRefused, Sharing
 from fanfold.types import CacheMode
 
-#: How many keys of calls are kept in memory, to spare a look into the ledger for each new call.
-KNOWN_KEYS = 50_000
+#: How many calls are remembered, to spare a look into the ledger for each new one.
+KNOWN_CALLS = 500_000
 #: Seconds between looks whether another run has done with a call: at first, and at most.
 LOOKS = (0.02, 0.5)
 
@@ -44,7 +45,7 @@ class Replies:
         #: Whether a reply in the ledger answers a call.
         self.answers = ledger is not None and cache in ("on", "offline")
         #: The keys of all calls in the ledger while they are few and all ours; None: the ledger must be asked.
-        self._known: set[bytes] | None = None
+        self._known: KnownCalls | None = None
         self._claims: Claims | None = None
         self._opened = ledger is None
 
@@ -130,14 +131,18 @@ class Replies:
         if self.sharing is not None:
             self.sharing.give(key)
 
-    async def keep(self, key: bytes, call: Call, sent: Sent, started: float) -> None:
-        """Write a reply and its payment down; return when both are safe."""
-        if self.commits is not None:
-            self._knows(key)
-            self.commits.put(Insert.PAYMENT, self._payment(key, call, sent, started))  # in one commit with the reply
-            await self.commits.safe(Insert.CALL, self._row(key, call, sent, started))
+    def keep(self, call: Call, sent: Sent, started: float) -> Awaitable[None]:
+        """Write a reply and its payment down; await what this gives to know that both are safe."""
+        key = call.key
+        assert self.commits is not None
+        self._knows(key)
+        self.commits.put(Insert.PAYMENT, self._payment(key, call, sent, started))  # in one commit with the reply
+        return self.commits.safe(Insert.CALL, self._row(key, call, sent, started))
+
+    def share(self, call: Call, sent: Sent) -> None:
+        """Give a reply that is safe to all sharers."""
         if self.sharing is not None:
-            self.sharing.give(key, msgspec.json.encode(_plain(sent.reply)))
+            self.sharing.give(call.key, msgspec.json.encode(_plain(sent.reply)))
 
     def learnt(self, model: str) -> dict[str, str]:
         """What runs on this ledger have learnt of a model (its fingerprint)."""
@@ -161,12 +166,12 @@ class Replies:
             self._claims = Claims(self.ledger.path)
         # After that, so that nobody's reply can come between the look and the claim.
         if self._alone() and not self.ledger.has_replies():
-            self._known = set()
+            self._known = KnownCalls()
 
     def _knows(self, key: bytes) -> None:
         if self._known is not None:
             self._known.add(key)
-            if len(self._known) > KNOWN_KEYS:
+            if len(self._known) > KNOWN_CALLS:
                 self._known = None
 
     def _alone(self) -> bool:
@@ -186,6 +191,31 @@ class Replies:
         usage = (reply.cost, reply.input_tokens, reply.output_tokens, reply.cached_tokens, int(reply.estimated))
         how = (reply.seconds, sent.tries, sent.batch, sent.why_full)
         return (self.run, key, call.shown_model, *usage, started, *how)
+
+
+class KnownCalls:
+    """The keys of calls that were seen, in a megabyte: what is not `in` it was not, and nearly all that is was.
+
+    A key is a hash already: its first bytes are the place of its bit.
+    """
+
+    __slots__ = ("_bits", "_count")
+
+    def __init__(self) -> None:
+        self._bits = bytearray(2**20)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, key: bytes) -> None:
+        self._count += 1
+        place = int.from_bytes(key[:4], "little")
+        self._bits[place >> 3 & 0xFFFFF] |= 1 << (place & 7)
+
+    def __contains__(self, key: bytes) -> bool:
+        place = int.from_bytes(key[:4], "little")
+        return self._bits[place >> 3 & 0xFFFFF] & 1 << (place & 7) > 0
 
 
 def _plain(reply: Reply) -> Reply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -87,11 +88,26 @@ async def _in_span(tracer: Any, call: Call, send: Send) -> Sent:
 
 def _tracer() -> Any:
     """A tracer, or None while no provider of any is configured."""
-    from opentelemetry import trace
-
+    trace = _opentelemetry()
+    # While none is set, `get_tracer_provider` looks for one in the environment: too dear for every call.
+    if getattr(trace, "_TRACER_PROVIDER", trace) is None and not _named():
+        return None
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
     return trace.get_tracer("fanfold")
+
+
+@functools.cache
+def _opentelemetry() -> Any:
+    from opentelemetry import trace
+
+    return trace
+
+
+@functools.cache
+def _named() -> bool:
+    """Whether the environment names a provider."""
+    return "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
 
 
 @functools.lru_cache(256)

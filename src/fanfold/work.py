@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -90,13 +90,15 @@ class Work:
     def key(self, cell: Cell[Any]) -> bytes:
         return digest(self._fingerprint, cell.text, self._cases[cell.case.id])
 
-    async def evaluate(self, cells: Sequence[Keyed], executor: Executor, time: Callable[[], float] | None) -> Tried:
+    def evaluate(
+        self, cells: Sequence[Keyed], executor: Executor, time: Callable[[], float] | None
+    ) -> Awaitable[Tried]:
         """Evaluate a cell, or a block of them, as often as its limits allow; `time` is what its clock goes by."""
         tried = self._tried(cells, executor, time)
         if (spans := here().spans) is None:
-            return await tried
+            return tried
         first = cells[0][1]
-        return await spanned(spans, first.trial.number, first.case.id, tried)
+        return spanned(spans, first.trial.number, first.case.id, tried)
 
     async def _tried(self, cells: Sequence[Keyed], executor: Executor, time: Callable[[], float] | None) -> Tried:
         """Tries of a cell or a block.
@@ -104,29 +106,25 @@ class Work:
         A single cell that fails is a `Failed` outcome.  What is raised is the place's doing, or a block's that failed
         as a whole.
         """
-        limits, tries = self.limits, 0
-
-        async def call() -> list[Outcome]:
-            nonlocal tries
-            tries += 1
-            if self._block is not None and len(cells) > 1:
-                return list(await executor.run(self._block, [self._arguments(cell) for _, cell in cells]))
-            outcome = await executor.run(self._one, *self._arguments(cells[0][1]))
-            if isinstance(outcome, Failed) and outcome.kind == "error" and tries <= limits.retries:
-                raise EvaluationFailed(outcome)
-            return [outcome]
-
+        limits, tries = self.limits, CellTries(self, cells, executor)
         again = self.again if len(cells) == 1 else None
         timeout = limits.timeout and limits.timeout * len(cells)
         try:
-            outcomes = await attempt(call, again=again, timeout=timeout, time=time, grace=limits.grace)
+            made = await attempt(tries, again=again, timeout=timeout, time=time, grace=limits.grace)
         except (ExecutorBroken, ConfigError, PlaceLost):
             raise
         except Exception as error:
             if len(cells) > 1:
                 raise
-            return Tried([self._failure(error, tries)], tries, isinstance(error, Abandoned))
-        return Tried(outcomes, tries)
+            return Tried([self._failure(error, tries.made)], tries.made, isinstance(error, Abandoned))
+        return Tried(list(made) if len(cells) > 1 else [made], tries.made)
+
+    def run(self, cells: Sequence[Keyed], executor: Executor, last: bool) -> Awaitable[Any]:
+        """Evaluate cells once; in the last try, an error of the evaluator's is an outcome."""
+        if self._block is not None and len(cells) > 1:
+            return executor.run(self._block, [self._arguments(cell) for _, cell in cells])
+        outcome = executor.run(self._one, *self._arguments(cells[0][1]))
+        return outcome if last else _judged(outcome)
 
     def again(self, error: Exception, n: int) -> float | None:
         """A worker that died is given a second try elsewhere; other failures as many as the study allows.
@@ -148,6 +146,31 @@ class Work:
     def _arguments(self, cell: Cell[Any]) -> tuple[Any, ...]:
         case: Any = self._parcels.get(cell.case.id, cell.case) if self._parcels else cell.case
         return arguments(self._evaluate, cell.trial.candidate, case, cell.previous, self._objective)
+
+
+class CellTries:
+    """Evaluates a cell or a block whenever it is called; `made` is how often that was.
+
+    Not a closure: thousands of evaluations may wait at once.
+    """
+
+    __slots__ = ("_cells", "_executor", "_work", "made")
+
+    def __init__(self, work: Work, cells: Sequence[Keyed], executor: Executor) -> None:
+        self._work, self._cells, self._executor = work, cells, executor
+        self.made = 0
+
+    def __call__(self) -> Awaitable[Any]:
+        self.made += 1
+        return self._work.run(self._cells, self._executor, self.made > self._work.limits.retries)
+
+
+async def _judged(evaluated: Awaitable[Outcome]) -> Outcome:
+    """The outcome of a try that is not the last: an error of the evaluator's is raised, to be tried again."""
+    outcome = await evaluated
+    if isinstance(outcome, Failed) and outcome.kind == "error":
+        raise EvaluationFailed(outcome)
+    return outcome
 
 
 def _parcel(key: str, name: str, value: Any) -> Parcel:

@@ -152,6 +152,7 @@ class Watched(SimulatedTransport):
         return await super().request(*arguments, **options)
 
 
+@pytest.mark.slow
 def test_a_storm_of_429_for_five_minutes_loses_no_request_and_stays_below_the_limit() -> None:
     limits = AccountLimits(rpm=600)
     storm = Fault("rate_limit", probability=0.5, end=300.0, value=1.0)
@@ -227,8 +228,8 @@ def test_a_program_that_holds_the_file_is_waited_for(tmp_path: Path) -> None:
     Ledger(path := tmp_path / "l.db").close()
     holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     holder.execute("BEGIN IMMEDIATE")
-    threading.Timer(seconds, holder.execute, ["COMMIT"]).start()
     began = time.monotonic()
+    threading.Timer(seconds, holder.execute, ["COMMIT"]).start()
     run = Study(Sweep([1, 2, 3]), lambda candidate, case: float(candidate)).run("inline", ledger=path)
     assert run.progress.told == 3
     assert time.monotonic() - began >= seconds - 0.5

@@ -17,7 +17,7 @@ import pytest
 from searches import SPACE, score_of
 
 from fanfold import Case, Failed, Genetic, Ledger, MaxTrials, Ok, Racing, Random, Study, Sweep
-from fanfold.errors import ConfigError, OnlyFailures
+from fanfold.errors import CallFailed, ConfigError, OnlyFailures
 from fanfold.events import Event, Notice
 from fanfold.running import Run
 from fanfold.schedules import AllCases
@@ -280,6 +280,15 @@ def test_a_run_that_only_fails_stops_with_the_first_traceback(tmp_path: Path) ->
         assert info.status == "failed" and "failed in the same way" in (info.reason or "")
         assert "Traceback" not in (info.reason or "")
         assert info.evaluations == calls
+
+
+def test_calls_that_all_fail_say_why_without_a_traceback() -> None:
+    async def evaluate(candidate: int, case: Case) -> float:
+        raise CallFailed("not-found", "there is no such model (check the model's name)")
+
+    with pytest.raises(OnlyFailures, match="check the model's name") as caught:
+        Study(Sweep(range(1000)), evaluate).run("async:8")
+    assert "Traceback" not in str(caught.value)
 
 
 @pytest.mark.slow

@@ -62,6 +62,7 @@ def asking(calls_at_the_end: int, trials: int, failing: bool = False) -> Study[A
     return Study(Sweep(range(trials)), evaluate, [Case("0")], stop=MaxTrials(trials), conclude=conclude)
 
 
+@pytest.mark.slow
 def test_the_end_of_a_run_is_included_once_however_many_trials_there_are() -> None:
     found = estimate(asking(7, trials=100), "async:8", sample=10)
     assert found.expected.calls == 107 and found.end.calls == 7

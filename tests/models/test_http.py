@@ -13,7 +13,7 @@ import socket
 import ssl
 import subprocess
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ from hypothesis import strategies as st
 from fanfold import Case, Study, Sweep, __version__
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.models.http import Http, HttpError, Response
-from fanfold.models.http_exchange import Broken, Exchange
+from fanfold.models.http_bodies import Broken, UploadBody
+from fanfold.models.http_exchange import Exchange
 from fanfold.models.http_proxy import Origin, Proxies, Proxy
 from fanfold.models.http_route import route, shown
 from fanfold.testing import run_virtual
@@ -100,6 +101,80 @@ def test_a_request_arrives_as_it_was_given_and_the_answer_comes_back(run: Run) -
                 "authorization": "Bearer k",
                 "content-length": "3",
             }
+
+    run(main())
+
+
+LINES = 4_000
+
+
+class Counted:
+    """Parts of a body of 8 MB, and how many of them have been made."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __call__(self) -> Iterator[bytes]:
+        for number in range(LINES):
+            self.made += 1
+            yield b"%06d" % number + b"x" * 1_994
+
+
+def test_a_large_body_is_made_while_it_is_sent_and_arrives_whole(run: Run) -> None:
+    async def main() -> None:
+        seen, before = Counted(), 0
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal before
+            await reader.readuntil(b"\r\n\r\n")
+            await asyncio.sleep(0.2)
+            before = seen.made
+            body = await reader.readexactly(2_000 * LINES)
+            writer.write(reply(body[-2_000:-1_994]))
+
+        async with listening(slow) as port, client() as http:
+            body = UploadBody(seen)
+            assert len(body) == len(bytes(body)) == 2_000 * LINES
+            seen.made = 0
+            got = await http.upload(f"http://127.0.0.1:{port}/files", {}, body, deadline=8.0)
+            assert got.body == b"%06d" % (LINES - 1) and seen.made == LINES
+            assert before < LINES, "nobody had read it yet, and still it was all in memory"
+
+    run(main())
+
+
+def test_a_large_body_that_the_server_refuses_early_is_not_made_to_its_end(run: Run) -> None:
+    async def main() -> None:
+        seen, connections = Counted(), 0
+
+        async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(reply(b"too large", "413 Payload Too Large"))
+            await asyncio.sleep(1)
+
+        async with listening(refuse) as port, client() as http:
+            body = UploadBody(seen)
+            seen.made = 0
+            for times in (1, 2):
+                got = await http.upload(f"http://127.0.0.1:{port}/files", {}, body, deadline=5.0)
+                assert (got.status, got.body) == (413, b"too large") and seen.made < times * LINES
+                assert connections == times, "the rest of a body would be taken for the next request"
+
+    run(main())
+
+
+def test_a_large_body_is_sent_again_whole_where_a_kept_connection_was_closed(run: Run) -> None:
+    async def main() -> None:
+        async def once(request: Request) -> bool:
+            await request.reply(request.body[-2_000:-1_994])
+            return request.number > 0
+
+        async with serving(once) as server, client() as http:
+            await http.request("GET", server.url, {})
+            got = await http.upload(server.url, {}, UploadBody(Counted()), deadline=8.0)
+            assert got.body == b"%06d" % (LINES - 1) and server.requests[-1].headers["content-length"] == "8000000"
 
     run(main())
 

@@ -16,7 +16,7 @@ from http_servers import Request, Server, client, failing, listening, reply, ser
 from fanfold import __version__
 from fanfold.errors import ConfigError
 from fanfold.models import model
-from fanfold.models.http import header_lines
+from fanfold.models.http_headers import header_lines
 from fanfold.models.http_proxy import Origin, Proxies, Proxy
 from fanfold.models.http_route import redirect_target, route
 from fanfold.redaction import redact

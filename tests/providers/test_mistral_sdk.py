@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -131,8 +131,8 @@ def test_every_shape_of_its_errors_is_read(status: int, body: Any, kind: str, te
 def test_the_model_of_a_job_is_not_in_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
 
-    async def upload(self: Any, tag: str, lines: Sequence[bytes]) -> str:
-        seen.extend(lines)
+    async def upload(self: Any, tag: str, lines: Callable[[], Iterable[bytes]]) -> str:
+        seen.extend(lines())
         return "file-1"
 
     monkeypatch.setattr(MistralBatches, "upload", upload)

@@ -103,6 +103,7 @@ def test_a_store_that_workers_do_not_reach_is_said_and_used_all_the_same(plain: 
     assert sorted(stores.opened(address).names()) == sorted(named(tmp_path / "one.db").values())
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_read_where_others_can_is_given_the_bytes(
     plain: Run[Any], tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -177,6 +178,7 @@ def test_a_store_that_is_away_is_an_error_that_names_it_and_a_resume_waits_for_i
     whole(path, plain)
 
 
+@pytest.mark.slow
 def test_a_blob_that_cannot_be_read_for_a_moment_is_waited_for(
     plain: Run[Any], tmp_path: Path, monkeypatch: Any
 ) -> None:

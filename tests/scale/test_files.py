@@ -279,6 +279,7 @@ def trace(path: Path) -> Any:
     return done["trace"], done["best"]["score"]
 
 
+@pytest.mark.slow
 def test_a_pruned_run_is_small_and_resumes_as_if_it_were_whole(heirs: Path, tmp_path: Path) -> None:
     whole = shutil.copy(heirs, tmp_path / "whole.db")
     dry = fanfold("ledger", "prune", "--ledger", heirs, "--dry-run").output

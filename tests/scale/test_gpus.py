@@ -90,6 +90,7 @@ class Uneven:
         return [Ok(float(candidate), {"gpu": gpu, "pid": os.getpid()}) for candidate, _ in cells]
 
 
+@pytest.mark.slow
 def test_each_worker_has_a_gpu_and_none_waits_for_a_slow_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     uneven = Study(Sweep(range(60)), Uneven(str(tmp_path)), window=60)

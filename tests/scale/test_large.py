@@ -406,6 +406,7 @@ def slow_study() -> Study[Any]:
     return replace(study("genetic", "racing", stop=MaxTrials(200)), evaluate=slowly)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_continues_from_its_last_checkpoint(tmp_path: Path, monkeypatch: Any) -> None:
     path = tmp_path / "ledger.db"
     child = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)], cwd=Path(__file__).parent)

@@ -245,6 +245,7 @@ def test_a_helper_run_is_shown_as_the_run_that_it_belongs_to(tmp_path: Path) -> 
         assert helpers and all(presentation_in(helper) == presentation_in(view) for helper in view.siblings())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", ["rating", "pair"])
 def test_a_run_waits_for_feedback_that_is_given_on_its_page(ask: str, tmp_path: Path) -> None:
     shown, path = find_study("critic").shown, tmp_path / "a.db"

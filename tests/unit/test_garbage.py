@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 
 from fanfold import Case, Study, Sweep
+from fanfold.calls import Call, CallBroker, Reply, Sent
+from fanfold.flights import MANY
 from fanfold.garbage import YOUNG, rare_collections
+from fanfold.testing import run_virtual
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +56,28 @@ def test_of_several_runs_at_once_the_last_puts_the_settings_back() -> None:
         assert seen_in_a_run() == [YOUNG, YOUNG]
         assert gc.get_threshold()[0] == YOUNG
     assert gc.get_threshold()[0] == 700
+
+
+@pytest.mark.parametrize(("calls", "inside"), [(MANY - 1, 700), (MANY, YOUNG)])
+def test_many_calls_outside_a_run_collect_rarely_until_none_is_in_flight(calls: int, inside: int) -> None:
+    gc.set_threshold(700, 10, 10)
+
+    async def main() -> int:
+        broker = CallBroker()
+
+        async def slow(call: Call) -> Sent:
+            await asyncio.sleep(float(call.body))
+            if call.body == "2":
+                raise ValueError("failed")
+            return Sent(Reply(text="yes", cost=0.0))
+
+        asked = [Call("m", "e", str(number), number, 1, 1, None) for number in range(1, calls + 1)]
+        tasks = [asyncio.create_task(broker.answer(call, slow)) for call in asked]
+        await asyncio.sleep(calls - 0.5)
+        seen = gc.get_threshold()[0]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert gc.get_threshold()[0] == 700
+        await broker.close()
+        return seen
+
+    assert run_virtual(main()) == inside

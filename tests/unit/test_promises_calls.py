@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
+import hashlib
 import sqlite3
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import CoroutineType
 from typing import Any
 
 import pytest
@@ -20,11 +23,11 @@ from fanfold import Case, MaxCost, Study, Sweep
 from fanfold.calls import Metrics, traced
 from fanfold.context import here
 from fanfold.errors import LedgerError
-from fanfold.events import EvaluationFinished, Event
+from fanfold.events import EvaluationFinished, Event, WaveSent
 from fanfold.ledger import Claims, Ledger
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
-from fanfold.replies import Replies
+from fanfold.replies import KnownCalls, Replies
 from fanfold.simulator import Latency, Simulator, SimulatorConfig
 from fanfold.testing import run_virtual
 
@@ -246,3 +249,50 @@ def test_a_run_joins_the_others_on_its_ledger_once(tmp_path: Path, monkeypatch: 
         assert [replies.find(key) for key in (b"a", b"b", b"c")] == [None] * 3
         replies.close()
     assert joined == [tmp_path / "ledger.db"]
+
+
+def test_two_runs_on_one_ledger_that_ask_the_same_at_the_same_time_pay_once(tmp_path: Path) -> None:
+    asked, simulator = simulated(SimulatorConfig(latency=Latency(10.0)))
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        return float(len((await asked.generate(f"Say {candidate}.", max_tokens=20)).text))
+
+    async def main() -> list[Any]:
+        study = Study(Sweep(range(3)), evaluate, window=3)
+        runs = [study.run_async("async:3", ledger=tmp_path / "ledger.db", run=name) for name in ("one", "two")]
+        return list(await asyncio.gather(*runs))
+
+    first, second = run_virtual(main())
+    assert len(simulator.charges) == 3
+    assert sorted(run.view.counts().cached for run in (first, second)) == [0, 3]
+    assert [result.score for result in first.results()] == [result.score for result in second.results()]
+
+
+# -- thousands at once -------------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_was_seen_is_known_and_nearly_no_other_is() -> None:
+    keys = [hashlib.blake2b(str(number).encode(), digest_size=16).digest() for number in range(40_000)]
+    known = KnownCalls()
+    for key in keys[:20_000]:
+        known.add(key)
+    assert len(known) == 20_000 and all(key in known for key in keys[:20_000])
+    assert sum(key in known for key in keys[20_000:]) < 200
+
+
+def test_an_evaluation_that_waits_for_a_batch_keeps_few_coroutines() -> None:
+    asked, _ = simulated()
+    alive: list[int] = []
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        reply = await asked.generate(f"what is {candidate}?")
+        return float(len(reply.text))
+
+    def look(event: Event) -> None:
+        if isinstance(event, WaveSent):
+            alive.append(sum(type(each) is CoroutineType for each in gc.get_objects()))
+
+    before = sum(type(each) is CoroutineType for each in gc.get_objects())
+    run = run_virtual(Study(Sweep(range(100)), evaluate, window=100).run_async("batch:auto", watch=look))
+    assert run.progress.evaluations == 100 and not run.progress.failures
+    assert (alive[0] - before) / 100 < 13  # the run, and what it awaits: each takes a quarter of a kilobyte

@@ -145,6 +145,7 @@ def test_the_best_keep_their_last_weights_and_a_pruned_blob_is_a_clear_error(who
             assert run.ledger.blob_size(blob.digest) is None
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_time_ends_as_one_that_was_not(whole: Any) -> None:
     run, copies = whole
     assert len(copies) > 10

@@ -170,6 +170,7 @@ def test_a_limit_that_is_raised_while_the_run_works_holds_and_a_resume_is_exact(
     assert further.progress.told == 50 and candidates(further)[:40] == seen
 
 
+@pytest.mark.slow
 def test_a_raised_run_that_is_stopped_continues_to_the_raised_limit(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     held = Held(path, 2, {"max_trials": 400})
@@ -197,6 +198,7 @@ def test_a_limit_asked_for_before_a_resume_counts_then(tmp_path: Path) -> None:
 ODD = [{"max_cost": 3.0}, {"max_trials": 2}, {"max_trials": "many"}, {"colour": 3}, [1], None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", ODD)
 def test_what_cannot_be_raised_is_said_and_changes_nothing(limits: Any, tmp_path: Path) -> None:
     path, notices = tmp_path / "runs.db", []
@@ -286,6 +288,7 @@ def test_an_evaluation_asks_people_and_continues_with_their_answer(tmp_path: Pat
         assert all(request.taken is not None for request in requests_of(run.ledger, run.view.id))
 
 
+@pytest.mark.slow
 def test_a_question_of_a_run_that_stopped_is_asked_again_and_an_answer_is_not(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     study = Study(Sweep([1]), judged)

@@ -161,6 +161,7 @@ def test_counts_agree_with_their_noun() -> None:
     ("reason", "sentence"),
     [
         ("1,200 trials", "Stopped after 1,200 trials, as asked."),
+        ("75 calls", "Stopped: the search has used its 75 calls."),
         ("time limit of 2h", "Stopped at the time limit of 2h."),
         ("cost limit of 5", "Stopped at the cost limit of 5."),
         ("target of 0.9 reached", "Stopped: the target of 0.9 is reached."),

@@ -195,6 +195,7 @@ def test_a_resume_that_fails_says_why(tmp_path: Path, monkeypatch: pytest.Monkey
         assert status == 400 and "mine.py" in answer["error"]["message"], answer
 
 
+@pytest.mark.slow
 def test_the_list_of_runs_is_live(tmp_path: Path) -> None:
     path = finished(tmp_path)
     with asking(path) as server, server.events("/api/events") as events:

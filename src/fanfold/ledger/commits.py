@@ -87,6 +87,9 @@ class Insert(Enum):
     __hash__ = object.__hash__  # each is one object; an Enum's own is slow, and looked up for every row
 
 
+#: Looked through for every commit, which an Enum is slow at.
+_ORDER = tuple(Insert)
+
 #: What refuses the content of a row, rather than the disk or the file any row: one row that has such an error fails
 #: alone.  A value that SQLite cannot hold is one of several exceptions, by its type and by the version of Python.
 CONTENT = (
@@ -139,16 +142,16 @@ class Commits:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._start)
 
-    async def safe(self, statement: Insert, row: tuple[Any, ...]) -> None:
-        """Write a row and return when it is on disk."""
-        landed = asyncio.get_running_loop().create_future()
+    def safe(self, statement: Insert, row: tuple[Any, ...]) -> asyncio.Future[None]:
+        """Write a row; await what this gives to know that it is on disk."""
+        landed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def then(error: BaseException | None) -> None:
             if not landed.done():
                 landed.set_result(None) if error is None else landed.set_exception(error)
 
         self.put(statement, row, then)
-        await landed
+        return landed
 
     @property
     def behind(self) -> bool:
@@ -212,7 +215,7 @@ class Commits:
         db, refused = self.ledger.writer, {}
         try:
             db.execute("BEGIN IMMEDIATE")
-            for statement in Insert:
+            for statement in _ORDER:
                 if statement not in rows:
                     continue
                 if expendable is None:

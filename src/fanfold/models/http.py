@@ -5,26 +5,24 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import re
 import ssl
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from fanfold.addresses import shown
 from fanfold.errors import ConfigError, FanfoldError
-from fanfold.models.http_exchange import Broken, Connection, Exchange, Response, Sink
+from fanfold.models.deadline import Deadline
+from fanfold.models.http_bodies import Broken, UploadBody
+from fanfold.models.http_exchange import Connection, Exchange, Response, Sink
+from fanfold.models.http_headers import TOKEN, header_block
 from fanfold.models.http_proxy import Origin, Proxies
-from fanfold.models.http_route import AGENT, Dialler, HttpRoute, redirected_to, route
+from fanfold.models.http_route import Dialler, HttpRoute, redirected_to, route
 from fanfold.models.transport import Transport
 
 __all__ = ["Http", "HttpError", "Response"]
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_OURS = frozenset(
-    {"accept-encoding", "connection", "content-length", "expect", "host", "te", "transfer-encoding", "upgrade"}
-)
 _WITH_BODY = frozenset({"PATCH", "POST", "PUT"})
 _ROUTES_KEPT = 1024
 MOST_REDIRECTS = 5
@@ -73,7 +71,7 @@ class Http(Transport):
         self._dialler = Dialler(verify)
         self._pool = _Pool(self._dialler, connections, idle)
 
-    async def request(
+    def request(
         self,
         method: str,
         url: str,
@@ -83,7 +81,7 @@ class Http(Transport):
         deadline: float | None = None,
         max_bytes: int | None = None,
         replay: bool = True,
-    ) -> Response:
+    ) -> Coroutine[Any, Any, Response]:
         """Send a request and give the whole answer, or raise HttpError.
 
         `deadline` is in seconds, for everything from waiting for a connection to the last byte.  A server may close a
@@ -95,7 +93,7 @@ class Http(Transport):
         def make(head: bytes) -> Exchange:
             return Exchange(head, data, limit=limit, bodiless=bodiless)
 
-        return await self._call(method, url, headers, body, make, deadline, replay)
+        return self._call(method, url, headers, body, make, deadline, replay)
 
     async def download(
         self,
@@ -113,6 +111,12 @@ class Http(Transport):
         """
         make = functools.partial(Exchange, limit=self._max_bytes, sink=sink, sink_limit=max_bytes)
         return await self._call("GET", url, headers, None, make, deadline, True)
+
+    async def upload(
+        self, url: str, headers: Mapping[str, str], body: UploadBody, *, deadline: float | None = None
+    ) -> Response:
+        make = functools.partial(Exchange, data=body, limit=self._max_bytes)
+        return await self._call("POST", url, headers, body, make, deadline, True)
 
     async def stream(
         self, url: str, headers: Mapping[str, str], body: bytes, sink: Sink, *, deadline: float | None = None
@@ -146,14 +150,14 @@ class Http(Transport):
         method: str,
         url: str,
         headers: Mapping[str, str],
-        body: bytes | None,
+        body: bytes | UploadBody | None,
         make: Callable[[bytes], Exchange],
         deadline: float | None,
         replay: bool,
     ) -> Response:
         sent = False
         try:
-            async with asyncio.timeout(deadline) as scope:
+            with Deadline(deadline) as scope:
                 for _ in range(1 + MOST_REDIRECTS):
                     way = self._route(url)
                     exchange = make(_head(method, way, headers, body))
@@ -170,14 +174,14 @@ class Http(Transport):
         except Broken as why:
             raise HttpError(f"{method} {shown(url)}: {why}", why.kind, sent) from None
         except TimeoutError:
-            if not scope.expired():
+            if not scope.expired:
                 raise
             what = "no complete answer" if sent else "no connection"
             raise HttpError(f"{method} {shown(url)}: {what} within {deadline:g} s", "timeout", sent) from None
 
 
-def _head(method: str, way: HttpRoute, headers: Mapping[str, str], body: bytes | None) -> bytes:
-    lines = header_lines(headers)
+def _head(method: str, way: HttpRoute, headers: Mapping[str, str], body: bytes | UploadBody | None) -> bytes:
+    lines = header_block(tuple(headers.items()))
     if body is not None:
         length = f"content-length: {len(body)}\r\n"
     else:
@@ -185,45 +189,11 @@ def _head(method: str, way: HttpRoute, headers: Mapping[str, str], body: bytes |
     return f"{_check_method(method)}{way.start}{lines}{length}\r\n".encode("latin-1")
 
 
-def header_lines(headers: Mapping[str, str]) -> str:
-    """The headers as they are sent, ours among them; refuses whatever could end a header early and begin another."""
-    agent = AGENT
-    for name in headers:
-        if _check_name(name):
-            agent = ""
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    count = len(headers)
-    if lines.count("\n") != count or lines.count("\r") != count or "\0" in lines or not lines.isascii():
-        _blame(headers)
-    return agent + lines
-
-
-@functools.lru_cache(256)
-def _check_name(name: str) -> bool:
-    """Refuse the name of a header that cannot be sent; whether it replaces our user agent."""
-    if not _TOKEN.fullmatch(name):
-        raise ConfigError(f"{name!r} is not a valid header name")
-    if name.lower() in _OURS:
-        raise ConfigError(f"the header {name!r} is set by the client itself; leave it out")
-    return name.lower() == "user-agent"
-
-
 @functools.lru_cache(64)
 def _check_method(method: str) -> str:
-    if not _TOKEN.fullmatch(method) or method != method.upper() or method == "CONNECT":
+    if not TOKEN.fullmatch(method) or method != method.upper() or method == "CONNECT":
         raise ConfigError(f"{method!r} is not a usable HTTP method; expected one like 'GET' or 'POST'")
     return method
-
-
-def _blame(headers: Mapping[str, str]) -> None:
-    """Name the header whose value cannot be sent, and never the value, which may be a key."""
-    for name, value in headers.items():
-        if re.search(r"[\r\n\0]", str(value)):
-            raise ConfigError(f"the value of header {name!r} holds a line break; strip it (a key read from a file?)")
-        try:
-            str(value).encode("latin-1")
-        except UnicodeEncodeError:
-            raise ConfigError(f"the value of header {name!r} holds characters that HTTP cannot carry") from None
 
 
 class _Pool:
@@ -247,7 +217,8 @@ class _Pool:
     async def carry(self, way: HttpRoute, exchange: Exchange, replay: bool) -> None:
         """Complete an exchange on a connection that is free, becomes free, or is opened for it."""
         self._check_loop()
-        connection, reused = await self._take(way)
+        shelf = self._idle.get(way.origin)
+        connection, reused = (shelf.popitem()[0], True) if shelf else await self._take(way)
         try:
             try:
                 await connection.carry(exchange)
@@ -292,9 +263,7 @@ class _Pool:
             raise ConfigError("this Http was closed; make a new one")
 
     async def _take(self, way: HttpRoute) -> tuple[Connection, bool]:
-        shelf = self._idle.get(way.origin)
-        if shelf:
-            return shelf.popitem()[0], True
+        """A connection where none is idle, and whether it was used before."""
         if not self._places:
             self._evict()
         if self._places:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from fanfold import __version__
 from fanfold.addresses import shown
 from fanfold.errors import ConfigError
-from fanfold.models.http import MOST_REDIRECTS, HttpError, header_lines
+from fanfold.models.http import MOST_REDIRECTS, HttpError
 from fanfold.models.http_exchange import Response, Sink
+from fanfold.models.http_headers import header_lines
 from fanfold.models.http_proxy import Proxies
 from fanfold.models.http_route import default_tls, redirected_to, route
 from fanfold.models.transport import Transport

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Concatenate, ParamSpec, cast
+from typing import TypeVarTuple, Unpack, cast
 
 import httptools
 
+from fanfold.models.http_bodies import JOIN_BELOW, Broken, Unpacking, UploadBody
+
 #: Takes the pieces of a body as they arrive.
 Sink = Callable[[bytes], object]
-P = ParamSpec("P")
+Args = TypeVarTuple("Args")
 
 # Bytes a server may send without a byte of body among them: headers, interim answers, chunk extensions, trailers.
 QUIET_LIMIT = 64 << 10
-# Unpacking happens in pieces of this size, so a bomb is met by the size limit before it has unfolded.
-PIECE = 1 << 20
-# Below this size one copy is cheaper than a second system call.
-JOIN_BELOW = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +29,22 @@ class Response:
     body: bytes
 
 
-class Broken(Exception):
-    """An exchange that came to no answer: what kind of failure, and what happened in words."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
+@functools.lru_cache(256)
+def _name(name: bytes) -> str:
+    """The name of a header; servers use few."""
+    return name.decode("latin-1").lower()
 
 
-def _callback(called: Callable[Concatenate[Exchange, P], None]) -> Callable[Concatenate[Exchange, P], None]:
+def _callback(called: Callable[[Exchange, Unpack[Args]], None]) -> Callable[[Exchange, Unpack[Args]], None]:
     """A method that the parser calls, whose failure the exchange remembers.
 
     The parser wraps what is raised in an error of its own and names the cause as its context, in which Python then puts
     whatever is being handled further up, under the event loop.
     """
 
-    def remembered(exchange: Exchange, /, *args: P.args, **options: P.kwargs) -> None:
+    def remembered(exchange: Exchange, /, *args: *Args) -> None:
         try:
-            called(exchange, *args, **options)
+            called(exchange, *args)
         except BaseException as why:
             exchange.failure = why
             raise
@@ -84,7 +80,7 @@ class Exchange:
     def __init__(
         self,
         head: bytes,
-        data: bytes = b"",
+        data: bytes | UploadBody = b"",
         *,
         limit: int,
         sink: Sink | None = None,
@@ -158,7 +154,7 @@ class Exchange:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._body is not None:  # A trailer.
             return
-        key, text, headers = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t"), self.headers
+        key, text, headers = _name(name), value.decode("latin-1").strip(" \t"), self.headers
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     @_callback
@@ -210,7 +206,7 @@ class _Body:
     def __init__(self, limit: int, sink: Sink | None, encoding: str) -> None:
         self._limit = limit
         self._sink = sink
-        self._unpack = _Unpack(encoding) if encoding else None
+        self._unpack = Unpacking(encoding) if encoding else None
         # One growing buffer, because a list of millions of tiny chunks would outweigh the body it holds.
         self._buffer: bytes | bytearray = b""
         self._size = self._wire = 0
@@ -250,52 +246,10 @@ class _Body:
         return bytes(self._buffer)
 
 
-class _Unpack:
-    """Undoes a content encoding piece by piece, never holding more than one piece."""
-
-    __slots__ = ("_encoding", "_inflate")
-
-    def __init__(self, encoding: str) -> None:
-        self._encoding = encoding.strip().lower()
-        self._inflate: zlib._Decompress | None = None
-        if self._encoding not in ("gzip", "x-gzip", "deflate", "identity"):
-            raise Broken("protocol", f"the content encoding {encoding!r} was not asked for and is not supported")
-
-    @property
-    def finished(self) -> bool:
-        return self._encoding == "identity" or (self._inflate is not None and self._inflate.eof)
-
-    def pieces(self, data: bytes) -> Iterator[bytes]:
-        if self._encoding == "identity":
-            yield data
-            return
-        if self._inflate is None:
-            self._inflate = zlib.decompressobj(self._window(data[0]))
-        inflate = self._inflate
-        while data or not inflate.eof:
-            if inflate.eof:
-                raise Broken("protocol", "the compressed body of the answer is followed by other data")
-            try:
-                piece = inflate.decompress(data, PIECE)
-            except zlib.error as why:
-                raise Broken("protocol", f"the body of the answer is not valid {self._encoding} ({why})") from None
-            if piece:
-                yield piece
-            data = inflate.unused_data if inflate.eof else inflate.unconsumed_tail
-            if not data and len(piece) < PIECE:
-                return
-
-    def _window(self, first: int) -> int:
-        if self._encoding != "deflate":
-            return 16 + zlib.MAX_WBITS
-        # "deflate" means a zlib stream, yet some servers send it bare; the method in the first byte tells them apart.
-        return zlib.MAX_WBITS if first & 0x0F == 8 else -zlib.MAX_WBITS
-
-
 class Connection(asyncio.Protocol):
     """A connection that carries one exchange at a time; `lost` is called once, when it is over."""
 
-    __slots__ = ("_exchange", "_waiter", "closed", "idle_since", "lost", "transport")
+    __slots__ = ("_exchange", "_full", "_waiter", "closed", "idle_since", "lost", "transport")
 
     transport: asyncio.Transport
 
@@ -305,6 +259,8 @@ class Connection(asyncio.Protocol):
         self.idle_since = 0.0
         self._exchange: Exchange | None = None
         self._waiter: asyncio.Future[None] | None = None
+        #: Over when more can be written; None: now.
+        self._full: asyncio.Future[None] | None = None
 
     async def carry(self, exchange: Exchange) -> None:
         """Send a request and wait until its answer is complete; whoever is cancelled meanwhile must `abort`."""
@@ -312,16 +268,30 @@ class Connection(asyncio.Protocol):
         if self.closed or transport.is_closing():
             raise Broken("disconnected", "the server closed the connection before the request was sent")
         self._exchange = exchange
-        self._waiter = asyncio.get_running_loop().create_future()
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
         exchange.sent = True
-        if len(exchange.data) < JOIN_BELOW:
-            transport.write(exchange.head + exchange.data)
+        data = exchange.data
+        if isinstance(data, UploadBody):
+            await self._write(exchange.head, data, waiter)
+        elif len(data) < JOIN_BELOW:
+            transport.write(exchange.head + data)
         else:
             transport.write(exchange.head)
-            transport.write(exchange.data)
-        await self._waiter
+            transport.write(data)
+        await waiter
         if exchange.keep and (self.closed or transport.get_write_buffer_size()):
             exchange.keep = False  # Answered before the request was all sent: the rest would spoil the next one.
+
+    async def _write(self, head: bytes, pieces: UploadBody, over: asyncio.Future[None]) -> None:
+        """Write a body as fast as the server takes it, unless it has answered already."""
+        self.transport.write(head)
+        for piece in pieces:
+            if self._full is not None:
+                await asyncio.wait((self._full, over), return_when=asyncio.FIRST_COMPLETED)
+            if over.done():
+                self.abort()  # it expects the rest, and must not take the next request for that
+                return
+            self.transport.write(piece)
 
     def abort(self) -> None:
         """End the connection now, without a word to the server."""
@@ -338,6 +308,14 @@ class Connection(asyncio.Protocol):
             waiter.set_exception(failure)
 
     # Called by the event loop.
+
+    def pause_writing(self) -> None:
+        self._full = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        full, self._full = self._full, None
+        if full is not None and not full.done():
+            full.set_result(None)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)

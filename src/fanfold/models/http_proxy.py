@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from fanfold.addresses import shown
 from fanfold.errors import ConfigError
-from fanfold.models.http_exchange import Broken
+from fanfold.models.http_bodies import Broken
 from fanfold.redaction import know
 
 _VISIBLE = re.compile(r"[!-~]+")

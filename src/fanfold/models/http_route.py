@@ -17,7 +17,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 from fanfold import __version__
 from fanfold.addresses import shown
 from fanfold.errors import ConfigError
-from fanfold.models.http_exchange import Broken, Connection, Exchange, Response
+from fanfold.models.http_bodies import Broken
+from fanfold.models.http_exchange import Connection, Exchange, Response
 from fanfold.models.http_proxy import Origin, Proxy, connect_by_socks, parse
 
 PORTS = {"http": 80, "https": 443}

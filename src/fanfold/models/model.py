@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import pickle
 import secrets
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -28,9 +30,9 @@ from fanfold.models.parameters import LIMITS, fitted, passed_on, places
 from fanfold.models.pricing import Price
 from fanfold.models.providers.contract import Messages, Provider
 from fanfold.models.providers.reading import decoded, error_in, error_inside, estimated, malformed, request_id
-from fanfold.models.requests import IMAGE_TOKENS, RICH, images_in, in_order, spell, usable
+from fanfold.models.requests import IMAGE_TOKENS, RICH, images_in, in_order, shaping, spell, usable
 from fanfold.models.retry import RetryPolicy, Tries
-from fanfold.models.streaming import TextStream, interrupted, streamed, to_stream
+from fanfold.models.streaming import TextStream, interrupted, streamed, to_stream, unasked
 from fanfold.models.transport import Transport
 from fanfold.redaction import know
 from fanfold.sharing import lease_of
@@ -80,7 +82,7 @@ class Model:
             state["connect"] = _elsewhere
         return _arrived, (name, state)
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         return f"{self.provider.name}/{self.name}"
 
@@ -108,14 +110,14 @@ class Model:
         Raises CallFailed.
         """
         call = self.call(messages, system=system, sample=sample, **parameters)
-        parameters = {**self.defaults, **parameters}
-        del messages, system  # a reply may take hours, and there may be thousands
-        return usable(await ask(self, call), self.id, parameters)
+        wanted = shaping(parameters, self.defaults)
+        del messages, system, parameters  # a reply may take hours, and there may be thousands
+        return usable(await ask(self, call), self.id, wanted)
 
     def generate_sync(self, messages: Messages, **parameters: Any) -> Reply:
         """`generate` for synchronous code, from any thread."""
         reply = ask_sync(self, self.call(messages, **parameters))
-        return usable(reply, self.id, {**self.defaults, **parameters})
+        return usable(reply, self.id, shaping(parameters, self.defaults))
 
     def stream(self, messages: Messages, **parameters: Any) -> TextStream:
         """`generate` for whoever watches: `async for piece in model.stream(...)`; the stream then has the `reply`."""
@@ -156,7 +158,8 @@ class Model:
         # A token is at least one byte of text.
         size = (len(text) if text.isascii() else len(text.encode())) - skipped + images * IMAGE_TOKENS
         worst = None if self.price is None else self.price.cost(size, most)
-        return Call(self.id, self.url + path, text, sample, tokens, min(most, OUTPUT_GUESS), worst, dropped, whole)
+        endpoint = sys.intern(self.url + path)
+        return Call(self.id, endpoint, text, sample, tokens, min(most, OUTPUT_GUESS), worst, dropped, whole)
 
     def sendable(self, call: Call) -> str:
         """The body of a call, without what the server has refused."""
@@ -340,7 +343,9 @@ class Model:
         if response.status >= 400:
             raise self.provider.failure(response.status, response.headers, body)
         if isinstance(body, str):
-            raise malformed(self.provider.name, f"it is not JSON but {error_in(body)['message']!r:.200}")
+            if (streamed_body := unasked(self.provider, response.body)) is None:
+                raise malformed(self.provider.name, f"it is not JSON but {error_in(body)['message']!r:.200}")
+            body = streamed_body
         if (inside := error_inside(body)) is not None:
             raise self.provider.failure(inside[0], response.headers, inside[1])
         reply = self.provider.reply(body)

@@ -12,6 +12,7 @@ import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +29,9 @@ _FORMATS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif", b"RIFF":
 IMAGE_TOKENS = 5_000
 #: Parameters that have one form for all providers.
 RICH = frozenset({"tools", "tool_choice", "logprobs", "schema"})
+#: Parameters that say what the reply must look like.
+SHAPING = ("stop", "schema")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -235,6 +239,15 @@ def spell(parameters: dict[str, Any], model: str, takes: Callable[[str], bool]) 
 
 
 # -- the reply --------------------------------------------------------------------------------------------------------
+
+
+def shaping(parameters: Mapping[str, Any], defaults: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those of a request's parameters that `usable` looks at."""
+    for name in SHAPING:
+        if name in parameters or name in defaults:
+            together = {**defaults, **parameters}
+            return {name: together.get(name) for name in SHAPING}
+    return _NOTHING
 
 
 def usable(reply: Reply, model: str, parameters: Mapping[str, Any]) -> Reply:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -47,7 +46,8 @@ class TextStream:
         call = model.call(self._messages, **self._parameters)
         if home() is None:
             # The broker's loop may be that of another thread.
-            call = replace(call, watch=Onlooker(lambda piece: loop.call_soon_threadsafe(queue.put_nowait, piece)))
+            watch = Onlooker(lambda piece: loop.call_soon_threadsafe(queue.put_nowait, piece))
+            call = msgspec.structs.replace(call, watch=watch)
         task = asyncio.ensure_future(ask(model, call))
         task.add_done_callback(lambda done: queue.put_nowait(None))
         stop = parameters.get("stop") or ()
@@ -98,6 +98,18 @@ async def streamed(
     if not reader.events:
         return Response(200, response.headers, bytes(reader.received))  # a server that does not stream
     return Response(200, response.headers, msgspec.json.encode(provider.assembled(reader.events)))
+
+
+def unasked(provider: Provider, body: bytes) -> Mapping[str, Any] | None:
+    """What a stream amounts to that nobody asked the server for; None if it is not a complete stream."""
+    if provider.streams is None or not body.lstrip().startswith(b"data:"):
+        return None
+    reader = _Events(provider, Onlooker(lambda _: None))
+    try:
+        reader.feed(body + b"\n")
+        return provider.assembled(reader.events)
+    except (ValueError, CallFailed):
+        return None
 
 
 class _Events:

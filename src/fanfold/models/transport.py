@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.encoding import encode
+from fanfold.models.http_bodies import UploadBody
 from fanfold.models.http_exchange import Response, Sink
 
 
@@ -40,6 +41,12 @@ class Transport(ABC):
         for start in range(0, len(response.body), 65_536):
             sink(response.body[start : start + 65_536])
         return Response(200, response.headers, b"")
+
+    async def upload(
+        self, url: str, headers: Mapping[str, str], body: UploadBody, *, deadline: float | None = None
+    ) -> Response:
+        """POST a large body, which need not be in memory as a whole."""
+        return await self.request("POST", url, headers, bytes(body), deadline=deadline)
 
     async def stream(
         self, url: str, headers: Mapping[str, str], body: bytes, sink: Sink, *, deadline: float | None = None

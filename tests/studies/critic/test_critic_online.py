@@ -435,6 +435,7 @@ def test_the_shell_shows_what_an_application_has_learnt(tmp_path: Path) -> None:
     shown = shell("show", "critic").stdout
     assert "2 shows, 1 with feedback, 1 open" in shown
     assert all(prompt in shown for prompt in PROMPTS)
+    assert f"Continue: fanfold critic serve {path}" in shown and "fanfold resume" not in shown
     assert shell("export", "critic", "-o", tmp_path / "out.csv").returncode == 0
     assert "How do I dry herbs?" in (tmp_path / "out.csv").read_text()
     assert shell("report", "critic", "-o", tmp_path / "report.html").returncode == 0

@@ -10,6 +10,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -285,6 +286,7 @@ def test_a_run_stopped_in_the_middle_of_conversations_goes_on_without_paying_aga
 
 CLIENT = """
 import sys
+import threading
 from fanfold.studies.secrets import Config, study
 config = Config(models=("openai/gpt-trader",), num_interactions=8, messages_per_interaction=3, results=None)
 run = study(config).run("async:4", ledger=sys.argv[1], run="r")
@@ -528,3 +530,19 @@ def test_every_option_has_a_help_text_and_survives_being_written_down() -> None:
     assert all(field.help for field in describe(SecretsConfig))
     given = config(style=("aggressive",), judge="simulated/j", label="either", scoring=SecretsConfig().scoring)
     assert from_mapping(SecretsConfig, json.loads(encode(dataclasses.asdict(given)))) == given
+
+
+def test_no_connection_to_the_ledger_is_read_by_two_threads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """SQLite and the interpreter would each wait for the other, and the run would never end."""
+    readers: dict[Ledger, set[int]] = {}
+    read = Ledger.read
+
+    def seen(ledger: Ledger, *query: Any) -> Any:
+        readers.setdefault(ledger, set()).add(threading.get_ident())
+        return read(ledger, *query)
+
+    monkeypatch.setattr(Ledger, "read", seen)
+    config = SecretsConfig(models=("simulated/gpt-4o-mini",), num_interactions=2, results=None)
+    run = study(config).run("async:2", ledger=tmp_path / "ledger.db")
+    assert run.summary is not None and len(readers) > 1
+    assert [len(threads) for threads in readers.values()] == [1] * len(readers)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from fanfold.attempt import off_the_clock
-from fanfold.context import enter, leave
+from fanfold.context import enter, here
 from fanfold.errors import ConfigError, nearest
 from fanfold.executors import make
 from fanfold.executors.base import Executor, is_coroutine_function
@@ -102,6 +103,7 @@ class BatchExecutor(Executor):
         await self._inner.__aenter__()
         self.left, self.notes = [], []
         self._waves = Waves(self._gathering, self._terms, self.notes, self.left.extend)
+        self._seat = functools.partial(Seat, self._waves, self.takes)
         self._threads = asyncio.Semaphore(THREADS)
         return self
 
@@ -133,15 +135,16 @@ class BatchExecutor(Executor):
 
     async def _seated(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         assert self._waves is not None, "use the executor in an `async with` block"
-        seat = Seat(self._waves, self.takes)
-        before = enter(route=seat)
+        seat = self._seat()
+        before = here().route
+        enter(route=seat)
         self._waves.enter(seat)
         try:
             await self._waves.turn()
             return await self._inner.run(fn, *args)
         finally:
             self._waves.exit(seat)
-            leave(before)
+            enter(route=before)
 
     def takes(self, model: Model) -> bool:
         """Whether a model's calls travel in batches."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from fanfold.calls import Call, CallBroker, Flight, Reply, Sent, Waiting
 from fanfold.errors import CallFailed
@@ -38,7 +40,7 @@ class Parked:
         if body == self.call.body:
             return self.call
         self.body = body
-        return replace(self.call, body=body)
+        return msgspec.structs.replace(self.call, body=body)
 
     def learns(self, error: CallFailed) -> bool:
         """Whether the call is worth another batch, without a parameter that the error names."""

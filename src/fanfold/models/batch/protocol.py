@@ -21,6 +21,7 @@ from fanfold.calls import Call, Reply
 from fanfold.errors import CallFailed
 from fanfold.models.failures import network_failure, redirected
 from fanfold.models.http import HttpError
+from fanfold.models.http_bodies import UploadBody
 from fanfold.models.http_exchange import Response
 from fanfold.models.model import Model
 from fanfold.models.providers.reading import decoded, retry_after
@@ -223,16 +224,21 @@ class BatchProtocol(ABC):
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
+        body: bytes | UploadBody | None = None,
         *,
         content: str = "application/json",
         replay: bool = True,
     ) -> Response:
-        """Send a request below the model's address; a failed one raises CallFailed."""
+        """Send a request below the model's address; a failed one raises CallFailed.
+
+        A body in pieces is always a POST, and cannot be signed.
+        """
         deadline = self.model.timeout + len(body or b"") / SLOWEST
         url = self.model.url + path
-        headers = self.model.signed(method, url, body or b"")
+        headers = self.model.signed(method, url, body if isinstance(body, bytes) else b"")
         headers |= {} if body is None else {"content-type": content}
+        if isinstance(body, UploadBody):
+            return await self._carry(lambda way: way.upload(url, headers, body, deadline=deadline), deadline)
         return await self._carry(
             lambda way: way.request(method, url, headers, body, deadline=deadline, replay=replay), deadline
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import msgspec
 
 from fanfold.calls import Call, CallBroker, Flight, Reply, Sent, current_broker, waiting
 from fanfold.context import Meter, here
@@ -30,7 +31,7 @@ class Seat:
     __slots__ = ("_calls", "_takes", "_waves", "asked")
 
     def __init__(self, waves: Waves, takes: Callable[[Model], bool]) -> None:
-        self.asked: list[bytes] = []
+        self.asked: tuple[bytes, ...] = ()
         self._calls = 0
         self._waves, self._takes = waves, takes
 
@@ -43,16 +44,29 @@ class Seat:
 
     async def answer(self, broker: CallBroker, model: Model, call: Call) -> Reply:
         key, number = call.key, self._calls - 1
-        self.asked.append(key)
+        self.asked += (key,)
         self._waves.waits(key)
         try:
-            reply = await broker.answer(call, functools.partial(self._waves.send, broker, model, number))
+            reply = await broker.answered(call, ByWave(self._waves, broker, model, number))
             self._waves.moves(key)
             await self._waves.turn()
             return reply
         finally:
-            self.asked.remove(key)
+            gone = self.asked.index(key)
+            self.asked = self.asked[:gone] + self.asked[gone + 1 :]
             self._waves.continues(key)
+
+
+class ByWave:
+    """Sends a call of an evaluation, its `number`-th, with a wave.  Half as large as a partial function would be."""
+
+    __slots__ = ("_broker", "_model", "_number", "_waves")
+
+    def __init__(self, waves: Waves, broker: CallBroker, model: Model, number: int) -> None:
+        self._waves, self._broker, self._model, self._number = waves, broker, model, number
+
+    def __call__(self, call: Call) -> Awaitable[Sent]:
+        return self._waves.send(self._broker, self._model, self._number, call)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +170,7 @@ class Waves:
         finally:
             self.moves(call.key)
         await self.turn()
-        return replace(await model.send(call), why_full=sent) if isinstance(sent, str) else sent
+        return msgspec.structs.replace(await model.send(call), why_full=sent) if isinstance(sent, str) else sent
 
     async def turn(self) -> None:
         """Wait with what an evaluation does next until its slice has come."""

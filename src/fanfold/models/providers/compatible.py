@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fanfold.capabilities import UNKNOWN, Capabilities
+from fanfold.context import here
+from fanfold.errors import ConfigError
 from fanfold.models.pricing import Price
+from fanfold.models.providers.contract import Endpoint, setting
 from fanfold.models.providers.openai import OpenAI
 
 if TYPE_CHECKING:
@@ -30,6 +33,14 @@ class Compatible(ChatServer):
 
     name = "openai-compatible"
     anywhere = True
+
+    def endpoint(self, model: str, base_url: str | None, key: str | None, options: Mapping[str, Any]) -> Endpoint:
+        if base_url is None and setting(self.url_variable)[0] is None and here().rehearsal is None:
+            raise ConfigError(
+                f"{self.name}/{model} needs the address of its server: give --base-url URL, or base_url in Python and "
+                "in models.toml"
+            )
+        return super().endpoint(model, base_url, key, options)
 
     def dialect(self) -> type[Dialect]:
         from fanfold.simulator.openai import CompatibleDialect

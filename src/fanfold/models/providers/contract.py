@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from fanfold.addresses import check_address, check_recipient
+from fanfold.addresses import check_address, check_recipient, check_scheme
 from fanfold.calls import Reply
 from fanfold.capabilities import Capabilities, capabilities_of
 from fanfold.context import here
@@ -177,6 +177,7 @@ class Provider(ABC):
         home = self.home()
         url = self.address(url).rstrip("/") if url else home
         check_address(url)
+        check_scheme(url)
         key = key or self.own_key()
         if key is None and url == home and not self.start and here().rehearsal is None:
             from fanfold.models.providers import free_model

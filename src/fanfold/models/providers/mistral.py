@@ -61,7 +61,7 @@ class MistralBatches(OpenAIBatches):
             lines.append(msgspec.json.encode({"custom_id": id, "body": body}) + b"\n")
         return msgspec.json.encode(
             {
-                "input_files": [await self.upload(tag, lines)],
+                "input_files": [await self.upload(tag, lambda: lines)],
                 "endpoint": "/v1" + calls[0][1].endpoint.removeprefix(self.model.url),
                 "model": self.model.name,
                 "metadata": {"tag": tag},

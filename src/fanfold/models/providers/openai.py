@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import io
 import itertools
 import secrets
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,6 +16,7 @@ from fanfold.errors import ConfigError
 from fanfold.flights import TokenLogprob, ToolCall
 from fanfold.limits import Quota
 from fanfold.models.batch.protocol import BatchProtocol, LineOutcome, RemoteBatch
+from fanfold.models.http_bodies import UploadBody
 from fanfold.models.providers.contract import Endpoint, Messages, Provider
 from fanfold.models.providers.openai_stream import assembled
 from fanfold.models.providers.reading import (
@@ -95,11 +95,15 @@ class OpenAIBatches(BatchProtocol):
 
     async def prepare(self, tag: str, calls: Sequence[tuple[str, Call]]) -> bytes:
         path = self.line_path(calls[0][1])
-        lines = (
-            b'{"custom_id":"%b","method":"POST","url":"%b","body":%b}\n'
-            % (id.encode(), path.encode(), self.model.sendable(call).encode())
-            for id, call in calls
-        )
+
+        def lines() -> Iterator[bytes]:
+            for id, call in calls:
+                yield b'{"custom_id":"%b","method":"POST","url":"%b","body":%b}\n' % (
+                    id.encode(),
+                    path.encode(),
+                    call.body.encode(),
+                )
+
         return msgspec.json.encode(
             {
                 "input_file_id": await self.upload(tag, lines),
@@ -113,19 +117,20 @@ class OpenAIBatches(BatchProtocol):
         """The path of a call as lines of a batch name it."""
         return "/v1" + call.endpoint.removeprefix(self.model.url)
 
-    async def upload(self, tag: str, lines: Iterable[bytes]) -> str:
-        """The id of a new file of these lines."""
+    async def upload(self, tag: str, lines: Callable[[], Iterable[bytes]]) -> str:
+        """The id of a new file of the lines that the function gives, whenever it is called."""
         boundary = f"fanfold-{secrets.token_hex(16)}"
         form = (
             f'--{boundary}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--{boundary}\r\n'
             f'content-disposition: form-data; name="file"; filename="{tag}.jsonl"\r\n'
             "content-type: application/jsonl\r\n\r\n"
         )
-        file = io.BytesIO()  # a big batch is in memory once, not in pieces as well
-        file.writelines(itertools.chain([form.encode()], lines, [f"\r\n--{boundary}--\r\n".encode()]))
-        content = f"multipart/form-data; boundary={boundary}"
 
-        response = await persist(functools.partial(self.ask, "POST", "/files", file.getvalue(), content=content))
+        def file() -> Iterator[bytes]:
+            return itertools.chain([form.encode()], lines(), [f"\r\n--{boundary}--\r\n".encode()])
+
+        content = f"multipart/form-data; boundary={boundary}"
+        response = await persist(functools.partial(self.ask, "POST", "/files", UploadBody(file), content=content))
         return self.decode(response, _UploadedFile).id
 
     def result_urls(self, remote: RemoteBatch) -> list[str]:
@@ -240,6 +245,8 @@ class OpenAI(Provider):
 
     def reply(self, body: Mapping[str, Any]) -> Reply:
         try:
+            if not body["choices"]:
+                raise malformed(self.name, "it has no choices")
             choice, *others = body["choices"]
             usage = body.get("usage")
             details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None

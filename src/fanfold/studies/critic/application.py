@@ -14,6 +14,7 @@ import hmac
 import os
 import re
 import secrets
+import shlex
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -143,7 +144,8 @@ class Critic:
                 "prompts": given,
                 "retired": retired,
             }
-            meta |= {"online": True, "continue": f"Critic.open({str(path)!r}) or fanfold critic serve"}
+            serve = f"fanfold critic serve {shlex.quote(str(path))}{'' if name == 'critic' else f' --name {name}'}"
+            meta |= {"online": True, "continue": f"{serve} (in Python: Critic.open)"}
             if run is None or former is None:
                 identity = {"strategy": "people's feedback", "seed": config.seed}
                 run = create_run(ledger, name, identity, meta, slots(1))
@@ -362,7 +364,9 @@ def _settings(
 ) -> tuple[CriticConfig, list[str]]:
     """The settings of a critic and its prompts; the config keeps the prompts it began with."""
     if former is None and not (changes.get("model") and prompts):
-        raise ConfigError(f"there is no critic {where} yet: give model= and prompts=[...] to begin one")
+        raise ConfigError(
+            f"there is no critic {where} yet: give model= and prompts=[...] (--model, --prompts) to begin one"
+        )
     given = list(dict.fromkeys(prompts or (former or {})["prompts"]))
     begun = {"prompts": given, **DEFAULTS, "evolution": {}, "actor_critic": {}} if former is None else former["fields"]
     fields = {**begun, **changes}

@@ -9,10 +9,12 @@ from typing import Any
 from fanfold.calls import Reply, current_broker
 from fanfold.encoding import encode
 from fanfold.events import Notice
+from fanfold.flights import SIMULATED
 from fanfold.limits import Limits
 from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
 from fanfold.models.pricing import Price
+from fanfold.models.providers import free_model
 from fanfold.prompting.genome import Candidate, Genome, render
 from fanfold.prompting.material import Material, broken_rules, mend, rules_in_words
 from fanfold.prompting.writing import Unwritten, realise
@@ -114,7 +116,7 @@ class PromptsEvaluator:
         text = render(genome.without(problem.id), problem.input, self.shots)
         reply = await asked.generate(text, **said)
         grade = await self.task.grader(reply.text, problem)
-        self._first.saw(reply, grade, problem, said["max_tokens"])
+        self._first.saw(reply, grade, problem, said["max_tokens"], simulated=asked.url.startswith(SIMULATED))
         data: dict[str, Any] = {"said": (grade.said or reply.text)[:KEPT], "tokens": reply.input_tokens}
         if (price := self.price or asked.price) is not None:
             data["price"] = price.cost(reply.input_tokens, reply.output_tokens)
@@ -155,7 +157,7 @@ class FirstReplies:
     def __init__(self) -> None:
         self._seen = self._cut = self._right = 0
 
-    def saw(self, reply: Reply, grade: Grade, problem: Problem, limit: int) -> None:
+    def saw(self, reply: Reply, grade: Grade, problem: Problem, limit: int, *, simulated: bool = False) -> None:
         if self._seen >= self.MOST:
             return
         self._seen += 1
@@ -171,9 +173,12 @@ class FirstReplies:
                 f"{self._cut} of the first {self.MOST} replies were cut off at {limit} tokens (--max-tokens)", example
             )
         elif not self._right:
-            self._say(
-                f"none of the first {self.MOST} replies was right: is the grader the right one (--grader)?", example
-            )
+            cause = "is the grader the right one (--grader)?"
+            if simulated:
+                cause = (
+                    f"simulated models know only the built-in tasks; --model {free_model()} answers any, without a key"
+                )
+            self._say(f"none of the first {self.MOST} replies was right: {cause}", example)
 
     @staticmethod
     def _say(what: str, example: str) -> None:

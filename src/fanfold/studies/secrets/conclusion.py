@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from fanfold import drawings
-from fanfold.ledger import RunView
+from fanfold.ledger import Ledger, RunView
 from fanfold.running import Go, Run
 from fanfold.studies.secrets.figures import summarise
 from fanfold.studies.secrets.job_files import FILES, printable, write_job
@@ -33,7 +33,12 @@ class SecretsConclusion:
         return replace(self, results=None)
 
     async def __call__(self, run: Run[Any], go: Go) -> Summary:
-        return await asyncio.to_thread(self._summary, run.view)  # a large run takes a while to read
+        return await asyncio.to_thread(self._apart, run.view)  # a large run takes a while to read
+
+    def _apart(self, view: RunView) -> Summary:
+        """The summary, read by a connection of its own: one that two threads read by at once can lock them both up."""
+        with Ledger(view.ledger.path, readonly=True) as ledger:
+            return self._summary(RunView(ledger, view.id))
 
     def _summary(self, view: RunView) -> Summary:
         records = read(view, self.pairings, self.cut_off)

@@ -128,13 +128,13 @@ class Table:
         for talk in talks:
             for at, seat in enumerate(talk.seats):
                 agent, other = self.agents[seat], self.agents[talk.seats[1 - at]]
-                agent.memory.append(prompts.remembered(agent, other, talk.messages, talk.round))
+                agent.memory = (*agent.memory, prompts.remembered(agent, other, talk.messages, talk.round))
                 if talk.revealed[1 - at] and other.secret not in agent.collected:
-                    agent.collected.append(other.secret)
+                    agent.collected = (*agent.collected, other.secret)
         met = {seat for talk in talks for seat in talk.seats}
         for agent in self.agents:
             if agent.seat not in met:
-                agent.memory.append(prompts.sat_out(number))
+                agent.memory = (*agent.memory, prompts.sat_out(number))
 
     def played(self, talks: Sequence[Talk]) -> Played:
         """The game with everybody's points."""

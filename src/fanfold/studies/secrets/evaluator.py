@@ -15,7 +15,7 @@ from fanfold.calls import Reply, in_batches
 from fanfold.encoding import encode
 from fanfold.errors import ConfigError
 from fanfold.models import Model, model
-from fanfold.studies.secrets.conversation import Played, TurnRequest, play
+from fanfold.studies.secrets.conversation import Ask, Judge, Played, TurnRequest, play
 from fanfold.studies.secrets.game import LOST, Game, Player, Talk
 from fanfold.studies.secrets.leaks import Turn, judge_prompt, read_verdict
 from fanfold.types import Blob, Case, Ok
@@ -62,9 +62,16 @@ class GameEvaluator:
 
     async def __call__(self, game: Game, case: Case) -> Ok:
         self._ready  # noqa: B018 - looked at for what it does the first time
-        judge = None if self.judge is None else functools.partial(self._judge, game)
-        played = await play(game, case, functools.partial(self._ask, game), judge, self.either)
+        ask, judge = self._voices(game)
+        played = await play(game, case, ask, judge, self.either)
         return Ok(played.scores[0], data=kept(played))
+
+    def _voices(self, game: Game) -> tuple[Ask, Judge | None]:
+        """Who is asked in a game: the same for all conversations of it, of which thousands may wait at once."""
+        if game not in self._asked:
+            judge = None if self.judge is None else functools.partial(self._judge, game)
+            self._asked[game] = functools.partial(self._ask, game), judge
+        return self._asked[game]
 
     def _ask(self, game: Game, asking: TurnRequest) -> Awaitable[Reply]:
         player = self._model(asking.agent.spec.model, game)
@@ -107,6 +114,10 @@ class GameEvaluator:
         if name not in self._models:
             self._models[name] = named(name, self.base_url, game, self.effort)
         return self._models[name]
+
+    @functools.cached_property
+    def _asked(self) -> dict[Game, tuple[Ask, Judge | None]]:
+        return {}
 
     @functools.cached_property
     def _models(self) -> dict[str, Model]:

@@ -109,9 +109,9 @@ class Player:
     spec: AgentSpec
     aliases: tuple[str, ...] = ()
     translations: Translations = NONE
-    collected: list[str] = field(default_factory=list)
+    collected: Sequence[str] = ()
     #: What it remembers of earlier rounds, in words.
-    memory: list[str] = field(default_factory=list)
+    memory: Sequence[str] = ()
     score: float = 0.0
 
 
