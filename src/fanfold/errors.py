@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Any
 
@@ -154,6 +153,8 @@ def _again(kind: type[FanfoldError], args: tuple[object, ...]) -> FanfoldError:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Say which known name was probably meant: `; did you mean 'x'?` or the list of what exists."""
+    import difflib  # only here, because every worker imports this module before its first call
+
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if close:

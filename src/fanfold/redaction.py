@@ -1,14 +1,17 @@
-"""Known secrets, and texts without them: a server may say a key back anywhere, and nothing here may repeat it."""
+"""Known secrets, and texts without them: a server may say a key back anywhere, and nothing here may repeat it.
+
+Every worker imports this before its first call, so what only secrets need is imported where there are some.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MARK = "***"
 #: What is shorter would hit ordinary words, and so would these, which stand for "no key".
@@ -48,6 +51,8 @@ def redact_body(body: bytes) -> bytes:
         if form in body:
             body = body.replace(form, MARK.encode())
     if b"\\" in body and b"\\u00" in body and _raw:  # a letter may be hidden so, and it rarely is
+        import json
+
         try:
             value = json.loads(body)
             clean = _redacted(value)
@@ -59,6 +64,8 @@ def redact_body(body: bytes) -> bytes:
 
 def dotenv(folder: str | Path = ".") -> Iterator[tuple[str, str]]:
     """The variables that the file `.env` of a folder sets."""
+    from pathlib import Path
+
     try:
         lines = Path(folder, ".env").read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -72,6 +79,8 @@ def dotenv(folder: str | Path = ".") -> Iterator[tuple[str, str]]:
 
 def _unquoted(value: str) -> str:
     if len(value) > 1 and value[0] == value[-1] == '"':
+        import json
+
         try:
             return str(json.loads(value))
         except ValueError:
@@ -92,6 +101,9 @@ def _prepare() -> tuple[str, ...]:
 
 
 def _spelled(secret: str) -> Iterator[str]:
+    import json
+    from urllib.parse import quote
+
     yield secret
     yield quote(secret, safe="")
     yield json.dumps(secret)[1:-1]
