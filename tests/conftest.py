@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import compileall
 import functools
+import gc
 import os
 import re
 import signal
@@ -54,6 +55,12 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         sys.dont_write_bytecode = kept
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector need not look through the modules of all tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -58,6 +58,7 @@ def test_the_files_are_what_the_phrases_give_and_hand_written_prompts_fit_them()
     assert len(tasks.TASKS) == 10
 
 
+@pytest.mark.slow
 def test_a_call_from_the_file_counts_like_any_other(planted: Planted, tmp_path: Path) -> None:
     prompts, server = import_module("prompts"), import_module("prompts_server")
     job = prompts.Job("hand", "tickets", 0, 100)
@@ -69,6 +70,7 @@ def test_a_call_from_the_file_counts_like_any_other(planted: Planted, tmp_path: 
         assert len(planted.asked) == sent
 
 
+@pytest.mark.slow
 def test_peers_reach_the_counted_model_and_the_grader_over_http(planted: Planted, tmp_path: Path) -> None:
     prompts, server = import_module("prompts"), import_module("prompts_server")
     counted = server.CountedModel(tmp_path / "replies.db")
@@ -104,6 +106,7 @@ def test_our_search_stays_within_its_calls_and_gives_a_prompt_that_scores_as_it_
     assert not any(text in asked["prompt"] for asked in searched for text in held), "held-out problems stay unseen"
 
 
+@pytest.mark.slow
 def test_plain_random_search_scores_every_prompt_on_all_problems_and_takes_the_first_of_the_best(
     planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +133,7 @@ def test_plain_random_search_scores_every_prompt_on_all_problems_and_takes_the_f
         assert render(winner.without(problem.id), problem.input, shots) == asked[problem.input][first]
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_not_run_again_until_the_search_changes(
     planted: Planted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,6 +201,7 @@ def test_a_peer_that_is_not_installed_is_named_and_left_out(
     assert "left out: mipro" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_peer_asks_an_equal_request_once_and_under_the_names_of_the_columns(planted: Planted, tmp_path: Path) -> None:
     prompts, server, peers = import_module("prompts"), import_module("prompts_server"), import_module("prompts_peers")
     counted = server.CountedModel(tmp_path / "replies.db")

@@ -42,6 +42,7 @@ def test_every_row_comes_back_with_its_answer(fanfold: Fanfold) -> None:
     assert "10 of 10 rows answered" in said and "8 model calls" in said and "best" not in said
 
 
+@pytest.mark.slow
 def test_the_same_command_asks_nothing_again(fanfold: Fanfold, as_json: Json) -> None:
     first = as_json("ask", "d.jsonl", *ASK, "-o", "out.jsonl")
     content = Path("out.jsonl").read_bytes()
@@ -53,6 +54,7 @@ def test_the_same_command_asks_nothing_again(fanfold: Fanfold, as_json: Json) ->
     assert Path("out.jsonl").read_bytes() == content
 
 
+@pytest.mark.slow
 def test_a_file_of_someone_else_is_never_overwritten(fanfold: Fanfold) -> None:
     Path("out.jsonl").write_text("mine\n")
     assert "did not write it" in fanfold("ask", "d.jsonl", *ASK, "-o", "out.jsonl", code=2).stderr
@@ -65,6 +67,7 @@ def test_a_file_of_someone_else_is_never_overwritten(fanfold: Fanfold) -> None:
     assert "is the table itself" in fanfold("ask", "d.jsonl", *ASK, "-o", "./d.jsonl", code=2).stderr
 
 
+@pytest.mark.slow
 def test_a_settings_file_is_refused_before_anything_is_asked_too(fanfold: Fanfold, as_json: Json) -> None:
     Path("ask.toml").write_text(
         'study = "ask"\nsource = "d.jsonl"\nprompt = "T: {text}"\nmodel = ["simulated/gpt-4o-mini"]\n'
@@ -105,6 +108,7 @@ def test_a_file_in_the_encoding_of_an_old_excel_says_how_it_is_read(fanfold: Fan
     assert "1;Grüße „an“ €;" in Path("out.csv").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_rows_go_from_format_to_format(fanfold: Fanfold) -> None:
     from pyarrow import parquet
 
@@ -133,6 +137,7 @@ def test_several_models_answer_every_row(fanfold: Fanfold) -> None:
     assert "20 of 20 answers to 10 rows by 2 models" in said
 
 
+@pytest.mark.slow
 def test_a_dry_run_estimates_and_sends_nothing(fanfold: Fanfold, as_json: Json) -> None:
     unkeyed = ("--model", "openai/gpt-4o-mini", "--max-tokens", "100")  # nor does it need a key
     said = fanfold("ask", "d.jsonl", "--prompt", "T: {text}", *unkeyed, "--dry-run").stdout
@@ -146,6 +151,7 @@ def test_a_dry_run_estimates_and_sends_nothing(fanfold: Fanfold, as_json: Json) 
     assert half["high"]["cost"] == pytest.approx(plan["high"]["cost"] / 2)
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_to_do_about_an_unknown_price(fanfold: Fanfold) -> None:
     said = fanfold("ask", "d.jsonl", *OTHER, "--model", "openai/gpt-99", "--dry-run").stdout
     assert "unknown" in said and "a price in models.toml" in said and "fanfold[prices]" in said
@@ -153,12 +159,14 @@ def test_a_dry_run_says_what_to_do_about_an_unknown_price(fanfold: Fanfold) -> N
     assert "the price of simulated/gpt-99 is not known" in " ".join(limited.split()) and "models.toml" in limited
 
 
+@pytest.mark.slow
 def test_a_dry_run_counts_no_repairs_of_made_up_replies(as_json: Json) -> None:
     Path("s.json").write_text('{"type": "object", "required": ["a"]}')
     plan = as_json("ask", "d.jsonl", "--prompt", "T: {text}", *MODEL, "--schema", "s.json", "--dry-run")
     assert plan["expected"]["calls"] == 8
 
 
+@pytest.mark.slow
 def test_rows_pass_from_stdin_to_stdout(folder: Path) -> None:
     def ask(text: str, *flags: str, code: int = 0) -> Result:
         result = CliRunner().invoke(cli, ["ask", "-", *ASK, *flags], input=text, prog_name="fanfold")
@@ -184,6 +192,7 @@ def test_a_run_from_stdin_says_how_it_is_continued(fanfold: Fanfold) -> None:
     assert "pipe them into the same `fanfold ask` command again" in fanfold("resume", "last", code=2).stderr
 
 
+@pytest.mark.slow
 def test_a_stream_is_the_same_file_in_the_end(fanfold: Fanfold) -> None:
     fanfold("ask", "d.jsonl", *ASK, "-o", "out.jsonl")
     fanfold("ask", "d.jsonl", *ASK, "-o", "streamed.jsonl", "--stream")
@@ -192,6 +201,7 @@ def test_a_stream_is_the_same_file_in_the_end(fanfold: Fanfold) -> None:
     assert "--stream writes JSON lines" in fanfold("ask", "d.jsonl", *ASK, "-o", "o.csv", "--stream", code=2).stderr
 
 
+@pytest.mark.slow
 def test_mistakes_are_refused_before_anything_is_asked(fanfold: Fanfold) -> None:
     Path("empty.csv").write_text("id,text\n")
     Path("broken.jsonl").write_text('{"text": "a"}\n' * 5 + '{"text": \n')
@@ -223,6 +233,7 @@ def test_mistakes_are_refused_before_anything_is_asked(fanfold: Fanfold) -> None
     assert not Path("fanfold.db").exists()
 
 
+@pytest.mark.slow
 def test_what_a_run_asked_can_be_looked_at_like_any_other(fanfold: Fanfold, as_json: Json) -> None:
     fanfold("ask", "d.jsonl", *ASK, "-o", "out.jsonl")
     shown = fanfold("show", "last").stdout
@@ -235,6 +246,7 @@ def test_what_a_run_asked_can_be_looked_at_like_any_other(fanfold: Fanfold, as_j
     assert as_json("show", "last")["summary"]["models"]["simulated/gpt-4o-mini"]["answered"] == 10
 
 
+@pytest.mark.slow
 def test_failed_rows_are_asked_again_on_request(fanfold: Fanfold, as_json: Json) -> None:
     """A schema with a format is in the prompt, and simulated models pay no attention to it: all rows fail."""
     Path("s.json").write_text('{"type": "object", "properties": {"day": {"type": "string", "format": "date"}}}')
@@ -258,6 +270,7 @@ def test_batches_answer_rows_at_half_price(fanfold: Fanfold, as_json: Json) -> N
     assert all(row["answer"] for row in rows_of("out.jsonl"))
 
 
+@pytest.mark.slow
 def test_rows_beyond_the_budget_say_so_and_a_larger_one_reaches_them(fanfold: Fanfold) -> None:
     fanfold("ask", "d.jsonl", *ASK, "-o", "out.jsonl", "--max-cost", "0.00003")
     errors = [row["error"] for row in rows_of("out.jsonl")]

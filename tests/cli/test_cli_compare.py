@@ -78,6 +78,7 @@ def test_runs_of_different_ledgers_are_told_apart_by_the_ledger(as_json: Json, f
     assert found["differences"][0]["estimate"] == 3.0
 
 
+@pytest.mark.slow
 def test_held_out_scores_are_compared_where_both_runs_have_them(fanfold: Fanfold, as_json: Json, folder: Path) -> None:
     search("with", [1, 5], conclude=examined)
     search("also", [2, 9], conclude=examined)

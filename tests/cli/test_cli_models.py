@@ -320,6 +320,7 @@ def test_after_its_deadline_the_rest_of_a_batch_goes_out_in_realtime(
     assert calls["calls"] == served.charged == 12
 
 
+@pytest.mark.slow
 def test_a_simulated_model_that_cannot_know_the_answers_says_so(fanfold: Fanfold, folder: Path) -> None:
     (folder / "own.csv").write_text("ticket,team\n" + "".join(f"ticket {n},{'ab'[n % 2]}\n" for n in range(20)))
     said = fanfold("run", "prompts", "--task", "own.csv", "--model", "simulated/gpt-6-luna", "--calls", "30").stderr

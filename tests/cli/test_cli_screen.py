@@ -62,6 +62,7 @@ def said(*words: str, code: int = 0, **environment: str) -> str:
     return result.stdout if code == 0 else result.stderr
 
 
+@pytest.mark.slow
 def test_what_a_study_says_in_a_line_is_not_cut(endings: dict[str, str]) -> None:
     assert re.search(r"Calls: .* on held-out problems\b", " ".join(endings["prompts"].split()))
 
@@ -71,6 +72,7 @@ def told(*words: str) -> Any:
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.slow
 def test_the_end_of_a_run_fits_on_a_screen(name: str, endings: dict[str, str]) -> None:
     lines = endings[name].splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 80, endings[name]
@@ -81,6 +83,7 @@ def test_the_end_of_a_run_fits_on_a_screen(name: str, endings: dict[str, str]) -
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.slow
 def test_the_commands_at_the_end_work_when_pasted(
     name: str, endings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +99,7 @@ def test_the_commands_at_the_end_work_when_pasted(
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.slow
 def test_counts_agree_between_the_end_of_a_run_show_and_report(
     name: str, endings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,11 +125,13 @@ def test_a_limit_that_was_reached_is_doubled_by_the_command_that_continues() -> 
     assert further("the strategy has nothing more to ask") == "" == further("152 calls")
 
 
+@pytest.mark.slow
 def test_more_is_offered_where_there_is_more_to_search(endings: dict[str, str]) -> None:
     assert "fanfold resume functions --max-trials 80" in endings["functions"]
     assert "fanfold resume" not in endings["secrets"], "a sweep over pairs has no others"
 
 
+@pytest.mark.slow
 def test_a_failure_is_shown_with_its_traceback_and_its_cell(
     endings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +146,7 @@ def test_a_failure_is_shown_with_its_traceback_and_its_cell(
     assert "has no failures" in said("show", "functions", "--failure", "1", "--ledger", LEDGER, code=2)
 
 
+@pytest.mark.slow
 def test_a_cell_is_shown_with_its_model_calls(
     endings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +160,7 @@ def test_a_cell_is_shown_with_its_model_calls(
         assert words in said("show", "prompts", "--cell", cell, "--ledger", LEDGER, code=2)
 
 
+@pytest.mark.slow
 def test_low_scores_are_shown_as_the_evaluator_returned_them(
     endings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +171,7 @@ def test_low_scores_are_shown_as_the_evaluator_returned_them(
     assert "-" not in re.findall(r"Best: (\S+),", said("show", "shaky", "--ledger", LEDGER))[0]
 
 
+@pytest.mark.slow
 def test_runs_that_belong_to_another_are_folded_under_it(
     endings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +185,7 @@ def test_runs_that_belong_to_another_are_folded_under_it(
 
 
 @pytest.mark.parametrize("command", [("runs",), ("runs", "--all"), ("show", "secrets"), ("show", "shaky")])
+@pytest.mark.slow
 def test_tables_survive_a_terminal_of_60_columns(
     command: tuple[str, ...], endings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +213,7 @@ def offered(*words: str) -> list[str]:
     return [item.value for item in ShellComplete(cli, {}, "fanfold", "_X").get_completions(list(words[:-1]), words[-1])]
 
 
+@pytest.mark.slow
 def test_completion_offers_studies_files_fields_values_and_runs(
     endings: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_what_init_writes_is_valid_for_every_study(fanfold: Fanfold, data: dict[
 
 
 @pytest.mark.parametrize("study", ["functions", "ask", "prompts", "secrets"])
+@pytest.mark.slow
 def test_what_init_writes_runs(fanfold: Fanfold, data: dict[str, str], study: str) -> None:
     words = ["--data", data[study]] if study in data else []
     fields = {"functions": ["--trials", "20"], "prompts": ["--calls", "30"], "secrets": ["--num-interactions", "1"]}
@@ -188,6 +189,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 def test_toml_yaml_and_json_say_the_same(fanfold: Fanfold, folder: Path) -> None:
     recorded = []
     for ending, text in SETTINGS.items():
@@ -218,6 +220,7 @@ BOMB = "a: &a [x, x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("a
         ("it.toml", "study = ", "not valid TOML"),
     ],
 )
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_says_why(folder: Path, name: str, text: str, problem: str) -> None:
     (folder / name).write_text(text)
     with pytest.raises(ConfigError, match=problem):
@@ -268,6 +271,7 @@ def test_the_names_of_trackers_are_completed() -> None:
 
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml"), key=str), ids=lambda file: file.name)
+@pytest.mark.slow
 def test_the_schema_accepts_the_examples_and_refuses_typos(file: Path) -> None:
     settings = tomllib.loads(file.read_text())
     if "study" not in settings:

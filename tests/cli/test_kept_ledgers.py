@@ -70,6 +70,7 @@ def test_a_kept_ledger_continues_where_it_stopped(
     assert "kept" in (folder / "kept.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_kept_ledger_is_shown_before_anything_continues_it(
     kept: tuple[str, str], fanfold: Fanfold, as_json: Callable[..., Any]
 ) -> None:

@@ -50,11 +50,13 @@ def test_names_of_ones_own_come_first_with_their_settings_and_problems(folder: P
     assert said.splitlines()[1].split()[:3] == ["mine", "7", "8"] and "did you mean" in said
 
 
+@pytest.mark.slow
 def test_a_text_chooses_names() -> None:
     assert {row["name"].partition("/")[0] for row in json.loads(fanfold("models", "GROK", "--json"))} == {"xai"}
     assert "no known name contains 'nothing-like-it'" in fanfold("models", "nothing-like-it")
 
 
+@pytest.mark.slow
 def test_doctor_names_what_models_toml_defines_or_what_is_wrong_with_it(folder: Path) -> None:
     assert "models.toml" not in fanfold("doctor")
     (folder / "models.toml").write_text('[mine]\nmodel = "openai/gpt-6-luna"\n')

@@ -65,6 +65,7 @@ def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tu
                 yield from commands(inner, (*words, name))
 
 
+@pytest.mark.slow
 def test_help_is_plain() -> None:
     from fanfold.cli import cli
     from fanfold.plugins import studies
@@ -77,6 +78,7 @@ def test_help_is_plain() -> None:
     assert places == []
 
 
+@pytest.mark.slow
 def test_docstrings_and_messages_are_plain() -> None:
     places = []
     for path in sorted(CODE):

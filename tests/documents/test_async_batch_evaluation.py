@@ -100,6 +100,7 @@ def test_the_basic_usage_finds_a_prompt_of_the_target_fitness(evolved: tuple[dic
     assert simulated.hints(results["best_text"]) > max(simulated.hints(seed) for seed in first_words())
 
 
+@pytest.mark.slow
 def test_results_have_every_documented_key(evolved: tuple[dict[str, Any], Path]) -> None:
     results, file = evolved
     assert results["best_genome"].text == results["best_text"]
@@ -510,6 +511,7 @@ rates = st.floats(0.0, 1.0)
 
 @settings(max_examples=40)
 @given(texts, texts, st.sampled_from(sorted(CROSSOVERS)), rates, rates, st.integers(0, 10**6))
+@pytest.mark.slow
 def test_every_child_has_between_three_and_fifty_words(
     a: list[str], b: list[str], crossover: Any, rate: float, share: float, seed: int
 ) -> None:

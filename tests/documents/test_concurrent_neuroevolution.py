@@ -327,6 +327,7 @@ def test_the_four_documented_setups_are_presets() -> None:
     assert NeuroConfig(preset="conservative", population=9).population == 9
 
 
+@pytest.mark.slow
 def test_the_documented_plots_show_every_generation(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     search = evolution()
@@ -344,6 +345,7 @@ def test_the_documented_plots_show_every_generation(tmp_path: Path) -> None:
     assert (tmp_path / "fitness.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_results_are_written_on_request() -> None:
     search = evolution(max_generations=1)
     with pytest.raises(ConfigError, match="evolve"):

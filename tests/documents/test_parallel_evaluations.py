@@ -329,6 +329,7 @@ def echo(system_prompt: str, query: str, *, max_tokens: int, temperature: float)
     return f"{system_prompt} ({query})"
 
 
+@pytest.mark.slow
 def test_a_flow_gives_the_same_steps_with_and_without_threads() -> None:
     def steps(parallel_eval: bool) -> list[FlowStepResult]:
         config = TrainingConfig(actor_critic=ActorCriticParams(parallel_eval=parallel_eval, max_workers=4))

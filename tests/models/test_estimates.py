@@ -70,12 +70,14 @@ def test_the_end_of_a_run_is_included_once_however_many_trials_there_are() -> No
     assert 0 < found.end.seconds < found.expected.seconds
 
 
+@pytest.mark.slow
 def test_an_end_that_made_up_replies_break_is_said_and_the_rest_is_estimated() -> None:
     found = estimate(asking(3, trials=20, failing=True), "async:8", sample=10)
     assert found.expected.calls >= 20
     assert found.end_failure is not None and "these words mean nothing" in found.end_failure
 
 
+@pytest.mark.slow
 def test_a_simulated_model_is_called_simulated_wherever_its_cost_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

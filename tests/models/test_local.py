@@ -211,6 +211,7 @@ def test_one_model_serves_event_loops_one_after_the_other_and_side_by_side() -> 
 
 
 @needs_model
+@pytest.mark.slow
 def test_the_event_loop_goes_on_while_the_model_thinks() -> None:
     async def main() -> int:
         asking = asyncio.create_task(LocalModel().complete("Once upon a time", max_tokens=4))
@@ -225,6 +226,7 @@ def test_the_event_loop_goes_on_while_the_model_thinks() -> None:
 
 
 @needs_model
+@pytest.mark.slow
 def test_on_the_virtual_clock_thinking_takes_no_time_so_no_deadline_passes() -> None:
     async def main() -> float:
         async with asyncio.timeout(1e-3):

@@ -93,6 +93,7 @@ def test_a_long_error_is_trimmed_to_one_line() -> None:
         ),
     )
 )
+@pytest.mark.slow
 def test_no_body_does_more_than_describe_an_error(body: Any) -> None:
     assert isinstance(error_in(body).get("message", ""), str)
     inside = error_inside(body)

@@ -234,6 +234,7 @@ def notices(study: Study, **how: Any) -> tuple[Any, list[str]]:
 
 
 @pytest.mark.parametrize("shape", REFUSALS)
+@pytest.mark.slow
 def test_a_parameter_that_a_server_refuses_is_dropped_once_said_once_and_remembered(shape: str, tmp_path: Path) -> None:
     server = Server(REFUSALS[shape])
     study = Study(Sweep(range(20)), Said(at(server), temperature=0.5), name="said")
@@ -262,6 +263,7 @@ def test_a_known_refusal_is_said_once_before_anything_is_refused(tmp_path: Path)
 
 
 @pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.slow
 def test_a_study_reasons_as_much_as_its_flag_says(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flag reaches every call, those of judges too; an effort that does not exist is refused before the first."""
     monkeypatch.chdir(tmp_path)
@@ -277,6 +279,7 @@ def test_a_study_reasons_as_much_as_its_flag_says(study: str, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("study", STUDIES)
+@pytest.mark.slow
 def test_the_effort_is_part_of_what_must_stay_the_same(
     study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def whole(path: Path, plain: Run[Any]) -> None:
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads:3", "processes:2"])
+@pytest.mark.slow
 def test_a_run_with_its_blobs_in_a_store_is_the_same_run(executor: str, plain: Run[Any], tmp_path: Path) -> None:
     path, store = tmp_path / "one.db", stores.opened(tmp_path / "blobs")
     run = heirs().run(executor, ledger=path, run="r", blobs=tmp_path / "blobs")
@@ -78,6 +79,7 @@ def test_a_run_with_its_blobs_in_a_store_is_the_same_run(executor: str, plain: R
             ledger.blob(pruned)
 
 
+@pytest.mark.slow
 def test_workers_write_and_read_blobs_by_themselves(plain: Run[Any], tmp_path: Path, monkeypatch: Any) -> None:
     here: list[str] = []
     real = FolderStore.put
@@ -89,6 +91,7 @@ def test_workers_write_and_read_blobs_by_themselves(plain: Run[Any], tmp_path: P
     assert [name for name in here if "/run-" not in name] == [] and pulled == [], "no bytes pass through the driver"
 
 
+@pytest.mark.slow
 def test_a_store_that_workers_do_not_reach_is_said_and_used_all_the_same(plain: Run[Any], tmp_path: Path) -> None:
     said: list[str] = []
 
@@ -161,6 +164,7 @@ def test_a_store_that_fails_on_the_way_loses_nothing(plain: Run[Any], tmp_path: 
     whole(tmp_path / "one.db", plain)
 
 
+@pytest.mark.slow
 def test_a_store_that_is_away_is_an_error_that_names_it_and_a_resume_waits_for_it(
     plain: Run[Any], tmp_path: Path
 ) -> None:
@@ -221,6 +225,7 @@ heirs().run(ledger=sys.argv[2], run="r", blobs=sys.argv[3])
 
 
 @pytest.mark.parametrize("point", ["put", "named", "pruned"])
+@pytest.mark.slow
 def test_a_kill_at_any_write_leaves_at_worst_an_orphan(point: str, plain: Run[Any], tmp_path: Path) -> None:
     path, place = tmp_path / "one.db", tmp_path / "blobs"
     killed = subprocess.run(
@@ -239,6 +244,7 @@ def test_a_kill_at_any_write_leaves_at_worst_an_orphan(point: str, plain: Run[An
         assert list(orphans(ledger, store)) == [] and sorted(store.names()) == sorted(named(path).values())
 
 
+@pytest.mark.slow
 def test_ledgers_that_share_a_store_never_delete_for_each_other(plain: Run[Any], tmp_path: Path) -> None:
     place = tmp_path / "blobs"
     paths = [tmp_path / "one.db", tmp_path / "two.db", tmp_path / "copy.db"]
@@ -256,6 +262,7 @@ def test_ledgers_that_share_a_store_never_delete_for_each_other(plain: Run[Any],
             assert all(len(ledger.blob(digest)) == SIZE for digest in named(path))
 
 
+@pytest.mark.slow
 def test_runs_of_one_ledger_share_blobs_and_the_last_one_deletes(tmp_path: Path) -> None:
     path, place = tmp_path / "one.db", tmp_path / "blobs"
     heirs(keep=None).run(ledger=path, run="all", blobs=place).ledger.close()

@@ -153,6 +153,7 @@ def test_two_continuations_of_one_run_are_both_kept_and_each_payment_counts_once
     assert not merge(here, there).added
 
 
+@pytest.mark.slow
 def test_of_batches_and_of_what_was_learnt_the_latest_state_counts(tmp_path: Path) -> None:
     states = {"here": ("submitted", "done", 1.0), "there": ("done", "intent", 2.0)}
     for name, (one, two, at) in states.items():
@@ -181,6 +182,7 @@ def test_of_batches_and_of_what_was_learnt_the_latest_state_counts(tmp_path: Pat
     assert rows(tmp_path / "here.db", "SELECT value FROM learnt") == [("there",)]
 
 
+@pytest.mark.slow
 def test_a_blob_that_one_file_keeps_for_good_is_kept_for_good(tmp_path: Path) -> None:
     blob = Blob.of(b"\x01").digest
     for name, held in (("here", True), ("there", False)):
@@ -215,6 +217,7 @@ def test_what_is_not_another_ledger_is_refused_before_anything_is_made(tmp_path:
     assert other in problem and (Path("all.db").exists() == ("all.db" in other))
 
 
+@pytest.mark.slow
 def test_a_kill_in_the_middle_leaves_nothing_half_merged(tmp_path: Path) -> None:
     here, there = kept("functions", tmp_path / "here.db"), kept("neuro", tmp_path / "there.db")
     fanfold("runs", "--upgrade", "--ledger", here)
@@ -295,6 +298,7 @@ def test_a_pruned_run_is_small_and_resumes_as_if_it_were_whole(heirs: Path, tmp_
     assert trace(heirs) == trace(Path(whole))
 
 
+@pytest.mark.slow
 def test_final_leaves_the_best_alone(heirs: Path) -> None:
     fanfold("ledger", "prune", "r", "--keep", "1", "--final", "--ledger", heirs)
     assert weights(heirs) == 1
@@ -321,6 +325,7 @@ def test_a_run_that_continued_meanwhile_is_left_alone(heirs: Path) -> None:
         assert sweep(ledger, {1: Retention(0, final=True, commit=last_commit(ledger.read, 1))}).blobs == before
 
 
+@pytest.mark.slow
 def test_a_study_that_keeps_everything_or_cannot_be_loaded_loses_nothing(
     heirs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -375,6 +380,7 @@ def test_replies_go_only_if_asked_for_and_the_bill_stays(tmp_path: Path) -> None
     assert "$" in bill and len(rows(path, "SELECT 1 FROM payment")) == 54
 
 
+@pytest.mark.slow
 def test_blobs_in_a_store_are_pruned_there_and_found_from_a_merged_ledger(heirs: Path, tmp_path: Path) -> None:
     store, path = tmp_path / "store", tmp_path / "s.db"
     fanfold("run", "lineage.py", "--max-trials", "12", "--run", "s", "--blobs", store, "--ledger", path, "--quiet")
@@ -445,6 +451,7 @@ def test_a_vacuum_gives_space_back_and_leaves_a_damaged_file_alone(tmp_path: Pat
     assert path.read_bytes() == data
 
 
+@pytest.mark.slow
 def test_a_vacuum_that_is_killed_leaves_the_file_unchanged(tmp_path: Path) -> None:
     path = kept("workflow", tmp_path / "w.db")
     fanfold("runs", "--upgrade", "--ledger", path)

@@ -61,6 +61,7 @@ def test_a_ledger_goes_there_and_back(tmp_path: Path, address: str) -> None:
     assert sorted(path.name for path in tmp_path.glob(".fanfold-*")) == []
 
 
+@pytest.mark.slow
 def test_news_come_back_and_what_is_newer_here_is_left_alone(tmp_path: Path, address: str) -> None:
     one, two = tmp_path / "one.db", tmp_path / "two.db"
     squares(1, 2, 3, 4).run(ledger=one, run="r", max_trials=2).ledger.close()

@@ -139,6 +139,7 @@ PAIRS = [(strategy, "all") for strategy in STRATEGIES] + [
 
 
 @pytest.mark.parametrize(("strategy", "schedule"), PAIRS)
+@pytest.mark.slow
 def test_a_resume_from_checkpoints_is_the_uninterrupted_run(
     strategy: str, schedule: str, tmp_path: Path, tells: Tells
 ) -> None:
@@ -236,6 +237,7 @@ SPOILED: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("how", SPOILED)
+@pytest.mark.slow
 def test_a_checkpoint_that_does_not_belong_to_the_record_is_noticed(how: str, stopped: Path, tells: Tells) -> None:
     SPOILED[how](stopped)
     resumed = study("genetic").run(ledger=stopped, run="it", watch=tells)
@@ -313,6 +315,7 @@ class Waiting(Strategy[Any]):
         self.asked, self.told, self.vain = map(int, state.split())
 
 
+@pytest.mark.slow
 def test_a_strategy_that_waits_is_not_asked_again_by_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, waiting = tmp_path / "ledger.db", Study(Waiting(), evaluate, window=10, stop=MaxTrials(40))
     whole, arrive = waiting.run(), SearchLoop.arrive
@@ -358,6 +361,7 @@ def drifting() -> Callable[[Any], Any]:
     ],
     ids=["a subclass with state", "a function with state", "tuples"],
 )
+@pytest.mark.slow
 def test_what_cannot_be_saved_is_replayed(
     strategy: Callable[[], Strategy[Any]], reason: str | None, tmp_path: Path, tells: Tells, monkeypatch: Any
 ) -> None:

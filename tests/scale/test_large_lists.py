@@ -108,6 +108,7 @@ def test_an_unknown_name_is_refused_without_counting_all_runs(ledger: Path, stat
     assert len(statements) < 20
 
 
+@pytest.mark.slow
 def test_a_large_run_is_counted_when_it_ends_and_again_when_it_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def ran(name: str, folder: Path, **fields: Any) -> RunView:
 
 
 @pytest.mark.parametrize("name", RUNS)
+@pytest.mark.slow
 def test_a_run_is_shown_as_data(name: str, tmp_path: Path) -> None:
     shown = find_study(name).shown
     with ran(name, tmp_path, **RUNS[name]) as view:
@@ -71,6 +72,7 @@ def test_a_run_without_a_result_has_no_headline(name: str) -> None:
     assert shown.headline is not None and shown.headline({}) is None
 
 
+@pytest.mark.slow
 def test_a_prompt_is_shown_with_the_words_of_its_examples(tmp_path: Path) -> None:
     shown = find_study("prompts").shown
     with ran("prompts", tmp_path, model=("simulated/small",), trials=6, train=8, held_out=6, validation=4) as view:
@@ -90,6 +92,7 @@ def test_a_prompt_is_shown_with_the_words_of_its_examples(tmp_path: Path) -> Non
         assert best.title == "Prompt" and "(input of" not in best.text and accuracy.rows[0][0] == "best so far"
 
 
+@pytest.mark.slow
 def test_a_finished_search_for_prompts_shows_where_its_winner_stands(tmp_path: Path) -> None:
     shown = find_study("prompts").shown
     with ran("prompts", tmp_path, model=("simulated/small",), trials=6, train=8, held_out=6, validation=4) as view:
@@ -98,6 +101,7 @@ def test_a_finished_search_for_prompts_shows_where_its_winner_stands(tmp_path: P
         assert kinds(summary.sections)["Accuracy, with 95 % intervals"] == ["intervals"]
 
 
+@pytest.mark.slow
 def test_a_game_is_shown_as_a_conversation_with_its_leaks_marked(tmp_path: Path) -> None:
     shown = find_study("secrets").shown
     with ran("secrets", tmp_path, **{**RUNS["secrets"], "pairings": "all", "num_interactions": 6}) as view:
@@ -124,6 +128,7 @@ def kinds(sections: Iterable[Section]) -> dict[str, list[str]]:
     return {title: own for title, own in drawn.items() if own}
 
 
+@pytest.mark.slow
 def test_a_training_of_a_workflow_is_shown_with_its_curves_and_an_episode(tmp_path: Path) -> None:
     shown = find_study("workflow").shown
     with ran("workflow", tmp_path, **RUNS["workflow"]) as view:
@@ -239,6 +244,7 @@ def test_what_a_writer_wrote_is_shown_and_not_what_it_was_asked(tmp_path: Path) 
         assert text.text == wrote and "learn from" in how.text and measured.columns == ("case", "worst")
 
 
+@pytest.mark.slow
 def test_a_helper_run_is_shown_as_the_run_that_it_belongs_to(tmp_path: Path) -> None:
     with ran("prompts", tmp_path, model=("simulated/small",), trials=4, train=6, held_out=4, validation=4) as view:
         helpers = {helper.name for helper in view.siblings()}
@@ -278,6 +284,7 @@ def test_a_run_waits_for_feedback_that_is_given_on_its_page(ask: str, tmp_path: 
         shown.tell(path, "page", judged[0], 5)
 
 
+@pytest.mark.slow
 def test_runs_of_a_study_are_compared_in_its_own_terms(tmp_path: Path) -> None:
     shown = find_study("prompts").shown
     assert shown.compare is not None

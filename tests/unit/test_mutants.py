@@ -128,6 +128,7 @@ def test_work_is_shared_by_the_copies_and_the_first_error_ends_it(tool: ModuleTy
     assert len(seen) <= 2
 
 
+@pytest.mark.slow
 def test_a_test_counts_only_if_it_fails_twice_in_a_row(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(PROFILE)
     (tmp_path / "test_it.py").write_text(

@@ -43,6 +43,7 @@ def several(candidate: int, case: Case) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads:2", "processes:2"])
+@pytest.mark.slow
 def test_minimising_a_loss_is_the_search_that_maximises_its_negative(executor: str) -> None:
     low = Study(Genetic(SPACE), loss, cases=[0, 1], stop=MaxTrials(60), minimize=True).run(executor)
     high = Study(Genetic(SPACE), gain, cases=[0, 1], stop=MaxTrials(60)).run()

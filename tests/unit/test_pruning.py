@@ -156,6 +156,7 @@ def test_a_run_killed_at_any_time_ends_as_one_that_was_not(whole: Any) -> None:
         again.ledger.close()
 
 
+@pytest.mark.slow
 def test_a_finished_run_can_be_continued(tmp_path: Path) -> None:
     short = study(steady=True, trials=23).run(ledger=tmp_path / "one.db", run="r")
     short.ledger.close()
@@ -163,12 +164,14 @@ def test_a_finished_run_can_be_continued(tmp_path: Path) -> None:
     assert longer.trace == study(steady=True, trials=40).run().trace
 
 
+@pytest.mark.slow
 def test_a_steady_search_prunes_too(tmp_path: Path) -> None:
     run = study(steady=True).run(ledger=tmp_path / "one.db", run="r")
     assert run.trace == study(steady=True, keep=None).run().trace
     assert counts(tmp_path / "one.db")[0] <= 10
 
 
+@pytest.mark.slow
 def test_a_run_does_not_prune_what_another_run_holds(tmp_path: Path) -> None:
     path = tmp_path / "both.db"
     study(steady=True, trials=20).run(ledger=path, run="few").ledger.close()
@@ -179,6 +182,7 @@ def test_a_run_does_not_prune_what_another_run_holds(tmp_path: Path) -> None:
     assert run.trace == study(steady=True).run().trace
 
 
+@pytest.mark.slow
 def test_a_run_that_reuses_another_evaluates_again_what_was_pruned(tmp_path: Path) -> None:
     path = tmp_path / "one.db"
     first = study().run(ledger=path, run="few")
@@ -187,6 +191,7 @@ def test_a_run_that_reuses_another_evaluates_again_what_was_pruned(tmp_path: Pat
     assert all(len(result.outcomes["0"].data["state"].read()) == SIZE for result in again.results())
 
 
+@pytest.mark.slow
 def test_blobs_of_an_older_version_stay(tmp_path: Path) -> None:
     path = tmp_path / "old.db"
     study(steady=True, trials=20).run(ledger=path, run="r").ledger.close()

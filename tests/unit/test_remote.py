@@ -91,6 +91,7 @@ def candidates(run: Run[Any]) -> list[Any]:
 # -- stopping ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_that_is_asked_to_stop_ends_as_on_ctrl_c_and_resumes_to_the_same_end(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with pytest.raises(Interrupted) as stopped:
@@ -106,6 +107,7 @@ def test_a_run_that_is_asked_to_stop_ends_as_on_ctrl_c_and_resumes_to_the_same_e
     assert candidates(resumed) == candidates(straight)
 
 
+@pytest.mark.slow
 def test_a_stop_that_came_too_late_does_not_end_the_run_when_it_is_resumed(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     search(4).run(ledger=path, run="it").ledger.close()
@@ -157,6 +159,7 @@ def _evaluated(path: Path) -> int:
 
 
 @pytest.mark.parametrize("at", [1, 9, 11, 12])
+@pytest.mark.slow
 def test_a_limit_that_is_raised_while_the_run_works_holds_and_a_resume_is_exact(at: int, tmp_path: Path) -> None:
     """Trials asked near the old limit were asked late: a resume that asked them early would breed other candidates."""
     path = tmp_path / "runs.db"
@@ -225,6 +228,7 @@ def test_only_alternatives_are_raised_and_what_rules_have_counted_stays() -> Non
     assert raised(both, {"max_trials": 9}) is both, "inside & it is a minimum"
 
 
+@pytest.mark.slow
 def test_a_budget_is_raised_while_the_run_works(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     held = Held(path, 3, {"max_cost": 20.0})
@@ -266,6 +270,7 @@ async def judged(candidate: int, case: Case) -> float:
     return float(await ask_person({"query": f"how good is {candidate}?", "ask": "rating"}))
 
 
+@pytest.mark.slow
 def test_an_evaluation_asks_people_and_continues_with_their_answer(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     asked: list[dict[str, Any]] = []
@@ -330,6 +335,7 @@ def test_comments_are_kept_with_the_run_and_followed_like_its_rows(tmp_path: Pat
     search(6).run(ledger=path, run="it").ledger.close()
 
 
+@pytest.mark.slow
 def test_a_comment_is_written_while_the_run_writes(tmp_path: Path) -> None:
     path, written = tmp_path / "runs.db", []
 

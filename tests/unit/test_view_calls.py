@@ -53,6 +53,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("evaluate", "executor"), PLACES)
+@pytest.mark.slow
 def test_every_cell_knows_its_own_calls_wherever_it_is_evaluated(evaluate: Any, executor: str, tmp_path: Path) -> None:
     if executor.startswith("ray"):
         pytest.importorskip("ray")

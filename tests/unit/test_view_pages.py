@@ -95,6 +95,7 @@ def test_a_dropped_trial_is_part_of_the_history_and_never_the_best(tmp_path: Pat
 
 @given(st.lists(st.floats(-100, 100), max_size=30), st.integers(1, 12))
 @settings(max_examples=25, deadline=None)
+@pytest.mark.slow
 def test_a_spark_line_is_short_and_ends_with_the_best(scores: list[float], most: int) -> None:
     if not scores:
         return
@@ -158,6 +159,7 @@ def test_seconds_cost_and_failure_have_tiles_too(run: Run[Any]) -> None:
     assert run.view.values("failure").tile([3, 4], range(CASES), 0.0, 1.0) == bytes([2] * CASES + [1] * CASES)
 
 
+@pytest.mark.slow
 def test_values_follow_a_run_and_are_then_as_if_read_afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix_module, "ROWS", 7)
     path = tmp_path / "runs.db"

@@ -148,6 +148,7 @@ def test_cmaes_starts_again_when_it_has_converged() -> None:
     assert strategy._optimizer is not optimizer
 
 
+@pytest.mark.slow
 def test_nevergrad_ends_with_its_budget() -> None:
     strategy = Nevergrad(NUMBERS, "RandomSearch", budget=5)
     strategy.begin(1)
@@ -156,6 +157,7 @@ def test_nevergrad_ends_with_its_budget() -> None:
     assert strategy.ask(3) == []
 
 
+@pytest.mark.slow
 def test_a_break_down_inside_nevergrad_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask() -> Any:
         raise TypeError("only 0-dimensional arrays can be converted to Python scalars")
@@ -167,6 +169,7 @@ def test_a_break_down_inside_nevergrad_says_what_to_do(monkeypatch: pytest.Monke
         strategy.ask(1)
 
 
+@pytest.mark.slow
 def test_nevergrad_never_takes_a_failure_for_a_success() -> None:
     strategy = Nevergrad(NUMBERS, "RandomSearch", budget=5)
     strategy.begin(1)
@@ -196,6 +199,7 @@ def test_a_candidate_that_was_never_asked_is_refused(make: Any) -> None:
         tell(strategy, {"x": 0.0}, 1.0)
 
 
+@pytest.mark.slow
 def test_equal_candidates_may_be_open_at_once() -> None:
     for strategy in (Optuna(Space(n=Int(0, 1))), Nevergrad(Space(n=Int(0, 1)), "DE"), Cmaes(Space(n=Int(0, 1)))):
         strategy.begin(1)
@@ -218,6 +222,7 @@ def test_equal_candidates_may_be_open_at_once() -> None:
         (lambda: Nevergrad(NUMBERS, "Cobyla").begin(1), "only one open trial"),
     ],
 )
+@pytest.mark.slow
 def test_arguments_that_make_no_sense_are_refused_with_a_reason(make: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make()

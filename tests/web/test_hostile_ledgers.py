@@ -118,6 +118,7 @@ def test_hostile_texts_leave_the_server_as_json_and_nothing_else(server: Asker) 
     assert all(json.dumps(text)[1:-1][:30] in seen or text in json.dumps(seen) for text in PAYLOADS[:20])
 
 
+@pytest.mark.slow
 def test_hostile_texts_stay_text_in_the_saved_file(ledger: Path, tmp_path: Path) -> None:
     text = write_report(ledger, "it", tmp_path / "it.html").read_text()
     data = text.partition('id="data">')[2].partition("</script>")[0]
@@ -186,6 +187,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=list(DAMAGE))
+@pytest.mark.slow
 def test_a_damaged_ledger_does_not_take_the_server_down(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "runs.db"
     for name in ("it", "other"):
@@ -220,6 +222,7 @@ def test_a_damaged_ledger_does_not_take_the_server_down(tmp_path: Path, damage: 
 
 
 @pytest.mark.parametrize("damage", ["UPDATE trial SET candidate = '{'", "UPDATE run SET created = 'noon'"])
+@pytest.mark.slow
 def test_a_live_page_of_damaged_rows_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     monkeypatch.setattr("fanfold.view.live.PING", 0.1)
     path = tmp_path / "runs.db"

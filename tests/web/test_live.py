@@ -147,6 +147,7 @@ def finished(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_notes_on_a_run_and_on_a_candidate_are_kept_and_arrive(tmp_path: Path) -> None:
     path = finished(tmp_path)
     with asking(path) as server, server.events("/api/events?run=0/slow&mark=0") as events:

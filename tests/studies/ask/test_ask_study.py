@@ -242,6 +242,7 @@ def test_rows_are_read_only_as_far_as_they_are_asked_about() -> None:
     assert len(ahead) == 300 and max(ahead) <= 20
 
 
+@pytest.mark.slow
 def test_what_the_budget_does_not_reach_is_not_asked_and_later_is(tmp_path: Path) -> None:
     world = World(lambda text: text)
     rows = [f"row {number}" for number in range(40)]
@@ -271,6 +272,7 @@ def test_ask_works_in_asynchronous_code_and_in_a_notebook() -> None:
     assert one == other and one[0]["error"] is None
 
 
+@pytest.mark.slow
 def test_ask_takes_data_frames_and_files(tmp_path: Path) -> None:
     import pandas
     import polars

@@ -72,6 +72,7 @@ def test_of_two_answers_one_can_be_preferred(tmp_path: Path) -> None:
         assert second > first
 
 
+@pytest.mark.slow
 def test_feedback_is_told_from_a_process_that_only_tells(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     critic = begin(path)
@@ -81,6 +82,7 @@ def test_feedback_is_told_from_a_process_that_only_tells(tmp_path: Path) -> None
     assert dict(critic.ranking())[shown.prompt] == max(fitness for _, fitness in critic.ranking())
 
 
+@pytest.mark.slow
 def test_a_process_killed_between_ask_and_tell_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     begin(path).close()
@@ -286,6 +288,7 @@ def test_a_checkpoint_spares_most_of_the_lessons(tmp_path: Path, monkeypatch: py
         assert lessons == []
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_version_is_learnt_again_from_the_file(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     with begin(path) as critic:
@@ -367,6 +370,7 @@ def test_a_closed_critic_says_so(tmp_path: Path) -> None:
         critic.ask_sync("How do I dry herbs?")
 
 
+@pytest.mark.slow
 def test_the_pinned_part_is_in_every_prompt_however_they_evolve(tmp_path: Path) -> None:
     path, rule = tmp_path / "app.db", "Never ask for a PIN."
     with begin(path, pinned=rule, evolve=True, bootstrap_queries=2, candidates=3) as critic:
@@ -444,6 +448,7 @@ def test_the_shell_shows_what_an_application_has_learnt(tmp_path: Path) -> None:
     assert "belongs to an application" in " ".join(refused.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_critic_does_not_cross_a_fork(tmp_path: Path) -> None:
     code = """
         critic = Critic.open(sys.argv[1], model="simulated/critic", prompts=["Be brief."])

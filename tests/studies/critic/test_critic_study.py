@@ -273,6 +273,7 @@ def test_the_benchmarks_worlds_are_not_those_that_settings_were_chosen_in(benchm
     assert len(best) > 3  # no prompt is the best for every query
 
 
+@pytest.mark.slow
 def test_a_bandit_that_is_told_learns_and_one_that_is_not_does_not(benchmark: Any) -> None:
     world, queries = benchmark.World("steady", 101, 1), benchmark.planted_queries(300, 1)
     fixed, chance = (statistics.fmean(f(world, queries).worth) for f in (benchmark.best_fixed, benchmark.at_random))

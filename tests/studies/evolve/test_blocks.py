@@ -46,6 +46,7 @@ def test_markers_that_do_not_pair_are_refused_with_their_line(text: str, words: 
 
 
 @given(st.lists(st.sampled_from(["x\n", "  y\n", "\n", "# EVOLVE-BLOCK-START\nz\n# EVOLVE-BLOCK-END\n"])))
+@pytest.mark.slow
 def test_filling_in_what_was_there_gives_the_text_back(pieces: list[str]) -> None:
     blocks, parts = Blocks.of({"t": "".join(pieces)})
     assert blocks.filled(parts) == {"t": "".join(pieces)}

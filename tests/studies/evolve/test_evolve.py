@@ -60,6 +60,7 @@ def by_case(parts: dict[str, str], case: dict[str, str]) -> tuple[float, str]:
     return float(right), "right" if right else f"missing: {case['word']}"
 
 
+@pytest.mark.slow
 def test_several_parts_are_improved_together_on_cases() -> None:
     writer, _ = simulated(reader)
     cases = [{"part": part, "word": word} for part in ("one", "two") for word in WANTED]
@@ -69,6 +70,7 @@ def test_several_parts_are_improved_together_on_cases() -> None:
         _ = best.text
 
 
+@pytest.mark.slow
 def test_held_out_cases_are_seen_by_start_and_winner_only() -> None:
     writer, _ = simulated(reader)
     seen: list[str] = []
@@ -86,6 +88,7 @@ def test_held_out_cases_are_seen_by_start_and_winner_only() -> None:
 @pytest.mark.parametrize(
     "answer", [lambda *request: "Sure!", lambda *request: request[3].choice(["Sure!", writes(now(request[1])), ""])]
 )
+@pytest.mark.slow
 def test_a_writer_that_writes_nonsense_is_counted_and_the_start_stays(answer: Any) -> None:
     writer, _ = simulated(answer)
     best = evolve(START, by_word, cases=WANTED, writer=writer, calls=200, executor="threads:2")
@@ -142,6 +145,7 @@ def test_a_text_that_misbehaves_is_its_own_failure(capfd: pytest.CaptureFixture[
     assert "aaa" not in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_a_text_prints_in_a_worker_is_feedback_for_the_writer(tmp_path: Path) -> None:
     asked: list[str] = []
 
@@ -269,6 +273,7 @@ def test_a_rehearsal_writes_no_file(tmp_path: Path) -> None:
     assert forecast.trials > 1 and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_case_on_which_the_evaluator_fails_may_count_instead() -> None:
     def picky(text: str, word: str) -> float:
         if word not in text:
@@ -324,6 +329,7 @@ def test_the_writer_can_work_in_batches_at_half_price(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(bool(missing()), reason="the sandbox lacks a guard here")
+@pytest.mark.slow
 def test_evaluators_run_code_of_models_in_the_sandbox() -> None:
     assert run_code("def double(x):\n    return 2 * x", "double([1, 2])") == [1, 2, 1, 2]
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):

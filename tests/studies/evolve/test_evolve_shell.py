@@ -118,6 +118,7 @@ def test_the_writer_speaks_a_real_protocol(start: Callable[..., Any]) -> None:
         ((*RUN[2:], *WRITER, "--outptu", "x"), "did you mean '--output'"),
     ],
 )
+@pytest.mark.slow
 def test_first_contact(flags: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     assert words in fanfold("run", "evolve", *flags, code=2).stderr

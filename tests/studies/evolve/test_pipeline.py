@@ -22,6 +22,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.slow
 def test_two_prompts_improve_together_with_demonstrations_of_their_own(pipeline: Any, seed: int) -> None:
     found = evolve(
         pipeline.PROMPTS, pipeline.program, cases=pipeline.CASES, grader="exact", calls=400, held_out=9, seed=seed
@@ -33,6 +34,7 @@ def test_two_prompts_improve_together_with_demonstrations_of_their_own(pipeline:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.slow
 def test_a_writer_reads_what_each_prompt_was_asked_and_replied(pipeline: Any, seed: int) -> None:
     found = evolve(
         pipeline.PROMPTS,

@@ -183,6 +183,7 @@ def frame() -> Any:
     return pd.DataFrame({"age": age, "city": pd.Categorical(city), "day": pd.date_range("2026-01-01", periods=240)})
 
 
+@pytest.mark.slow
 def test_numbers_are_learnt_from_a_frame_of_numbers_categories_and_dates(frame: Any) -> None:
     wanted = frame["city"].map({"Bern": 100.0, "Lyon": 500.0, "Oslo": 900.0}).astype(float) + frame["age"].fillna(0)
     fitted = NeuroevolutionRegressor(**{**SMALL, "epochs": 8, "batch_size": 16}).fit(frame, wanted)
@@ -223,6 +224,7 @@ def test_numbers_come_in_their_own_units_from_the_saved_module_too(frame: Any, t
     assert abs(fitted.predict(raw)[0] - 1e6) < 1e5
 
 
+@pytest.mark.slow
 def test_rows_that_count_nothing_are_as_if_they_were_not_there() -> None:
     X = np.random.default_rng(0).normal(size=(120, 3))
     y = (X[:, 0] > 0).astype(int)
@@ -235,6 +237,7 @@ def test_rows_that_count_nothing_are_as_if_they_were_not_there() -> None:
         small().fit(X, y, np.ones(5))
 
 
+@pytest.mark.slow
 def test_rows_have_their_weight_where_networks_are_stacked_too() -> None:
     X, y = np.random.default_rng(0).normal(size=(80, 3)), np.arange(80) % 2
     data = from_arrays(X, y, weights=np.arange(80) % 3)
@@ -249,6 +252,7 @@ def test_rows_have_their_weight_where_networks_are_stacked_too() -> None:
     assert [outcome.data["loss"] for outcome in one] == [outcome.data["loss"] for outcome in other]
 
 
+@pytest.mark.slow
 def test_chances_are_calibrated_on_the_validation_share() -> None:
     X, y = load_breast_cancer(return_X_y=True)
     train, test, known, truth = train_test_split(X[:, :4], y, random_state=1, stratify=y)

@@ -54,6 +54,7 @@ def figures(run: Run[Any]) -> dict[str, Any]:
     return run.summary.figures
 
 
+@pytest.mark.slow
 def test_folds_set_other_rows_aside_and_never_those_of_the_test(data: Data) -> None:
     folds = [fold(data, number, FOLDS, 5) for number in range(FOLDS)]
     whole = {row.tobytes() for part in (data.train, data.validation) for row in part.pixels}
@@ -64,6 +65,7 @@ def test_folds_set_other_rows_aside_and_never_those_of_the_test(data: Data) -> N
         assert not learnt & rows_aside and learnt | rows_aside == whole and each.test is data.test
 
 
+@pytest.mark.slow
 def test_the_answer_is_that_of_networks_of_every_fold_together(done: Run[Any], data: Data) -> None:
     assert len(figures(done)["ensemble"]) in (3, 4, 6, 7)  # one or two genomes on three folds, and the search's own
     network = best(done, data)
@@ -75,6 +77,7 @@ def test_the_answer_is_that_of_networks_of_every_fold_together(done: Run[Any], d
     assert "answer together" in sections["Finalists"].text and len(sections["Finalists"].rows) == 2
 
 
+@pytest.mark.slow
 def test_the_files_hold_all_of_them_as_one_model(done: Run[Any], data: Data) -> None:
     runtime = pytest.importorskip("onnxruntime")
     folder = Path(figures(done)["folder"])
@@ -127,6 +130,7 @@ def test_epochs_of_finalists_can_be_set(data: Data) -> None:
     assert cases == {f"fold {k}": 3 for k in (1, 2, 3)}
 
 
+@pytest.mark.slow
 def test_a_network_that_was_lucky_in_the_search_does_not_win(data: Data) -> None:
     """Of two genomes the one that is right on the folds ranks first, and the other spoils the ensemble."""
     parts = [Resident(fold(data, number, FOLDS, 5)) for number in range(FOLDS)]

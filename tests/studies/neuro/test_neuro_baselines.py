@@ -52,6 +52,7 @@ def searched(prices: Path) -> Run[Any]:
     return study(config).run(**run_options(config), ledger=str(prices.with_suffix(".db")), run="r")
 
 
+@pytest.mark.slow
 def test_every_report_has_the_rivals_with_intervals_on_the_same_rows(searched: Run[Any]) -> None:
     assert searched.summary is not None
     figures = searched.summary.figures
@@ -67,6 +68,7 @@ def test_every_report_has_the_rivals_with_intervals_on_the_same_rows(searched: R
     assert str(headline(figures)).endswith(f"; {best['name']} {best['test']:.4f}")
 
 
+@pytest.mark.slow
 def test_rivals_get_a_share_of_the_effort_and_the_last_word_is_the_winners_test(searched: Run[Any]) -> None:
     runs = {run.info.name.removeprefix("r.").rpartition("-")[0]: run for run in searched.view.siblings()}
     assert runs["random"].progress().told == 2  # half of the search's networks
@@ -77,6 +79,7 @@ def test_rivals_get_a_share_of_the_effort_and_the_last_word_is_the_winners_test(
     assert kept == searched.summary.figures["test"]
 
 
+@pytest.mark.slow
 def test_a_finished_run_trains_no_rival_again(searched: Run[Any], prices: Path) -> None:
     config = NeuroConfig(dataset=str(prices), **SMALL)
     again = study(config).run(**run_options(config), ledger=str(prices.with_suffix(".db")), run="r")
@@ -87,6 +90,7 @@ def test_a_finished_run_trains_no_rival_again(searched: Run[Any], prices: Path) 
     assert len(names) == len(set(names))
 
 
+@pytest.mark.slow
 def test_pages_show_errors_in_the_units_of_the_numbers_and_pages_of_tests_open(searched: Run[Any]) -> None:
     assert searched.summary is not None
     (errors,) = (section for section in searched.summary.sections if section.title == "Errors on the test part")
@@ -104,6 +108,7 @@ def test_labels_that_were_missed_are_counted() -> None:
     assert section.rows == (("red", 2, 1, 1), ("large", 1, 0, 0))
 
 
+@pytest.mark.slow
 def test_without_baselines_there_are_none(prices: Path) -> None:
     config = NeuroConfig(dataset=str(prices), **{**SMALL, "trials": 2, "epochs": 1, "rungs": 1, "baselines": "no"})
     run = study(config).run(**run_options(config))

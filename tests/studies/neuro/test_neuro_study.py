@@ -99,6 +99,7 @@ def test_rungs_are_parts_of_one_training() -> None:
         assert last.data["weights"] == only.data["weights"] and last.data["curve"] == only.data["curve"]
 
 
+@pytest.mark.slow
 def test_no_genome_is_trained_twice_and_elites_are_not_trained_again(alone: Run[Any]) -> None:
     keys = [key(individual_of(result.candidate).genome) for result in alone.results()]
     assert len(keys) == len(set(keys)) == 14

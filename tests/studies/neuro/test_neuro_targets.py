@@ -51,6 +51,7 @@ def test_the_loss_of_classes_is_the_one_networks_always_learnt_by() -> None:
 
 
 @pytest.mark.parametrize("target", WANTED)
+@pytest.mark.slow
 def test_a_row_that_counts_nothing_changes_nothing(target: str) -> None:
     outputs, wanted = OUTPUTS[target], WANTED[target]
     weights = torch.ones(40, dtype=torch.float64)

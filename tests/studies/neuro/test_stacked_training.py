@@ -241,12 +241,14 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
     cuda_graph.forget()
 
 
+@pytest.mark.slow
 def test_networks_in_lanes_become_what_they_become_alone(resident: Resident, captured: Callable[[], int]) -> None:
     jobs = mixed(9)
     same([train(job, resident, TRAINING) for job in jobs], train_graphs(jobs, resident, TRAINING, 3))
     assert captured() == 6
 
 
+@pytest.mark.slow
 def test_what_was_captured_serves_the_next_networks_of_the_same_families(
     resident: Resident, captured: Callable[[], int]
 ) -> None:
@@ -262,6 +264,7 @@ def test_what_was_captured_serves_the_next_networks_of_the_same_families(
     assert captured() == 6
 
 
+@pytest.mark.slow
 def test_what_was_captured_serves_one_stack_at_a_time(resident: Resident, captured: Callable[[], int]) -> None:
     jobs = mixed(1)
     train_graphs(jobs, resident, TRAINING)
@@ -269,6 +272,7 @@ def test_what_was_captured_serves_one_stack_at_a_time(resident: Resident, captur
     assert cuda_graph.take(key) is not None and cuda_graph.take(key) is None
 
 
+@pytest.mark.slow
 def test_only_a_few_captured_steps_are_kept(
     resident: Resident, captured: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +283,7 @@ def test_only_a_few_captured_steps_are_kept(
     cuda_graph.forget()
 
 
+@pytest.mark.slow
 def test_memory_that_captured_steps_hold_is_given_up_for_others(
     resident: Resident, captured: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,6 +65,7 @@ def contest(tmp_path_factory: pytest.TempPathFactory) -> Any:
     run.ledger.close()
 
 
+@pytest.mark.slow
 def test_every_search_has_the_same_calls_and_ends_with_its_winner(contest: Any) -> None:
     ways = contest.summary.figures["against"]
     assert list(ways) == ["guided", "random", "genetic"]
@@ -92,6 +93,7 @@ def test_a_search_beside_others_uses_its_calls_though_a_prompt_is_always_right()
     assert "calls" in run.reason and all(points[-1][0] > 60 for points in run.summary.figures["against"].values())
 
 
+@pytest.mark.slow
 def test_no_search_sees_a_held_out_problem(contest: Any) -> None:
     runs = {view.name: view.id for view in (contest.view, *contest.view.siblings())}
     assert len(runs) >= 4
@@ -105,6 +107,7 @@ def test_no_search_sees_a_held_out_problem(contest: Any) -> None:
             assert all(number < first_call for number, _ in rows)
 
 
+@pytest.mark.slow
 def test_the_summary_says_what_the_calls_would_cost_at_a_list_price(contest: Any) -> None:
     (calls,) = [section.text for section in contest.summary.sections if section.title == "Calls"]
     assert "at the list price of openai/gpt-6-luna they cost $0.0" in calls

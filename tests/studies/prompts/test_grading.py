@@ -334,6 +334,7 @@ def test_a_schema_needs_its_package_and_says_how_to_get_it(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     "reply", ["NaN", '{"a": Infinity}', "{" * 5000, "[" * 100_000, '{"a":' * 3000, "", "```json\n"]
 )
+@pytest.mark.slow
 def test_what_is_not_json_is_not_taken_for_it(reply: str) -> None:
     assert grade(JsonSchema(), reply) == Grade(0.0, "(no JSON)")
 

@@ -80,6 +80,7 @@ def test_a_start_that_is_never_right_is_no_measure_for_others() -> None:
     assert ended.value.value.reason == "behind after 2 of 8 cases"
 
 
+@pytest.mark.slow
 def test_random_prompts_cover_the_answers() -> None:
     search = GuidedPrompts(MATERIAL, SHOTS)
     begun(search, 0)
@@ -87,12 +88,14 @@ def test_random_prompts_cover_the_answers() -> None:
         assert {SHOTS[id][1] for id in genome.examples} == {"yes", "no"}
 
 
+@pytest.mark.slow
 def test_no_prompt_is_proposed_twice() -> None:
     search = GuidedPrompts(MATERIAL, SHOTS)
     first = begun(search, 1)
     assert len({first, *search.ask(60)}) == 61
 
 
+@pytest.mark.slow
 def test_a_neighbour_of_the_best_names_the_trial_it_came_from() -> None:
     search = GuidedPrompts(PLENTY, MANY)
     begun(search, 0)

@@ -23,6 +23,7 @@ def result(scores: dict[str, float], **data: Any) -> Result[Genome]:
     return Result(Trial(0, Genome.of("Say it.")), mean, outcomes)
 
 
+@pytest.mark.slow
 def test_cost_is_the_list_price_also_where_the_ledger_had_the_answer(tmp_path: Path) -> None:
     models = ("simulated/gpt-6-luna",)
     config = PromptsConfig(task="city", model=models, trials=6, objectives=("accuracy", "cost"), **SIZES)
@@ -33,6 +34,7 @@ def test_cost_is_the_list_price_also_where_the_ledger_had_the_answer(tmp_path: P
     assert all(price < 0 for price in paid) and len(set(paid)) > 1
 
 
+@pytest.mark.slow
 def test_the_price_of_another_model_can_count() -> None:
     config = PromptsConfig(task="city", model=("simulated/gpt-6-luna",), trials=3, **SIZES)
     cheap, costly = (

@@ -187,6 +187,7 @@ def test_every_setting_of_a_grader_is_a_word_of_its_flag(
     assert built.evaluate.task.grader == made
 
 
+@pytest.mark.slow
 def test_settings_of_graders_come_from_the_shell_and_from_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_csv(tmp_path / "a.csv", ("text", "label"), [(f"{n}", f"{n}") for n in range(20)])
@@ -222,6 +223,7 @@ def test_a_few_rows_without_text_or_answer_are_left_out_and_counted(tmp_path: Pa
         load(write_csv(tmp_path / "c.csv", ("text", "a", "b"), [("x", 1, 2)] * 9))
 
 
+@pytest.mark.slow
 def test_rows_of_a_large_file_are_drawn_by_the_seed_from_all_of_it(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", ("text", "label"), [(f"{n}", "ab"[n % 2]) for n in range(20_000)])
     task = load(path, rows=1000)
@@ -310,6 +312,7 @@ def test_a_reply_that_names_one_label_counts_as_that_label(reply: str, right: bo
     assert asyncio.run(task.grader(reply, problem)).score == right
 
 
+@pytest.mark.slow
 def test_replies_that_never_match_are_shown_after_the_first(tmp_path: Path) -> None:
     said: list[str] = []
     path = write_csv(tmp_path / "a.csv", ("text", "label"), reviews(60))

@@ -67,6 +67,7 @@ def test_held_out_problems_are_asked_only_at_the_end_and_never_shown(searched: A
     assert [text for text in texts if sum(shown in text for shown in scored) > 1]  # to others it may be shown
 
 
+@pytest.mark.slow
 def test_racing_saves_calls_and_the_summary_counts_them(searched: Any) -> None:
     run, _ = searched
     calls = run.summary.figures["calls"]
@@ -77,6 +78,7 @@ def test_racing_saves_calls_and_the_summary_counts_them(searched: Any) -> None:
     assert calls["made"] == facts.counts.calls
 
 
+@pytest.mark.slow
 def test_the_lineage_of_the_winner_goes_back_to_one_without_parents(searched: Any) -> None:
     run, _ = searched
     (lineage,) = [section for section in run.summary.sections if section.title == "Lineage"]
@@ -87,6 +89,7 @@ def test_the_lineage_of_the_winner_goes_back_to_one_without_parents(searched: An
     )
 
 
+@pytest.mark.slow
 def test_no_prompt_is_scored_twice_on_a_problem(searched: Any) -> None:
     run, _ = searched
     main = run.ledger.run("r").id

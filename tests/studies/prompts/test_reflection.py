@@ -96,6 +96,7 @@ def test_feedback_leads_to_the_optimum_in_fewer_calls_than_breeding_with_the_sam
     assert sum(one < other for one, other in zip(ours, bred)) >= 3, (ours, bred)
 
 
+@pytest.mark.slow
 def test_a_search_taken_up_again_asks_nothing_twice(tmp_path: Path) -> None:
     traces = []
     for name, parts in (("whole", (40,)), ("halves", (9, 40))):
@@ -163,6 +164,7 @@ def reasoner(name: str, messages: Sequence[Mapping[str, Any]], params: Any, rng:
     return f"it is {number} because of its number, so right {number}." if knows else "no idea"
 
 
+@pytest.mark.slow
 def test_right_answers_of_the_model_itself_become_demonstrations() -> None:
     make, simulators = maker(lambda *_: "nothing")
     simulators["solver"] = Simulator(SimulatorConfig(answer=reasoner))

@@ -106,6 +106,7 @@ def test_a_clause_bank_comes_from_a_table_a_toml_file_or_lines(tmp_path: Path) -
 # -- the rules --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_no_operator_breaks_a_rule_and_choices_are_made() -> None:
     words, parts = sketch_of(TEMPLATE)
     bank = {"instruction": ("Please answer.", "Say the city.", "Look closely."), "format": ("One word.",)}
@@ -189,6 +190,7 @@ def test_every_prompt_that_is_sent_keeps_the_rules(search: dict[str, Any], sketc
         assert {"Think first." in head for head in heads} == {True, False}
 
 
+@pytest.mark.slow
 def test_a_clause_bank_of_ones_own_replaces_the_built_in_one() -> None:
     SENT.clear()
     own = {"instruction": ("Which town?", "Find the town."), "format": ("Only its name.",)}

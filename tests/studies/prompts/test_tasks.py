@@ -144,6 +144,7 @@ def test_a_task_that_ships_is_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEAST)
+@pytest.mark.slow
 def test_the_shown_answer_of_every_problem_is_graded_as_right(name: str) -> None:
     made = load(name)
 
@@ -154,6 +155,7 @@ def test_the_shown_answer_of_every_problem_is_graded_as_right(name: str) -> None
 
 
 @pytest.mark.parametrize("name", LEAST)
+@pytest.mark.slow
 def test_another_problem_s_answer_is_graded_as_wrong(name: str) -> None:
     made = load(name, limit=10)
     pairs = [(one, other) for one in made.problems for other in made.problems if one.shown != other.shown][:20]

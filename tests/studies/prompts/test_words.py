@@ -26,6 +26,7 @@ def words(**changes: Any) -> prompts.PromptsConfig:
     )
 
 
+@pytest.mark.slow
 def test_a_search_of_words_runs_to_its_conclusion(tmp_path: Path) -> None:
     run = prompts.study(words()).run("async:4", ledger=tmp_path / "runs.db")
     with run.ledger:

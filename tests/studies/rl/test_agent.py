@@ -86,6 +86,7 @@ def test_an_agent_that_was_saved_acts_as_before(acted: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("acted", [Discrete(3), Box(-2, 2, (2,), np.float32)], ids=str)
+@pytest.mark.slow
 def test_exports_compute_what_the_policy_does(acted: Any, tmp_path: Path) -> None:
     onnxruntime, torch = pytest.importorskip("onnxruntime"), pytest.importorskip("torch")
     agent = untrained(Box(-1, 1, (3,), np.float32), acted)
@@ -109,6 +110,7 @@ def test_exports_compute_what_the_policy_does(acted: Any, tmp_path: Path) -> Non
     ],
     ids=["rows", "continuous", "pictures", "channels first"],
 )
+@pytest.mark.slow
 def test_networks_of_pytorch_are_saved_loaded_and_exported(
     observed: Any, acted: Any, make: Any, tmp_path: Path
 ) -> None:

@@ -44,6 +44,7 @@ def test_updates_are_of_so_many_steps_and_learning_ends_after_all_of_them() -> N
     assert {each.candidate["learn"] for each in results[-4:]} == {False}
 
 
+@pytest.mark.slow
 def test_most_of_what_is_learnt_from_is_the_newest_policys_and_all_of_it_where_updates_are_waited_for() -> None:
     plan = dataclasses.replace(PLAN, window=4)
     free = updates(run(plan))
@@ -59,12 +60,14 @@ class Uneven(rl_world.Walk):
         return begun
 
 
+@pytest.mark.slow
 def test_nothing_is_stale_where_updates_are_waited_for_however_uneven_episodes_are() -> None:
     plan = dataclasses.replace(PLAN, window=4, synchronous=True, block=1, steps=StepPlan(4_000, per_update=150))
     results = list(Study(Learner(plan), Collector(Environment.of(Uneven), raw=True), seed=3).run("inline").results())
     assert lags(results) == {0} and len(updates(results)) > 20
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_where_blocks_are_played() -> None:
     assert [(each.score, each.candidate["version"]) for each in run(PLAN)] == [
         (each.score, each.candidate["version"]) for each in run(PLAN, "threads:2")

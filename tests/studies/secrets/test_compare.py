@@ -123,6 +123,7 @@ def test_a_comparison_is_a_run_like_any_other(fanfold: Fanfold, tmp_path: Path) 
     assert "Pair matrix" in fanfold("show", "first").stdout
 
 
+@pytest.mark.slow
 def test_the_study_runs_by_its_name_with_the_documented_options(fanfold: Fanfold, tmp_path: Path) -> None:
     words = "run secrets --models simulated/gpt-trader --num-interactions 6 --messages-per-interaction 2"
     more = "--game-mode retained --batch-service default --batch-size 10 --max-concurrent 5"
@@ -174,6 +175,7 @@ def test_a_job_whose_games_all_failed_says_failed_everywhere(
     assert (analysis["status"], analysis["games"]["status"]) == ("failed", "failed")
 
 
+@pytest.mark.slow
 def test_a_failed_job_that_is_tried_again_is_completed(
     fanfold: Fanfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +191,7 @@ def test_a_failed_job_that_is_tried_again_is_completed(
     assert [run["status"] for run in json.loads(fanfold("runs", "--json").stdout)] == ["finished"]
 
 
+@pytest.mark.slow
 def test_games_and_messages_are_rows_of_an_export(fanfold: Fanfold, tmp_path: Path) -> None:
     sizes = ("--models", "simulated/gpt-talker", "--num-interactions", "6", "--messages-per-interaction", "2")
     fanfold("run", "secrets", *sizes, "--run", "talk")

@@ -167,6 +167,7 @@ def test_given_secrets_must_be_enough_and_different() -> None:
 
 
 @given(agents=st.integers(2, 9), number=st.integers(0, 5), seed=st.integers(0, 10**6))
+@pytest.mark.slow
 def test_in_a_round_everyone_meets_at_most_one_other_and_at_most_one_sits_out(
     agents: int, number: int, seed: int
 ) -> None:

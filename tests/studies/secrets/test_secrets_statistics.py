@@ -112,6 +112,7 @@ def test_no_interval_is_without_width_where_all_games_were_alike(gave: tuple[int
     st.tuples(*[st.floats(-2, 3)] * 8),
     st.data(),
 )
+@pytest.mark.slow
 def test_points_lie_in_the_range_that_their_intervals_assume(
     mode: Any, agents: int, rounds: int, values: tuple[float, ...], data: st.DataObject
 ) -> None:

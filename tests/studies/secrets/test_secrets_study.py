@@ -130,6 +130,7 @@ class Flights:
 
 
 @pytest.mark.parametrize("settings", [{}, {"agents": 6}, {"agents": 8, "num_interactions": 1}, {"judge": MODELS[0]}])
+@pytest.mark.slow
 def test_max_concurrent_counts_calls_in_flight(settings: dict[str, Any]) -> None:
     sized = config(**{"max_concurrent": 3, "early_end": False, **settings})
     flights = Flights()
@@ -144,6 +145,7 @@ def test_an_executor_that_is_named_wins_over_max_concurrent() -> None:
     assert flights.most == 7
 
 
+@pytest.mark.slow
 def test_max_concurrent_holds_no_call_back_from_a_batch() -> None:
     world = World(config(max_concurrent=2, early_end=False, models=MODELS[:1]))
     world.run("batch")

@@ -247,6 +247,7 @@ def test_a_decoy_stops_its_exploit_and_looks_like_a_scan_or_brute_force(decoy: s
 
 @pytest.mark.parametrize("decoy", DECOY_HITS)
 @pytest.mark.parametrize("observation", ["cyborg", "original"])
+@pytest.mark.slow
 def test_a_decoy_placed_in_the_step_in_which_it_is_hit_makes_the_hit_look_like_an_exploit(
     decoy: str, observation: str
 ) -> None:

@@ -41,6 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run[Any]:
     return study(dataclasses.replace(OWN, results=results)).run(run="own")
 
 
+@pytest.mark.slow
 def test_the_best_order_of_an_own_problem_is_found_and_kept_to(run: Run[Any]) -> None:
     assert run.summary is not None
     figures = run.summary.figures
@@ -73,6 +74,7 @@ def test_an_own_problem_comes_to_the_same_everywhere(run: Run[Any], executor: st
         (SpaceSettings("assignment", ("press", "oven", "belt"), ("first",)), "kept_shifts", "first=press"),
     ],
 )
+@pytest.mark.slow
 def test_subsets_and_assignments_are_searched_too(space: SpaceSettings, kept: str, best: str | None) -> None:
     config = dataclasses.replace(OWN, space=space, kept=f"own_world:{kept}", total_episodes=900)
     done = study(config).run()

@@ -309,6 +309,7 @@ def raced(
     return told
 
 
+@pytest.mark.slow
 def test_two_workflows_that_may_be_the_best_are_both_trained_until_it_shows() -> None:
     """An upper bound alone would train the leader again and again."""
     first, second = (SPACE_OF_B_LINE.canonical(order(text)) for text in ("balanced", "critical_first"))

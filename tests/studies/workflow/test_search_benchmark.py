@@ -40,6 +40,7 @@ def search(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     return module
 
 
+@pytest.mark.slow
 def test_every_part_is_measured_printed_and_saved(
     search: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
