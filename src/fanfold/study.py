@@ -38,8 +38,8 @@ class Study(Generic[C]):
     `evaluate(candidate, case)` returns a number or `Ok(score, data, cost)`. Higher is better, or lower with
     `minimize=True`. Instead of one number it may return a dict of several: `objective` names the one that counts, and
     all of them are kept and shown. `evaluate` may be a coroutine function. If it raises, that candidate's evaluation is
-    `Failed` and the search continues. `cases` are `Case`s or plain values, each of which becomes the `data` of a case.
-    Without cases a candidate is evaluated once.
+    `Failed` and the search continues. `cases` are `Case`s or plain values, each of which becomes the `data` of a case;
+    of a data frame, each row does, as a dict. Without cases a candidate is evaluated once.
 
     An evaluator may have further attributes. `evaluate_block(cells)` receives up to `block_size` (candidate, case)
     pairs at once. With a true `continues`, the evaluator also receives the `Ok` of the candidate on the case before (or
@@ -179,6 +179,10 @@ class Study(Generic[C]):
 
 def _cases(cases: Iterable[Any] | None, seed: int) -> Iterator[Case]:
     """Cases with ids and seeds: given ones keep theirs, plain values get their position as id."""
+    if hasattr(cases, "columns"):  # a data frame: iterated over, it gives the names of its columns
+        from fanfold.tables import records
+
+        cases = records(cases)
     if isinstance(cases, str | bytes | Mapping) or not (cases is None or isinstance(cases, Iterable)):
         raise ConfigError(f"cases must be a list of cases, not one {type(cases).__name__}: {cases!r:.80}")
     given = [Case("0")] if cases is None else list(cases)

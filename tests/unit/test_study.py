@@ -591,6 +591,14 @@ def test_a_worker_that_died_is_said_to_have_run_the_evaluator() -> None:
     assert failures[0].message.startswith("the worker process that ran dies exited with code 3")
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_the_rows_of_a_data_frame_are_cases(library: str) -> None:
+    frame = pytest.importorskip(library).DataFrame({"x": [1, 2, 3], "wanted": [2.0, 4.0, 6.0]})
+    study = Study(Sweep([2.0]), lambda slope, case: -abs(slope * case.data["x"] - case.data["wanted"]), frame)
+    run = study.run()
+    assert run.best.score == 0.0 and len(run.best.outcomes) == 3
+
+
 def test_interrupted_is_a_keyboard_interrupt() -> None:
     assert issubclass(Interrupted, KeyboardInterrupt)
 

@@ -1,6 +1,17 @@
 """Rows of any kind of table: read from files and datasets, and written to files, one after the other."""
 
-from fanfold.tables.reading import ENDINGS, TEXT, Row, Table, column_types, open_table, rows_of
+from fanfold.tables.reading import ENDINGS, TEXT, Row, Table, column_types, open_table, records, rows_of
 from fanfold.tables.writing import kinds_of, write_rows
 
-__all__ = ["ENDINGS", "TEXT", "Row", "Table", "column_types", "kinds_of", "open_table", "rows_of", "write_rows"]
+__all__ = [
+    "ENDINGS",
+    "TEXT",
+    "Row",
+    "Table",
+    "column_types",
+    "kinds_of",
+    "open_table",
+    "records",
+    "rows_of",
+    "write_rows",
+]

@@ -73,6 +73,15 @@ class Table:
         return ", ".join(filter(None, (encoding, delimiter)))
 
 
+def records(rows: Any) -> Any:
+    """The rows of a data frame of pandas or polars as dicts; anything else as it is."""
+    if hasattr(rows, "iter_rows"):
+        return rows.iter_rows(named=True)
+    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):
+        return rows.to_dict("records")
+    return rows
+
+
 def rows_of(name: str) -> Iterator[Row]:
     """The rows of a file or a dataset, one after the other."""
     return iter(open_table(name))

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from fanfold.errors import ConfigError
 from fanfold.studies.ask.config import AskConfig
 from fanfold.studies.ask.template import Template
-from fanfold.tables import TEXT, Table, open_table
+from fanfold.tables import TEXT, Table, open_table, records
 
 #: What is asked: the prompt, or a prompt with a system prompt of its own, or the columns that have no value.
 Question: TypeAlias = "str | dict[str, Any]"
@@ -89,10 +89,7 @@ def opened(config: AskConfig) -> Table:
 
 def listed(rows: Iterable[Any]) -> list[tuple[Mapping[str, Any], str]]:
     """Rows given in Python, as a table: dicts, texts, a data frame of pandas or polars, a dataset."""
-    if hasattr(rows, "iter_rows"):
-        rows = rows.iter_rows(named=True)
-    elif hasattr(rows, "to_dict") and not isinstance(rows, Mapping) and hasattr(rows, "columns"):
-        rows = rows.to_dict("records")
+    rows = records(rows)
     if isinstance(rows, str | bytes | Mapping):
         raise ConfigError(f"rows must be a list of rows, not one {type(rows).__name__}: {rows!r:.60}")
     table: list[tuple[Mapping[str, Any], str]] = []
