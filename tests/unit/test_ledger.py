@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -579,3 +581,37 @@ def test_whoever_opens_the_file_of_a_temporary_ledger_need_not_wait_for_the_disk
     monkeypatch.setattr(store, "connect", noted)
     with Ledger() as temporary, Ledger(temporary.path), Ledger(tmp_path / "kept.db"):
         assert waits == [False, False, True]
+
+
+# ---------------------------------------------------------------- threads
+
+
+def test_a_read_under_way_in_one_thread_hides_nothing_from_another(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        rows = ledger.read("SELECT name FROM sqlite_master")
+        next(rows)  # until it ends, it sees the file as it is now
+        with ledger.writer as db:
+            db.execute("INSERT INTO blob (digest, data) VALUES ('new', x'01')")
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(ledger.blob, "new").result() == b"\x01"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are counted in /proc")
+def test_the_connections_of_threads_end_with_them_and_with_the_ledger(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+
+    def opened() -> int:
+        return sum(os.path.realpath(link) == str(file) for link in Path("/proc/self/fd").iterdir())
+
+    with Ledger(file) as ledger:
+        before = opened()
+        for _ in range(20):
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(ledger.run_count).result()
+        assert opened() <= before + 1  # SQLite keeps one for the next connection
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(ledger.run_count).result()
+            ledger.close()
+            assert opened() == 0
+            with pytest.raises(LedgerError):
+                pool.submit(ledger.run_count).result()

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import struct
 import tempfile
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -39,6 +40,22 @@ _RUN = "SELECT id, name, created, updated, elapsed, status, reason, identity, me
 _TEMPORARY: set[Path] = set()
 
 
+class _Reader:
+    """A connection for reading, which ends with the last who holds it."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self.db = connect(path, readonly=True)
+        self.patience = Patience(path, seconds)
+        self.db.set_progress_handler(self.patience, STEPS)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+    def close(self) -> None:
+        disconnect(self.db)
+
+
 class Ledger:
     """One SQLite file that many runs share.  Without a path it is a private file that goes away with this object.
 
@@ -61,14 +78,17 @@ class Ledger:
             _TEMPORARY.add(self.path)
         # Also for another object on the file of a temporary one: nothing of it outlives this process.
         self._writer = None if readonly else connect(self.path, durable=self.path not in _TEMPORARY)
-        self._reader = connect(self.path, readonly=True)
+        self._patience = patience
+        self._reader: _Reader | None = _Reader(self.path, patience)
+        #: That of each thread; and all of them, as long as their threads last.
+        self._own = threading.local()
+        self._own.reader = self._reader
+        self._readers = weakref.WeakSet([self._reader])
         self._log = self.path.with_name(f"{self.path.name}-wal")
         self._remarked = False
         #: Where the blobs of the run that writes go; and stores that were read from, by address.
         self.blobs: RunBlobs | None = None
         self.stores: dict[str, Store] = {}
-        self._patience = Patience(self.path, patience)
-        self._reader.set_progress_handler(self._patience, STEPS)
 
     def __enter__(self) -> Ledger:
         return self
@@ -77,9 +97,11 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        for db in (self._reader, self._writer):
-            if db is not None:
-                disconnect(db)
+        self._reader = None
+        for reader in list(self._readers):
+            reader.close()
+        if self._writer is not None:
+            disconnect(self._writer)
         if self._temporary is not None:
             self._temporary()
             _TEMPORARY.discard(self.path)
@@ -117,15 +139,26 @@ class Ledger:
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows of a query.  Readers never block a run that is writing."""
+        reader = self._reader_here()
         try:
-            self._patience.renew()
+            reader.patience.renew()
             # Not `yield from`: that would close an abandoned cursor, which fails once the file is closed.
-            for row in self._reader.execute(sql, parameters):  # noqa: UP028
+            for row in reader.db.execute(sql, parameters):  # noqa: UP028
                 yield row
         except UNREADABLE as error:
-            if self._patience.late:
-                raise LedgerError(f"{self.path} took longer than {self._patience.seconds:g} s to answer") from error
+            if reader.patience.late:
+                raise LedgerError(f"{self.path} took longer than {reader.patience.seconds:g} s to answer") from error
             raise explain(error, self.path) from error
+
+    def _reader_here(self) -> _Reader:
+        """The connection of this thread: on one that others share, it would miss what was written since they began."""
+        reader: _Reader | None = getattr(self._own, "reader", None)
+        if reader is None:
+            if self._reader is None:
+                raise LedgerError(f"{self.path} was closed: open it again")
+            reader = self._own.reader = _Reader(self.path, self._patience)
+            self._readers.add(reader)
+        return reader
 
     def one(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
         """The first row of a query that must have one."""
