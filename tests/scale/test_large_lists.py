@@ -57,8 +57,8 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[sqlite3.C
     read = Ledger.read
 
     def traced(ledger: Ledger, sql: str, parameters: Any = ()) -> Any:
-        plan = ledger._reader_here().db.execute(f"EXPLAIN QUERY PLAN {sql}", parameters) if "PRAGMA" not in sql else ()
-        seen.extend((ledger._reader_here().db, f"{step[-1]}: {sql}") for step in plan)
+        plan = ledger._reader().db.execute(f"EXPLAIN QUERY PLAN {sql}", parameters) if "PRAGMA" not in sql else ()
+        seen.extend((ledger._reader().db, f"{step[-1]}: {sql}") for step in plan)
         return read(ledger, sql, parameters)
 
     monkeypatch.setattr(Ledger, "read", traced)

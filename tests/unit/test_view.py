@@ -275,7 +275,7 @@ def test_every_name_of_a_view_is_looked_at() -> None:
 def test_no_statement_scans_a_table_that_runs_share(name: str, run: Run[Any]) -> None:
     paid(run.ledger.path)
     statements: list[str] = []
-    reader = run.ledger._reader_here().db
+    reader = run.ledger._reader().db
     view = run.view
     reader.set_trace_callback(statements.append)
     USES[name](view)

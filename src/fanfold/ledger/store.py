@@ -40,7 +40,7 @@ _RUN = "SELECT id, name, created, updated, elapsed, status, reason, identity, me
 _TEMPORARY: set[Path] = set()
 
 
-class _Reader:
+class ReadConnection:
     """A connection for reading, which ends with the last who holds it."""
 
     def __init__(self, path: Path, seconds: float) -> None:
@@ -79,11 +79,11 @@ class Ledger:
         # Also for another object on the file of a temporary one: nothing of it outlives this process.
         self._writer = None if readonly else connect(self.path, durable=self.path not in _TEMPORARY)
         self._patience = patience
-        self._reader: _Reader | None = _Reader(self.path, patience)
-        #: That of each thread; and all of them, as long as their threads last.
+        #: The connection for reading of each thread; and all of them, as long as their threads last.
         self._own = threading.local()
-        self._own.reader = self._reader
-        self._readers = weakref.WeakSet([self._reader])
+        self._readers: weakref.WeakSet[ReadConnection] = weakref.WeakSet()
+        self._opening, self._closed = threading.Lock(), False
+        self._reader()  # what cannot be read is refused now
         self._log = self.path.with_name(f"{self.path.name}-wal")
         self._remarked = False
         #: Where the blobs of the run that writes go; and stores that were read from, by address.
@@ -97,8 +97,9 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        self._reader = None
-        for reader in list(self._readers):
+        with self._opening:
+            self._closed, readers = True, list(self._readers)
+        for reader in readers:
             reader.close()
         if self._writer is not None:
             disconnect(self._writer)
@@ -139,7 +140,7 @@ class Ledger:
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Rows of a query.  Readers never block a run that is writing."""
-        reader = self._reader_here()
+        reader = self._reader()
         try:
             reader.patience.renew()
             # Not `yield from`: that would close an abandoned cursor, which fails once the file is closed.
@@ -150,14 +151,15 @@ class Ledger:
                 raise LedgerError(f"{self.path} took longer than {reader.patience.seconds:g} s to answer") from error
             raise explain(error, self.path) from error
 
-    def _reader_here(self) -> _Reader:
+    def _reader(self) -> ReadConnection:
         """The connection of this thread: on one that others share, it would miss what was written since they began."""
-        reader: _Reader | None = getattr(self._own, "reader", None)
+        reader: ReadConnection | None = getattr(self._own, "reader", None)
         if reader is None:
-            if self._reader is None:
-                raise LedgerError(f"{self.path} was closed: open it again")
-            reader = self._own.reader = _Reader(self.path, self._patience)
-            self._readers.add(reader)
+            with self._opening:
+                if self._closed:
+                    raise LedgerError(f"{self.path} was closed: open it again")
+                reader = self._own.reader = ReadConnection(self.path, self._patience)
+                self._readers.add(reader)
         return reader
 
     def one(self, sql: str, parameters: Sequence[Any] = ()) -> tuple[Any, ...]:
