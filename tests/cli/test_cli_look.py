@@ -81,6 +81,12 @@ def test_show_says_what_was_found_and_what_failed(fanfold: Fanfold, as_json: Jso
     assert facts["failures_by_kind"][0]["count"] == 2
 
 
+@pytest.mark.parametrize("command", ["show", "export --format csv", "report -o run.html"])
+def test_without_a_name_the_newest_run_is_looked_at(fanfold: Fanfold, mixed: None, command: str) -> None:
+    name, *flags = command.split()
+    assert fanfold(name, *flags).stdout == fanfold(name, "last", *flags).stdout
+
+
 def test_trials_are_exported_as_csv_with_a_column_for_each_key(fanfold: Fanfold, folder: Path, mixed: None) -> None:
     fanfold("export", "mixed", "-o", "out.csv")
     rows = list(csv.DictReader(io.StringIO((folder / "out.csv").read_text())))

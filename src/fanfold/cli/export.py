@@ -11,7 +11,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from fanfold.cli.output import examples, ledger_option, machine_readable, output_options, print_json, run_argument, say
+from fanfold.cli.output import (
+    examples,
+    ledger_option,
+    machine_readable,
+    newest_run_argument,
+    output_options,
+    print_json,
+    say,
+)
 from fanfold.errors import ConfigError, nearest
 from fanfold.files import replacing
 from fanfold.texts import printable, spreadsheet_cell
@@ -30,7 +38,7 @@ if TYPE_CHECKING:
         "fanfold export last --format jsonl | head",
     ),
 )
-@run_argument
+@newest_run_argument
 @click.option(
     "--format", "kind", type=click.Choice(["jsonl", "csv", "parquet"]), help="[default: by FILE's ending, or jsonl]"
 )

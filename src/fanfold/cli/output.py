@@ -88,6 +88,11 @@ def run_argument(command: F) -> F:
     return click.argument("name", metavar="RUN", shell_complete=complete_run)(command)
 
 
+def newest_run_argument(command: F) -> F:
+    """RUN of a command that only reads; the newest where none is given."""
+    return click.argument("name", metavar="[RUN]", default="last", shell_complete=complete_run)(command)
+
+
 def complete_run(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     from fanfold.ledger import Ledger
 

@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from fanfold.cli.output import echo, examples, ledger_option, machine_readable, output_options, print_json, run_argument
+from fanfold.cli.output import (
+    echo,
+    examples,
+    ledger_option,
+    machine_readable,
+    newest_run_argument,
+    output_options,
+    print_json,
+)
 
 
 @click.command(
@@ -18,7 +26,7 @@ from fanfold.cli.output import echo, examples, ledger_option, machine_readable, 
         "fanfold prompt last --input 'A film to forget.' --as chat",
     ),
 )
-@run_argument
+@newest_run_argument
 @click.option(
     "--as",
     "form",

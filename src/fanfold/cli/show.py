@@ -18,10 +18,10 @@ from fanfold.cli.output import (
     ledger_flag,
     ledger_option,
     machine_readable,
+    newest_run_argument,
     number,
     output_options,
     print_json,
-    run_argument,
     say,
     screen_width,
     shortened,
@@ -133,7 +133,7 @@ def _run_as_json(info: RunInfo, status: str) -> dict[str, Any]:
         "fanfold show last --cell 3:0            (trial 3 on case 0: model calls, replies, traceback)",
     ),
 )
-@run_argument
+@newest_run_argument
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="List the N best trials too.")
 @click.option("--cell", metavar="TRIAL:CASE", help="Show one evaluation instead: data, model calls, traceback.")
 @click.option("--failure", type=click.IntRange(min=1), metavar="N", help="Show the Nth failure of the list instead.")
@@ -348,7 +348,7 @@ def _when(seconds: float) -> str:
     short_help="Write a run as one self-contained HTML file.",
     epilog=examples("fanfold report last", "fanfold report first-try -o first-try.html"),
 )
-@run_argument
+@newest_run_argument
 @click.option("-o", "--output", metavar="FILE", help="Where to write it.  [default: RUN.html]")
 @ledger_option
 @output_options
