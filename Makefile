@@ -41,6 +41,7 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 demo: $(VENV)/.demo
 	@mkdir -p demo
 	@$(BIN)/fanfold run examples/tickets.toml --ledger demo/fanfold.db --report demo/report.html
+	@$(BIN)/fanfold show --section lineage --ledger demo/fanfold.db
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ from click.testing import Result
 
 from fanfold import Blob, Ok, Study, Sweep
 from fanfold.cli import cli
+from fanfold.summary import Section, Summary
 
 Fanfold = Callable[..., Result]
 Json = Callable[..., Any]
@@ -85,6 +86,19 @@ def test_show_says_what_was_found_and_what_failed(fanfold: Fanfold, as_json: Jso
 def test_without_a_name_the_newest_run_is_looked_at(fanfold: Fanfold, mixed: None, command: str) -> None:
     name, *flags = command.split()
     assert fanfold(name, *flags).stdout == fanfold(name, "last", *flags).stdout
+
+
+def test_one_section_is_shown_in_short(fanfold: Fanfold, as_json: Json, folder: Path) -> None:
+    async def conclude(run: Any, go: Any) -> Summary:
+        return Summary(
+            {}, (Section("Lineage", "all of it", ("trial",), ((1,),), brief="in short"), Section("Gain", "2"))
+        )
+
+    Study(Sweep([1.0]), lambda candidate, case: candidate, conclude=conclude).run(ledger="fanfold.db")
+    assert fanfold("show", "--section", "lineage").stdout.strip().splitlines() == ["Lineage", "in short"]
+    assert fanfold("show", "--section", "Gain").stdout.strip().splitlines() == ["Gain", "2"]
+    assert as_json("show", "--section", "lineage")["text"] == "all of it"
+    assert "did you mean 'lineage'?" in fanfold("show", "--section", "linage", code=2).stderr
 
 
 def test_trials_are_exported_as_csv_with_a_column_for_each_key(fanfold: Fanfold, folder: Path, mixed: None) -> None:

@@ -6,6 +6,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +28,7 @@ from fanfold.cli.output import (
     shortened,
     table,
 )
+from fanfold.errors import ConfigError, nearest
 from fanfold.texts import count, pretty
 
 if TYPE_CHECKING:
@@ -129,6 +131,7 @@ def _run_as_json(info: RunInfo, status: str) -> dict[str, Any]:
     epilog=examples(
         "fanfold show last",
         "fanfold show first-try --trials 10",
+        "fanfold show last --section lineage     (how the winner came about)",
         "fanfold show last --failure 1           (the most frequent failure, with its traceback)",
         "fanfold show last --cell 3:0            (trial 3 on case 0: model calls, replies, traceback)",
     ),
@@ -137,10 +140,19 @@ def _run_as_json(info: RunInfo, status: str) -> dict[str, Any]:
 @click.option("--trials", type=click.IntRange(min=1), metavar="N", help="List the N best trials too.")
 @click.option("--cell", metavar="TRIAL:CASE", help="Show one evaluation instead: data, model calls, traceback.")
 @click.option("--failure", type=click.IntRange(min=1), metavar="N", help="Show the Nth failure of the list instead.")
+@click.option("--section", metavar="TITLE", help="Show one part of what was found instead, in short: lineage, say.")
 @click.option("--prometheus", is_flag=True, help="Print the counts of model calls as Prometheus text instead.")
 @ledger_option
 @output_options
-def show(name: str, trials: int | None, cell: str | None, failure: int | None, prometheus: bool, ledger: str) -> None:
+def show(
+    name: str,
+    trials: int | None,
+    cell: str | None,
+    failure: int | None,
+    section: str | None,
+    prometheus: bool,
+    ledger: str,
+) -> None:
     """Say what RUN searched, what it found, what failed, and how fast it was."""
     from fanfold.ledger import RunView
 
@@ -154,6 +166,8 @@ def show(name: str, trials: int | None, cell: str | None, failure: int | None, p
 
             where = f"{view.name}{ledger_flag(ledger)}"
             say_cell(view, cell) if cell is not None else say_failure(view, failure or 1, where)
+        elif section is not None:
+            _say_part(view, section)
         elif machine_readable():
             print_json(_as_json(view, trials or 1))
         else:
@@ -186,6 +200,18 @@ def _say(view: RunView, trials: int | None, where: str) -> None:
     for line in view.costs().lines():
         say(line)
     say(f"\n{_resume(view, where)}\nExport: fanfold export {where} -o {view.name}.csv")
+
+
+def _say_part(view: RunView, title: str) -> None:
+    summary = view.summary()
+    sections = {} if summary is None else {section.title.casefold(): section for section in summary.sections}
+    chosen = sections.get(title.casefold())
+    if chosen is None:
+        raise ConfigError(f"{view.name} has no section {title!r}{nearest(title.casefold(), sections)}")
+    if machine_readable():
+        print_json(asdict(chosen))
+    else:
+        say_section(replace(chosen, text=chosen.brief, rows=()) if chosen.brief else chosen)
 
 
 def _resume(view: RunView, where: str) -> str:

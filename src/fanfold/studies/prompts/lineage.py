@@ -20,7 +20,7 @@ WIDTH = 80
 def lineage(results: Sequence[Result[Any]], winner: Genome) -> Section:
     """The winner, its first parent, that one's, and so on, with what changed at every step.
 
-    A prompt that was made without parents from what the search had learnt (`fresh`) follows on the best before it.
+    A prompt that was made without parents follows on the best before it, and all of them on the first prompt.
     """
     line = _line(results, winner)
     rows = tuple(
@@ -67,10 +67,10 @@ def _line(results: Sequence[Result[Any]], winner: Genome) -> list[Result[Any]]:
     while here is not None and len(line) < MOST:
         line.append(here)
         parents = _parents(here)
-        if parents:
-            here = numbered.get(parents[0])
-        else:
-            here = _best_before(results, here) if _origin(here).get("by") in ("fresh", "random") else None
+        here = numbered.get(parents[0]) if parents else _best_before(results, here)
+    first = next((result for result in results if _origin(result).get("by") == "seed"), None)
+    if line and first is not None and all(_origin(result).get("by") != "seed" for result in line):
+        line.append(first)
     return line
 
 
@@ -88,12 +88,15 @@ def _parents(result: Result[Any]) -> Sequence[int]:
 
 
 def _head(old: Result[Any], new: Result[Any]) -> str:
-    source = f"from trial {old.number}" if old.number in _parents(new) else f"trial {old.number} was the best before"
+    if old.number in _parents(new):
+        source = f"from trial {old.number}"
+    else:
+        source = f"trial {old.number} was the {'best before' if old.complete else 'first prompt'}"
     return f"trial {new.number} ({_origin(new).get('by', '')}; {source}): train {_score(old)} -> {_score(new)}"
 
 
 def _score(result: Result[Any]) -> str:
-    return "-" if result.score is None else f"{result.score:.2f}"
+    return "-" if result.score is None else f"{result.score:.2f}" if result.complete else "dropped"
 
 
 def _changes(old: Result[Any], new: Result[Any]) -> str:
