@@ -139,17 +139,18 @@ def test_a_lineage_follows_parents_and_what_was_made_without_them_the_best_befor
     assert "+[example] c" in section.text and "-[example] b" in section.text
 
 
-def test_a_lineage_begins_with_the_first_prompt_also_where_the_search_began_elsewhere() -> None:
+@pytest.mark.parametrize(("cells", "score"), [(1, "dropped"), (10, "0.00")])
+def test_a_lineage_begins_with_the_first_prompt_also_where_the_search_began_elsewhere(cells: int, score: str) -> None:
     results = [
         told(0, prompt("all", examples=("a", "b")), 0.5, by="all examples", parents=[]),
-        told(1, prompt("mine"), 0.0, 1, by="seed", parents=[]),
+        told(1, prompt("mine"), 0.0, cells, by="seed", parents=[]),
         told(2, prompt("other", examples=("b",)), 0.6, by="nearest examples", parents=[]),
         told(3, prompt("fresh", examples=("b",)), 0.8, by="fresh", parents=[]),
     ]
     section = lineage(results, results[3].candidate)
     assert [row[0] for row in section.rows] == [3, 2, 0, 1]
     assert section.brief is not None and section.brief.splitlines()[::2] == [
-        "trial 0 (all examples; trial 1 was the first prompt): train dropped -> 0.50",
+        f"trial 0 (all examples; trial 1 was the first prompt): train {score} -> 0.50",
         "trial 2 (nearest examples; trial 0 was the best before): train 0.50 -> 0.60",
         "trial 3 (fresh; trial 2 was the best before): train 0.60 -> 0.80",
     ]

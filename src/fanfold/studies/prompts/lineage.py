@@ -91,7 +91,8 @@ def _head(old: Result[Any], new: Result[Any]) -> str:
     if old.number in _parents(new):
         source = f"from trial {old.number}"
     else:
-        source = f"trial {old.number} was the {'best before' if old.complete else 'first prompt'}"
+        before = old.complete and old.number < new.number
+        source = f"trial {old.number} was the {'best before' if before else 'first prompt'}"
     return f"trial {new.number} ({_origin(new).get('by', '')}; {source}): train {_score(old)} -> {_score(new)}"
 
 
