@@ -77,7 +77,7 @@ def records(rows: Any) -> Any:
     """The rows of a data frame of pandas or polars as dicts; anything else as it is."""
     if hasattr(rows, "iter_rows"):
         return rows.iter_rows(named=True)
-    if hasattr(rows, "to_dict") and hasattr(rows, "columns"):
+    if hasattr(rows, "to_dict") and hasattr(rows, "columns") and not isinstance(rows, Mapping):
         return rows.to_dict("records")
     return rows
 
