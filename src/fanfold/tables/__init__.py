@@ -1,5 +1,6 @@
 """Rows of any kind of table: read from files and datasets, and written to files, one after the other."""
 
+from fanfold.tables.columns import columns_in_words, inside
 from fanfold.tables.reading import ENDINGS, TEXT, Row, Table, column_types, open_table, records, rows_of
 from fanfold.tables.writing import kinds_of, write_rows
 
@@ -9,6 +10,8 @@ __all__ = [
     "Row",
     "Table",
     "column_types",
+    "columns_in_words",
+    "inside",
     "kinds_of",
     "open_table",
     "records",

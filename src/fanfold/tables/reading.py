@@ -7,7 +7,7 @@ import csv
 import importlib
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fanfold.errors import ConfigError, MissingExtra, nearest
+from fanfold.tables.columns import columns_in_words
 
 #: A row of a source, and where it stands there, in words.
 Row: TypeAlias = tuple[Mapping[str, Any], str]
@@ -26,8 +27,13 @@ ENDINGS = {
 #: What may separate the columns of a CSV file, the likeliest first.
 DELIMITERS = (",", ";", "\t", "|")
 _SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+_PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 #: How files in UTF-16 begin.
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+#: What to do with JSON that is not one object on each line.
+_DOCUMENT = "; if the whole file is one JSON document, let its name end in .json"
+#: Lists in a row that are no rows: what was said in a conversation.
+_TURNS = ("messages", "conversations")
 #: What a line of a text file is called as a column.
 TEXT = "text"
 
@@ -46,7 +52,7 @@ class Table:
     def __iter__(self) -> Iterator[Row]:
         readers = {
             "jsonl": _json_lines,
-            "json": _json_array,
+            "json": _json_document,
             "csv": _csv,
             "tsv": _csv,
             "txt": _lines,
@@ -103,12 +109,15 @@ def open_table(
         if path.is_dir():
             raise ConfigError(f"{name} is a folder, and no dataset was saved to it: name a file in it")
         saved = ": a spreadsheet program saves its sheet as CSV UTF-8" if path.suffix.lower() in _SHEETS else ""
+        saved = ": unpack it first" if path.suffix.lower() in _PACKED else saved
         raise ConfigError(
             f"the ending of {name} names no format: use .jsonl, .json, .csv, .tsv, .txt or .parquet{saved}"
         )
     if format not in ENDINGS.values():
         raise ConfigError(f"there is no format {format!r}{nearest(format, ENDINGS.values())}")
     if not path.is_file():
+        if "://" in name:
+            raise ConfigError(f"{name} is an address: download it and name the file, or name a dataset as in hf:NAME")
         raise ConfigError(f"there is no file {name}: check the path")
     encoding = (encoding or ("utf-16" if _mark(path) in _UTF16 else "utf-8")).lower()
     try:
@@ -150,7 +159,7 @@ def _json_lines(table: Table) -> Iterator[Row]:
             if type(row) is not dict:
                 raise ConfigError(
                     f"{path.name}, line {number} is not an object but {row!r:.60}: "
-                    'write {"input": ..., "answer": ...}'
+                    'write {"input": ..., "answer": ...}' + (_DOCUMENT if number == 1 else "")
                 )
             yield row, f"{path.name}, line {number}"
 
@@ -182,22 +191,24 @@ def _slowly(raw: bytes, where: str, *, first: bool) -> Any:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         said = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise ConfigError(f"{where} is not JSON: {said}. Each line must be one object, all on one line") from None
+        raise ConfigError(
+            f"{where} is not JSON: {said}. Each line must be one object, all on one line{_DOCUMENT if first else ''}"
+        ) from None
 
 
-def _json_array(table: Table) -> Iterator[Row]:
-    """The objects in one JSON array; a file that does not begin with a bracket is read as JSON lines."""
+def _json_document(table: Table) -> Iterator[Row]:
+    """The objects in one JSON document; a file with an object on each line is read as JSON lines."""
     path = table.path
     with path.open("rb") as file:
-        head = file.read(4096)
-    if not head.decode(table.encoding, "replace").lstrip("\ufeff \t\r\n").startswith("["):
+        head = file.read(4096).decode(table.encoding, "replace").lstrip("\ufeff \t\r\n")
+    if not head.startswith("[") and _has_lines(table):
         yield from _json_lines(table)
         return
     try:
-        rows = msgspec.json.decode(path.read_bytes().decode(table.encoding).lstrip("\ufeff"))
+        document = msgspec.json.decode(path.read_bytes().decode(table.encoding).lstrip("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path.name} is not JSON: {error}") from error
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(_rows_in(document, path.name), 1):
         if isinstance(row, str):
             row = {TEXT: row}
         if not isinstance(row, dict):
@@ -205,6 +216,41 @@ def _json_array(table: Table) -> Iterator[Row]:
                 f'item {number} of {path.name} is not an object or a text but {row!r:.60}: write {{"text": ...}}'
             )
         yield row, f"{path.name}, item {number}"
+
+
+def _has_lines(table: Table) -> bool:
+    """Whether the first line of a file is JSON by itself, and others follow."""
+    with table.path.open(encoding=_marked(table.encoding), errors="replace") as lines:
+        written = (line for line in lines if line.strip())
+        first = next(written, "")
+        try:
+            msgspec.json.decode(first.encode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            return False
+        return next(written, None) is not None
+
+
+def _rows_in(document: Any, name: str) -> Iterable[Any]:
+    """The rows of a document: a list, one list in an object (`{"data": [...]}`), or columns as pandas writes them."""
+    if not isinstance(document, dict):
+        return document if isinstance(document, list) else [document]
+    rows = {
+        key: value
+        for key, value in document.items()
+        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value) and key not in _TURNS
+    }
+    if len(rows) == 1:
+        return next(iter(rows.values()))
+    if rows and len(rows) == len(document):
+        raise ConfigError(f"{name} holds several tables ({columns_in_words(rows)}): write the one you want to a file")
+    inner = [value for value in document.values() if isinstance(value, dict)]
+    if len(document) > 1 and len(inner) == len(document) and not all(key.isdecimal() for row in inner for key in row):
+        return inner if len({tuple(row) for row in inner}) == 1 else [document]  # by the name of the row
+    columns = [value.values() if isinstance(value, dict) else value for value in document.values()]
+    sizes = {0 if isinstance(column, str) or not hasattr(column, "__len__") else len(column) for column in columns}
+    if len(document) > 1 and len(sizes) == 1 and max(sizes) > 1:
+        return [dict(zip(document, values)) for values in zip(*columns)]
+    return [document]
 
 
 def _lines(table: Table) -> Iterator[Row]:

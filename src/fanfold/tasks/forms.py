@@ -6,7 +6,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,10 @@ from fanfold.tasks.task import Problem
 
 #: The most labels that count as a closed set, and the words of the longest.
 MOST_LABELS, LONGEST_LABEL = 40, 6
+#: Words in the name of a column, at most.
+LONGEST_NAME = 8
+#: The share of one answer from which on it is said.
+MOSTLY = 0.9
 #: Characters of one line, and of several, that a reply can still match; longer answers need a judge.
 LONGEST_LINE, LONGEST_LINES = 200, 400
 #: Graders that read the answer out of a longer reply, and the tokens such a reply has at least and at most.
@@ -61,7 +65,9 @@ class AnswerForm:
 
 def form_of(problems: Sequence[Problem]) -> AnswerForm:
     """The form of the answers, from the plainest to the freest."""
-    answers = [str(problem.answer).strip() for problem in problems]
+    answers = [
+        (problem.shown if isinstance(problem.answer, tuple) else str(problem.answer)).strip() for problem in problems
+    ]
     tokens = longest_of(problems)
     if all((problem.note or {}).get("options") for problem in problems):
         return AnswerForm("one of the options", {"kind": "choice"}, 12)
@@ -75,8 +81,7 @@ def form_of(problems: Sequence[Problem]) -> AnswerForm:
     if labels is not None:
         clauses = (f"Reply with one of: {', '.join(labels)}.",) if len(labels) <= 12 else ()
         grader = {"kind": "exact", "first_line": True, "among": list(labels)}
-        name = f"one of {len(labels)} labels" if len(labels) > 1 else f"all {labels[0]!r}"
-        return AnswerForm(name, grader, tokens + 6, ("\n",), clauses, labels)
+        return AnswerForm(_counted(labels, answers, "labels"), grader, tokens + 6, ("\n",), clauses, labels)
     lines = [line for answer in answers for line in answer.split("\n")]
     if max(map(len, lines)) > LONGEST_LINE or max(map(len, answers)) > LONGEST_LINES:
         return AnswerForm("free text", None, min(MOST_TOKENS, tokens + 32), ())
@@ -92,8 +97,17 @@ def _numbers(grader: Mapping[str, Any], answers: Sequence[str], labels: tuple[st
         return AnswerForm("numbers", grader, 256, ("\n\n",))
     if labels is not None and len(labels) <= 6:
         clause = f"Reply with one of: {', '.join(labels)}."
-        return AnswerForm(f"one of {len(labels)} numbers", grader, 12, ("\n",), (clause,), labels)
+        return AnswerForm(_counted(labels, answers, "numbers"), grader, 12, ("\n",), (clause,), labels)
     return AnswerForm("numbers", grader, 24, ("\n\n",), ("Reply with the number only.",))
+
+
+def _counted(labels: Sequence[str], answers: Sequence[str], what: str) -> str:
+    """How many labels there are; one that nearly all answers have is named, because saying it always scores well."""
+    if len(labels) == 1:
+        return f"all {labels[0]!r}"
+    share = sum(reading.plain(answer) == reading.plain(labels[0]) for answer in answers) / len(answers)
+    mostly = f" ({100 * share:.0f} % are {labels[0]!r})" if share >= MOSTLY else ""
+    return f"one of {len(labels)} {what}{mostly}"
 
 
 def longest_of(problems: Sequence[Problem]) -> int:
@@ -188,6 +202,11 @@ def free_text(problems: Sequence[Problem], source: str) -> ConfigError:
         f"{source}: the answers are free text, up to {len(sample):,} characters long ({sample!r:.60}), which no reply "
         "would match: choose how to grade it with --grader judge --judge MODEL, or with --grader contains"
     )
+
+
+def looks_like_data(names: Iterable[Any]) -> bool:
+    """Whether what should be names of columns are values: a number, or a whole sentence."""
+    return any(_NUMBER.fullmatch(text) or len(text.split()) > LONGEST_NAME for text in map(str, names))
 
 
 def label_of(column: str) -> str:

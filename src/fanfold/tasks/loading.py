@@ -11,20 +11,26 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fanfold.config import load_toml
 from fanfold.errors import ConfigError, check_whole, nearest
 from fanfold.tables import Row, rows_of
 from fanfold.tasks.builtin import BUILTIN
-from fanfold.tasks.forms import form_of, free_text, label_of, listed, longest_of, spelled_alike, tidied
+from fanfold.tasks.columns import Columns, lowered
+from fanfold.tasks.forms import (
+    AnswerForm,
+    form_of,
+    free_text,
+    listed,
+    longest_of,
+    looks_like_data,
+    spelled_alike,
+    tidied,
+)
 from fanfold.tasks.graders import grader as make_grader
 from fanfold.tasks.graders import kind_of
 from fanfold.tasks.grading import options_of, right_option
+from fanfold.tasks.reading import as_json
 from fanfold.tasks.task import USUAL_CLAUSES, USUAL_LABELS, Grader, Problem, Task, tupled
 
-#: What the fields of a problem are usually called, the likeliest first.
-USUAL: Mapping[str, tuple[str, ...]] = {
-    role: tuple(names) for role, names in load_toml(Path(__file__).with_name("data") / "columns.toml").items()
-}
 #: Rows of a larger file that are kept unless said otherwise, and the bytes of their texts, at most.
 ROWS, LARGEST = 5_000, 32_000_000
 #: The share of rows without input or answer that is passed over, and graders that need no answer.
@@ -86,20 +92,19 @@ def _task(
     settings: Mapping[str, Any],
 ) -> Task:
     """The task of the rows that were read, with what their answers imply."""
-    problems, used = draw.problems(), draw.used
+    problems, columns = draw.problems(), draw.columns
     made: dict[str, Any] = {"name": name.split(":")[1] if name.startswith("hf:") else Path(name).stem}
     source = f"{name}: {draw.in_words}"
-    if "answer" in used:
-        own = (label_of(used["input"]), label_of(used["answer"]))
-        made["labels"] = (own, *(labels for labels in USUAL_LABELS if labels != own))
-        if grader is None or kind == "json":
+    if columns.answer is not None:
+        own = columns.labels
+        others = tuple(labels for labels in USUAL_LABELS if labels != own) if own[0] else ()
+        made["labels"] = (own, *others)
+        if kind in (None, "json", "exact", "contains", "numeric"):
             problems = tidied(problems)
         form = form_of(problems)
-        if used["answer"].strip() in form.labels and Path(name).suffix in (".csv", ".tsv"):
-            raise ConfigError(
-                f"{name}: its first line looks like data ({', '.join(map(repr, used.values()))}): add one that names "
-                "the columns"
-            )
+        if Path(name).suffix in (".csv", ".tsv") and _unnamed(columns, form):
+            first = ", ".join(map(repr, (*columns.input, columns.answer)))
+            raise ConfigError(f"{name}: its first line looks like data ({first}): add one that names the columns")
         if grader is None and form.grader is None:
             raise free_text(problems, name)
         if grader is None:
@@ -109,7 +114,7 @@ def _task(
             form = form.under(kind, longest_of(problems))
         if kind == "json":
             problems = listed(problems)
-        told = f"Give the {_lowered(own[1])} for each {_lowered(own[0])}."
+        told = f"Give the {lowered(own[1])} for each {columns.asked}."
         clauses = {**USUAL_CLAUSES, "instruction": (told, *USUAL_CLAUSES["instruction"])}
         if kind is not None:
             made |= {"max_tokens": form.max_tokens, "stop": form.stop, "cover": bool(form.labels)}
@@ -120,40 +125,53 @@ def _task(
     return Task(**{**made, **settings}, problems=problems, grader=make_grader(grader), source=source)
 
 
-def _lowered(label: str) -> str:
-    """A label inside a sentence; an acronym stays as it is."""
-    return label if label.isupper() else label[:1].lower() + label[1:]
+def _unnamed(columns: Columns, form: AnswerForm) -> bool:
+    """Whether the name of the answers is one of them, so that there is no line of names."""
+    name = (columns.answer or "").strip()
+    numbers = form.grader is not None and form.grader["kind"] == "numeric"
+    return name in form.labels or (numbers and looks_like_data([name]))
+
+
+def _repeated(problems: Sequence[Problem]) -> str:
+    """How many problems repeat the input of another, in words."""
+    first: dict[str, Problem] = {}
+    repeats = [problem for problem in problems if first.setdefault(problem.gist, problem) is not problem]
+    if not repeats:
+        return ""
+
+    def same(one: Problem, other: Problem) -> bool:
+        return one.shown.strip().casefold() == other.shown.strip().casefold()
+
+    other = {problem.gist for problem in repeats if not same(problem, first[problem.gist])}
+    counted = "; of different answers to one the first counts" if other else ""
+    return f"{len(repeats):,} repeat an input and are left out{counted}"
 
 
 class _Draw:
     """Reads rows once and keeps so many of them, every one with the same chance; what is kept depends on the seed."""
 
     def __init__(self, named: Mapping[str, str | None], answered: bool, most: int | None, seed: int) -> None:
-        self.used: dict[str, str] = {}
         self._named, self._answered = named, answered
         self._most = sys.maxsize if most is None else most
         self._rng = random.Random(seed)
         self._kept: list[_KeptRow] = []
-        self._first: _KeptRow | None = None  # of those that lack something
         self._rows = self._lacking = 0
 
     def read(self, rows: Iterable[Row], source: str) -> None:
         room, chance = LARGEST, self._rng.random
-        needed: tuple[str, ...] = ()
+        first = ""  # what the first row that lacks something lacks
         for number, (row, where) in enumerate(rows, 1):
             if number == 1:
-                self.used = _fields(row, self._named, where, self._answered)
-                needed = tuple(self.used[role] for role in ("input", *(["answer"] if self._answered else [])))
+                self.columns = Columns.of(row, self._named, where, answered=self._answered)
             self._rows = number
             key = -chance()
-            lacking = any(_blank(row.get(name, _blank)) for name in needed)
-            if not lacking and len(self._kept) >= self._most and key <= self._kept[0].key:
-                continue
-            kept = _KeptRow(key, number, _cells(row, self.used, where), where)
-            if lacking:
+            if lacking := self.columns.lacks(row, answered=self._answered):
                 self._lacking += 1
-                self._first = self._first or kept
+                first = first or f"{lacking}: the first is {where}"
                 continue
+            if len(self._kept) >= self._most and key <= self._kept[0].key:
+                continue
+            kept = _KeptRow(key, number, self.columns.cells(row, where), where)
             if len(self._kept) >= self._most:
                 room += heapq.heappop(self._kept).size
             heapq.heappush(self._kept, kept)
@@ -163,57 +181,68 @@ class _Draw:
                 self._most = len(self._kept)
         if not self._rows:
             raise ConfigError(f"{source} is empty: give at least one problem")
-        if self._first is not None and self._lacking > LACKING * self._rows:  # too many: the first is complained about
-            self._kept, self._lacking = [*self._kept, self._first], self._lacking - 1
+        if self._lacking > LACKING * self._rows:
+            raise ConfigError(
+                f"{source}: {self._lacking:,} of {self._rows:,} rows have nothing in {first}. Fill them in, leave them "
+                f"out of the file, or name another column (--input-field, --answer-field)"
+            )
 
     def problems(self) -> tuple[Problem, ...]:
-        problems: list[Problem] = []
-        seen: dict[str, str] = {}
-        for kept in sorted(self._kept, key=lambda kept: kept.number):
-            problem = _problem(kept.row, self.used, kept.number, kept.where)
-            if problem.id in seen:
-                raise ConfigError(
-                    f"{kept.where} has the id {problem.id!r}, which {seen[problem.id]} has too: make ids unique, "
-                    "rename the column, or name another one with --id-field"
-                )
-            seen[problem.id] = kept.where
-            problems.append(problem)
+        kept = sorted(self._kept, key=lambda kept: kept.number)
         self._kept = []
-        self._count = len(problems)
-        return tuple(problems)
+        seen: dict[str, str] = {}
+        for row in kept if self.columns.id else ():
+            if (other := seen.setdefault(str(row.cells["id"]), row.where)) is row.where:
+                continue
+            if self._named["id"] is None:  # only guessed
+                self.columns = self.columns.numbered()
+                break
+            raise ConfigError(
+                f"{row.where} has the id {str(row.cells['id'])!r}, which {other} has too: make ids unique, or leave "
+                "out --id-field"
+            )
+        identified = self.columns.id is not None
+        self._problems = tuple(
+            _problem(row, str(row.cells["id"]) if identified else str(row.number), self.columns) for row in kept
+        )
+        return self._problems
 
     @property
     def in_words(self) -> str:
-        whole = self._count + self._lacking == self._rows
-        counted = f"{self._count:,} problems" if whole else f"{self._count:,} of {self._rows:,} rows (--rows)"
+        count = len(self._problems)
+        whole = count + self._lacking == self._rows
+        counted = f"{count:,} problems" if whole else f"{count:,} of {self._rows:,} rows (--rows)"
         lacking = f"{self._lacking:,} without input or answer left out" if self._lacking else ""
-        read = (f"{role} from {field!r}" for role, field in self.used.items())
-        return ", ".join(filter(None, (counted, lacking, *read)))
+        return ", ".join(filter(None, (counted, lacking, _repeated(self._problems), self.columns.in_words)))
 
 
 def _asked_and_answered(row: Row) -> Row:
-    """A row; of a conversation (`messages`, as for fine-tuning) what was asked last, and the answer to it."""
+    """A row; of a conversation (`messages`, as for fine-tuning) what was asked, and the last answer to it."""
     cells, where = row
-    turns = cells.get("messages")
-    if not isinstance(turns, list) or not all(isinstance(turn, Mapping) for turn in turns):
-        return row
-    by_role = {turn.get("role"): turn.get("content") for turn in turns}
-    if not {"user", "assistant"} <= by_role.keys():
-        return row
-    rest = {name: value for name, value in cells.items() if name != "messages"}
-    return {**rest, "input": by_role["user"], "answer": by_role["assistant"]}, where
+    for name in ("messages", "conversations"):
+        turns = cells.get(name)
+        if isinstance(turns, list) and turns and all(isinstance(turn, Mapping) for turn in turns):
+            said = [_turn(turn) for turn in turns]
+            asked = [turn for turn in said[:-1] if turn[0] != "system"]
+            if said[-1][0] == "assistant" and any(speaker == "user" for speaker, _ in asked):
+                rest = {column: value for column, value in cells.items() if column != name}
+                whole = [f"{speaker.capitalize()}: {text}" for speaker, text in asked]
+                return {
+                    **rest,
+                    "input": asked[0][1] if len(asked) == 1 else "\n".join(whole),
+                    "answer": said[-1][1],
+                }, where
+    return row
 
 
-def _blank(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and not value.strip())
+def _turn(turn: Mapping[str, Any]) -> tuple[str, Any]:
+    """Who speaks in a turn of a conversation, and what."""
+    speaker = str(turn.get("role", turn.get("from")))
+    return _SPEAKERS.get(speaker, speaker), turn.get("content", turn.get("value"))
 
 
-def _cells(row: Mapping[str, Any], used: Mapping[str, str], where: str) -> dict[str, Any]:
-    """What is read of a row."""
-    for role, name in used.items():
-        if name not in row:
-            raise ConfigError(f"{where} has no field {name!r}{nearest(name, row)}: it is read as {role}")
-    return {name: row[name] for name in used.values()}
+#: What some datasets call those who speak.
+_SPEAKERS = {"human": "user", "gpt": "assistant", "model": "assistant"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -222,72 +251,47 @@ class _KeptRow:
 
     key: float
     number: int
-    row: Mapping[str, Any]
+    cells: Mapping[str, Any]
     where: str
 
     @property
     def size(self) -> int:
-        return sum(map(sys.getsizeof, self.row.values()))
+        return sum(map(sys.getsizeof, self.cells.values()))
 
 
-def _fields(row: Mapping[str, Any], named: Mapping[str, str | None], where: str, answered: bool) -> dict[str, str]:
-    """Which field is read as what."""
-    used: dict[str, str] = {}
-    columns = ", ".join(map(str, row))
-    for role, name in named.items():
-        if name is None:
-            name = _usual(role, [column for column in row if column not in (*named.values(), *used.values())])
-        elif name not in row:
-            flag = f"{role}=" if role == "options" else f"--{role}-field"
-            raise ConfigError(
-                f"{where} has no field {name!r}{nearest(name, row)}: {flag} names it (columns: {columns})"
-            )
-        if name is not None:
-            used[role] = name
-    rest = [column for column in row if column not in used.values()]
-    if "input" not in used and len(rest) == (1 if "answer" in used else 2):  # nothing else can be meant
-        used = {"input": rest[0], **used} if "answer" in used else {"input": rest[0], "answer": rest[1], **used}
-    elif "answer" not in used and "input" in used and len(rest) == 1:
-        used["answer"] = rest[0]
-    if "input" not in used:
-        raise ConfigError(f"{where}: which field holds the input? Name it with --input-field (columns: {columns})")
-    if "answer" not in used and answered:
-        raise ConfigError(
-            f"{where}: which field holds the answer? Name it with --answer-field (columns: {columns}), or use --grader "
-            "judge, which needs none"
-        )
-    return used
-
-
-def _usual(role: str, columns: Sequence[Any]) -> str | None:
-    """The column that is probably meant: one of a usual name, else one with a usual name among its words."""
-    texts = [column for column in columns if isinstance(column, str)]
-    for usual in USUAL[role]:
-        if found := next((column for column in texts if column.casefold() == usual), None):
-            return found
-    for usual in USUAL[role]:
-        if found := next((column for column in texts if usual in label_of(column).casefold().split()), None):
-            return found
-    return None
-
-
-def _problem(row: Mapping[str, Any], used: Mapping[str, str], number: int, where: str) -> Problem:
-    text = row[used["input"]]
+def _problem(kept: _KeptRow, id: str, columns: Columns) -> Problem:
+    text, where = kept.cells["input"], kept.where
+    if isinstance(text, int | float):
+        text = as_json(text)
     if not isinstance(text, str) or not text.strip():
-        raise ConfigError(
-            f"{where}: {used['input']!r} is to be the input, and holds no text but {text!r:.60} (--input-field)"
+        within = (
+            f"name what is in it, as in {columns.input[0]}.{next(iter(text))}"
+            if isinstance(text, dict) and text
+            else ""
         )
-    id = str(row[used["id"]]) if "id" in used else str(number)
-    answer = row[used["answer"]] if "answer" in used else None
+        raise ConfigError(
+            f"{where}: {columns.input[0]!r} is to be the input, and holds no text but {text!r:.60} "
+            f"(--input-field{f': {within}' if within else ''})"
+        )
+    answer = _right(kept.cells.get("answer"), columns.answer or "")
     note: dict[str, Any] = {}
-    if "options" in used:
-        note["options"] = _options(row[used["options"]], where)
+    if "options" in kept.cells:
+        note["options"] = _options(kept.cells["options"], where)
         if isinstance(answer, int):  # a position; as an example it is shown as a label
             answer = right_option(Problem(id, text, answer), options_of(Problem(id, text, note=note))) or answer
         if not options_of(Problem(id, text)):  # the text does not list them, so a model would not see them
             listed = options_of(Problem(id, text, note=note))
             text += "".join(f"\n{label}) {option}" for label, option in listed.items())
     return Problem(id, text, answer, note or None)
+
+
+def _right(answer: Any, column: str) -> Any:
+    """An answer; several that are right, as `{"text": [...]}` or in a column `answers`, as a tuple."""
+    several = answer.get("text") if isinstance(answer, Mapping) else answer if column.endswith("answers") else None
+    if not isinstance(several, list) or not several or not all(isinstance(text, str) for text in several):
+        return answer
+    right = tuple(dict.fromkeys(text.strip() for text in several))
+    return right[0] if len(right) == 1 else right
 
 
 def _options(given: Any, where: str) -> Any:

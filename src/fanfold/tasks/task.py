@@ -57,6 +57,11 @@ class Problem:
     note: Mapping[str, Any] | None = None
 
     @property
+    def gist(self) -> str:
+        """The input without what may differ between two that are the same: case and white space."""
+        return " ".join(self.input.casefold().split())
+
+    @property
     def shown(self) -> str:
         """The answer as a text, for use as an example in a prompt."""
         answer = (self.note or {}).get("shown", self.answer)
@@ -148,10 +153,10 @@ class Task:
         """Four disjoint sets of problems; a size is a number of problems or, as a fraction, a share of all.
 
         Who comes where depends on the seed and the ids alone, not on the order of the problems, and the held-out set
-        stays the same when the other sizes change.  Of problems with the same input only one is used, so that nothing
-        in one set gives away an answer in another.
+        stays the same when the other sizes change.  Of problems with the same input, whatever its case and spacing,
+        only one is used, so that nothing in one set gives away an answer in another.
         """
-        distinct = list({problem.input: problem for problem in reversed(self.problems)}.values())
+        distinct = list({problem.gist: problem for problem in reversed(self.problems)}.values())
         distinct.sort(key=lambda problem: (derive_seed(seed, "split", problem.id), problem.id))
         sizes = {"held_out": held_out, "validation": validation, "examples": examples, "train": train}
         counts = {name: self._count(name, size, len(distinct)) for name, size in sizes.items()}
@@ -173,7 +178,7 @@ class Task:
 
     def sizes(self, **wanted: Size | None) -> dict[str, Size]:
         """The sizes of a split: those that are wanted, and for the others the usual ones, or fewer in a small task."""
-        total = len({problem.input for problem in self.problems})
+        total = len({problem.gist for problem in self.problems})
         taken = {name: self._count(name, size, total) for name, size in wanted.items() if size is not None}
         open_ = {name: usual for name, usual in SIZES.items() if name not in taken}
         left = total - sum(taken.values())

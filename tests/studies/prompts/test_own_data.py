@@ -217,7 +217,7 @@ def test_a_few_rows_without_text_or_answer_are_left_out_and_counted(tmp_path: Pa
     rows = [*reviews(38), ("", "happy"), ("No label", " ")]
     task = load(write_csv(tmp_path / "a.csv", ("text", "label"), rows))
     assert len(task.problems) == 38 and "2 without input or answer left out" in task.source
-    with pytest.raises(ConfigError, match="holds no text"):
+    with pytest.raises(ConfigError, match=r"2 of 10 rows have nothing in 'text': the first is b\.csv, line 10"):
         load(write_csv(tmp_path / "b.csv", ("text", "label"), [*reviews(8), ("", "a"), ("", "a")]))
     with pytest.raises(ConfigError, match=r"which field holds the answer\? .*--answer-field \(columns: text, a, b\)"):
         load(write_csv(tmp_path / "c.csv", ("text", "a", "b"), [("x", 1, 2)] * 9))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fanfold.errors import ConfigError, nearest
+from fanfold.tables import columns_in_words, inside
 from fanfold.tables.writing import as_json
 
 _PIECES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
@@ -59,7 +60,7 @@ class Template:
             if name not in columns and name.partition(".")[0] not in columns:
                 raise ConfigError(
                     f"the {what} names a column {name!r:.60} that the rows do not have{nearest(name, columns)} "
-                    f"(columns: {', '.join(map(str, columns))}; write {{{{ and }}}} for braces that are meant as such)"
+                    f"(columns: {columns_in_words(columns)}; write {{{{ and }}}} for braces that are meant as such)"
                 )
 
     def missing(self, row: Mapping[str, Any]) -> list[str]:
@@ -86,15 +87,7 @@ def _value(row: Mapping[str, Any], name: str) -> Any:
     value = row.get(name, _MISSING)
     if value is not _MISSING:
         return value
-    value = row
-    for part in name.split("."):
-        if isinstance(value, Mapping):
-            value = value.get(part)
-        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            return None
-    return value
+    return inside(row, name)
 
 
 def _text(value: Any) -> str:

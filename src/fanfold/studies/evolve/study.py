@@ -28,7 +28,7 @@ from fanfold.studies.evolve.strategy import Demonstrations
 from fanfold.study import Study
 from fanfold.tables import rows_of
 from fanfold.tasks import grader as make_grader
-from fanfold.tasks.loading import USUAL
+from fanfold.tasks.columns import USUAL
 from fanfold.types import Case
 
 #: Cases from which on a quarter is held out unless said otherwise.

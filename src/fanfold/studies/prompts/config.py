@@ -33,9 +33,11 @@ class PromptsConfig(Settings):
     grader: str | Mapping[str, Any] | None = option(
         None, "how replies are graded, with settings as in numeric:tolerance=0.01; none: by the form of the answers"
     )
-    input_field: str | None = option(None, "the column of the file that holds the problem")
+    input_field: str | None = option(
+        None, "the column of the file that holds the problem; several with commas; data.text for one inside another"
+    )
     answer_field: str | None = option(None, "the column of the file that holds the answer")
-    id_field: str | None = option(None, "the column of the file that holds a unique id; none: one called id, if any")
+    id_field: str | None = option(None, "the column that holds a unique id; none: one called id, if it is unique")
     rows: int | None = option(ROWS, "rows that are used of a larger file, drawn by the seed; none: all", least=8)
     model: tuple[str, ...] = option(
         ("local/smollm2",), "the model, as provider/name; several: each prompt runs on each"
