@@ -65,6 +65,14 @@ def some_images(shape: Shape, n: int, seed: int = 1) -> Any:
     return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
 
 
+def bare(images: Any) -> Any:
+    """Rows of a table, sequences and grey images as people have them."""
+    _, channels, height, width = images.shape
+    if height == 1:
+        return images[:, :, 0, 0] if width == 1 else images[:, :, 0]
+    return images[:, 0] if channels == 1 else images
+
+
 def expected(classifier: Classifier, images: Any) -> Any:
     """What the study's own forward pass makes of normalised images."""
     mean, scale = (np.asarray(each).reshape(-1, 1, 1) for each in (classifier.mean, classifier.scale))
@@ -107,7 +115,7 @@ def test_the_module_file_gives_the_same_scores_in_a_process_without_fanfold(tmp_
     for number, classifier in enumerate(exported()):
         images = some_images(classifier.shape, 5)
         folders.append(str(classifier.save(tmp_path / str(number)).folder))
-        np.save(tmp_path / str(number) / "images.npy", images)
+        np.save(tmp_path / str(number) / "images.npy", bare(images) if number % 2 else images)
         wanted.append(expected(classifier, images))
     subprocess.run([sys.executable, "-c", PROGRAM, *folders], check=True, timeout=120, cwd=tmp_path)
     for folder, scores in zip(folders, wanted):
@@ -122,7 +130,8 @@ def test_onnx_gives_the_same_scores_for_any_number_of_images() -> None:
         session = runtime.InferenceSession(classifier.onnx(), providers=["CPUExecutionProvider"])
         for n in (1, 6):
             images = some_images(classifier.shape, n)
-            (scores,) = session.run(["scores"], {"images": images.astype(np.float32)})
+            given = images.reshape(n, *json.loads(classifier.card())["input"]["shape"][1:]).astype(np.float32)
+            (scores,) = session.run(["scores"], {"images": given})
             np.testing.assert_allclose(scores, expected(classifier, images), rtol=1e-5, atol=1e-5)
 
 

@@ -83,7 +83,7 @@ def test_the_files_hold_all_of_them_as_one_model(done: Run[Any], data: Data) -> 
     folder = Path(figures(done)["folder"])
     session = runtime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
     pixels = data.test.pixels.astype(np.float32)
-    (scores,) = session.run(["scores"], {"images": pixels})
+    (scores,) = session.run(["scores"], {"images": pixels.reshape(-1, *session.get_inputs()[0].shape[1:])})
     np.testing.assert_allclose(scores, best(done, data).scores(pixels), rtol=1e-3, atol=1e-4)
 
 

@@ -19,7 +19,7 @@ from fanfold.studies.neuro.genome import NetworkGenome, Shape, describe
 from fanfold.studies.neuro.layout import layout, parameters
 from fanfold.studies.neuro.modules import source
 from fanfold.studies.neuro.morph import unpacked
-from fanfold.studies.neuro.onnx_graph import onnx_model
+from fanfold.studies.neuro.onnx_graph import input_shape, onnx_model
 from fanfold.studies.neuro.strategy import weights_of
 from fanfold.tensors import Arrays, pack
 from fanfold.types import Blob, Result
@@ -134,7 +134,7 @@ class Classifier:
         card = {
             "description": describe(self.genome),
             "classes": list(self.classes),
-            "input": {"name": "images", "shape": ["n", self.shape.channels, self.shape.height, self.shape.width]},
+            "input": {"name": "images", "shape": list(input_shape(self.shape))},
             "output": {"name": "scores", "shape": ["n", self.shape.classes], "of": self.shape.target},
             "normalised_inside": {"mean": list(self.mean), "scale": list(self.scale)},
             "parameters": sum(parameters(genome, self.shape) for genome, _ in self.members),

@@ -24,16 +24,18 @@ def onnx_model(genomes: Sequence[NetworkGenome], shape: Shape, tensors: Arrays) 
     from onnx import TensorProto, checker, helper, numpy_helper
 
     graph = _Graph(tensors)
-    x = graph.add("Div", graph.add("Sub", "images", "mean"), "scale")
+    x, size = "images", input_shape(shape)
+    if len(size) < 4:
+        x = graph.add("Reshape", x, graph.whole(-1, shape.channels, shape.height, shape.width))
+    x = graph.add("Div", graph.add("Sub", x, "mean"), "scale")
     prefixes = [f"members.{k}." if len(genomes) > 1 else "" for k in range(len(genomes))]
     outputs = [_Layers(graph, genome, shape, prefix).outputs(x) for genome, prefix in zip(genomes, prefixes)]
     graph.add("Mean", *outputs)
     graph.nodes[-1].output[0] = "scores"
-    size: list[str | int | None] = ["n", shape.channels, shape.height, shape.width]
     whole = helper.make_graph(
         graph.nodes,
         "network",
-        [helper.make_tensor_value_info("images", TensorProto.FLOAT, size)],
+        [helper.make_tensor_value_info("images", TensorProto.FLOAT, list(size))],
         [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", shape.classes])],
         [numpy_helper.from_array(array, name) for name, array in graph.constants.items()],
     )
@@ -41,6 +43,12 @@ def onnx_model(genomes: Sequence[NetworkGenome], shape: Shape, tensors: Arrays) 
     checker.check_model(model, full_check=True)
     data: bytes = model.SerializeToString()
     return data
+
+
+def input_shape(shape: Shape) -> tuple[str | int, ...]:
+    """What `images` are: (n, features) of a table, (n, channels, length) of sequences, or images."""
+    sizes = {"table": (shape.channels,), "sequence": (shape.channels, shape.width)}
+    return ("n", *sizes.get(shape.kind, (shape.channels, shape.height, shape.width)))
 
 
 class _Graph:
