@@ -194,6 +194,41 @@ def test_numbers_are_learnt_from_a_frame_of_numbers_categories_and_dates(frame: 
 
 
 @pytest.mark.slow
+def test_a_gap_among_plain_numbers_may_be_none_when_predicting() -> None:
+    pd = pytest.importorskip("pandas")
+    X = pd.DataFrame(np.random.default_rng(0).normal(size=(80, 3)), columns=["a", "b", "c"])
+    fitted = small(epochs=1).fit(X, X["a"] > 0)
+    asked = X.iloc[:3].astype(object)
+    np.testing.assert_array_equal(fitted.predict(asked), fitted.predict(X.iloc[:3]))
+    asked.iloc[0, 1] = None
+    gap = X.iloc[:3].copy()
+    gap.iloc[0, 1] = np.nan
+    np.testing.assert_array_equal(fitted.predict_proba(asked), fitted.predict_proba(gap))
+    with pytest.raises(ValueError, match="'tall'"):
+        fitted.predict(asked.assign(b="tall"))
+
+
+@pytest.mark.slow
+def test_a_frame_of_polars_may_have_weights(frame: Any) -> None:
+    polars = pytest.importorskip("polars").from_pandas(frame)
+    weights = np.arange(240) % 2
+    fitted = small(epochs=1).fit(polars, frame["city"].astype(str), weights)
+    assert fitted.predict(polars).tolist() == fitted.predict(frame).tolist()
+
+
+@pytest.mark.slow
+def test_images_may_be_a_list(digits: tuple[Any, Any, Any, Any]) -> None:
+    train, test, labels, _ = digits
+    listed = small(epochs=1).fit(list(train[:100]), labels[:100])
+    assert (
+        listed.predict(list(test[:9])).tolist()
+        == small(epochs=1).fit(train[:100], labels[:100]).predict(test[:9]).tolist()
+    )
+    with pytest.raises(ConfigError, match=r"one shape.*cut or pad"):
+        small().fit([train[0], train[0][:4]], [0, 1])
+
+
+@pytest.mark.slow
 def test_several_numbers_and_several_labels_are_predicted_at_once(frame: Any, tmp_path: Path) -> None:
     numbers = np.column_stack([frame["age"].fillna(0) * 2, (frame["city"] == "Oslo") * 50.0 + 1000])
     regressor = NeuroevolutionRegressor(**{**SMALL, "epochs": 8, "batch_size": 16}).fit(frame, numbers)

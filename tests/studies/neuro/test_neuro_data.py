@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
 
 pytest.importorskip("torch")
 
@@ -197,6 +198,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "one line": (X.reshape(-1), Y, "reshape"),
     "five axes": (X[None], Y, "reshape"),
     "channels last": (np.zeros((60, 8, 8, 3)), Y, "transpose"),
+    "channels last of oblong images": (np.zeros((60, 20, 30, 3)), Y, r"transpose\(0, 3, 1, 2\)"),
     "no images": (X[:0], Y[:0], "no images"),
     "no pixels": (X[:, :, :0], Y, "no images"),
     "too few labels": (X, Y[:-1], "one label for each"),
@@ -210,7 +212,8 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "labels from 1": (X, Y + 1, "class '0'"),
     "a huge label": (X, np.where(Y == 1, 10**9, Y), "number them from 0"),
     "an impossible label": (X, np.where(Y == 1, 2**40, Y), "too large"),
-    "ragged": ([[1, 2], [3]], Y, "not numbers of one shape"),
+    "ragged": ([[1, 2], [3]], Y, "not numbers of one shape.*cut or pad"),
+    "sparse rows": (csr_matrix(X.reshape(60, -1)), Y, r"sparse.*x\.toarray"),
     "half numbers that numpy has not": (torch.zeros(60, 4, 4, dtype=torch.bfloat16), Y, "not numbers of one shape"),
     "objects": (np.array([None] * 60), Y, "numbers are needed"),
 }

@@ -141,6 +141,38 @@ def test_dates_are_days_however_they_come() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "days"),
+    [
+        ("2026/1/31", 20484.0),
+        ("2026.01.31 6:00", 20484.25),
+        ("2026/01/31 06:00 PM", 20484.75),
+        ("31-Jan-2026", 20484.0),
+        ("31. January 2026", 20484.0),
+        ("Jan 31, 2026 12:00 am", 20484.0),
+        ("18:00", 0.75),
+        ("6:00:00 p.m.", 0.75),
+        (datetime.time(18), 0.75),
+        ("26:00", None),
+        ("Jam 31, 2026", None),
+        ("2026/31/01", None),
+        ("3:1", None),
+    ],
+)
+def test_dates_and_times_of_day_are_read_in_the_usual_forms(text: Any, days: float | None) -> None:
+    read = Column("when", "date").numbers([text])[0]
+    assert np.isnan(read) if days is None else read == days
+
+
+def test_a_length_of_time_is_a_number_of_seconds(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"took": pd.to_timedelta(np.arange(60.0) * 60, unit="s"), "y": np.arange(60) > 29})
+    path = str(tmp_path / "times.parquet")
+    frame.to_parquet(path)
+    encoder = table(path).table
+    assert encoder is not None and encoder.columns[0].kind == "number"
+    assert encoder.columns[0].numbers([datetime.timedelta(minutes=2)]).tolist() == [120.0]
+
+
+@pytest.mark.parametrize(
     ("texts", "order", "days"),
     [
         (["31.01.2026", "1.2.2026 12:00"], "dmy", [20484.0, 20485.5]),
@@ -356,6 +388,31 @@ def test_a_class_that_nearly_all_rows_have_is_said(tmp_path: Path) -> None:
     )
     even = [(i / 7, "ab"[i % 2]) for i in range(120)]
     assert len(table(written(tmp_path / "even.csv", ("x", "y"), even)).remarks) == 1
+
+
+def test_a_class_too_rare_for_every_part_is_said(tmp_path: Path) -> None:
+    rows = [(i / 7, "once" if i == 5 else "ab"[i % 2]) for i in range(120)]
+    remarks = table(written(tmp_path / "once.csv", ("x", "y"), rows)).remarks
+    assert remarks[1] == "fewer than 3 rows have 'y' 'once': too few to learn from, to validate and to test"
+
+
+def test_rows_may_be_lists_or_a_frame_of_polars_and_answers_a_column() -> None:
+    x, y = load_wine(return_X_y=True)
+    wanted = from_arrays(x, y)
+    frame = pytest.importorskip("polars").DataFrame(x, schema=[f"x{place}" for place in range(x.shape[1])])
+    for data in (from_arrays(x.tolist(), y.tolist()), from_arrays(frame, y), from_arrays(x, y[:, None])):
+        assert data.digest == wanted.digest and data.shape.target == "classes"
+
+
+def test_columns_of_one_name_are_refused() -> None:
+    x, y = load_wine(return_X_y=True, as_frame=True)
+    with pytest.raises(ConfigError, match="two columns are called 'a': rename one"):
+        from_arrays(x.set_axis([*"abcdefghijk", "a", "l"], axis=1), y)
+
+
+def test_sequences_with_their_channels_last_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"transpose\(0, 2, 1\)"):
+        from_arrays(np.zeros((60, 50, 3)), np.arange(60) % 2, kind="sequence")
 
 
 def test_numbers_with_some_texts_and_long_texts_are_refused_by_an_example(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from fanfold.texts import shortened
 FEWEST, FEW_NUMBERS = 20, 20
 #: Classes at most, and rows for each of them on average at least.
 CLASSES, ROWS = 1000, 3
+#: Parts that rows are divided into: to learn from, to validate and to test.
+PARTS = 3
 #: The share of one class from which on an accuracy says little.
 LOPSIDED = 0.9
 #: What the column to predict is often called.
@@ -69,6 +71,8 @@ class Answers:
     @classmethod
     def of_array(cls, wanted: NDArray[Any], target: str, classes: int | Sequence[str] | None, where: str) -> Answers:
         """What an array holds: with `auto`, whole numbers are classes, and several columns labels or numbers."""
+        if target in ("auto", "classes") and wanted.ndim == 2 and wanted.shape[1] == 1:
+            wanted = wanted[:, 0]
         if target == "auto":
             whole = wanted.dtype.kind in "bui" or bool(np.equal(np.mod(wanted, 1), 0).all())
             binary = wanted.ndim == 2 and bool(np.isin(wanted, (0, 1)).all())
@@ -111,7 +115,7 @@ def answers_of(
         gaps
     )
     if kind == "classes":
-        notes += _lopsided(names[0], made, values)
+        notes += [*_lopsided(names[0], made, values), *_rare(names[0], made, values)]
     return Answers(kind, made, values, rows, names, tuple(notes))
 
 
@@ -125,6 +129,14 @@ def _lopsided(name: str, classes: Sequence[str], values: NDArray[Any]) -> list[s
         f"{100 * share:.1f} % of the rows have {name!r} {most!r}, and {counts.min()} {least!r}: compare the accuracy "
         f"with {share:.3f}, that of always answering {most!r}"
     ]
+
+
+def _rare(name: str, classes: Sequence[str], values: NDArray[Any]) -> list[str]:
+    """Which classes cannot be in every part."""
+    rare = [repr(shortened(classes[each], 40)) for each in np.flatnonzero(np.bincount(values) < PARTS).tolist()]
+    some = ", ".join(rare[:3]) + (", ..." if len(rare) > 3 else "")
+    text = f"fewer than {PARTS} rows have {name!r} {some}: too few to learn from, to validate and to test"
+    return [text] if rare else []
 
 
 def _usual(table: Mapping[str, Sequence[Any]]) -> str:

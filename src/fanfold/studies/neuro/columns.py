@@ -23,7 +23,28 @@ import numpy as np
 #: Texts that stand for a missing value.
 MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "nat", "<na>", "null", "none", "?", "-", "--"))
 _GROUPS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
-_DATE = re.compile(r"(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ T,]+(\d{1,2})(:\d{2}.*))?")
+_TIME = r"(?P<hour>\d{1,2})(?P<rest>:\d{2}.*?)(?: ?(?P<half>[ap])\.?m\.?)?"
+_YEAR, _MONTH, _DAY = r"(?P<year>\d{4})", r"(?P<month>\d{1,2})", r"(?P<day>\d{1,2})"
+_NAME = r"(?P<month>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
+_MONTHS = "janfebmaraprmayjunjulaugsepoctnovdec"
+
+
+def _pattern(date: str) -> re.Pattern[str]:
+    return re.compile(rf"{date}(?:[ T,]+{_TIME})?", re.IGNORECASE)
+
+
+#: How dates are written, by their order; names of months tell the order themselves.
+_DATES = {
+    order: _pattern(rf"{first}(?P<by>[./-]){second}(?P=by){third}")
+    for order, first, second, third in (
+        ("ymd", _YEAR, _MONTH, _DAY), ("dmy", _DAY, _MONTH, _YEAR), ("mdy", _MONTH, _DAY, _YEAR)
+    )
+}  # fmt: skip
+_OTHERS = (
+    _pattern(rf"{_DAY}[ .-]+{_NAME}[ ,-]+{_YEAR}"),
+    _pattern(rf"{_NAME} {_DAY},? {_YEAR}"),
+    re.compile(_TIME, re.IGNORECASE),
+)
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
@@ -43,6 +64,8 @@ def number(value: Any, decimal: str = ".") -> float:
         elif "," in text and _GROUPS.fullmatch(text):
             text = text.replace(",", "")
         value = "" if "_" in text else text
+    elif isinstance(value, datetime.timedelta):
+        value = value.total_seconds()
     try:
         result = float(value)
     except (TypeError, ValueError):
@@ -51,7 +74,7 @@ def number(value: Any, decimal: str = ".") -> float:
 
 
 def day(value: Any, order: str = "ymd") -> float:
-    """Days since 1970 of a date or a time, as ISO 8601 writes it or with the year last, or NaN."""
+    """Days since 1970 of a date, or the part of the day of a time, in one of the usual forms; or NaN."""
     if isinstance(value, str):
         try:
             value = datetime.datetime.fromisoformat(_iso(value.strip(), order))
@@ -62,15 +85,23 @@ def day(value: Any, order: str = "ymd") -> float:
     if isinstance(value, datetime.datetime):
         naive = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
         return (naive - _EPOCH).total_seconds() / 86400
+    if isinstance(value, datetime.time):
+        return (datetime.datetime.combine(_EPOCH, value.replace(tzinfo=None)) - _EPOCH).total_seconds() / 86400
     return float((value - _EPOCH.date()).days) if isinstance(value, datetime.date) else math.nan
 
 
 def _iso(text: str, order: str) -> str:
-    if order == "ymd" or (parts := _DATE.fullmatch(text)) is None:
+    """A date or a time as ISO 8601 has it, if it is written otherwise."""
+    found = next(filter(None, (pattern.fullmatch(text) for pattern in (_DATES[order], *_OTHERS))), None)
+    if found is None:
         return text
-    days, months = parts.group(1, 3) if order == "dmy" else parts.group(3, 1)
-    time = f" {parts[5]:0>2}{parts[6]}" if parts[5] else ""
-    return f"{parts[4]}-{months:0>2}-{days:0>2}{time}"
+    parts = {"year": "1970", "month": "1", "day": "1", **found.groupdict()}
+    month = parts["month"] if parts["month"].isdigit() else str(_MONTHS.index(parts["month"].lower()) // 3 + 1)
+    date = f"{parts['year']}-{month:0>2}-{parts['day']:0>2}"
+    if not parts["hour"]:
+        return date
+    hour = int(parts["hour"]) % 12 + 12 * (parts["half"] in "pP") if parts["half"] else parts["hour"]
+    return f"{date} {hour:0>2}{parts['rest']}"
 
 
 def date_order(values: Iterable[Any]) -> str:
@@ -78,11 +109,11 @@ def date_order(values: Iterable[Any]) -> str:
 
     With dots the day is first everywhere.  With slashes or dashes, a number above 12 tells.
     """
-    found = [_DATE.fullmatch(value.strip()) for value in values if isinstance(value, str)]
+    found = [_DATES["dmy"].fullmatch(value.strip()) for value in values if isinstance(value, str)]
     dates = [date for date in found if date is not None]
-    if dates and all(date[2] == "." for date in dates):
+    if dates and all(date["by"] == "." for date in dates):
         return "dmy"
-    first, second = (any(int(date[group]) > 12 for date in dates) for group in (1, 3))
+    first, second = (any(int(date[part]) > 12 for date in dates) for part in ("day", "month"))
     return "" if first == second else "dmy" if first else "mdy"
 
 

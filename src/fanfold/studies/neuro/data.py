@@ -20,7 +20,7 @@ from fanfold.errors import ConfigError, nearest
 from fanfold.studies.neuro import network, sources
 from fanfold.studies.neuro.augmentation import AUGMENTS, meant, moved, places, warped
 from fanfold.studies.neuro.genome import KINDS, TARGETS, Shape
-from fanfold.studies.neuro.images import Array, Images, images, in_units, statistics, units_of, weighted
+from fanfold.studies.neuro.images import Array, Images, array, images, in_units, statistics, units_of, weighted
 from fanfold.studies.neuro.loaders import by_content, gathered
 from fanfold.studies.neuro.splits import size_of, split, strata
 
@@ -179,7 +179,9 @@ def from_arrays(
     is rescaled: images are kept as uint8 if that says the same, otherwise as float32.
     """
     _check_words(augment=(augment, AUGMENTS), kind=(kind, ("auto", *KINDS)), target=(target, ("auto", *TARGETS)))
-    if kind == "table" or (kind == "auto" and getattr(x, "ndim", 0) == 2):
+    if kind == "auto" and not hasattr(x, "shape"):
+        x = array(x, name)  # lists
+    if kind == "table" or (kind == "auto" and len(x.shape) == 2):
         from fanfold.studies.neuro import tables
 
         separate: dict[str, Any] = {"validation": validation, "test": test, "seed": seed}

@@ -16,6 +16,7 @@ from fanfold.studies.neuro.config import NeuroConfig
 from fanfold.studies.neuro.data import from_arrays
 from fanfold.studies.neuro.export import Saved, best
 from fanfold.studies.neuro.genome import describe, individual_of
+from fanfold.studies.neuro.images import array
 from fanfold.studies.neuro.study import run_options, study
 
 try:
@@ -88,8 +89,9 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """`X` and `y` by the rules of scikit-learn; a frame that holds more than numbers keeps its columns."""
-        self._shape = self._image_shape(X)
-        if _mixed(X):
+        X = _stacked(X)
+        self._shape, self._by_name = self._image_shape(X), _mixed(X)
+        if self._by_name:
             validate_data(self, X, y, skip_check_array=True)
             _, y = check_X_y(np.zeros((len(X), 1)), y, multi_output=True, y_numeric=False, dtype=None)
         else:
@@ -99,7 +101,7 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
             sample_weight = _check_sample_weight(sample_weight, np.zeros((len(y), 1)))
             counts = np.flatnonzero(sample_weight)  # what counts nothing chooses no network either
             if 0 < len(counts) < len(y):
-                X, y, sample_weight = (X.iloc if _mixed(X) else X)[counts], y[counts], sample_weight[counts]
+                X, y, sample_weight = (X.iloc if hasattr(X, "iloc") else X)[counts], y[counts], sample_weight[counts]
         return X, y, sample_weight
 
     def _search(self, X: Any, answers: NDArray[Any], weights: Any, target: str, names: Sequence[str]) -> Self:
@@ -130,10 +132,11 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _outputs(self, X: Any) -> NDArray[np.float64]:
         check_is_fitted(self)
+        X = _stacked(X)
         shape = getattr(X, "shape", ())
         if len(shape) > 2 and _image(tuple(shape[1:])) != self._shape:
             raise ConfigError(f"X holds images of {shape[1:]}, and the network was trained on {self._shape}")
-        if _mixed(X):
+        if self._by_name and hasattr(X, "columns"):
             validate_data(self, X, reset=False, skip_check_array=True)
         else:
             X = validate_data(self, _rows(X), reset=False, ensure_all_finite=True if self._shape else "allow-nan")
@@ -236,6 +239,11 @@ def _mixed(X: Any) -> bool:
     """Whether a frame holds more than plain numbers."""
     kinds = [getattr(kind, "kind", "O") for kind in getattr(X, "dtypes", ())] if hasattr(X, "columns") else []
     return any(kind not in "buif" for kind in kinds)
+
+
+def _stacked(X: Any) -> Any:
+    """A list of images as one array."""
+    return array(X, "X") if isinstance(X, list | tuple) and len(X) and np.ndim(X[0]) > 1 else X
 
 
 def _rows(X: Any) -> Any:

@@ -41,6 +41,8 @@ def images(x: Any, y: Any, where: str, target: str = "classes", kind: str = "ima
     if kind == "sequence":
         if pixels.ndim not in (2, 3):
             raise ConfigError(f"{where}: sequences must be of (n, length) or (n, channels, length), not {pixels.shape}")
+        if pixels.ndim == 3 and pixels.shape[2] <= 4 < pixels.shape[1]:
+            raise ConfigError(f"{where}: the channels of {pixels.shape} come last: use x.transpose(0, 2, 1)")
         pixels = pixels.reshape(len(pixels), -1, 1, pixels.shape[-1])
     elif pixels.ndim == 3:
         pixels = pixels[:, None]
@@ -49,7 +51,7 @@ def images(x: Any, y: Any, where: str, target: str = "classes", kind: str = "ima
             f"{where}: images must be of (n, height, width) or (n, channels, height, width), not of {pixels.shape}: "
             f"reshape them"
         )
-    if pixels.shape[3] in (1, 3, 4) and pixels.shape[1] == pixels.shape[2] > 4:
+    if kind != "sequence" and pixels.shape[3] in (1, 3, 4) and min(pixels.shape[1:3]) > 4:
         raise ConfigError(f"{where}: the channels of {pixels.shape} come last: use x.transpose(0, 3, 1, 2)")
     if labels.shape != (len(pixels),) if target == "classes" else labels.shape[:1] != (len(pixels),):
         raise ConfigError(f"{where}: {len(pixels)} images, but labels of {labels.shape}: give one label for each")
@@ -62,10 +64,13 @@ def array(value: Any, where: str) -> Array:
     """Numbers of any library as an array."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
+    if hasattr(value, "toarray"):
+        raise ConfigError(f"{where}: sparse numbers are not read: give x.toarray()")
     try:
         numbers = np.asarray(value)
     except (ValueError, TypeError) as error:  # rows of different lengths, numbers that numpy has not
-        raise ConfigError(f"{where}: these are not numbers of one shape: {error}") from error
+        remedy = "; cut or pad them to one size" if isinstance(error, ValueError) else ""
+        raise ConfigError(f"{where}: these are not numbers of one shape: {str(error).rstrip('.')}{remedy}") from error
     if numbers.dtype.kind not in "buif":
         raise ConfigError(f"{where}: numbers are needed, not {numbers.dtype}: number the classes from 0")
     return numbers

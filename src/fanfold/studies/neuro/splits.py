@@ -22,7 +22,7 @@ def size_of(part: str, value: float | int, n: int, where: str) -> int:
         return int(value)
     if isinstance(value, float) and 0 <= value < 1:
         return max(1, round(value * n)) if value else 0
-    raise ConfigError(f"{where}: {part}={value!r} is neither a share from 0 to below 1 nor a number of images")
+    raise ConfigError(f"{where}: {part}={value!r} is neither a share from 0 to below 1 nor a number of rows")
 
 
 def split(labels: NDArray[np.int64], counts: Sequence[int], seed: int, where: str = "data") -> list[Array]:
@@ -31,8 +31,8 @@ def split(labels: NDArray[np.int64], counts: Sequence[int], seed: int, where: st
     room = np.maximum(sizes - 1, 0)  # something of each class is left to learn from
     if sum(counts) > room.sum():
         raise ConfigError(
-            f"{where}: {len(labels)} images are too few to set {sum(counts)} aside and learn from the rest: lower "
-            f"validation= or test="
+            f"{where}: {len(labels)} rows are too few to set {sum(counts)} aside and learn from the rest, which has "
+            f"one of each class: lower validation= or test="
         )
     rng = np.random.default_rng(derive_seed(seed, "split"))
     lots = [rng.permutation(np.flatnonzero(labels == label)) for label in range(len(sizes))]

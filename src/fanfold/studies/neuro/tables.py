@@ -177,6 +177,8 @@ def from_rows(
 def _frame(rows: Any, name: str) -> Frame:
     if hasattr(rows, "columns"):
         names = [str(column) for column in rows.columns]
+        if repeated := [column for column in names if names.count(column) > 1]:
+            raise ConfigError(f"{name}: two columns are called {repeated[0]!r}: rename one")
         return Frame(name, by_column(rows, names))
     table = array(rows, name)
     if table.ndim != 2 or not table.size:
@@ -258,7 +260,8 @@ def _numbering(where: str, name: str, present: Sequence[Any], distinct: int) -> 
     """Whether a column without a name numbers the rows; one with a name, which would be learnt by heart, is refused."""
     if not isinstance(present, np.ndarray) and any(isinstance(v, list | dict | tuple | set) for v in present):
         raise ConfigError(
-            f"{where}: the column {name!r} holds lists or objects: make columns of them, or --ignore {name}"
+            f"{where}: the column {name!r} holds lists or objects: make columns of them, or leave it out (--ignore "
+            f"{name})"
         )
     if distinct < len(present) or distinct < FEWEST or not (named := _NUMBERING.fullmatch(name.strip())):
         return False
@@ -291,7 +294,7 @@ def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: 
     if sum(bool(_OTHER_DATES.fullmatch(text)) for text in texts) >= MOSTLY * len(texts):
         raise ConfigError(
             f"{where}: the column {name!r} holds dates such as {sample(texts)}, which do not tell day from month or "
-            f"have years of two digits: write them as 2026-01-31, or --ignore {name}"
+            f"have years of two digits: write them as 2026-01-31, or leave it out (--ignore {name})"
         )
     distinct = len(set(texts))
     if distinct > LEVELS and 2 * distinct > len(texts):
@@ -300,11 +303,11 @@ def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: 
         if read.mean() >= 0.5:
             raise ConfigError(
                 f"{where}: the column {name!r} holds numbers, but also {len(odd):,} texts such as {sample(odd)}: make "
-                f"numbers of them or leave them empty, or --ignore {name}"
+                f"numbers of them or leave them empty, or leave it out (--ignore {name})"
             )
         raise ConfigError(
             f"{where}: the column {name!r} has {distinct:,} different texts in {len(texts):,} rows, such as "
-            f"{sample(texts)}: that is learnt by heart; make categories of it, or --ignore {name}"
+            f"{sample(texts)}: that is learnt by heart; make categories of it, or leave it out (--ignore {name})"
         )
     learnt = [values[row] for row in train]
     levels = tuple(sorted({level(value) for value in learnt if not missing(value)}))
