@@ -91,6 +91,16 @@ def test_csv_stays_csv_with_its_separator(fanfold: Fanfold) -> None:
     assert rows[1]["answer"] == "" and rows[1]["error"].startswith("missing: ")
 
 
+def test_json_stays_json(fanfold: Fanfold) -> None:
+    Path("d.json").write_text(json.dumps([{"id": 1, "text": "Hallo", "more": [2]}, {"id": 2, "text": ""}]))
+    fanfold("ask", "d.json", *ASK, "-o", "out.json")
+    rows = json.loads(Path("out.json").read_text())
+    assert [(row["id"], bool(row["answer"])) for row in rows] == [(1, True), (2, False)]
+    assert rows[0]["more"] == [2] and rows[1]["error"]["kind"] == "missing"
+    fanfold("ask", "out.json", "--prompt", "{answer}?", *MODEL, "--field", "check", "-o", "again.json")
+    assert [bool(row["check"]) for row in json.loads(Path("again.json").read_text())] == [True, False]
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_a_file_that_excel_made_is_one_that_excel_opens_again(fanfold: Fanfold, encoding: str) -> None:
     """Excel takes UTF-8 for what it is only behind a byte order mark."""

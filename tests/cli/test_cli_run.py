@@ -172,6 +172,15 @@ def test_a_run_is_resumed_without_evaluating_anything_twice(as_json: Json) -> No
     assert as_json("resume", "last")["run"] == "whole"
 
 
+def test_a_resume_without_a_name_says_what_can_be_resumed(fanfold: Fanfold, folder: Path) -> None:
+    (folder / "mine_r.py").write_text(STUDY.replace("return Ok", "raise ValueError('no'); return Ok"))
+    fanfold("run", "functions", "--trials", "4", "--run", "whole")
+    assert "fanfold.db the newest, whole, has finished" in " ".join(fanfold("resume", code=2).stderr.split())
+    fanfold("run", "mine_r.py", "--executor", "inline", "--run", "broken", code=1)
+    said = " ".join(fanfold("resume", code=2).stderr.split())
+    assert "name the run to resume, or `last`" in said and "not finished: broken (failed)" in said
+
+
 @pytest.mark.slow
 def test_a_python_file_is_resumed_with_the_seed_it_was_given(folder: Path, as_json: Json) -> None:
     text = STUDY.replace("Sweep(range(10))", "Random(Space(x=Int(0, 99)))").replace("candidate -", "candidate['x'] -")

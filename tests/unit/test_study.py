@@ -460,6 +460,12 @@ def test_a_window_too_small_for_the_slots_is_said() -> None:
     assert any(isinstance(event, Notice) and "larger window" in event.message for event in events)
 
 
+def test_slots_for_coroutines_are_a_limit_and_none_is_missed() -> None:
+    events: list[Any] = []
+    sweep(lambda candidate, case: 0.0, window=2).run("async:256", watch=events.append)
+    assert not any(isinstance(event, Notice) and "slots busy" in event.message for event in events)
+
+
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 

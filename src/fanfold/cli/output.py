@@ -83,13 +83,8 @@ def ledger_flag(ledger: str) -> str:
     return "" if ledger == default_ledger() else f" --ledger {shlex.quote(ledger)}"
 
 
-def run_argument(command: F) -> F:
-    """RUN: a name, the beginning of one, or `last`."""
-    return click.argument("name", metavar="RUN", shell_complete=complete_run)(command)
-
-
 def newest_run_argument(command: F) -> F:
-    """RUN of a command that only reads; the newest where none is given."""
+    """RUN: a name, the beginning of one, or `last`; the newest where none is given, for commands that only read."""
     return click.argument("name", metavar="[RUN]", default="last", shell_complete=complete_run)(command)
 
 

@@ -15,6 +15,7 @@ from fanfold.cli.options import ShellOptions, assumptions, rehearsal_options, ru
 from fanfold.cli.output import (
     colourless,
     complete_file,
+    complete_run,
     complete_target,
     default_ledger,
     examples,
@@ -23,7 +24,6 @@ from fanfold.cli.output import (
     output_options,
     print_json,
     quiet,
-    run_argument,
     say,
 )
 from fanfold.errors import ConfigError, Interrupted, LedgerError, OnlyFailures
@@ -31,6 +31,7 @@ from fanfold.errors import ConfigError, Interrupted, LedgerError, OnlyFailures
 if TYPE_CHECKING:
     from fanfold.cli.target import Loaded
     from fanfold.config import FieldHelp
+    from fanfold.ledger import Ledger
     from fanfold.running import Run
     from fanfold.study import Study
 
@@ -185,13 +186,13 @@ class ResumeCommand(click.Command):
         "fanfold resume first-try --ledger runs.db --executor processes:8",
     ),
 )
-@run_argument
+@click.argument("name", metavar="RUN", required=False, shell_complete=complete_run)
 @run_flags("ledger", "run", "seed")
 @click.option("--trust", is_flag=True, help="Do not ask whether what the ledger names outside this folder may be used.")
 @ledger_option
 @output_options
 @click.pass_context
-def resume(ctx: click.Context, /, name: str, ledger: str, trust: bool, **values: Any) -> None:
+def resume(ctx: click.Context, /, name: str | None, ledger: str, trust: bool, **values: Any) -> None:
     """Continue RUN where it stopped; nothing finished is evaluated again.
 
     RUN is a run's name, the beginning of one, or `last`. A stopping rule given here replaces the one of its
@@ -203,6 +204,8 @@ def resume(ctx: click.Context, /, name: str, ledger: str, trust: bool, **values:
     from fanfold.ledger import Ledger, RunView
 
     with Ledger(ledger, readonly=True) as opened:
+        if name is None:
+            raise ConfigError(_resumable(opened))
         info = RunView.open(opened, name).info
         if isinstance(whole := info.meta.get("belongs_to"), str):
             info = opened.run(whole)
@@ -219,6 +222,18 @@ def resume(ctx: click.Context, /, name: str, ledger: str, trust: bool, **values:
     options = shell_options({**values, "ledger": ledger, "run": info.name}, recorded, f"run {info.name!r}")
     study = reload(target, info.meta.get("fields", {}), options.seed)
     do(ctx, study, options, dict(info.meta))
+
+
+def _resumable(ledger: Ledger) -> str:
+    """Which runs may be meant by a `resume` that names none: the newest that are not finished."""
+    from fanfold.ledger import RunView
+
+    newest = [(info.name, RunView(ledger, info.id).status) for info, _ in ledger.run_rows(None, 50)]
+    if not newest:
+        return f"there is nothing to resume: {ledger.path} has no runs"
+    open_ = [f"{name} ({status})" for name, status in newest if status not in ("finished", "running")]
+    which = f"not finished: {', '.join(open_[:5])}" if open_ else f"the newest, {newest[0][0]}, has finished"
+    return f"name the run to resume, or `last`; in {ledger.path} {which}"
 
 
 def do(

@@ -37,6 +37,7 @@ class Async(Executor):
     Cancelling stops a coroutine function; a plain function is only abandoned, as with `Threads`.
     """
 
+    bounded = False  # a coroutine that waits takes no place: the slots say how many at most
     interruptible = True
 
     def __init__(self, slots: int = 64) -> None:

@@ -25,13 +25,15 @@ def write_rows(
     kinds: Mapping[str, Any] | None = None,
     delimiter: str = ",",
 ) -> int:
-    """Write rows to a file as `jsonl`, `csv`, `tsv` or `parquet`, and return their number.
+    """Write rows to a file as `jsonl`, `json` (one array), `csv`, `tsv` or `parquet`, and return their number.
 
     `kinds` are the columns of CSV and Parquet with their types, of Python or of Arrow.  Nested values become JSON
     there, unless they are of an Arrow type.
     """
     if format == "jsonl":
         return _write_jsonl(rows, file)
+    if format == "json":
+        return _write_json(rows, file)
     columns = kinds or {}
     if format == "parquet":
         return _write_parquet(iter(rows), columns, file)
@@ -75,6 +77,15 @@ def _write_jsonl(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> int:
     for row in rows:
         file.write(printable_json(as_json(row)).encode() + b"\n")
         count += 1
+    return count
+
+
+def _write_json(rows: Iterable[Mapping[str, Any]], file: IO[bytes]) -> int:
+    """One array, with a line for each row."""
+    count = 0
+    for count, row in enumerate(rows, 1):
+        file.write((",\n" if count > 1 else "[\n").encode() + printable_json(as_json(row)).encode())
+    file.write(b"\n]\n" if count else b"[]\n")
     return count
 
 

@@ -118,8 +118,8 @@ class AskOutput:
     table: Table | None = None
 
     def __post_init__(self) -> None:
-        if self.format not in ("jsonl", "csv", "tsv", "parquet"):
-            raise ConfigError(f"the ending of {self.path} names no format: use .jsonl, .csv, .tsv or .parquet")
+        if self.format not in ("jsonl", "json", "csv", "tsv", "parquet"):
+            raise ConfigError(f"the ending of {self.path} names no format: use .jsonl, .json, .csv, .tsv or .parquet")
 
     @property
     def format(self) -> str:
@@ -127,7 +127,7 @@ class AskOutput:
 
     def write(self, rows: Callable[[], Iterator[dict[str, Any]]], fields: AskFields) -> str:
         """Write the rows; the hash of the file says later whether it is still the same."""
-        flat = self.format != "jsonl"
+        flat = self.format not in ("jsonl", "json")
         written = _flat(rows(), fields, formulas=self.format == "parquet") if flat else rows()
         delimiter = self.table.delimiter if self.table is not None else ","
         try:

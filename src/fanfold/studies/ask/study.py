@@ -139,7 +139,7 @@ def _prompt_for(source: str) -> dict[str, Any]:
     if not lengths:
         raise ConfigError(f"{source} is empty: give at least one row")
     path = Path(source)
-    ending = path.suffix if path.suffix in (".csv", ".tsv", ".parquet") else ".jsonl"
+    ending = path.suffix if path.suffix in (".json", ".csv", ".tsv", ".parquet") else ".jsonl"
     prompt = f"Summarise in one sentence: {{{max(lengths, key=lambda name: lengths[name])}}}"
     return {"prompt": prompt, "output": f"{path.stem}-answers{ending}"}
 
