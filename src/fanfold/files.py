@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib.util
+import inspect
 import os
 import secrets
 import stat
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from fanfold.errors import ConfigError, FanfoldError
+from fanfold.errors import ConfigError, FanfoldError, nearest
 
 
 @contextlib.contextmanager
@@ -91,6 +92,22 @@ def import_file(path: Path) -> Any:
         del sys.modules[name]
         raise
     return module
+
+
+def load_function(named: str, usual: str, form: str) -> Callable[..., Any]:
+    """The function that `file.py` or `file.py:name` names, by default the `usual` one; a class is made once."""
+    path, _, attribute = named.partition(":")
+    module = import_file(Path(path).resolve())
+    attribute = attribute or usual
+    function = getattr(module, attribute, None)
+    if function is None:
+        known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise ConfigError(
+            f"{path} has no {attribute!r}{nearest(attribute, known)}: write {form}, or name another function as "
+            f"{path}:NAME"
+        )
+    made: Callable[..., Any] = guarded(named, None, function) if inspect.isclass(function) else function
+    return made
 
 
 def guarded(what: str, path: Path | None, call: Callable[[], Any]) -> Any:

@@ -23,7 +23,7 @@ MOSTLY = 0.9
 #: Characters of one line, and of several, that a reply can still match; longer answers need a judge.
 LONGEST_LINE, LONGEST_LINES = 200, 400
 #: Graders that read the answer out of a longer reply, and the tokens such a reply has at least and at most.
-OPEN, OPEN_TOKENS, MOST_TOKENS = ("contains", "regex", "code", "judge", "pairwise"), 256, 2048
+OPEN, OPEN_TOKENS, MOST_TOKENS = ("contains", "regex", "code", "judge", "pairwise", "own"), 256, 2048
 
 _NUMBER = re.compile(
     r"(?:[$€£¥]|[A-Z]{3}\s)?\s?[-+−]?[$€£¥]?"
@@ -60,7 +60,8 @@ class AnswerForm:
         """For people: the form, how it is graded and where replies end."""
         end = self.stop[0] if self.stop else ""
         ends = {"\n": "with the line", "\n\n": "at a blank line"}.get(end, "where the model ends them")
-        return f"answers are {self.name}: graded as {kind}, replies end {ends}, {self.max_tokens} tokens"
+        graded = "by a function of yours" if kind == "own" else f"as {kind}"
+        return f"answers are {self.name}: graded {graded}, replies end {ends}, {self.max_tokens} tokens"
 
 
 def form_of(problems: Sequence[Problem]) -> AnswerForm:

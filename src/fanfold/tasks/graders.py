@@ -13,7 +13,7 @@ from fanfold.config import FieldHelp, content, describe, from_mapping, from_text
 from fanfold.errors import ConfigError, nearest
 from fanfold.registry import brought, loaded, package_of
 from fanfold.tasks import grading
-from fanfold.tasks.task import Grader
+from fanfold.tasks.task import Grader, Own
 
 GROUP = "fanfold.graders"
 
@@ -25,7 +25,9 @@ _KINDS: Mapping[str, Any] = {
     "regex": grading.Regex,
     "json": grading.JsonSchema,
     "code": grading.CodeTests,
+    "own": Own,
 }
+_FILE = re.compile(r".+\.py(:\w+)?")
 _JUDGES = {"judge": "Judge", "pairwise": "Pairwise"}
 
 
@@ -34,12 +36,12 @@ def grader(kind: str | Mapping[str, Any] | Grader, **options: Any) -> Grader:
 
     A table with a key `kind`, as in TOML, works too.  The words: exact, numeric, choice, contains, regex, json, code,
     judge, pairwise, and those that packages bring in the entry-point group `fanfold.graders`: dataclasses whose fields
-    are the settings.  A grader is given back as it is.
+    are the settings.  `grade.py` or `grade.py:function` is one of the user's own, and so is a function (`Own`).
     """
     if not isinstance(kind, str | Mapping):
         if options:
             raise ConfigError(f"the grader {kind!r} is made already and takes no options {sorted(options)}")
-        return kind
+        return Own.of(kind)
     table = {**settings_of(kind), **options}
     word = table.pop("kind")
     cls = _class(word)
@@ -71,6 +73,8 @@ def settings_of(kind: str | Mapping[str, Any]) -> dict[str, Any]:
         if not isinstance(kind.get("kind"), str):
             raise ConfigError(f"the grader {dict(kind)!r} has no kind: add kind = one of {', '.join(_words())}")
         return dict(kind)
+    if _FILE.fullmatch(kind):
+        return {"kind": "own", "function": kind}
     word, colon, rest = kind.partition(":")
     fields = {field.name: field for field in describe(_class(word))}
     table: dict[str, Any] = {"kind": word}

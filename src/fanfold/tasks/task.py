@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +14,8 @@ from typing import Any, Protocol, TypeAlias
 from fanfold.config import load_toml
 from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, nearest
+from fanfold.executors.base import is_coroutine_function
+from fanfold.files import load_function
 
 #: The sections of a prompt that a task may offer clauses for.
 SECTIONS = ("role", "instruction", "cue", "format")
@@ -92,6 +97,86 @@ class Grader(Protocol):
 
 
 @dataclass(frozen=True)
+class Own:
+    """A grader of the user's own: a function of (reply, problem), or the Python file of one (`grade.py:name`).
+
+    It may be a coroutine function, or an object that can be called.  It returns True or False, a number from 0 to 1,
+    (number, feedback), a mapping with `score` and `feedback`, or a `Grade`; anything else fails the evaluation.
+    """
+
+    function: Any
+
+    def __post_init__(self) -> None:
+        if isinstance(self.function, str):
+            object.__setattr__(self, "function", load_function(self.function, "grade", "def grade(reply, problem)"))
+        if not callable(self.function):
+            raise ConfigError(f"a grader must be callable, and {self.function!r:.80} is not; use grader(...)")
+        try:
+            inspect.signature(self.function).bind("reply", "problem")
+        except ValueError:  # a builtin says nothing about its arguments
+            return
+        except TypeError as error:
+            raise ConfigError(f"{self}: it is called with (reply, problem): {error}") from error
+
+    @classmethod
+    def of(cls, grader: Any) -> Grader:
+        """A grader as it is, or a function of the user's own as one."""
+        known = type(grader).__module__.partition(".")[0] == __name__.partition(".")[0]
+        return grader if known else cls(grader)
+
+    async def __call__(self, reply: str, problem: Problem) -> Grade:
+        # A plain function runs beside the loop, so that one that takes its time holds up nobody else.
+        aside = not is_coroutine_function(self.function)
+        value = await asyncio.to_thread(self.function, reply, problem) if aside else self.function(reply, problem)
+        return self._grade(await value if inspect.isawaitable(value) else value)
+
+    def check(self, problem: Problem) -> str:
+        return str(getattr(self.function, "check", lambda problem: "")(problem))
+
+    def check_ready(self) -> None:
+        getattr(self.function, "check_ready", lambda: None)()
+
+    def tried(self, problem: Problem) -> None:
+        """Refuse a function that cannot grade the right answer of a problem, before any reply is paid for."""
+        if is_coroutine_function(self.function):  # it may ask somebody
+            return
+        try:
+            value = self.function(problem.shown, problem)
+            if inspect.iscoroutine(value):
+                value.close()
+            else:
+                self._grade(value)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"{self}: given the right answer of problem {problem.id!r}, it raises {type(error).__name__}: {error}"
+            ) from error
+
+    def _grade(self, value: Any) -> Grade:
+        score, words = value, ""
+        if isinstance(value, Grade):
+            score = value.score
+        elif isinstance(value, Mapping) and "score" in value:
+            score, words = value["score"], value.get("feedback", "")
+        elif isinstance(value, tuple) and len(value) == 2:
+            score, words = value
+        try:
+            number = math.nan if isinstance(score, str | bytes | None) else float(score)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not 0.0 <= number <= 1.0:
+            raise ConfigError(
+                f"{self}: it returned {value!r:.80}, and must return True or False, a number from 0 to 1, or (number, "
+                "feedback)"
+            )
+        return value if isinstance(value, Grade) else Grade(number, "", str(words or ""))
+
+    def __str__(self) -> str:
+        return f"the grader {getattr(self.function, '__name__', type(self.function).__name__)!r}"
+
+
+@dataclass(frozen=True)
 class Split:
     """Four disjoint sets of problems: to show, to search on, to choose by, and to report on once."""
 
@@ -130,6 +215,7 @@ class Task:
             raise ConfigError(
                 f"task {self.name!r}: grader must be callable, and {self.grader!r} is not; use grader(...)"
             )
+        object.__setattr__(self, "grader", Own.of(self.grader))
         for section in self.clauses:
             if section not in SECTIONS:
                 raise ConfigError(f"task {self.name!r}: clauses has no section {section!r}{nearest(section, SECTIONS)}")
@@ -141,6 +227,8 @@ class Task:
             seen.add(problem.id)
             if check is not None and (complaint := check(problem)):
                 raise ConfigError(f"task {self.name!r}, problem {problem.id!r}: {complaint}")
+        if isinstance(self.grader, Own):
+            self.grader.tried(self.problems[0])
 
     def split(
         self,

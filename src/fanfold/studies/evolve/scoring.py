@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanfold.errors import ConfigError, nearest
+from fanfold.errors import ConfigError
 from fanfold.executors.base import is_coroutine_function
-from fanfold.files import guarded, import_file
+from fanfold.files import load_function
 from fanfold.types import Failed, Ok, Outcome
 
 #: How much is kept of a text that an evaluator gives: its end, where errors are.
@@ -89,23 +89,12 @@ def load_evaluator(named: str) -> Callable[..., Any]:
     """The evaluator that a text names: `score.py`, `score.py:function`, or a command with `{file}` in it."""
     if "{file}" in named or "{folder}" in named:
         return Command(named)
-    path, _, attribute = named.partition(":")
-    if not path.endswith(".py"):
+    if not named.partition(":")[0].endswith(".py"):
         raise ConfigError(
             f"evaluator {named!r} is neither a Python file (score.py, score.py:function) nor a command with "
             "{file} in it, such as 'python score.py {file}'"
         )
-    module = import_file(Path(path).resolve())
-    attribute = attribute or "evaluate"
-    function = getattr(module, attribute, None)
-    if function is None:
-        known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
-        raise ConfigError(
-            f"{path} has no {attribute!r}{nearest(attribute, known)}: write def {attribute}(text) -> score, or name "
-            f"another function as {path}:NAME"
-        )
-    made: Callable[..., Any] = guarded(named, None, function) if inspect.isclass(function) else function
-    return made
+    return load_function(named, "evaluate", "def evaluate(text) -> score")
 
 
 def read_result(value: Any) -> Outcome:

@@ -1,0 +1,153 @@
+"""What a grader of the user's own promises: any usual result counts, and what cannot work is refused before a call."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fanfold.cli import cli
+from fanfold.errors import ConfigError
+from fanfold.studies.prompts import PromptsConfig, study
+from fanfold.tasks import Grade, Problem, Task, grader, load
+from fanfold.tasks.task import Own
+
+PROBLEMS = tuple(Problem(str(n), f"text {n}", "ab"[n % 2]) for n in range(20))
+
+
+def plain(reply: str, problem: Problem) -> bool:
+    return reply == problem.answer
+
+
+async def awaited(reply: str, problem: Problem) -> float:
+    await asyncio.sleep(0)
+    return float(reply == problem.answer)
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, reply: str, problem: Problem) -> tuple[bool, str]:
+        self.count += 1
+        return reply == problem.answer, f"number {self.count}"
+
+
+@dataclass(frozen=True)
+class AlwaysGood:
+    async def __call__(self, reply: str, problem: Problem) -> Grade:
+        return Grade(1.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "grade"),
+    [
+        (plain, Grade(1.0)),
+        (awaited, Grade(1.0)),
+        (lambda reply, problem: awaited(reply, problem), Grade(1.0)),
+        (Counting(), Grade(1.0, "", "number 2")),
+        (AlwaysGood(), Grade(1.0)),
+        (lambda reply, problem: {"score": 0.5, "feedback": "half"}, Grade(0.5, "", "half")),
+        (lambda reply, problem: (0.25, None), Grade(0.25)),
+    ],
+)
+def test_a_grader_returns_what_is_natural(function: Any, grade: Grade) -> None:
+    task = Task("mine", PROBLEMS, function)
+    given = asyncio.run(task.grader("a", PROBLEMS[0]))
+    assert (given.score, given.said) == (grade.score, grade.said)
+    assert given.feedback.startswith("number") if isinstance(function, Counting) else given.feedback == grade.feedback
+
+
+def test_a_numpy_number_is_a_score() -> None:
+    numpy = pytest.importorskip("numpy")
+    task = Task("mine", PROBLEMS, lambda reply, problem: numpy.float32(0.5))
+    assert asyncio.run(task.grader("a", PROBLEMS[0])) == Grade(0.5)
+
+
+def broken(reply: str, problem: Problem) -> float:
+    raise KeyError("x")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda reply, problem: None, "it returned None, and must return True or False, a number from 0 to 1"),
+        (lambda reply, problem: float("nan"), "it returned nan"),
+        (lambda reply, problem: "good", "it returned 'good'"),
+        (lambda reply, problem: 7, "it returned 7"),
+        (lambda reply: 1.0, r"is called with \(reply, problem\): too many positional arguments"),
+        (broken, "grader 'broken': given the right answer of problem '0', it raises KeyError: 'x'"),
+        ("exact", "grader must be callable"),
+    ],
+)
+def test_a_grader_that_cannot_work_is_refused_before_anything_is_asked(function: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Task("mine", PROBLEMS, function)
+
+
+def test_a_result_that_only_a_reply_brings_fails_its_own_evaluation() -> None:
+    task = Task("mine", PROBLEMS, lambda reply, problem: None if reply == "x" else 1.0)
+    with pytest.raises(ConfigError, match="it returned None"):
+        asyncio.run(task.grader("x", PROBLEMS[0]))
+
+
+FILE = """
+import beside_it
+
+def grade(reply, problem):
+    return beside_it.right(reply, problem), "as in the file"
+
+class Grading:
+    async def __call__(self, reply, problem):
+        return 0.5
+"""
+
+
+@pytest.fixture
+def graded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A run of the shell with a grader in a file, which imports another one beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
+    Path("my_grading.py").write_text(FILE)
+    Path("beside_it.py").write_text("def right(reply, problem):\n    return problem.answer in reply\n")
+    Path("a.csv").write_text("text,label\n" + "".join(f"text {n},{'ab'[n % 2]}\n" for n in range(30)))
+    model = ["--model", "simulated/gpt-4o-mini", "--trials", "2", "--ledger", "a.db"]
+    return lambda named: CliRunner().invoke(cli, ["run", "prompts", "--task", "a.csv", "--grader", named, *model])
+
+
+def test_a_python_file_is_a_grader_in_the_shell(graded: Callable[..., Any]) -> None:
+    for named in ("my_grading.py", "my_grading.py:Grading"):
+        ran = graded(named)
+        assert ran.exit_code == 0 and "graded by a function of yours" in " ".join(ran.output.split()), ran.output
+    assert "held-out accuracy 0.500" in ran.output
+    made = load("a.csv", grader="my_grading.py").grader
+    assert isinstance(made, Own) and pickle.loads(pickle.dumps(made)) == made  # noqa: S301
+    assert str(grader({"kind": "own", "function": "my_grading.py:grade"})) == "the grader 'grade'"
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("my_grading.py:grad", "has no 'grad'; did you mean 'grade'? write def grade(reply, problem)"),
+        ("none.py", "there is no file"),
+    ],
+)
+def test_a_file_without_the_grader_is_refused(graded: Callable[..., Any], named: str, said: str) -> None:
+    ran = graded(named)
+    assert ran.exit_code == 2 and not Path("a.db").exists()
+    assert said.split("? ")[0] in " ".join(ran.output.split()), ran.output
+
+
+def test_a_run_continues_with_the_same_grader_and_no_other(tmp_path: Path) -> None:
+    config = PromptsConfig(model=("simulated/gpt-4o-mini",), trials=2)
+    first = study(config, task=Task("mine", PROBLEMS, plain)).run(ledger=tmp_path / "a.db", run="a")
+    again = study(config, task=Task("mine", PROBLEMS, plain)).run(ledger=tmp_path / "a.db", run="a")
+    assert again.progress.evaluations == first.progress.evaluations
+    with pytest.raises(Exception, match="grader"):
+        study(config, task=Task("mine", PROBLEMS, awaited)).run(ledger=tmp_path / "a.db", run="a")
