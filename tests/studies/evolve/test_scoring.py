@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,10 @@ def test_what_is_no_evaluator_at_all_is_refused() -> None:
         load_evaluator("nowhere.py")
     with pytest.raises(ConfigError, match="neither a Python file"):
         load_evaluator("bash run.sh")
+    with pytest.raises(ConfigError, match="nor a command with {file} in it"):
+        load_evaluator("python score.py")
+    with pytest.raises(ConfigError, match="is not a command: No closing quotation"):
+        load_evaluator("python 'score.py {file}")
     with pytest.raises(ConfigError, match="takes one argument"):
         Scorer.of(lambda text: 1, True, True)
     with pytest.raises(ConfigError, match="takes 3 arguments"):
@@ -107,10 +112,13 @@ def test_a_command_gets_the_text_in_a_file_and_ends_with_its_score(last: str, sc
 
 
 def test_a_command_that_fails_or_ends_without_a_score_is_an_error_with_its_output() -> None:
-    with pytest.raises(RuntimeError, match=r"(?s)status 1.*looked.*ZeroDivisionError"):
-        command("1/0")({"a": ""})
-    with pytest.raises(ValueError, match="must be a number or JSON"):
-        command("'done'")({"a": ""})
+    """And without a traceback of ours, which says nothing about the command."""
+    failed = read_result(command("1/0")({"a": ""}))
+    assert isinstance(failed, Failed) and re.search(r"(?s)status 1.*looked.*ZeroDivisionError", failed.message)
+    wordy = read_result(command("'done'")({"a": ""}))
+    assert isinstance(wordy, Failed) and "must be a number or JSON with a score, not 'done'" in wordy.message
+    missing = read_result(Command("no-such-program {file}")({"a": ""}))
+    assert isinstance(missing, Failed) and "'no-such-program' cannot be started: No such file" in missing.message
 
 
 def test_an_evaluator_that_asks_for_a_path_gets_a_file_with_the_text() -> None:

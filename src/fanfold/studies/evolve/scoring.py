@@ -77,10 +77,13 @@ class Command:
             row.write_text(json.dumps(case, ensure_ascii=False, default=str), encoding="utf-8")
             places = {"{file}": str(paths[0]), "{folder}": folder, "{case}": str(row)}
             words = [_filled(word, places) for word in shlex.split(self.command)]
-            done = subprocess.run(words, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+            try:
+                done = subprocess.run(words, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+            except OSError as error:
+                return Failed("error", f"the command {words[0]!r} cannot be started: {error.strerror}")
         if done.returncode:
             printed = f"{done.stdout}\n{done.stderr}".strip()
-            raise RuntimeError(f"the command ended with status {done.returncode}:\n{printed[-KEPT:]}")
+            return Failed("error", f"the command ended with status {done.returncode}:\n{printed[-KEPT:]}")
         *before, last = done.stdout.strip().splitlines() or [""]
         return _result_of_line(last, "\n".join([*before, done.stderr.strip()]).strip())
 
@@ -88,8 +91,13 @@ class Command:
 def load_evaluator(named: str) -> Callable[..., Any]:
     """The evaluator that a text names: `score.py`, `score.py:function`, or a command with `{file}` in it."""
     if "{file}" in named or "{folder}" in named:
+        try:
+            shlex.split(named)
+        except ValueError as error:
+            raise ConfigError(f"evaluator {named!r} is not a command: {error}") from None
         return Command(named)
-    if not named.partition(":")[0].endswith(".py"):
+    path = named.partition(":")[0]
+    if not path.endswith(".py") or (" " in path and not Path(path).exists()):
         raise ConfigError(
             f"evaluator {named!r} is neither a Python file (score.py, score.py:function) nor a command with "
             "{file} in it, such as 'python score.py {file}'"
@@ -162,7 +170,9 @@ def _result_of_line(line: str, feedback: str) -> Any:
         return {"feedback": feedback[-KEPT:], **result} if feedback else result
     if isinstance(result, int | float) and not isinstance(result, bool):
         return (result, feedback[-KEPT:])
-    raise ValueError(f"the last line that the command prints must be a number or JSON with a score, not {line!r:.200}")
+    return Failed(
+        "bad-score", f"the last line that the command prints must be a number or JSON with a score, not {line!r:.200}"
+    )
 
 
 def _words(value: Any) -> str:
