@@ -81,7 +81,7 @@ def test_what_is_no_evaluator_at_all_is_refused() -> None:
         load_evaluator("nowhere.py")
     with pytest.raises(ConfigError, match="neither a Python file"):
         load_evaluator("bash run.sh")
-    with pytest.raises(ConfigError, match="nor a command with {file} in it"):
+    with pytest.raises(ConfigError, match=r"nor a command with \{file\} in it"):
         load_evaluator("python score.py")
     with pytest.raises(ConfigError, match="is not a command: No closing quotation"):
         load_evaluator("python 'score.py {file}")
