@@ -857,6 +857,22 @@ def test_a_changed_setting_of_a_study_is_named(
     assert named in str(after.changes(before.record).refused)
 
 
+def test_a_space_of_gymnasium_is_the_same_after_it_was_sampled_from() -> None:
+    """Its generator is seeded at random at the first use, so that no later process would recognise it."""
+    spaces = pytest.importorskip("gymnasium").spaces
+
+    def evaluator(space: Any) -> Any:
+        return lambda candidate, case: float(space.contains(candidate))
+
+    def space(n: int) -> Any:
+        return spaces.Dict({"a": spaces.Discrete(n), "b": spaces.Tuple([spaces.Box(0, n, (2,))])})
+
+    sampled = space(3)
+    sampled.sample()
+    assert fingerprint(evaluator(sampled)).text == fingerprint(evaluator(space(3))).text
+    assert fingerprint(evaluator(space(4))).text != fingerprint(evaluator(space(3))).text
+
+
 def test_the_work_of_a_fingerprint_is_small_and_grows_only_with_its_objects() -> None:
     def work(objects: int) -> int:
         """Function calls, which do not depend on the machine; ten thousand of them take a few milliseconds."""

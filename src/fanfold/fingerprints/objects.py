@@ -150,7 +150,15 @@ def attributes_of(value: Any) -> dict[str, Any]:
                 held = member.__get__(value, cls)
                 if type(held) is dict:
                     found |= {key: item for key, item in held.items() if type(key) is str}
+    if "_np_random" in found and _is_space(type(value)):
+        found["_np_random"] = None  # the generator behind `sample()`, seeded at random when it is first used
     return found
+
+
+def _is_space(cls: type) -> bool:
+    """Whether it is a space of Gymnasium."""
+    bases = type.__getattribute__(cls, "__mro__")
+    return any(type.__getattribute__(base, "__dict__").get("__module__") == "gymnasium.spaces.space" for base in bases)
 
 
 def is_opaque(cls: type) -> bool:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import rl_world
@@ -128,6 +129,28 @@ def test_a_killed_run_resumes_to_the_identical_result(tmp_path: Path) -> None:
     before = told(ledger)
     assert 20 <= before < 160
     assert same(expected, train("rl_world:Walk", executor="threads:2", ledger=ledger, run="killed", **settings))
+
+
+class Shared(gymnasium.Env[Any, int]):
+    """Its spaces belong to the class, as in many examples."""
+
+    observation_space, action_space = gymnasium.spaces.MultiBinary(2), gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.age = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.age += 1
+        return np.ones(2, np.int8), float(action), self.age == 5, False, {}
+
+
+def test_a_run_resumes_although_the_spaces_of_a_class_were_sampled_from(tmp_path: Path) -> None:
+    first = train(Shared, ledger=tmp_path / "runs.db", run="shared", **SMALL)
+    for space in (Shared.observation_space, Shared.action_space):
+        space._np_random = None  # as in another process
+    assert same(first, train(Shared, ledger=tmp_path / "runs.db", run="shared", **SMALL))
 
 
 def told(path: Path) -> int:
