@@ -23,10 +23,10 @@ from fanfold.files import write_files
 from fanfold.ledger import RunView
 from fanfold.rl.environments import Lane, checked_reward, checked_row
 from fanfold.rl.failures import FailedEpisode
-from fanfold.rl.making import Environment, name_of, named
+from fanfold.rl.making import Environment, closed, name_of, named
 from fanfold.rl.policy import MEAN, Mlp, Policy, act
 from fanfold.rl.space_json import space_from_json, space_to_json
-from fanfold.rl.spaces import Decoder, Encoder, head_of
+from fanfold.rl.spaces import Decoder, Encoder, head_of, mask_row
 from fanfold.rl.torch_policy import Network, TorchPolicy, convolutions
 from fanfold.rl.updates import ending
 from fanfold.tensors import Arrays, pack, unpack
@@ -41,7 +41,7 @@ def card_of(env: Environment, made: Any = None) -> dict[str, Any]:
     """What an agent's file says of its environment; `made` is one of it that is there already."""
     if made is None:
         made = env()
-        made.close()
+        closed(made)
     wrappers = [name_of(each) for each in env.wrappers]
     about = {"name": env.name, "kwargs": dict(env.kwargs), "wrappers": wrappers, "max_steps": env.max_steps}
     about["code"] = [name for name in ([] if env.spec else [env.name]) + wrappers if ":" not in name]
@@ -133,8 +133,10 @@ class Agent:
                 f"the agent was trained on observations of {self._encoder.width} numbers, and this one has {row.size}: "
                 f"give one observation as {self._encoder.space} has it"
             )
+        if mask is None and isinstance(observation, Mapping):
+            mask = observation.get("action_mask")
         if mask is not None:
-            row = np.concatenate([row, np.asarray(mask, row.dtype).ravel()])
+            row = np.concatenate([row, mask_row(mask, self.policy.head).astype(row.dtype)])
         chosen = act(self.policy, self.weights, row[None], self._keys, self.greedy if greedy is None else greedy)
         return self._decoder(chosen)[0]
 
@@ -182,6 +184,7 @@ class Agent:
                 if terminated or truncated or step >= lane.due:
                     break
                 row = checked_row(lane.row(observation, info))
+                lane.check_mask(row)
         except Exception as error:
             played.failed = FailedEpisode.of(number, seed, played.length, error)
             played.traceback = traceback.format_exc()

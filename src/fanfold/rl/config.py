@@ -38,7 +38,8 @@ class RlConfig(Settings):
     )
     wrappers: tuple[str, ...] = option(
         (),
-        "wrappers of the environment, the innermost first: a name in gymnasium.wrappers, module:name or file.py:name",
+        "wrappers of the environment, the innermost first: a name in gymnasium.wrappers, module:name or file.py:name, "
+        "with arguments as in FrameStackObservation?stack_size=4",
     )
     max_episode_steps: int | None = option(
         None, "steps after which an episode is cut off; none: the environment's own limit, or 10,000", least=1

@@ -5,7 +5,6 @@ Environments are the user's own Python objects, stepped one by one; only the pol
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import threading
@@ -19,8 +18,8 @@ from fanfold.encoding import derive_seed
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.rl.experience import Trajectories
 from fanfold.rl.failures import FailedEpisode
-from fanfold.rl.heads import Array, Head
-from fanfold.rl.making import Environment
+from fanfold.rl.heads import Array, Categories, Head
+from fanfold.rl.making import Environment, closed
 from fanfold.rl.policy import Mlp, Policy, act
 from fanfold.rl.spaces import Decoder, Encoder, head_of, mask_of, refused
 from fanfold.tensors import Arrays
@@ -130,10 +129,13 @@ class _Stage:
             try:
                 observation, reward, terminated, truncated, info = lane.step(action)
                 reward = checked_reward(reward)
-                self.seen[place] = lane.row(observation, info) if lane.compound else observation
+                plain = type(observation) is np.ndarray and observation.shape == lane.shape
+                self.seen[place] = observation if plain else lane.row(observation, info)
                 over = terminated or truncated or tick >= lane.due
                 if over and not terminated:
                     self.finals[int(self.rows[place])] = lane.row(observation, info)
+                elif not over:
+                    lane.check_mask(self.seen[place])
             except (Exception, SystemExit) as error:
                 reward, over = 0.0, True
                 self._fail(place, tick, error)
@@ -239,7 +241,8 @@ class Lane:
         #: Whether choices are masked; known when the first episode begins.
         self.masked = False
         shape = self.env.observation_space.shape
-        self.compound = self.encoder.marked or len(shape or ()) != 1
+        #: The shape of observations that are rows already; none where they are made rows first.
+        self.shape = None if self.encoder.marked or len(shape or ()) != 1 else shape
         self.begun, self.due = 0, math.inf
         inner = self.env.unwrapped.action_space
         if type(inner) is Discrete:
@@ -252,16 +255,22 @@ class Lane:
         self._take(env(), env)
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):
-            self.env.close()
+        closed(self.env)
 
     def begin(self, seed: int, tick: int) -> Array:
         """A new episode, of which no step is taken after `due`."""
         self.begun, self.due = tick, tick + self.limit
         observation, info = self.env.reset(seed=seed)
-        self.masked = mask_of(self.env, info, self.head) is not None
-        self.compound = self.compound or self.masked
-        return self.row(observation, info)
+        self.masked = mask_of(self.env, observation, info, self.head) is not None
+        self.shape = None if self.masked else self.shape
+        row = self.row(observation, info)
+        self.check_mask(row)
+        return row
+
+    def check_mask(self, row: Array) -> None:
+        """Refuse a row after which no action is allowed."""
+        if self.masked and isinstance(self.head, Categories) and self.head.stuck(row[self.encoder.width :]):
+            raise ValueError("the action mask allows no action, and the episode is not over")
 
     def row(self, observation: Any, info: Mapping[str, Any]) -> Array:
         """An observation as a row of numbers, followed by the mask of allowed choices where there is one."""
@@ -273,7 +282,7 @@ class Lane:
             )
         if not self.masked:
             return seen
-        mask = mask_of(self.env, info, self.head)
+        mask = mask_of(self.env, observation, info, self.head)
         if mask is None:
             raise ConfigError(f"env={self.name!r} gave an action mask when an episode began, and then none")
         return np.concatenate([seen, mask.astype(seen.dtype)])

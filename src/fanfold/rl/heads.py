@@ -61,6 +61,10 @@ class Categories:
     def _spans(self) -> list[slice]:
         return [slice(*ends) for ends in itertools.pairwise(itertools.accumulate(self.sizes, initial=0))]
 
+    def stuck(self, mask: Array) -> bool:
+        """Whether a mask leaves some choice nothing."""
+        return not all(mask[span].any() for span in self._spans())
+
     def _logs(self, outputs: Array) -> Array:
         if len(self.sizes) == 1:
             return log_softmax(outputs)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
+import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 from fanfold.errors import ConfigError, MissingExtra, nearest
 from fanfold.files import guarded, import_file
@@ -75,7 +78,7 @@ class Environment:
             limit = {} if self.max_steps is None else {"max_episode_steps": self.max_steps}
             made = _from_spec(self.spec, self.name, arguments | limit)
         for wrapper in self.wrappers:
-            made = wrapper(made)
+            made = _wrapped(made, wrapper, self.name)
         return self._checked(made)
 
     def takes(self, name: str) -> bool:
@@ -180,8 +183,16 @@ class Environment:
         return made
 
 
+def closed(made: Any) -> None:
+    """Close an environment; one that cannot be closed is not needed any more either way."""
+    with contextlib.suppress(Exception):
+        made.close()
+
+
 def name_of(made: Any) -> str:
     """What a function or class is called: `module:name` where it can be imported by that, else its own name."""
+    if isinstance(made, Wrapping):
+        return f"{name_of(made.wrapper)}?{made.query}"
     inner = made.func if isinstance(made, functools.partial) else made
     name = str(getattr(inner, "__qualname__", type(inner).__qualname__))
     module = getattr(inner, "__module__", "__main__")
@@ -228,12 +239,48 @@ def named(text: str, what: str) -> str | Callable[..., Any]:
     raise ConfigError(f"{what}={text!r}: {module} has no {name!r}{nearest(name, [*own, *registered])}")
 
 
+@dataclass(frozen=True)
+class Wrapping:
+    """A wrapper with arguments of its own."""
+
+    wrapper: Callable[..., Any]
+    arguments: Mapping[str, Any]
+    #: The arguments as they were written.
+    query: str
+
+    def __call__(self, env: Any) -> Any:
+        return self.wrapper(env, **self.arguments)
+
+
 def _wrapper(text: str) -> Any:
-    """The wrapper that `module:name`, `file.py:name` or a dotted name names."""
-    if ":" not in text:
-        module, dot, name = text.rpartition(".")
-        text = f"{module}:{name}" if dot else f"gymnasium.wrappers:{name}"
-    return named(text, "wrappers")
+    """The wrapper that `module:name`, `file.py:name` or a dotted name names, with arguments behind a question mark."""
+    name, asked, query = text.partition("?")
+    if ":" not in name:
+        module, dot, last = name.rpartition(".")
+        name = f"{module}:{last}" if dot else f"gymnasium.wrappers:{last}"
+    wrapper: Any = named(name, "wrappers")
+    return Wrapping(wrapper, {key: _value(value) for key, value in parse_qsl(query)}, query) if asked else wrapper
+
+
+def _value(text: str) -> Any:
+    """What a text stands for: JSON, or else itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _wrapped(made: Any, wrapper: Callable[..., Any], env: str) -> Any:
+    call, arguments = (wrapper.wrapper, wrapper.arguments) if isinstance(wrapper, Wrapping) else (wrapper, {})
+    try:
+        return call(made, **arguments)
+    except TypeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise  # of what the wrapper itself called
+        raise ConfigError(
+            f"env={env!r} cannot be wrapped in {name_of(wrapper)}: {error}. Arguments are written as in "
+            "FrameStackObservation?stack_size=4"
+        ) from error
 
 
 def _spec(env: str) -> Any:

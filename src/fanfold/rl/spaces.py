@@ -29,8 +29,7 @@ class Encoder:
     def __init__(self, space: Any) -> None:
         self.space = space
         self.width, self._encode = _encoding(space)
-        shape = tuple(space.shape or ()) if _kind(space) == "Box" else ()
-        self.image = shape if len(shape) == 3 or (len(shape) == 2 and min(shape) >= 16) else None
+        self.image = tuple(space.shape) if is_image(space) else None
         self.dtype = np.dtype(np.uint8 if self.image and space.dtype == np.uint8 else np.float32)
         #: Whether values stand for themselves somewhere, and whether some are marked instead.
         self.continuous, self.marked = _has(space, "Box"), _has(space, "Discrete", "MultiDiscrete")
@@ -38,6 +37,21 @@ class Encoder:
     def __call__(self, observation: Any) -> Array:
         """A row of its own: some environments write over what they gave."""
         return np.array(self._encode(observation), self.dtype)
+
+
+def is_image(space: Any) -> bool:
+    """Whether a space is of pictures."""
+    shape = tuple(space.shape or ()) if _kind(space) == "Box" else ()
+    return len(shape) == 3 or (len(shape) == 2 and min(shape) >= 16)
+
+
+def images_in(space: Any) -> list[str]:
+    """The parts of a Dict or a Tuple that are pictures."""
+    if _kind(space) not in ("Dict", "Tuple"):
+        return []
+    parts = space.spaces.items() if _kind(space) == "Dict" else enumerate(space.spaces)
+    nested = [(str(name), part, images_in(part)) for name, part in parts]
+    return [path for name, part, more in nested for path in [name] * is_image(part) + [f"{name}.{m}" for m in more]]
 
 
 def _kind(space: Any) -> str:
@@ -84,6 +98,8 @@ def _encoding(space: Any) -> tuple[int, Encode]:
 
 
 def _marked(sizes: Sequence[int], values: Array) -> Array:
+    if not all(0 <= value < size for value, size in zip(values.tolist(), sizes, strict=True)):
+        raise ValueError(f"an observation is not in its space: {values.tolist()} with {list(sizes)} values from 0")
     row = np.zeros(sum(sizes), np.float32)
     row[np.cumsum([0, *sizes[:-1]]) + values] = 1
     return row
@@ -134,19 +150,25 @@ class Decoder:
         return list((rows + start).astype(space.dtype))
 
 
-def mask_of(env: Any, info: Mapping[str, Any], head: Head) -> Array | None:
+def mask_of(env: Any, observation: Any, info: Mapping[str, Any], head: Head) -> Array | None:
     """Which choices are allowed, one number for each output of the head; None where the environment does not say.
 
-    Environments say so by `info["action_mask"]`, or by a method `action_masks()`.
+    Environments say so by `info["action_mask"]`, by a part `action_mask` of what they observe, or by a method
+    `action_masks()`.
     """
     if not isinstance(head, Categories):
         return None
     mask = info.get("action_mask")
+    if mask is None and isinstance(observation, Mapping):
+        mask = observation.get("action_mask")
     if mask is None:
         asked = getattr(env.unwrapped, "action_masks", None)
-        mask = None if asked is None else asked()
-    if mask is None:
-        return None
+        mask = asked() if callable(asked) else asked
+    return None if mask is None else mask_row(mask, head)
+
+
+def mask_row(mask: Any, head: Head) -> Array:
+    """A mask as one number for each output; for several choices it may be a tuple with a part for each."""
     parts = mask if isinstance(mask, tuple | list) else [mask]
     row = np.concatenate([np.asarray(part).ravel() for part in parts]).astype(bool)
     if len(row) != head.outputs:

@@ -14,9 +14,10 @@ from fanfold.rl.conclusion import PolicyConclusion
 from fanfold.rl.config import RlConfig
 from fanfold.rl.environments import policy_for, spaces_of, try_observation
 from fanfold.rl.learner import Learner
-from fanfold.rl.making import LONGEST, Environment, named
-from fanfold.rl.policy import Policy
+from fanfold.rl.making import LONGEST, Environment, closed, named
+from fanfold.rl.policy import Mlp, Policy
 from fanfold.rl.shown import played
+from fanfold.rl.spaces import images_in
 from fanfold.rl.torch_policy import Network, TorchPolicy, convolutions
 from fanfold.rl.updates import updates
 from fanfold.run_options import RunOptions
@@ -44,9 +45,10 @@ def study_of(
     env = env or config.environment
     made = env.check(step=config.executor == "inline")
     try_observation(env)
-    remarks, card = _remarks(env, made), card_of(env, made)
-    made.close()
+    card = card_of(env, made)
     policy = chosen_policy(config, env, policy)
+    remarks = _remarks(env, made, policy)
+    closed(made)
     ppo = config.ppo
     plan = config.plan(policy)
     collector = Collector(env, ppo.discount, ppo.trace, ppo.correction == "vtrace", policy)
@@ -74,11 +76,19 @@ def study_of(
     )
 
 
-def _remarks(env: Environment, made: Any) -> tuple[str, ...]:
+def _remarks(env: Environment, made: Any, policy: Policy) -> tuple[str, ...]:
     """What was inferred about the environment."""
+    remarks = []
+    if isinstance(policy, Mlp) and (images := images_in(made.observation_space)):
+        remarks.append(
+            f"{env.name} observes pictures among other things ({', '.join(images)}), and they are learnt as plain "
+            "numbers: a network of your own can do better (network)"
+        )
     if env.max_steps is None and env.longest(made) == LONGEST:
-        return (f"{env.name} has no time limit: episodes are cut off after {LONGEST:,} steps (max_episode_steps)",)
-    return ()
+        remarks.append(
+            f"{env.name} has no time limit: episodes are cut off after {LONGEST:,} steps (max_episode_steps)"
+        )
+    return tuple(remarks)
 
 
 @dataclass(frozen=True)

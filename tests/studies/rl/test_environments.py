@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import rl_world
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +15,12 @@ from hypothesis.extra import numpy as arrays
 
 import gym_world
 from fanfold.errors import ConfigError
+from fanfold.rl import Agent, heads, network
 from fanfold.rl import environments as gym
-from fanfold.rl import heads, network
+from fanfold.rl.agent import card_of
 from fanfold.rl.experience import Trajectories
 from fanfold.rl.heads import Categories
+from fanfold.rl.making import Environment
 
 
 class Observed(gymnasium.Env[Any, int]):
@@ -157,6 +160,69 @@ def test_what_is_played_beside_an_episode_does_not_matter() -> None:
 def test_an_observation_of_another_size_than_promised_is_an_error_that_says_so() -> None:
     with pytest.raises(ConfigError, match=r"'Wrong-v0' observed 4 numbers where its observation_space says 3"):
         play("Wrong-v0")
+
+
+class Irregular(rl_world.Walk):
+    """Observes more and fewer numbers than its space says, here and there."""
+
+    def _seen(self) -> Any:
+        odd = self.age and self.np_random.random() < 0.1
+        return np.zeros(self.np_random.choice([1, 3])) if odd else super()._seen()
+
+
+def test_observations_of_changing_sizes_cost_their_own_episodes_and_mix_with_no_others() -> None:
+    env = gym.known(Environment.of(Irregular))
+    steps, failed = gym.play(env, gym.policy_for(env, 8).initial(0), range(64), 3)
+    assert 20 < len(failed) < 60
+    assert all("where its observation_space says 2" in each.message for each in failed)
+    assert steps is not None and steps.observations.shape[1] == 2
+
+
+def test_a_number_may_be_an_observation_of_one() -> None:
+    class Gauge(rl_world.Walk):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = Box(-20, 20, (1,), np.float32)
+
+        def _seen(self) -> Any:
+            return self.place
+
+    env = gym.known(Environment.of(Gauge))
+    steps, failed = gym.play(env, gym.policy_for(env, 8).initial(0), range(4), 3)
+    assert steps is not None and not failed
+
+
+class Stuck(rl_world.Walk):
+    """Allows nothing any more after four steps, and in the end of other episodes."""
+
+    def __init__(self, length: int = 10) -> None:
+        super().__init__(length)
+        self.observation_space = gymnasium.spaces.Dict(
+            {"seen": self.observation_space, "action_mask": gymnasium.spaces.MultiBinary(2)}
+        )
+
+    def _seen(self) -> Any:
+        return {"seen": super()._seen(), "action_mask": np.array([0, self.age < 4], np.int8)}
+
+    def misbehave(self) -> None:
+        pass
+
+
+def test_an_agent_keeps_to_a_mask_that_it_observes_until_there_is_none() -> None:
+    env = gym.known(Environment.of(Stuck))
+    policy = gym.policy_for(env, 8)
+    steps, failed = gym.play(env, policy.initial(0), range(4), 3)
+    assert steps is None and {each.message for each in failed} == {
+        "the action mask allows no action, and the episode is not over"
+    }
+    ending = Environment.of(Stuck, {"length": 4})
+    agent = Agent(policy, policy.initial(0), card_of(ending))
+    (episode,) = agent.play(ending, 1)
+    assert episode.failed is None and episode.actions == [1] * 4
+    (episode,) = agent.play(env, 1)
+    assert episode.failed is not None and "allows no action" in episode.failed.message
+    assert agent.act(ending.check(step=False).reset(seed=1)[0], greedy=False) == 1
+    assert agent.act({"seen": np.zeros(2), "action_mask": np.ones(2)}, mask=[1, 0]) == 0
 
 
 def test_an_action_outside_the_space_is_still_refused_by_environments_that_check() -> None:

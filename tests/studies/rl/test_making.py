@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 import rl_world
 
 from fanfold.errors import ConfigError
 from fanfold.executors.worker import dumps, loads
 from fanfold.fingerprints import fingerprint
+from fanfold.rl import Agent, train
+from fanfold.rl.agent import card_of
+from fanfold.rl.config import RlConfig
 from fanfold.rl.environments import play, policy_for
 from fanfold.rl.making import Environment
+from fanfold.rl.training import study_of
 
 FILE = """
 import rl_world
@@ -45,6 +50,43 @@ def test_wrappers_are_called_in_order_by_name_or_as_functions() -> None:
     assert isinstance(made.env, gymnasium.wrappers.RecordEpisodeStatistics)
     made.reset(seed=0)
     assert made.step(1)[1] == 10.0
+
+
+def test_wrappers_take_arguments_by_name(tmp_path: Path) -> None:
+    text = "FrameStackObservation?stack_size=3&padding_type=zero"
+    env = Environment.of(rl_world.Walk, wrappers=[text])
+    assert env.check().reset(seed=0)[0].shape == (3, 2)
+    assert (env.check().reset(seed=0)[0][:2] == 0).all()
+    other = Environment.of(rl_world.Walk, wrappers=["FrameStackObservation?stack_size=4&padding_type=zero"])
+    assert fingerprint(env).text == fingerprint(Environment.of(rl_world.Walk, wrappers=[text])).text
+    assert fingerprint(env).text != fingerprint(other).text
+    policy = policy_for(env, 8)
+    Agent(policy, policy.initial(0), card_of(env)).save(tmp_path)
+    assert Agent.load(tmp_path).environment().check().reset(seed=0)[0].shape == (3, 2)
+    assert loads(dumps(env)).check().reset(seed=0)[0].shape == (3, 2)
+
+
+def test_an_environment_that_cannot_be_closed_is_learnt_all_the_same() -> None:
+    class Lasting(rl_world.Walk):
+        def close(self) -> None:
+            raise RuntimeError("the simulator is busy")
+
+    assert train(Lasting, total_steps=200, fresh_episodes=2).agent.act(np.zeros(2)) in (0, 1)
+
+
+def test_pictures_beside_other_things_are_said_to_be_learnt_as_numbers() -> None:
+    class Camera(rl_world.Walk):
+        def __init__(self) -> None:
+            super().__init__()
+            self.observation_space = gymnasium.spaces.Dict(
+                {"arm": gymnasium.spaces.Box(-1, 1, (2,)), "eye": gymnasium.spaces.Box(0, 255, (8, 8, 3), np.uint8)}
+            )
+
+        def _seen(self) -> Any:
+            return self.observation_space.sample()
+
+    env = Environment.of(Camera)
+    assert r"pictures among other things (eye)" in study_of(RlConfig(), env).remarks[0]
 
 
 def test_episodes_without_a_time_limit_are_cut_off() -> None:
@@ -105,6 +147,12 @@ class Sized(rl_world.Walk):
         (rl_world.make_walk, {"kwargs": {"size": 3}}, r"does not take env_kwargs=\{'size': 3\}"),
         (Sized, {}, r"cannot be made without arguments: .* 'size'\. Give them as env_kwargs \(--env-kwargs\)"),
         ("CartPole-v1", {"wrappers": ["TimeAwareObservatio"]}, "did you mean 'TimeAwareObservation'"),
+        (
+            "CartPole-v1",
+            {"wrappers": ["FrameStackObservation"]},
+            r"missing .* 'stack_size'\. Arguments are written as in",
+        ),
+        ("CartPole-v1", {"wrappers": ["FrameStackObservation?size=4"]}, r"keyword argument 'size'\. Arguments are"),
         (rl_world.Walk(), {}, "not an id and not callable: give a function"),
         (Vector, {}, "is a vector of environments: give a single one"),
         (lambda: 3, {}, "which has no reset and no step .* should be a gymnasium.Env"),

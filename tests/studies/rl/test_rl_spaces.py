@@ -148,6 +148,15 @@ def test_a_number_is_marked_in_its_place_and_parts_stand_in_the_order_of_the_spa
     assert encoder({"b": 8, "a": np.array([4.0, 5.0])}).tolist() == [0, 1, 0, 4, 5]
 
 
+@pytest.mark.parametrize(
+    ("space", "observation"),
+    [(Discrete(5), -1), (Discrete(5), 5), (Discrete(3, start=2), 1), (MultiDiscrete([3, 3]), np.array([4, 0]))],
+)
+def test_a_number_outside_its_space_is_not_taken_for_another(space: Any, observation: Any) -> None:
+    with pytest.raises(ValueError, match="an observation is not in its space"):
+        Encoder(space)(observation)
+
+
 def test_a_row_is_not_what_the_environment_writes_over() -> None:
     seen = np.zeros(3, np.float32)
     row = Encoder(Box(-1, 1, (3,)))(seen)
@@ -199,14 +208,20 @@ class Masking:
         return self
 
 
-def test_masks_come_from_the_info_or_from_a_method() -> None:
-    assert mask_of(Masking(), {}, Categories((2,))).tolist() == [1, 0]  # type: ignore[union-attr]
-    assert mask_of(Masking(), {"action_mask": np.array([0, 1], np.int8)}, Categories((2,))).tolist() == [0, 1]  # type: ignore[union-attr]
-    assert mask_of(Masking(), {}, Gaussian(2)) is None
+class Shows(Masking):
+    action_masks = (False, True)
+
+
+def test_masks_come_from_the_info_from_what_is_observed_or_from_a_method() -> None:
+    assert mask_of(Masking(), None, {}, Categories((2,))).tolist() == [1, 0]  # type: ignore[union-attr]
+    assert mask_of(Masking(), None, {"action_mask": np.array([0, 1], np.int8)}, Categories((2,))).tolist() == [0, 1]  # type: ignore[union-attr]
+    assert mask_of(Masking(), None, {}, Gaussian(2)) is None
+    assert mask_of(Shows(), None, {}, Categories((2,))).tolist() == [0, 1]  # type: ignore[union-attr]
+    assert mask_of(Masking(), {"action_mask": [0, 1]}, {}, Categories((2,))).tolist() == [0, 1]  # type: ignore[union-attr]
     pairs = {"action_mask": (np.array([0, 1]), np.array([1, 0, 1]))}
-    assert mask_of(Masking(), pairs, Categories((2, 3))).tolist() == [0, 1, 1, 0, 1]  # type: ignore[union-attr]
+    assert mask_of(Masking(), None, pairs, Categories((2, 3))).tolist() == [0, 1, 1, 0, 1]  # type: ignore[union-attr]
     with pytest.raises(ConfigError, match="2 entries, and the actions have 3 choices"):
-        mask_of(Masking(), {}, Categories((3,)))
+        mask_of(Masking(), None, {}, Categories((3,)))
 
 
 # ---------------------------------------------------------------- what is remembered of observations

@@ -89,9 +89,11 @@ def _table(text: str | None) -> dict[str, Any]:
 
 def _text_mode(env: Any) -> str | None:
     """`ansi`, where the environment can draw itself as text."""
+    from fanfold.rl.making import closed
+
     made = env()
     modes = (getattr(made, "metadata", None) or {}).get("render_modes", ())
-    made.close()
+    closed(made)
     return "ansi" if "ansi" in modes else None
 
 
