@@ -162,7 +162,7 @@ def test_a_study_that_cannot_be_used_is_named_with_its_package_and_the_reason(
 
     from fanfold import registry
 
-    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint("broken", value, group)])
+    monkeypatch.setattr(registry, "installed", lambda group: [EntryPoint("broken", value, group)])
     with pytest.raises(ConfigError) as caught:
         find_study("broken")
     assert words in str(caught.value) and repr(value) in str(caught.value) and "'broken'" in str(caught.value)

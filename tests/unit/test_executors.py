@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fanfold.executors
+from fanfold import registry
 from fanfold.errors import ConfigError, ExecutorBroken, WorkerDied
 from fanfold.executors import Async, Executor, Futures, Inline, Processes, Threads, is_coroutine_function, make
 from fanfold.testing.executors import ExecutorConformance, Fault, FaultyExecutor, double, hold, meet, seeded_faults
@@ -185,13 +186,13 @@ def test_an_executor_without_slots_cannot_be_made(kind: type[Any], slots: Any) -
 
 
 def test_installed_packages_add_executors_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    def entry_points(group: str) -> list[importlib.metadata.EntryPoint]:
+    def installed(group: str) -> list[importlib.metadata.EntryPoint]:
         return [
             importlib.metadata.EntryPoint("cluster", f"{__name__}:_cluster", group),
             importlib.metadata.EntryPoint("junk", f"{__name__}:_junk", group),
         ]
 
-    monkeypatch.setattr(importlib.metadata, "entry_points", entry_points)
+    monkeypatch.setattr(registry, "installed", installed)
     assert make("cluster:3").slots == 3
     assert make("cluster").slots == 100
     with pytest.raises(ConfigError, match="_junk"):

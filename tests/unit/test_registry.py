@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,12 +39,29 @@ def corners(space: Space, many: int = 2) -> Sweep:
 def bring(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Registers something of this module, or what `value` names, as an installed package would."""
     entries: list[EntryPoint] = []
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry for entry in entries if entry.group == group])
+    monkeypatch.setattr(registry, "installed", lambda group: [entry for entry in entries if entry.group == group])
 
     def bring(group: str, name: str, value: str) -> None:
         entries.append(EntryPoint(name, value if ":" in value else f"{__name__}:{value}", f"fanfold.{group}"))
 
     return bring
+
+
+def test_a_package_that_comes_or_goes_while_we_run_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "late0" not in registry.brought("fanfold.graders")
+    for number in range(2):
+        package = tmp_path / f"late{number}-1.dist-info"
+        package.mkdir()
+        (package / "METADATA").write_text(f"Name: late{number}\nVersion: {number}\n")
+        (package / "entry_points.txt").write_text(f"[fanfold.graders]\nlate{number} = {__name__}:Vowels\n")
+        os.utime(tmp_path, (number, number))  # two changes in one tick of the clock look like one
+        entry = registry.brought("fanfold.graders")[f"late{number}"]
+        assert entry.load() is Vowels and registry.package_of(entry) == f"late{number}"
+        assert registry.installed("fanfold.graders") is registry.installed("fanfold.graders")
+    shutil.rmtree(tmp_path / "late0-1.dist-info")
+    os.utime(tmp_path, (2, 2))
+    assert {"late0", "late1"} & {*registry.brought("fanfold.graders")} == {"late1"}
 
 
 def test_a_grader_of_a_package_takes_its_settings_from_the_text(bring: Callable[..., None]) -> None:

@@ -13,6 +13,7 @@ from fanfold.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     import concurrent.futures
+    from importlib.metadata import EntryPoint
 
     from fanfold.executors.base import Executor, is_coroutine_function
     from fanfold.executors.dask import Dask
@@ -97,16 +98,21 @@ class Registered:
 
 def registered() -> dict[str, Registered]:
     """Every executor by name: our own, then those that installed packages offer in `fanfold.executors`."""
-    from importlib.metadata import entry_points
+    from fanfold.registry import installed
 
     known = {
         name: Registered(name, "fanfold", functools.partial(functools.partial, _own, name), [spelled])
         for name, (_, spelled, _) in _OWN.items()
     }
-    for entry in entry_points(group=GROUP):
-        package = f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
-        known.setdefault(entry.name, Registered(entry.name, package, entry.load))
+    for entry in installed(GROUP):
+        known.setdefault(entry.name, Registered(entry.name, _package(entry), entry.load))
     return known
+
+
+@functools.cache
+def _package(entry: EntryPoint) -> str:
+    """The package that brings an executor, and its version."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
 
 
 def names() -> list[str]:
