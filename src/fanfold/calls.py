@@ -203,6 +203,20 @@ def ask(model: Asked, call: Call) -> Awaitable[Reply]:
     return _sent(model, call) if trace is None else _traced(trace, call, _sent(model, call))
 
 
+class _Nobody:
+    """Takes the place of a broker where no model is to be asked."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoWayHome("a model was asked where none may be: while it is tried whether code works at all")
+
+
+@contextlib.contextmanager
+def unasked() -> Iterator[None]:
+    """A block in which a model call raises `NoWayHome`, so that code can be tried without paying for it."""
+    with within(broker=_Nobody()):
+        yield
+
+
 @contextlib.contextmanager
 def traced() -> Iterator[list[tuple[Call, Reply]]]:
     """The calls that are made in a block, and in what it starts, with their replies and in the order of these."""

@@ -190,8 +190,9 @@ def _text(row: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 
 def _meant(name: str, row: Mapping[str, Any]) -> str:
-    """The column that was probably meant, where it is one of a few."""
-    return nearest(name, map(str, row)) if len(row) <= 20 else ""
+    """The column that was probably meant, if one is alike."""
+    close = nearest(name, map(str, row))
+    return close if "did you mean" in close else ""
 
 
 def _listed(names: str | Sequence[str] | None) -> Sequence[str]:

@@ -279,6 +279,23 @@ def test_any_number_of_rows_is_split_and_few_are_said(rows: int, warned: bool, t
     assert len(built.seeded_cases) >= 4
 
 
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ("Sort {text} by team.", "your prompts have {text} in them, which is sent as it is"),
+        ("Sort it.\n{{ input }}", "the problem takes the place of {input}"),
+        ("Sort it.\n{input}", ""),
+        ('Reply with {"team": "a"} only.', ""),
+        ("{choice: Sort it. | Which {team}?}", "your prompts have {team}"),
+    ],
+)
+def test_a_place_in_a_prompt_that_is_none_is_said(prompt: str, said: str, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", ("text", "label"), reviews(30))
+    own: dict[str, Any] = {"template": prompt} if "choice" in prompt else {"seeds": (prompt,)}
+    remarks = " ".join(study(PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), **own)).remarks)
+    assert said in remarks and bool(said) == ("your prompts have" in remarks)
+
+
 def test_too_few_rows_and_free_text_are_refused_with_the_remedy(tmp_path: Path) -> None:
     few = write_csv(tmp_path / "few.csv", ("text", "label"), reviews(5))
     with pytest.raises(ConfigError, match=r"has 5 different problems, too few .* give at least 8"):

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from fanfold.cli import cli
 from fanfold.errors import ConfigError
+from fanfold.models import model
 from fanfold.studies.prompts import PromptsConfig, study
 from fanfold.tasks import Grade, Problem, Task, grader, load
 from fanfold.tasks.task import Own
@@ -95,6 +96,25 @@ def test_a_result_that_only_a_reply_brings_fails_its_own_evaluation() -> None:
     task = Task("mine", PROBLEMS, lambda reply, problem: None if reply == "x" else 1.0)
     with pytest.raises(ConfigError, match="it returned None"):
         asyncio.run(task.grader("x", PROBLEMS[0]))
+
+
+def test_a_grader_that_asks_a_model_is_not_tried_but_may_ask_during_the_run() -> None:
+    asked = []
+
+    def judge(name: str, messages: Any, parameters: Any, rng: Any) -> str:
+        asked.append(messages)
+        return "yes"
+
+    globals()["judge"] = judge
+    second = model("simulated/judge", answer=f"{__name__}:judge")
+
+    def grade(reply: str, problem: Problem) -> bool:
+        return second.generate_sync(f"Is {reply} right?").text == "yes"
+
+    task = Task("mine", PROBLEMS, grade)
+    assert not asked
+    run = study(PromptsConfig(model=("simulated/gpt-4o-mini",), trials=2), task=task).run("async:4")
+    assert asked and run.summary is not None and run.summary.figures["held_out"]["accuracy"] == 1.0
 
 
 FILE = """

@@ -58,8 +58,10 @@ class Template:
         """Refuse names that are not among the columns."""
         for name in self.names:
             if name not in columns and name.partition(".")[0] not in columns:
+                close = nearest(name, columns)
+                close = close if "did you mean" in close else ""  # all of them follow
                 raise ConfigError(
-                    f"the {what} names a column {name!r:.60} that the rows do not have{nearest(name, columns)} "
+                    f"the {what} names a column {name!r:.60} that the rows do not have{close} "
                     f"(columns: {columns_in_words(columns)}; write {{{{ and }}}} for braces that are meant as such)"
                 )
 

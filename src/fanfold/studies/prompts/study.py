@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from fanfold.models import Model
 from fanfold.models.naming import runs_here
 from fanfold.models.pricing import list_price
 from fanfold.prompting.breeding import PromptBreeder
-from fanfold.prompting.genome import Candidate
+from fanfold.prompting.genome import SLOT, Candidate
 from fanfold.prompting.guided import GuidedPrompts, RandomPrompts
 from fanfold.prompting.material import Material
 from fanfold.prompting.reflecting import WORDS, ReflectivePrompts
@@ -45,6 +46,8 @@ from fanfold.tasks.task import Size
 PROPOSED, SHOWN = 3, 5
 #: Held-out problems below which an accuracy says little, and examples below which a prompt shows little.
 FEW, FEW_EXAMPLES = 30, 4
+#: What looks like the place of an input in a prompt.
+_PLACE = re.compile(r"\{+ ?\w+ ?\}+")
 #: How many prompts are tried, of a budget, after one that is always right.
 PERFECT = 24
 #: Calls up to which a prompt is dropped as soon as it is behind: more prompts are worth more than surer scores.
@@ -131,6 +134,11 @@ def _remarks(config: PromptsConfig, task: Task, split: Split, fitting: int) -> t
     wanted = min(len(shown_by(config, split)), FEW_EXAMPLES if config.max_examples is None else config.max_examples)
     if fitting < wanted:
         remarks.append(f"long texts: prompts show at most {fitting} of them as examples (--max-examples, --model)")
+    own = [*seeds_of(config, ()), *_texts_in(config.template)]
+    if foreign := sorted({place for text in own for place in _PLACE.findall(text)} - {SLOT}):
+        remarks.append(
+            f"your prompts have {foreign[0]} in them, which is sent as it is: the problem takes the place of {SLOT}"
+        )
     if "cost" in config.objectives and config.price_as is None and any(map(runs_here, config.model)):
         remarks.append("a local model costs nothing: name one whose price counts (--price-as)")
     parts = {"examples": "to show", "train": "to search on", "validation": "to choose by", "held_out": "held out"}
@@ -141,6 +149,13 @@ def _remarks(config: PromptsConfig, task: Task, split: Split, fitting: int) -> t
             "--held-out)"
         )
     return tuple(remarks)
+
+
+def _texts_in(template: Any) -> list[str]:
+    """The texts of a template, those inside its choices, too."""
+    if template is None or isinstance(template, str):
+        return [template] if template else []
+    return [text for part in template for text in _texts_in(part)]
 
 
 def run_options(config: PromptsConfig) -> dict[str, Any]:
