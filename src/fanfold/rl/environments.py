@@ -206,6 +206,12 @@ def spaces_of(env: str | Environment) -> tuple[Encoder, Head]:
     return lane.encoder, lane.head
 
 
+def coding_of(env: str | Environment) -> tuple[Encoder, Decoder]:
+    """How an environment's observations become rows, and how rows become its actions."""
+    lane = _lanes(known(env), 1)[0]
+    return lane.encoder, lane.decode
+
+
 def try_observation(env: str | Environment) -> None:
     """Refuse an environment whose first observation does not fit its space."""
     try:

@@ -38,6 +38,10 @@ class Encoder:
         """A row of its own: some environments write over what they gave."""
         return np.array(self._encode(observation), self.dtype)
 
+    def decode(self, rows: Array) -> Any:
+        """The observations that rows were made of: an array of them, or a list where they have parts."""
+        return _decoded(self.space, rows[:, : self.width])
+
 
 def is_image(space: Any) -> bool:
     """Whether a space is of pictures."""
@@ -95,6 +99,22 @@ def _encoding(space: Any) -> tuple[int, Encode]:
         f"observations of the kind {kind} cannot be learnt from: {space}. Wrap the environment so that it observes a "
         "Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple"
     )
+
+
+def _decoded(space: Any, rows: Array) -> Any:
+    kind = _kind(space)
+    if kind in ("Box", "MultiBinary"):
+        return rows.reshape(len(rows), *space.shape).astype(space.dtype)
+    if kind == "Discrete":
+        return rows.argmax(axis=1) + int(space.start)
+    if kind == "MultiDiscrete":
+        ends = np.cumsum(space.nvec.ravel())[:-1]
+        chosen = np.stack([part.argmax(axis=1) for part in np.split(rows, ends, axis=1)], axis=1)
+        return chosen.reshape(len(rows), *space.shape) + space.start
+    parts = list(space.spaces.values() if kind == "Dict" else space.spaces)
+    widths = np.cumsum([_encoding(part)[0] for part in parts])[:-1]
+    columns = [_decoded(part, some) for part, some in zip(parts, np.split(rows, widths, axis=1))]
+    return [dict(zip(space.spaces, values)) if kind == "Dict" else values for values in zip(*columns)]
 
 
 def _marked(sizes: Sequence[int], values: Array) -> Array:

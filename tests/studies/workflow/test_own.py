@@ -6,6 +6,9 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
+import own_world
 import pytest
 
 from fanfold.errors import ConfigError
@@ -91,7 +94,7 @@ def test_workflows_that_a_function_makes_the_same_are_one() -> None:
 
 
 def test_a_function_that_says_nonsense_fails_its_training_with_the_reason() -> None:
-    config = dataclasses.replace(OWN, kept="own_world:broken", total_episodes=200)
+    config = dataclasses.replace(OWN, kept="own_world:broken", total_episodes=200, n_workers=2)  # not tried here first
     done = study(config).run()
     (outcome,) = next(iter(done.results())).outcomes.values()
     assert isinstance(outcome, Failed) and "give a share from 0 to 1" in outcome.message
@@ -135,6 +138,93 @@ def test_an_expensive_workflow_is_kept_to_because_breaking_it_costs_more() -> No
 def test_a_function_that_cannot_judge_an_episode_is_refused(kept: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         OwnProblem(Orders(("a", "b")), "CartPole-v1", kept)
+
+
+def raising(workflow: Any, episode: Any) -> float:
+    raise KeyError("press")
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        (raising, r"`kept` raised KeyError: 'press' \(test_own.py, line \d+\)"),
+        (lambda workflow, episode: None, "`kept` said None: give a share"),
+        (lambda workflow, episode: "y" * len(episode.actions), "`kept` said 'yyy.*: give a share"),
+        (lambda workflow, episode: [0.5] * len(episode.actions), r"`kept` said \[0.5, .*: give a share"),
+        (lambda workflow, episode: [True], r"of 1 steps of an episode of \d+: give a share"),
+    ],
+)
+def test_a_function_that_judges_wrongly_is_refused_before_the_first_training(kept: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        study(OWN, OwnProblem(Orders(("press", "oven")), "own_world:make_env", kept))
+
+
+class Plant(gymnasium.Env[Any, Any]):
+    """Observes parts of several kinds, and takes numbers in a range of their own."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "shift": gymnasium.spaces.Discrete(3, start=1),
+            "gauges": gymnasium.spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
+            "switches": gymnasium.spaces.Tuple(
+                [gymnasium.spaces.MultiBinary(2), gymnasium.spaces.MultiDiscrete([3, 4], start=[5, 0])]
+            ),
+        }
+    )
+    action_space = gymnasium.spaces.Box(np.array([10, 100], np.float32), np.array([20, 200], np.float32))
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.age = 0
+        return self._seen(), {}
+
+    def _seen(self) -> Any:
+        return {
+            "shift": 1 + self.age % 3,
+            "gauges": np.arange(4.0).reshape(2, 2) + self.age,
+            "switches": (np.array([1, self.age % 2], np.int8), np.array([5 + self.age % 3, self.age % 4])),
+        }
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert action in self.action_space
+        self.age += 1
+        return self._seen(), float(action.sum()), self.age == 5, False, {}
+
+
+def test_an_episode_is_judged_as_the_environment_saw_it() -> None:
+    judged: list[Any] = []
+
+    def kept(workflow: Any, episode: Any) -> bool:
+        judged.append(episode)
+        return True
+
+    study(OWN, OwnProblem(Orders(("a", "b")), Plant, kept))
+    episode, plant = judged[0], Plant()
+    for plant.age, seen in enumerate(episode.observations):
+        wanted = plant._seen()
+        assert seen["shift"] == wanted["shift"] and (seen["gauges"] == wanted["gauges"]).all()
+        assert all((mine == its).all() for mine, its in zip(seen["switches"], wanted["switches"], strict=True))
+    assert len(episode.observations) == 5 and all(action in Plant.action_space for action in episode.actions)
+    assert episode.actions.sum(axis=1) == pytest.approx(episode.rewards)
+
+
+def test_choices_that_begin_elsewhere_and_masks_are_as_the_environment_has_them() -> None:
+    class Shifted(own_world.Workshop):
+        action_space = gymnasium.spaces.Discrete(3, start=5)
+
+        def reset(self, **more: Any) -> tuple[Any, dict[str, Any]]:
+            return super().reset(**more)[0], {"action_mask": [1, 1, 1]}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            seen, reward, *over, _ = super().step(action - 5)
+            return seen, reward, *over, {"action_mask": [1, 1, 1]}  # type: ignore[return-value]
+
+    judged: list[Any] = []
+    study(OWN, OwnProblem(Orders(("a", "b")), Shifted, lambda workflow, episode: judged.append(episode) or True))
+    assert set(judged[0].actions.tolist()) <= {5, 6, 7} and judged[0].observations.shape == (len(judged[0].actions), 3)
 
 
 def test_an_assignment_without_slots_is_refused_by_them() -> None:

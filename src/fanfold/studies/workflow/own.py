@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+import random
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fanfold.contracts import check_call
-from fanfold.errors import ConfigError
+from fanfold.errors import ConfigError, FanfoldError
 from fanfold.rl import environments
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.experience import Trajectories
 from fanfold.rl.heads import Array
+from fanfold.rl.making import closed
 from fanfold.rl.policy import Mlp
 from fanfold.studies.workflow.compliance import Compliance, Marks, alignment, rate_of
 from fanfold.studies.workflow.spaces import Workflow, WorkflowSpace
@@ -22,14 +26,19 @@ from fanfold.tensors import Arrays
 
 #: A share of an episode counts as so many fixes.
 WHOLE = 100
+_WANTED = "give a share from 0 to 1, or True, False or None for every step"
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedEpisode:
-    """One whole episode, step by step: what was observed, what was done, and its reward."""
+    """One whole episode, step by step: what was observed, what was done, and its reward.
 
-    observations: Array
-    actions: Array
+    Observations and actions are those of the environment's spaces: arrays with a row for each step, or lists where they
+    have parts.
+    """
+
+    observations: Any
+    actions: Any
     rewards: Array
 
 
@@ -93,21 +102,41 @@ class KeptCollector(Collector):
         rate = rate_of(zip(figures["kept"], figures["fixes"]), level)
         return returns, Compliance(rate, None, None, len(returns), sum(figures["fixes"]) / max(len(returns), 1))
 
+    def check(self, step: bool) -> None:
+        """Refuse an environment and a function that cannot work; without `step`, no episode is played here."""
+        closed(environments.known(self.env).check(step))
+        environments.try_observation(self.env)
+        if not step:
+            return
+        policy = self.policy or environments.policy_for(self.env)
+        steps, _ = environments.play(self.env, policy.initial(0), range(1), 0, policy=policy)
+        if steps is not None:  # otherwise the episode failed, and others may not
+            drawn = replace(self, workflow=self.space.canonical(self.space.draw(random.Random(0))))
+            try:
+                drawn._judged(steps)
+            except FanfoldError:
+                raise
+            except Exception as error:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                raise ConfigError(
+                    f"`kept` raised {type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+                ) from error
+
     def _judged(self, steps: Trajectories) -> tuple[list[int], list[int], Array]:
         """Of each episode the fixes that counted and those that kept to the workflow, and the bonus of every step."""
         assert self.workflow is not None
         value = self.space.value(self.workflow)
+        encoder, decoder = environments.coding_of(self.env)
         shape = steps.rewards.shape
         counted, compliant, shares = np.zeros(shape, bool), np.zeros(shape, bool), np.full(len(steps.lengths), math.nan)
         for row, length in enumerate(steps.lengths.tolist()):
-            rows = steps.observations[steps.index[row, :length]]
-            verdict = self.kept(value, JudgedEpisode(rows, steps.actions[row, :length], steps.rewards[row, :length]))
-            if isinstance(verdict, int | float | np.number):
+            observations = encoder.decode(steps.observations[steps.index[row, :length]])
+            actions = np.array(decoder(steps.actions[row, :length]))
+            verdict = self.kept(value, JudgedEpisode(observations, actions, steps.rewards[row, :length]))
+            if isinstance(verdict, int | float | np.number | np.bool_):
                 shares[row] = _share(float(verdict))
                 continue
-            marks = list(verdict)
-            if len(marks) != length:
-                raise ConfigError(f"`kept` said something of {len(marks)} steps of an episode of {length}")
+            marks = _marks(verdict, length)
             counted[row, :length] = [mark is not None for mark in marks]
             compliant[row, :length] = [bool(mark) for mark in marks]
         marks_of = Marks(counted, compliant)
@@ -120,7 +149,16 @@ class KeptCollector(Collector):
         return fixes.astype(int).tolist(), kept.astype(int).tolist(), bonus
 
 
+def _marks(verdict: Any, length: int) -> list[Any]:
+    marks = list(verdict) if isinstance(verdict, Iterable) and not isinstance(verdict, str | Mapping) else None
+    if marks is None or any(mark is not None and mark not in (True, False) for mark in marks):
+        raise ConfigError(f"`kept` said {verdict!r:.80}: {_WANTED}")
+    if len(marks) != length:
+        raise ConfigError(f"`kept` said something of {len(marks)} steps of an episode of {length}: {_WANTED}")
+    return marks
+
+
 def _share(value: float) -> float:
     if not 0.0 <= value <= 1.0:
-        raise ConfigError(f"`kept` said {value!r}: give a share from 0 to 1, or True, False or None for every step")
+        raise ConfigError(f"`kept` said {value!r}: {_WANTED}")
     return value

@@ -17,7 +17,7 @@ from fanfold.studies.workflow.config import WorkflowConfig
 from fanfold.studies.workflow.defender import DefenderConclusion, defender_card
 from fanfold.studies.workflow.evaluator import Train, WorkflowTrainer
 from fanfold.studies.workflow.orders import NAMED, parse
-from fanfold.studies.workflow.own import OwnProblem
+from fanfold.studies.workflow.own import KeptCollector, OwnProblem
 from fanfold.studies.workflow.shown import played, trained
 from fanfold.studies.workflow.spaces import WorkflowSpace
 from fanfold.studies.workflow.strategy import SearchPlan, WorkflowSearch
@@ -73,6 +73,8 @@ def _many_workflows(config: WorkflowConfig, own: OwnProblem | None) -> Study[Tra
     if own is not None and config.episodes_per_update is None:  # a training is to have some twenty updates at least
         config = replace(config, episodes_per_update=max(10, min(100, config.per_workflow // 20)))
     threshold, collector = config.compliance_threshold, config.collector_for(own)
+    if isinstance(collector, KeptCollector):
+        collector.check(step=run_options(config)["executor"] == "inline")
     plan = SearchPlan(
         len(space.arms or ()) * config.per_workflow if config.exhaustive else config.total_episodes,
         config.rungs,
