@@ -174,6 +174,8 @@ def _convert_union(kind: Any, options: tuple[Any, ...], value: Any, key: str, wh
         for option in options:
             if dataclasses.is_dataclass(option):
                 return convert(option, value, key, where)
+    if value == "none" and types.NoneType in options and not any("none" in get_args(option) for option in options):
+        return None  # TOML has no word of its own for it
     for option in sorted(options, key=lambda option: option is not type(value)):
         try:
             return convert(option, value, key, where)

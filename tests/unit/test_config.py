@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanfold.config import Settings as Checked
-from fanfold.config import describe, from_mapping, from_text, load_toml, option
+from fanfold.config import convert, describe, from_mapping, from_text, load_toml, option
 from fanfold.errors import ConfigError
 from fanfold.plugins import find_study, studies
 
@@ -114,6 +114,13 @@ def test_whole_numbers_are_taken_for_floats() -> None:
 def test_a_typed_text_becomes_the_value_that_is_wanted(kind: object, text: str, value: object) -> None:
     found = from_text(kind, text, "--it", "the command line")
     assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(str | None, None), (int | None, None), (str, "none"), (Literal["none", "all"] | None, "none")]
+)
+def test_a_settings_file_says_none_in_a_word(kind: object, value: object) -> None:
+    assert convert(kind, "none", "key", "here") == value
 
 
 def test_a_typed_text_that_fits_nothing_is_refused() -> None:
