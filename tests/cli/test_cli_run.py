@@ -122,6 +122,7 @@ def test_stop_flags_replace_the_studys_own_rule(as_json: Json) -> None:
         (["mine_b.py", "--max-trails", "3"], "did you mean '--max-trials'"),
         (["random.py"], "rename the file"),
         (["notes.txt"], "neither a .py nor a .toml"),
+        (["rows.csv"], "is a table: say what it is for, as in `fanfold run prompts --task rows.csv`"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_a_remedy(
@@ -130,6 +131,7 @@ def test_what_cannot_be_run_is_refused_with_a_remedy(
     (folder / "mine_b.py").write_text(STUDY)
     (folder / "random.py").write_text(STUDY)
     (folder / "notes.txt").write_text("x")
+    (folder / "rows.csv").write_text("text,label\n")
     (folder / "bad_b.toml").write_text("a = 1\nb = = 2\n")
     (folder / "typo_b.toml").write_text('study = "functions"\ndimension = 2\n')
     (folder / "option_b.toml").write_text('study = "functions"\n[run]\nexecuter = "inline"\n')

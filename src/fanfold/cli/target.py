@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: The endings of files with settings; one in JSON must be named, as there are many others of that ending.
 SETTINGS = (".toml", ".yaml", ".yml", ".json")
+#: The endings of tables, which are data for a study.
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,11 @@ def load(target: str, flags: Sequence[str], seed: int | None, known: Sequence[st
         from fanfold.plugins import studies
 
         if target not in studies() and Path(target).exists():
+            if Path(target).suffix.lower() in TABLES:
+                raise ConfigError(
+                    f"{target} is a table: say what it is for, as in `fanfold run prompts --task {target}` or "
+                    f"`fanfold ask {target}`"
+                )
             raise ConfigError(f"{target} is neither a .py nor a .toml file: give one of these, or the name of a study")
         given, options, name = {}, {}, target
     return _from_name(name, given, flags, seed, known, target, options)

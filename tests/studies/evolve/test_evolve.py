@@ -85,6 +85,23 @@ def test_held_out_cases_are_seen_by_start_and_winner_only() -> None:
     assert held_out["n"] == 5 and len(set(seen[-10:])) == 5 and set(seen[-10:]).isdisjoint(seen[:-10])
 
 
+def test_rows_of_a_frame_are_cases_and_those_that_repeat_are_left_out() -> None:
+    pandas = pytest.importorskip("pandas")
+    seen: list[str] = []
+
+    def program(prompts: dict[str, str], case: dict[str, Any]) -> str:
+        seen.append(case["text"])
+        return "a"
+
+    rows = [{"text": f"t{n % 25}", "answer": "ab"[n % 5 == 0]} for n in range(60)]
+    how: dict[str, Any] = {"grader": "exact", "calls": 100, "executor": "threads:1"}
+    best = evolve({"it": "Say a."}, program, cases=pandas.DataFrame(rows), **how)
+    assert len(set(seen)) == 25 and best.start_score == pytest.approx(0.8, abs=0.1)
+    held_out = best.run.summary.figures["held_out"]  # type: ignore[union-attr]
+    notes = " ".join(map(str, best.run.view.notes()))  # type: ignore[union-attr]
+    assert held_out["n"] == 6 and "35 of the cases repeat another" in notes
+
+
 @pytest.mark.parametrize(
     "answer", [lambda *request: "Sure!", lambda *request: request[3].choice(["Sure!", writes(now(request[1])), ""])]
 )

@@ -16,7 +16,7 @@ from fanfold.running import Run
 from fanfold.studies.evolve.config import EvolveConfig
 from fanfold.studies.evolve.study import Subject, evolving, executor_for
 from fanfold.study import Study
-from fanfold.tables import rows_of
+from fanfold.tables import records, rows_of
 
 #: What the only text is called.
 ONLY = "text"
@@ -52,8 +52,9 @@ def evolve(
 
     `evaluate(text)` returns a score (higher is better), `(score, feedback)`, or a mapping with `score`, `feedback` and
     further numbers; it may be a coroutine function.  Where there are several texts it gets them by name.  With `cases`,
-    a list of values or the name of a table, it is `evaluate(text, case)`, and the score is the mean over the cases.
-    Feedback, exceptions and model calls made inside are shown to the `writer`, a model that rewrites the text.
+    a list of values, a data frame or the name of a table, it is `evaluate(text, case)`, and the score is the mean over
+    the cases.  Feedback, exceptions and model calls made inside are shown to the `writer`, a model that rewrites the
+    text.
 
     With a `grader` (`exact`, `numeric`, ...) `evaluate` is a program that returns an answer, which is graded against
     the case's field `answer`.  Its prompts get demonstrations of the program's own right answers, also without a
@@ -103,7 +104,8 @@ def _prepared(
             raise ConfigError(f"evolve needs a text, or texts by name, not {name!r}: {part!r:.60}")
     if isinstance(cases, str | Path):
         cases = [dict(row) for row, _ in rows_of(str(cases))]
-    start = Subject(texts, evaluate, None if cases is None else list(cases), isinstance(text, str), writer, grader)
+    rows = None if cases is None else list(records(cases))
+    start = Subject(texts, evaluate, rows, isinstance(text, str), writer, grader)
     study = evolving(config, start)
     if how.get("ledger") is not None:
         how.setdefault("run", f"evolve-{digest(encode([study.identity, settings])).hex()[:12]}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fanfold.encoding import derive_seed
+from fanfold.encoding import derive_seed, encode
 from fanfold.errors import ConfigError, nearest
 from fanfold.executors.base import is_coroutine_function
 from fanfold.models import Model
@@ -80,7 +80,8 @@ def evolving(config: EvolveConfig, start: Subject) -> Study[Any]:
     if start.writer is None and not _shows(config, start):
         raise ConfigError("writer is missing: name the model that rewrites the text, as in --writer PROVIDER/MODEL")
     blocks, parts = Blocks.of(start.texts)
-    cases = None if start.cases is None else [_case(number, row) for number, row in enumerate(start.cases, 1)]
+    cases = None if start.cases is None else _distinct(start.cases)
+    repeated = 0 if cases is None or start.cases is None else len(start.cases) - len(cases)
     searched, held_out = _split(cases, config)
     scorer = Scorer.of(start.evaluate, start.single, cases is not None)
     grader = None if start.grader is None else _graded(start.grader, searched, config.answer_field)
@@ -114,7 +115,7 @@ def evolving(config: EvolveConfig, start: Subject) -> Study[Any]:
         failed_score=config.failed_score,
         name="evolve",
         conclude=EvolveConclusion(evaluate, parts, tuple(held_out), config.output, config.seed),
-        remarks=_remarks(config, start, row, len(held_out)),
+        remarks=_remarks(config, start, row, len(held_out), repeated),
     )
 
 
@@ -139,8 +140,13 @@ def read_text(name: str) -> str:
         raise ConfigError(f"{name} cannot be read as a text in UTF-8: {error}") from error
 
 
-def _case(number: int, row: Any) -> Case:
-    return row if isinstance(row, Case) else Case(str(number), row)
+def _distinct(rows: Sequence[Any]) -> list[Case]:
+    """The cases; of rows that are the same only the first, or one could be searched on and held out at once."""
+    cases: dict[Any, Case] = {}
+    for number, row in enumerate(rows, 1):
+        case = row if isinstance(row, Case) else Case(str(number), row)
+        cases.setdefault(encode(row) if isinstance(row, Mapping) else number, case)
+    return list(cases.values())
 
 
 def _split(cases: list[Case] | None, config: EvolveConfig) -> tuple[list[Case] | None, list[Case]]:
@@ -219,7 +225,7 @@ def _check_budget(config: EvolveConfig, row: int, writes: bool) -> None:
         )
 
 
-def _remarks(config: EvolveConfig, start: Subject, row: int, held_out: int) -> tuple[str, ...]:
+def _remarks(config: EvolveConfig, start: Subject, row: int, held_out: int, repeated: int) -> tuple[str, ...]:
     writes = start.writer is not None
     first = min(config.accept, row)
     least, most = (config.calls - row) // (row + writes), (config.calls - row) // (first + writes)
@@ -228,6 +234,8 @@ def _remarks(config: EvolveConfig, start: Subject, row: int, held_out: int) -> t
     if row > first:
         said += f", each on {first} cases first and on all {row} if it is better there"
     remarks = [f"{said} (--calls, --accept)"]
+    if repeated:
+        remarks.append(f"{repeated:,} of the cases repeat another row and are left out")
     if held_out:
         remarks.append(f"{held_out} cases are held out: start and winner are scored on them at the end (--held-out)")
     return tuple(remarks)
