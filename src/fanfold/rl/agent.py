@@ -167,6 +167,12 @@ class Agent:
         """Play episodes, the first of them with just this seed."""
         made = self.environment() if env is None else Environment.of(env)
         lane = Lane(made, **({"render_mode": render_mode} if render_mode and made.takes("render_mode") else {}))
+        if (lane.encoder.width, lane.head) != (self._encoder.width, self.policy.head):
+            raise ConfigError(
+                f"env={made.name!r} observes {lane.encoder.space} and takes {lane.env.action_space}, but the agent was "
+                f"trained on {self._encoder.space} and {self._decoder.space}: give the same arguments and wrappers "
+                "(--env-kwargs, --wrappers)"
+            )
         for number in range(episodes):
             own = seed if number == 0 else derive_seed(seed, "episode", number)
             yield self._episode(lane, own, number, self.greedy if greedy is None else greedy)

@@ -163,6 +163,12 @@ def test_an_agent_knows_its_environment_with_arguments_and_wrappers(tmp_path: Pa
         Agent(policy, policy.initial(0), card_of(env)).environment()
 
 
+def test_an_environment_that_the_agent_does_not_fit_is_refused() -> None:
+    stacked = Environment.of(rl_world.Walk, wrappers=["FrameStackObservation?stack_size=3"])
+    with pytest.raises(ConfigError, match=r"but the agent was trained on Box.*: give the same arguments and wrappers"):
+        next(walker().play(stacked))
+
+
 def test_an_episode_is_played_again_by_its_seed() -> None:
     agent = walker()
     one, two, other = (next(agent.play(seed=seed, greedy=False)) for seed in (7, 7, 8))
