@@ -29,6 +29,10 @@ class TooManyFailures(FanfoldError):
     """More episodes failed than a run may lose."""
 
 
+class Diverged(FanfoldError):
+    """What a policy learnt has become infinite, or no number."""
+
+
 @dataclass(frozen=True, slots=True)
 class FailedEpisode:
     """An episode that raised, or gave a reward or an observation that is not a finite number.

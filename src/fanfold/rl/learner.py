@@ -15,7 +15,7 @@ from fanfold.encoding import derive_seed
 from fanfold.rl import ppo
 from fanfold.rl.collect import Collect
 from fanfold.rl.experience import Experience, Trajectories, folded, merge, read
-from fanfold.rl.failures import ALL_FAILED, FailureTally, failed_of
+from fanfold.rl.failures import ALL_FAILED, Diverged, FailureTally, failed_of
 from fanfold.rl.heads import Array
 from fanfold.rl.policy import Policy
 from fanfold.rl.ppo import Adam, Ppo
@@ -260,6 +260,12 @@ class Learner(Strategy[Collect]):
         seed = derive_seed(self.seed, "update", self.version)
         learnt = (self.weights, self.adam, experience, self.plan.ppo, self.plan.progress(self.counts), seed)
         self.weights, _ = self.plan.policy.learn(*learnt)
+        if not all(np.isfinite(array).all() for array in self.weights.values()):
+            raise Diverged(
+                f"the weights of the policy are no longer finite after update {self.version + 1}: lower "
+                f"ppo.learning_rate (now {self.plan.ppo.learning_rate:g}) or ppo.value_learning_rate (now "
+                f"{self.plan.ppo.value_learning_rate:g}), or make the rewards smaller"
+            )
         # At first there is nothing worth remembering, so the average starts short.
         keep = min(self.plan.ppo.averaging, (self.version + 1) / (self.version + 11))
         self.slow = ppo.averaged(self.slow, self.weights, keep)

@@ -115,12 +115,26 @@ class TorchPolicy:
 
     def _built(self) -> Any:
         """A module that keeps the contract; what is wrong with it is said now."""
-        torch, module = pytorch(), self.make(self.spaces)
+        torch = pytorch()
+        try:
+            module = self.make(self.spaces)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # of what the network itself called
+            raise ConfigError(
+                f"the network is made with one argument, the spaces, and does not take it: {error}"
+            ) from error
         if not isinstance(module, torch.nn.Module):
             raise ConfigError(f"the policy gave {module!r}, which is not a torch.nn.Module")
         shape = self.spaces.image or (self.spaces.width,)
-        with torch.no_grad():
-            given = module(torch.zeros(2, *shape))
+        try:
+            with torch.no_grad():
+                given = module(torch.zeros(2, *shape))
+        except (RuntimeError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{type(module).__name__}.forward raised {type(error).__name__} for observations of the shape "
+                f"(n, {', '.join(map(str, shape))}): {error}"
+            ) from error
         right = isinstance(given, tuple) and len(given) == 2 and all(isinstance(each, torch.Tensor) for each in given)
         sizes = {self.head.own, self.head.outputs}
         if not right or given[0].shape[0] != 2 or given[0].shape[-1] not in sizes or given[1].numel() != 2:
@@ -128,6 +142,10 @@ class TorchPolicy:
             raise ConfigError(
                 f"{type(module).__name__}.forward must return outputs of the shape (n, {self.head.own}) and values of "
                 f"the shape (n,) for n observations, and returned {got} for 2"
+            )
+        if not all(bool(torch.isfinite(each).all()) for each in given):
+            raise ConfigError(
+                f"{type(module).__name__}.forward returned numbers that are not finite, before any training"
             )
         return module
 

@@ -11,9 +11,10 @@ import pytest
 import rl_world
 
 from fanfold.errors import ConfigError
-from fanfold.rl import environments, network
+from fanfold.rl import environments, network, train
 from fanfold.rl.collect import Collect, Collector
-from fanfold.rl.failures import ALL_FAILED, FailedEpisode, FailureTally, TooManyFailures, failed_of
+from fanfold.rl.config import StepPpo
+from fanfold.rl.failures import ALL_FAILED, Diverged, FailedEpisode, FailureTally, TooManyFailures, failed_of
 from fanfold.rl.making import Environment
 from fanfold.tensors import pack
 from fanfold.types import Blob, Case, Failed, Ok
@@ -134,3 +135,9 @@ def test_trajectories_hold_what_was_played() -> None:
     assert steps is not None
     assert (steps.rewards.sum(axis=1) == steps.actions.sum(axis=1)).all()
     assert np.isfinite(steps.observations).all()
+
+
+def test_a_training_that_diverged_ends_with_the_remedy() -> None:
+    fast = StepPpo(learning_rate=1e30, value_learning_rate=1e30)
+    with pytest.raises(Diverged, match=r"no longer finite after update \d+: lower ppo.learning_rate \(now 1e\+30\)"):
+        train(rl_world.Walk, ppo=fast, total_steps=4000, steps_per_update=200)

@@ -235,6 +235,12 @@ class Wordy(Network):
         return super().forward(observations)[0]
 
 
+class Nowhere(Network):
+    def forward(self, observations: Any) -> Any:
+        outputs, values = super().forward(observations)
+        return outputs / 0, values
+
+
 def test_a_network_that_does_not_keep_the_contract_is_refused_before_anything_is_played() -> None:
     encoder, head = spaces_of(Environment.of(Planted))
     with pytest.raises(ConfigError, match=r"Wordy.forward must return outputs of the shape \(n, 3\) and values"):
@@ -245,6 +251,14 @@ def test_a_network_that_does_not_keep_the_contract_is_refused_before_anything_is
         TorchPolicy.of(lambda spaces: 3, encoder, head)
     with pytest.raises(ConfigError, match="device='nowhere' cannot be used"):
         TorchPolicy.of(Network, encoder, head, "nowhere")
+    with pytest.raises(ConfigError, match="is made with one argument, the spaces, and does not take it"):
+        TorchPolicy.of(lambda: Network(Spaces(3, head)), encoder, head)  # type: ignore[misc, arg-type]
+    with pytest.raises(ConfigError, match=r"forward raised RuntimeError for observations of the shape \(n, 3\): mat1"):
+        TorchPolicy.of(lambda spaces: Network(Spaces(7, head)), encoder, head)
+    with pytest.raises(
+        ConfigError, match=r"Nowhere\.forward returned numbers that are not finite, before any training"
+    ):
+        TorchPolicy.of(Nowhere, encoder, head)
 
 
 def test_images_come_to_networks_with_their_channels_first_and_between_0_and_1() -> None:
