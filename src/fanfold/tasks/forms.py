@@ -30,6 +30,7 @@ _NUMBER = re.compile(
     r"(?P<number>(?!0[0-9])(?:[0-9]{1,3}(?:[,.\u00a0\u202f][0-9]{3})+(?:[.,][0-9]+)?|[0-9]+(?:[.,][0-9]+)?))"
     r"\s?(?P<unit>[^\d\s][^\d\n]{0,15})?"
 )
+_FINE = re.compile(r"[0-9][.,][0-9]{5,}$")  # that no reply will have by itself
 _WORKED = re.compile(r".*####[^\n]*[0-9][^\n]*", re.DOTALL)
 _COMMA = re.compile(r".*\.[0-9]{3},[0-9]+|[0-9]+,(?:[0-9]{1,2}|[0-9]{4,})|[0-9]{4,},[0-9]+|0,[0-9]+")
 _POINT = re.compile(r".*,[0-9]{3}\.[0-9]+|[0-9]+\.(?:[0-9]{1,2}|[0-9]{4,})|[0-9]{4,}\.[0-9]+|0\.[0-9]+")
@@ -99,7 +100,9 @@ def _numbers(grader: Mapping[str, Any], answers: Sequence[str], labels: tuple[st
     if labels is not None and len(labels) <= 6:
         clause = f"Reply with one of: {', '.join(labels)}."
         return AnswerForm(_counted(labels, answers, "numbers"), grader, 12, ("\n",), (clause,), labels)
-    return AnswerForm("numbers", grader, 24, ("\n\n",), ("Reply with the number only.",))
+    fine = any(map(_FINE.search, answers))
+    exactly = " with many decimals, and a reply must have all (or --grader numeric:tolerance=0.01)" if fine else ""
+    return AnswerForm(f"numbers{exactly}", grader, 24, ("\n\n",), ("Reply with the number only.",))
 
 
 def _counted(labels: Sequence[str], answers: Sequence[str], what: str) -> str:

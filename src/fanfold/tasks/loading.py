@@ -6,13 +6,13 @@ import heapq
 import itertools
 import random
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from fanfold.errors import ConfigError, check_whole, nearest
-from fanfold.tables import Row, rows_of
+from fanfold.tables import Row, records, rows_of
 from fanfold.tasks.builtin import BUILTIN
 from fanfold.tasks.columns import Columns, lowered
 from fanfold.tasks.forms import (
@@ -39,7 +39,7 @@ _SETTINGS = {field.name for field in fields(Task)} - {"problems", "grader", "sou
 
 
 def load(
-    source: str | Path,
+    source: str | Path | Iterable[Any],
     *,
     grader: str | Mapping[str, Any] | Grader | None = None,
     input: str | None = None,
@@ -51,9 +51,10 @@ def load(
     seed: int = 0,
     **settings: Any,
 ) -> Task:
-    """A task: one that ships with Fanfold (`city`, `sentiment`, ...), or one made of a file or a dataset.
+    """A task: one that ships with Fanfold (`city`, `sentiment`, ...), or one made of a file, a dataset or rows.
 
     A file ends in .jsonl, .csv, .tsv or .parquet; a dataset of the Hugging Face hub is `hf:NAME[:CONFIG][:SPLIT]`.
+    Rows are dicts, or a data frame.
     `input`, `answer`, `id` and `options` name the fields to read; what is not said is guessed from usual names, and
     `Task.source` says what was read.  The form of the answers (options, JSON, numbers, a few labels, lines) decides how
     they are graded, unless a `grader` is named, and where replies end.  `limit` takes the first problems only.  Of a
@@ -65,23 +66,37 @@ def load(
             raise ConfigError(f"a task has no setting {name!r}{nearest(name, _SETTINGS)}")
     if limit is not None:
         check_whole(limit, "limit")
-    name = str(source)
+    name = str(source) if isinstance(source, str | Path) else "rows"
     named = {"input": input, "answer": answer, "id": id, "options": options}
-    if name in BUILTIN:
+    if isinstance(source, str | Path) and name in BUILTIN:
         if any(named.values()):
             raise ConfigError(f"the task {name!r} ships with Fanfold: its fields are known, leave input=, answer= out")
         task = BUILTIN[name]()
         changes = tupled(settings) | ({} if grader is None else {"grader": make_grader(grader)})
         return replace(task, problems=task.problems[:limit], **changes)
-    if not name.startswith("hf:") and not Path(name).suffix and len(Path(name).parts) <= 1:
+    if (
+        isinstance(source, str | Path)
+        and not name.startswith("hf:")
+        and not Path(name).suffix
+        and len(Path(name).parts) <= 1
+    ):
         raise ConfigError(f"there is no task {name!r}{nearest(name, BUILTIN)} (or give a file, or hf:NAME:SPLIT)")
     kind = None if grader is None else kind_of(grader)
     draw = _Draw(named, kind not in UNANSWERED, rows, seed)
+    rows_read = rows_of(name) if isinstance(source, str | Path) else _given(source)
     try:
-        draw.read(map(_asked_and_answered, itertools.islice(rows_of(name), limit)), name)
+        draw.read(map(_asked_and_answered, itertools.islice(rows_read, limit)), name)
     except OSError as error:
         raise ConfigError(f"{name} cannot be read: {error.strerror or error}") from error
     return _task(name, draw, grader, kind, tupled(settings))
+
+
+def _given(rows: Any) -> Iterator[Row]:
+    """Rows of Python, each with its place."""
+    for number, row in enumerate(records(rows), 1):
+        if not isinstance(row, Mapping):
+            raise ConfigError(f"row {number} is not a dict but {row!r:.60}: write {{'input': ..., 'answer': ...}}")
+        yield row, f"row {number}"
 
 
 def _task(

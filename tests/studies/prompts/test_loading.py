@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fanfold.errors import ConfigError, MissingExtra
+from fanfold.studies.prompts import PromptsConfig, study
 from fanfold.tasks import Problem, load
 from fanfold.tasks.grading import Exact, MultipleChoice, Numeric
 
@@ -209,6 +210,29 @@ def test_rows_that_repeat_others_are_not_searched_and_reported_on_at_once(tmp_pa
 def test_an_answer_that_nearly_all_rows_have_is_said(tmp_path: Path) -> None:
     table = "text,label\n" + "".join(f"text {n},{'bad' if n == 3 else 'ok'}\n" for n in range(50))
     assert "answers are one of 2 labels (98 % are 'ok')" in load(csv(tmp_path / "a.csv", table)).source
+
+
+@pytest.mark.parametrize("library", ["", "pandas", "polars"])
+def test_rows_of_python_and_of_frames_are_a_task(library: str) -> None:
+    rows: Any = [{"text": f"text {n}", "team": "ab"[n % 2], "note": float("nan")} for n in range(20)]
+    if library:
+        rows = pytest.importorskip(library).DataFrame(rows)
+    task = load(rows, name="tickets", answer="team")
+    assert task.name == "tickets" and task.problems[1] == Problem("2", "text 1", "b")
+    assert task.source.startswith("rows: 20 problems, input from 'text', answer from 'team', not read: note")
+    built = study(PromptsConfig(model=("simulated/gpt-4o-mini",), trials=2), task=task)
+    assert built.remarks[0].startswith("rows: 20 problems")
+    run = built.run()
+    assert run.summary is not None and run.summary.figures["held_out"]["n"] > 0
+    with pytest.raises(ConfigError, match="row 1 is not a dict but 'a'"):
+        load(["a", "b"])
+
+
+def test_numbers_that_no_reply_will_have_exactly_are_said(tmp_path: Path) -> None:
+    task = load(csv(tmp_path / "a.csv", "text,share\n" + "".join(f"{n} of 7,{n / 7}\n" for n in range(20))))
+    assert "numbers with many decimals" in task.source and "numeric:tolerance=0.01" in task.source
+    plain = load(csv(tmp_path / "b.csv", "text,share\n" + "".join(f"{n} of 7,{n / 4}\n" for n in range(20))))
+    assert "answers are numbers: graded as numeric" in plain.source
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from fanfold.studies.prompts.space import (
     shown_by,
 )
 from fanfold.study import Study
-from fanfold.tasks import Split, Task, load
+from fanfold.tasks import BUILTIN, Split, Task, load
 from fanfold.tasks.graders import settings_of
 from fanfold.tasks.grading import CodeTests, unguarded
 from fanfold.tasks.task import Size
@@ -119,7 +119,7 @@ def _sizes(config: PromptsConfig, task: Task) -> dict[str, Size]:
 def _remarks(config: PromptsConfig, task: Task, split: Split, fitting: int) -> tuple[str, ...]:
     """What was inferred about a task from a file, and how few problems there are."""
     remarks = []
-    if task.source.startswith(config.task):
+    if task.source and task.name not in BUILTIN:
         remarks.append(f"{task.source} (--input-field, --answer-field, --grader, --max-tokens)")
     if config.calls is not None:
         search = searching(config, split)
