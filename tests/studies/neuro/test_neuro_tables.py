@@ -115,13 +115,14 @@ def test_many_categories_share_features_and_long_tails_are_bent(tmp_path: Path) 
     [
         (" 12 ", ".", 12.0), ("1,234.5", ".", 1234.5), ("1.234,5", ",", 1234.5), ("-3,5", ",", -3.5),
         ("12 %", ".", 12.0), ("$5.00", ".", 5.0), ("1e3", ".", 1000.0), (True, ".", 1.0), (7, ",", 7.0),
+        ("1 234 567", ".", 1234567.0), ("-1\u202f234,5", ",", -1234.5), ("12\u00a0345 €", ".", 12345.0),
     ],
 )  # fmt: skip
 def test_numbers_are_read_as_people_write_them(value: Any, decimal: str, number: float) -> None:
     assert columns.number(value, decimal) == number
 
 
-@pytest.mark.parametrize("text", ["1_000", "inf", "twelve", "1,23,4", "12.3.4"])
+@pytest.mark.parametrize("text", ["1_000", "inf", "twelve", "1,23,4", "12.3.4", "12 34", "1 2345", "5 km"])
 def test_what_is_not_a_number_is_not_taken_for_one(text: str) -> None:
     assert np.isnan(columns.number(text))
 
@@ -202,6 +203,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], Any, dict[str, Any], str]] = {
     "no such column": (("x", "y"), lambda i: (i, i % 2), {"predict": ("yy",)}, "'yy' to predict; did you mean 'y'"),
     "nothing to ignore": (("x", "y"), lambda i: (i, i % 2), {"ignore": ("id",)}, "no column 'id' to ignore"),
     "an id": (("id", "x", "y"), lambda i: (i, i % 7, i % 2), {}, "'id' numbers the rows.*--ignore id"),
+    "units": (("t", "y"), lambda i: (f"{i / 7:.1f} km", i % 2), {}, "'t' holds numbers with a unit, such as '0.0 km'"),
     "free text": (("t", "y"), lambda i: (f"I liked it {i}", i % 2), {}, "'t' has 900 different texts.*--ignore t"),
     "dates of another kind": (("d", "y"), lambda i: (f"1/{i % 12 + 1}/2026", i % 2), {}, "'d' holds dates.*2026-01-31"),
     "dates with short years": (("d", "y"), lambda i: (f"{i % 28 + 1}.1.26", i % 2), {}, "'d' holds dates.*2026-01-31"),
@@ -230,6 +232,13 @@ def test_a_dozen_rows_are_too_few_and_rows_without_the_target_do_not_count(tmp_p
     data = table(path)
     assert len(data.train) + len(data.validation) + len(data.test) == 90
     assert "10 rows without 'y' are left out" in data.remarks
+
+
+def test_the_usual_words_for_a_missing_value_leave_a_column_of_numbers(tmp_path: Path) -> None:
+    words = ("n.a.", "N/A", ".", "#VALUE!", "#DIV/0!", "")
+    rows = [(words[i % 6] if i % 3 == 0 else i / 7, i % 2) for i in range(120)]
+    encoder = table(written(tmp_path / "gaps.csv", ("x", "y"), rows)).table
+    assert encoder is not None and (encoder.columns[0].kind, encoder.columns[0].marked) == ("number", True)
 
 
 def test_numbers_of_rows_that_a_frame_wrote_along_are_left_out(tmp_path: Path) -> None:

@@ -20,8 +20,13 @@ from typing import Any
 
 import numpy as np
 
-#: Texts that stand for a missing value.
-MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "nat", "<na>", "null", "none", "?", "-", "--"))
+#: Texts that stand for a missing value, those of spreadsheets' errors among them.
+MISSING = frozenset(
+    ("", "na", "n/a", "n.a.", "nan", "nat", "<na>", "null", "none", ".", "?", "-", "--")
+    + ("#n/a", "#value!", "#div/0!", "#ref!", "#name?", "#num!")
+)
+#: A blank between groups of three digits, as French and Swedish write.
+_BLANK = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")
 _GROUPS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
 _TIME = r"(?P<hour>\d{1,2})(?P<rest>:\d{2}.*?)(?: ?(?P<half>[ap])\.?m\.?)?"
 _YEAR, _MONTH, _DAY = r"(?P<year>\d{4})", r"(?P<month>\d{1,2})", r"(?P<day>\d{1,2})"
@@ -58,7 +63,7 @@ def missing(value: Any) -> bool:
 def number(value: Any, decimal: str = ".") -> float:
     """A finite number, as people and programs write it, or NaN."""
     if isinstance(value, str):
-        text = value.strip(" \t\u00a0%$€£").replace("\u00a0", "").replace("'", "")
+        text = _BLANK.sub("", value.strip(" \t\u00a0%$€£")).replace("\u00a0", "").replace("'", "")
         if decimal == ",":
             text = text.replace(".", "").replace(",", ".")
         elif "," in text and _GROUPS.fullmatch(text):

@@ -26,12 +26,15 @@ Array = NDArray[Any]
 LEVELS, BUCKETS = 30, 64
 #: The share of a column that must be numbers, or dates, for the rest to count as missing.
 MOSTLY = 0.9
+#: Different units that numbers of a column may come with.
+UNITS = 3
 #: Deviations from the mean from which on a column has long tails.
 TAILS = 8.0
 #: Rows below which a fifth is set aside for each purpose, and a tenth above.
 FEW = 2000
 _OTHER_DATES = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*")
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
+_MEASURED = re.compile(r"[-+]?\d[\d.,']* ?([a-zµ°²³/]+)", re.IGNORECASE)
 _NUMBERING = re.compile(r"(.*[ _-])?(id|index|idx|nr|row|rowid|key|uuid)|unnamed: \d+|", re.IGNORECASE)
 
 
@@ -304,6 +307,12 @@ def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: 
             raise ConfigError(
                 f"{where}: the column {name!r} holds numbers, but also {len(odd):,} texts such as {sample(odd)}: make "
                 f"numbers of them or leave them empty, or leave it out (--ignore {name})"
+            )
+        units = [found[1] for text in texts if (found := _MEASURED.fullmatch(text))]
+        if len(units) >= MOSTLY * len(texts) and len(set(units)) <= UNITS:
+            raise ConfigError(
+                f"{where}: the column {name!r} holds numbers with a unit, such as {sample(texts)}: leave the units "
+                f"away, or leave it out (--ignore {name})"
             )
         raise ConfigError(
             f"{where}: the column {name!r} has {distinct:,} different texts in {len(texts):,} rows, such as "
