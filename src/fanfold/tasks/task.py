@@ -274,6 +274,12 @@ class Task:
         taken = {name: self._count(name, size, total) for name, size in wanted.items() if size is not None}
         open_ = {name: usual for name, usual in SIZES.items() if name not in taken}
         left = total - sum(taken.values())
+        if taken and open_ and total >= FEWEST and left < len(open_):
+            asked = " + ".join(f"{count:,} {name}" for name, count in taken.items())
+            raise ConfigError(
+                f"task {self.name!r} has {total:,} different problems, and {asked} leave too few of them for "
+                f"{', '.join(open_)}: ask for fewer, or give more problems"
+            )
         if open_ and (total < FEWEST or left < len(open_)):
             raise ConfigError(
                 f"task {self.name!r} has {total} different problems, too few to search and to report on others: "

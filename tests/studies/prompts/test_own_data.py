@@ -300,6 +300,9 @@ def test_too_few_rows_and_free_text_are_refused_with_the_remedy(tmp_path: Path) 
     few = write_csv(tmp_path / "few.csv", ("text", "label"), reviews(5))
     with pytest.raises(ConfigError, match=r"has 5 different problems, too few .* give at least 8"):
         study(PromptsConfig(task=few))
+    enough = write_csv(tmp_path / "enough.csv", ("text", "label"), reviews(40))
+    with pytest.raises(ConfigError, match=r"40 different problems, and 1,000 held_out leave too few .* ask for fewer"):
+        study(PromptsConfig(task=enough, held_out=1000))
     essays = write_jsonl(tmp_path / "e.jsonl", [{"text": f"{n}", "answer": "A long story.\n" * 30} for n in range(30)])
     with pytest.raises(ConfigError, match=r"free text, .* --grader judge --judge MODEL"):
         study(PromptsConfig(task=essays))
