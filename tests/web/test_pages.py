@@ -46,8 +46,9 @@ def examine(visitor: Visitor, schemes: list[Any], place: str) -> list[str]:
     page = visitor.go(place)
     wrong = [f"{place}: {finding}" for finding in visitor.findings()] if AXE.exists() else []
     for scheme in schemes:
-        page.emulate_media(color_scheme=scheme)
-        visitor.settle()
+        if scheme != schemes[0]:  # in which it was opened
+            page.emulate_media(color_scheme=scheme)
+            visitor.settle()
         if (over := visitor.overflow()) > 0:
             wrong.append(f"{place}, {scheme}: {over} pixels too wide")
         if notice := page.query_selector("main > .notice.bad"):
