@@ -36,7 +36,7 @@ from fanfold.testing import run_virtual
 
 NAMES = {"openai": "gpt-4o-mini", "anthropic": "claude-haiku-4-5"}
 STYLES = pytest.mark.parametrize("style", list(NAMES))
-CONVERSATIONS = 60
+CONVERSATIONS = 40
 
 pytestmark = pytest.mark.slow
 
