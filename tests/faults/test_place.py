@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -292,6 +293,7 @@ def test_a_place_that_recovers_is_used_again_and_nothing_was_left_open() -> None
 
     async def main() -> int:
         async with Processes(2) as executor:
+            gc.collect()  # what earlier tests left open and a later collection would close is no room for a worker
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             taken = [os.dup(1)]
             resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 20, hard))
