@@ -93,7 +93,7 @@ def test_queries_come_from_lines_or_from_json_lines(tmp_path: Path) -> None:
     lines, records, broken = tmp_path / "q.txt", tmp_path / "q.jsonl", tmp_path / "b.jsonl"
     lines.write_text("Why?\n\n  How? \n")
     records.write_text('{"query": "Who?"}\n"When?"\n')
-    broken.write_text('{"query": "Who?"}\n{"question": "When?"}\n')
+    broken.write_text('{"query": "Who?"}\n{"query": " "}\n')
     assert load_queries(str(lines)) == ("Why?", "How?")
     assert load_queries(str(records)) == ("Who?", "When?")
     with pytest.raises(ConfigError, match="line 2"):
@@ -103,6 +103,42 @@ def test_queries_come_from_lines_or_from_json_lines(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n")
     with pytest.raises(ConfigError, match="holds no query"):
         load_queries(str(tmp_path / "empty.txt"))
+
+
+def test_queries_are_a_column_of_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "q.csv"
+    table.write_text('kind,query\na,"How, now?"\nb,Why?\n')
+    assert load_queries(str(table)) == ("How, now?", "Why?")
+    table.write_text("question,id\nWhen?,1\n")
+    assert load_queries(str(table)) == ("When?",)
+    table.write_text("customer,id\nWhen?,1\n")
+    with pytest.raises(ConfigError, match=r"line 2 has no query: name its column `query` \(columns: customer, id\)"):
+        load_queries(str(table))
+    listed = tmp_path / "q.json"
+    listed.write_text('[{"query": "Who?"}]')
+    assert load_queries(str(listed)) == ("Who?",)
+
+
+FEEDBACK = """
+def liked(query, response):
+    return "e" in response
+
+def alone(response):
+    return 1.0
+"""
+
+
+@pytest.mark.parametrize("named", ["my_taste:liked", "my_taste.py:liked"])
+def test_feedback_comes_from_a_file_in_the_folder(named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command of an installed package does not look for modules in the current folder, as `python` does."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [place for place in sys.path if place])
+    monkeypatch.delitem(sys.modules, "my_taste", raising=False)
+    (tmp_path / "my_taste.py").write_text(FEEDBACK)
+    run = study(CriticConfig(model="simulated/critic", feedback=named, total=6, bootstrap_queries=2)).run()
+    assert run.progress.failures == 0 and run.summary is not None and run.summary.figures["answered"] == 6
+    with pytest.raises(ConfigError, match=r"'alone' is called with \(query, response\): too many positional"):
+        study(CriticConfig(feedback="my_taste:alone"))
 
 
 def test_our_own_queries_are_many_and_varied() -> None:

@@ -84,7 +84,9 @@ class CriticConfig(Settings):
 
     model: str = option("local/smollm2", "the model that answers, as provider/name")
     base_url: str | None = option(None, "an OpenAI-compatible server that serves it")
-    queries: str | None = option(None, "a file of queries: lines of text, or JSON lines with a `query`; none: our own")
+    queries: str | None = option(
+        None, "a file of queries: lines of text, or a table with a column `query`; none: our own"
+    )
     total: int = option(60, "queries answered in all; a shorter list is repeated", least=1)
     feedback: str = option("rules", "who judges: rules, human, page, judge:MODEL, simulated, or module:function")
     ask: Literal["score", "rating", "thumbs", "pair"] = option(

@@ -128,6 +128,15 @@ class Scored:
     #: Whether the function answers at once; others are called on a thread so as not to hold up everything else.
     quick: bool = False
 
+    def __post_init__(self) -> None:
+        try:
+            inspect.signature(self.score).bind("query", "response")
+        except ValueError:  # a builtin says nothing about its arguments
+            return
+        except TypeError as error:
+            name = getattr(self.score, "__name__", repr(self.score))
+            raise ConfigError(f"the feedback {name!r} is called with (query, response): {error}") from error
+
     async def __call__(self, query: str, responses: tuple[str, ...]) -> Feedback:
         scores = [await self._one(query, response) for response in responses]
         if len(scores) == 2:
@@ -145,7 +154,7 @@ class Scored:
             said = self.score(query, response)
         else:
             said = await asyncio.to_thread(self.score, query, response)
-        return _number(said, 0.0, 1.0, "score")
+        return _number(float(said) if isinstance(said, bool) else said, 0.0, 1.0, "score")
 
 
 #: What a judge is asked about one answer, and about two.

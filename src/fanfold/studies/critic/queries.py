@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from fanfold.errors import ConfigError
+from fanfold.tables import ENDINGS, columns_in_words, open_table
+from fanfold.tasks.columns import USUAL
 
 BUILT_IN = tuple(Path(__file__).with_name("queries.txt").read_text(encoding="utf-8").splitlines())
 
 
 def load_queries(path: str | None) -> tuple[str, ...]:
-    """The queries in a file, one on each line: plain text, or JSON with a `query`; without a file, our own."""
+    """The queries in a file: its lines, or the column `query` of a table; without a file, our own."""
     if path is None:
         return BUILT_IN
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise ConfigError(f"there is no file of queries {path}: check the path") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the queries in {path} cannot be read: {error}") from error
-    found = [
-        _query(line.strip(), f"{path}, line {number}", path.endswith(("jsonl", "json")))
-        for number, line in enumerate(lines, start=1)
-        if line.strip()
-    ]
-    if not found:
+    if Path(path).suffix.lower() in ENDINGS and not path.endswith(".txt"):
+        queries = list(_column(path))
+    else:
+        try:
+            lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        except FileNotFoundError:
+            raise ConfigError(f"there is no file of queries {path}: check the path") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the queries in {path} cannot be read: {error}") from error
+        queries = [line.strip() for line in lines if line.strip()]
+    if not queries:
         raise ConfigError(f"{path} holds no query: write one on each line")
-    return tuple(found)
+    return tuple(queries)
 
 
-def _query(line: str, where: str, is_json: bool) -> str:
-    if not is_json:
-        return line
-    try:
-        value = msgspec.json.decode(line)
-    except msgspec.DecodeError as error:
-        raise ConfigError(f"{where} is not JSON ({error}): give the file another ending for plain text") from error
-    query = value.get("query") if isinstance(value, dict) else value
-    if not isinstance(query, str) or not query.strip():
-        raise ConfigError(f'{where} has no query: write {{"query": "..."}}')
-    return query
+def _column(path: str) -> Iterator[str]:
+    """The queries of a table: its column `query`, else its only one, else one of a usual name."""
+    for row, where in open_table(path):
+        usual = [name for name in ("query", *(row if len(row) == 1 else ()), *USUAL["input"]) if name in row]
+        query = row[usual[0]] if usual else None
+        if not isinstance(query, str) or not query.strip():
+            raise ConfigError(f"{where} has no query: name its column `query` (columns: {columns_in_words(row)})")
+        yield query
