@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import json
 import math
+import os
 import re
 import tomllib
 import types
@@ -60,7 +61,8 @@ def option(
 class Settings:
     """Base of settings dataclasses: values outside the declared ranges and choices, and unknown names, are refused.
 
-    A subclass with a `__post_init__` of its own calls this one first.
+    What a Python program has instead of a plain value is taken for it: a path, a number of numpy, one text for a list
+    of one, a mapping for a nested table.  A subclass with a `__post_init__` of its own calls this one first.
     """
 
     def __new__(cls, *values: Any, **named: Any) -> Self:
@@ -73,10 +75,25 @@ class Settings:
     def __post_init__(self) -> None:
         kinds = _kinds(type(self))
         for field in _fields(type(self)):
-            value = getattr(self, field.name)
+            kind, given = kinds[field.name], getattr(self, field.name)
+            value = _plain(kind, given)
+            options = get_args(kind) if get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+            if isinstance(value, str) and tuple[str, ...] in options and str not in options:
+                value = (value,)
+            elif isinstance(value, Mapping) and dataclasses.is_dataclass(kind) and isinstance(kind, type):
+                value = from_mapping(kind, value, type(self).__name__, f"{field.name}.")
+            if value is not given:
+                object.__setattr__(self, field.name, value)
             check_range(field.metadata, value, field.name)
-            if get_origin(kinds[field.name]) is Literal:
-                _check_choice(kinds[field.name], value, field.name)
+            if get_origin(kind) is Literal:
+                _check_choice(kind, value, field.name)
+
+
+def _plain(kind: Any, value: Any) -> Any:
+    """A path where a text is wanted as that text, and a number of numpy as the plain one."""
+    if isinstance(value, os.PathLike) and str in (kind, *get_args(kind)):
+        return os.fspath(value)
+    return value.item() if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () else value
 
 
 def check_range(metadata: Mapping[str, Any], value: Any, key: str) -> None:
@@ -139,6 +156,7 @@ def convert(kind: Any, value: Any, key: str, where: str) -> Any:
     origin, args = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
+    value = _plain(kind, value)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(kind, args, value, key, where)
     if origin is Literal:

@@ -116,6 +116,31 @@ def test_a_typed_text_becomes_the_value_that_is_wanted(kind: object, text: str, 
     assert found == value and type(found) is type(value)
 
 
+@dataclass(frozen=True)
+class Python(Checked):
+    folder: str | None = option(None, "where")
+    names: tuple[str, ...] = option((), "which")
+    count: int = option(1, "how many", least=1)
+    table: Checking = field(default_factory=lambda: Checking())
+
+
+@dataclass(frozen=True)
+class Checking(Checked):
+    rate: float = option(0.5, "how fast", above=0)
+
+
+def test_a_program_may_give_paths_numbers_of_numpy_one_name_and_mappings() -> None:
+    numpy: Any = pytest.importorskip("numpy")
+    made = Python(folder=Path("a") / "b", names="x", count=numpy.int64(3), table={"rate": numpy.float32(0.25)})  # type: ignore[arg-type]
+    assert made == Python("a/b", ("x",), 3, Checking(0.25))
+    assert type(made.count) is int and type(made.folder) is str
+    assert from_mapping(Python, {"folder": Path("a/b"), "count": numpy.int64(3)}) == Python("a/b", count=3)
+    with pytest.raises(ConfigError, match="count must be at least 1, not 0"):
+        Python(count=numpy.int64(0))
+    with pytest.raises(ConfigError, match=r"unknown key 'table.rat'; did you mean 'rate'"):
+        Python(table={"rat": 1})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("kind", "value"), [(str | None, None), (int | None, None), (str, "none"), (Literal["none", "all"] | None, "none")]
 )
