@@ -63,6 +63,8 @@ class Environment:
         if not isinstance(env, str) and not callable(env):
             raise ConfigError(f"env={env!r} is not an id and not callable: give a function, as in `lambda: MyEnv()`")
         made = named(env, "env") if isinstance(env, str) else env
+        if isinstance(wrappers, str) or callable(wrappers):
+            wrappers = (wrappers,)
         wrapped = tuple(_wrapper(each) if isinstance(each, str) else each for each in wrappers)
         if odd := next((each for each in wrapped if not callable(each)), None):
             raise ConfigError(f"wrappers must be functions of an environment, and {odd!r} is not")

@@ -193,6 +193,14 @@ def test_numbers_are_learnt_from_a_frame_of_numbers_categories_and_dates(frame: 
         fitted.predict(frame.rename(columns={"city": "town"}))
 
 
+def test_parameters_may_be_numbers_of_numpy_as_searches_draw_them() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    drawn = {"trials": np.int64(2), "epochs": np.int64(1), "validation": np.float32(0.25), "n_jobs": np.int64(1)}
+    plain = {"trials": 2, "epochs": 1, "validation": 0.25, "n_jobs": 1}
+    one, other = (small(**each).fit(X, X[:, 0] > 0) for each in (drawn, plain))
+    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
+
+
 @pytest.mark.slow
 def test_a_gap_among_plain_numbers_may_be_none_when_predicting() -> None:
     pd = pytest.importorskip("pandas")

@@ -20,6 +20,7 @@ pytest.importorskip("torch")
 import torch
 
 from fanfold.errors import ConfigError, MissingExtra
+from fanfold.studies.neuro import NeuroConfig, study
 from fanfold.studies.neuro import data as module
 from fanfold.studies.neuro.data import (
     AUGMENTS,
@@ -262,9 +263,28 @@ def test_any_pairs_of_images_and_labels_will_do() -> None:
     expected = digest(from_loaders(_loader(x, y, shuffled=False)))
     assert digest(from_loaders([(x[:20], y[:20]), [x[20:].tolist(), y[20:].tolist()]])) == expected
     assert digest(from_loaders(list(zip(x, y)))) == expected
-    assert digest(from_loaders((x, y))) == expected
+    assert digest(from_loaders((x, y))) == digest(from_loaders((x, y[:, None]))) == expected
     kept = from_loaders((x, y), validation=(x[:5], y[:5]))
     assert (len(kept.train), len(kept.validation), len(kept.test)) == (60, 5, 0)
+
+
+def test_loaders_may_hold_rows_sequences_and_numbers_to_predict() -> None:
+    x, y = np.random.default_rng(0).normal(size=(60, 5)).astype(np.float32), some()[1]
+    for more in ({}, {"kind": "sequence"}, {"target": "numbers"}):
+        found = [from_loaders(_loader(x, y, shuffled=True, seed=seed), **more) for seed in (1, 2)]
+        assert digest(found[0]) == digest(found[1])
+        assert found[0].shape.kind == more.get("kind", "table")
+        assert found[0].shape.target == more.get("target", "classes")
+    numbers = from_loaders(_loader(some()[0], y * 0.5, shuffled=True), target="numbers")
+    assert (numbers.shape.kind, numbers.shape.target) == ("images", "numbers")
+
+
+@pytest.mark.parametrize("data", [(X, Y), X, [1, 2]])
+def test_a_study_of_something_else_than_data_says_how_to_make_them(data: Any) -> None:
+    with pytest.raises(ConfigError, match=r"data must be what from_arrays\(x, y\) or from_loaders\(\.\.\.\) gives"):
+        study(NeuroConfig(), data)
+    with pytest.raises(ConfigError, match=r"dataset must be a name or a file, not a .*study\(config, from_arrays"):
+        NeuroConfig(dataset=data)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,12 @@ def test_wrappers_are_called_in_order_by_name_or_as_functions() -> None:
     assert made.step(1)[1] == 10.0
 
 
+def test_one_wrapper_needs_no_list() -> None:
+    for wrapper in ("RecordEpisodeStatistics", gymnasium.wrappers.RecordEpisodeStatistics):
+        made = Environment.of(rl_world.Walk, wrappers=wrapper).check()
+        assert isinstance(made, gymnasium.wrappers.RecordEpisodeStatistics)
+
+
 def test_wrappers_take_arguments_by_name(tmp_path: Path) -> None:
     text = "FrameStackObservation?stack_size=3&padding_type=zero"
     env = Environment.of(rl_world.Walk, wrappers=[text])

@@ -241,17 +241,17 @@ def from_loaders(
     name: str = "loaders",
     **more: Any,
 ) -> Data:
-    """Data of PyTorch DataLoaders, or of any iterables of (images, labels), which are read once.
+    """Data of PyTorch DataLoaders, or of any iterables of (images, labels) or (rows, answers), which are read once.
 
-    `more` are further arguments of `from_arrays`.
-    In whichever order a loader shuffles its images, they are the same data.  What a loader changes at random in its
-    images is changed once and for all: leave that to `augment`.
+    `more` are further arguments of `from_arrays`.  In whichever order a loader shuffles, its data are the same.  What
+    it changes at random in its images is changed once and for all: leave that to `augment`.
     """
-    whole = images(*gathered(train, f"{name}, training part"), name)
-    whole = whole.take(by_content(whole))
+    x, y = gathered(train, f"{name}, training part")
+    if more.get("kind", "auto") in ("auto", "images") and x.ndim != 2:
+        whole = images(x, y, name, more.get("target", "auto").replace("auto", "classes"))
+        x, y = whole.pixels, whole.labels
     return from_arrays(
-        whole.pixels,
-        whole.labels,
+        *by_content(x, y),
         validation=validation if isinstance(validation, float | int) else gathered(validation, f"{name}, validation"),
         test=0 if test is None else gathered(test, f"{name}, test part"),
         name=name,
@@ -381,6 +381,10 @@ _residents: dict[tuple[Any, ...], Resident] = {}
 
 def identity(data: Data | Source) -> Source | str:
     """What data are told apart by: where they come from, or what they hold."""
+    if not isinstance(data, Data | Source):
+        raise ConfigError(
+            f"data must be what from_arrays(x, y) or from_loaders(...) gives, not a {type(data).__name__}"
+        )
     return data if isinstance(data, Source) else data.digest
 
 

@@ -158,7 +158,7 @@ class NeuroevolutionEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _config(self, seed: int) -> NeuroConfig:
         jobs = self.n_jobs
-        if jobs is not None and (not isinstance(jobs, int) or (jobs < 1 and jobs != -1)):
+        if jobs is not None and (not isinstance(jobs, int | np.integer) or (jobs < 1 and jobs != -1)):
             raise ConfigError(f"n_jobs must be at least 1, or -1 for as many as the machine has cores, not {jobs!r}")
         names = ("trials", "population", "epochs", "rungs", "batch_size", "engine", "gpus")
         fields = {name: getattr(self, name) for name in names}

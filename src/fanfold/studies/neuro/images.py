@@ -38,6 +38,8 @@ class Images:
 def images(x: Any, y: Any, where: str, target: str = "classes", kind: str = "images") -> Images:
     """Images and labels as they are kept, or a ConfigError that says what is wrong with them and `where`."""
     pixels, labels = array(x, where), array(y, where)
+    if target == "classes" and labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
     if kind == "sequence":
         if pixels.ndim not in (2, 3):
             raise ConfigError(f"{where}: sequences must be of (n, length) or (n, channels, length), not {pixels.shape}")

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro.images import Array, Images, array
+from fanfold.studies.neuro.images import Array, array
 
 
 def gathered(loader: Iterable[Any], where: str) -> tuple[Array, Array]:
@@ -33,6 +32,8 @@ def gathered(loader: Iterable[Any], where: str) -> tuple[Array, Array]:
     return np.concatenate(pixels), np.concatenate(labels)
 
 
-def by_content(part: Images) -> NDArray[np.int64]:
-    keys = [hashlib.blake2b(image.tobytes(), digest_size=16).digest() for image in part.pixels]
-    return np.array(sorted(range(len(part)), key=lambda place: (keys[place], part.labels[place])), np.int64)
+def by_content(x: Array, y: Array) -> tuple[Array, Array]:
+    """The rows in an order that depends on nothing but what they hold."""
+    keys = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in x]
+    order = sorted(range(len(x)), key=lambda place: (keys[place], y[place].ravel().tolist()))
+    return x[order], y[order]

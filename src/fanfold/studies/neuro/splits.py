@@ -20,8 +20,8 @@ def size_of(part: str, value: float | int, n: int, where: str) -> int:
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if whole and value >= 0:
         return int(value)
-    if isinstance(value, float) and 0 <= value < 1:
-        return max(1, round(value * n)) if value else 0
+    if isinstance(value, float | np.floating) and 0 <= value < 1:
+        return max(1, round(float(value) * n)) if value else 0
     raise ConfigError(f"{where}: {part}={value!r} is neither a share from 0 to below 1 nor a number of rows")
 
 
