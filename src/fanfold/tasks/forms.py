@@ -204,7 +204,8 @@ def free_text(problems: Sequence[Problem], source: str) -> ConfigError:
     sample = max((problem.shown for problem in problems), key=len)
     return ConfigError(
         f"{source}: the answers are free text, up to {len(sample):,} characters long ({sample!r:.60}), which no reply "
-        "would match: choose how to grade it with --grader judge --judge MODEL, or with --grader contains"
+        "would match: choose how to grade it with --grader judge --judge MODEL, with a function of yours "
+        "(--grader grade.py), or with --grader contains"
     )
 
 

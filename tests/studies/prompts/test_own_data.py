@@ -187,6 +187,14 @@ def test_every_setting_of_a_grader_is_a_word_of_its_flag(
     assert built.evaluate.task.grader == made
 
 
+@pytest.mark.parametrize(("judge", "served"), [("my-judge", True), ("org/judge", True), ("openai/gpt-6-sol", False)])
+def test_a_judge_of_the_users_own_server_is_asked_there(judge: str, served: bool, tmp_path: Path) -> None:
+    path = write_csv(tmp_path / "a.csv", ("text", "label"), reviews(30))
+    url = "http://127.0.0.1:9/v1"
+    built = study(PromptsConfig(task=path, grader="judge", judge=judge, model=("mine",), base_url=url))
+    assert built.evaluate.task.grader.base_url == (url if served else None)
+
+
 @pytest.mark.slow
 def test_settings_of_graders_come_from_the_shell_and_from_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -9,8 +9,10 @@ from typing import Any
 
 from fanfold.errors import ConfigError
 from fanfold.models import Model
+from fanfold.models.catalogue import defined
 from fanfold.models.naming import runs_here
 from fanfold.models.pricing import list_price
+from fanfold.models.providers import provider_names
 from fanfold.prompting.breeding import PromptBreeder
 from fanfold.prompting.genome import SLOT, Candidate
 from fanfold.prompting.guided import GuidedPrompts, RandomPrompts
@@ -173,6 +175,9 @@ def _task(config: PromptsConfig) -> Task:
     if grader is not None and kind in ("judge", "pairwise"):
         if "model" not in grader:
             raise ConfigError(f"the grader {kind!r} asks a model: name it with --judge, or as {kind}:model=MODEL")
+        asked = str(grader["model"])
+        if config.base_url and asked.partition("/")[0] not in provider_names() and not defined(asked):
+            grader = {"base_url": config.base_url, **grader}  # a name that only the user's own server knows
         if config.reasoning_effort:
             grader = {"effort": config.reasoning_effort, **grader}
     return load(
