@@ -1,7 +1,17 @@
 """Rows of any kind of table: read from files and datasets, and written to files, one after the other."""
 
 from fanfold.tables.columns import columns_in_words, inside
-from fanfold.tables.reading import ENDINGS, TEXT, Row, Table, column_types, open_table, records, rows_of
+from fanfold.tables.reading import (
+    ENDINGS,
+    TEXT,
+    Row,
+    Table,
+    column_types,
+    open_table,
+    records,
+    rows_of,
+    spreadsheet_encoding,
+)
 from fanfold.tables.writing import kinds_of, write_rows
 
 __all__ = [
@@ -16,5 +26,6 @@ __all__ = [
     "open_table",
     "records",
     "rows_of",
+    "spreadsheet_encoding",
     "write_rows",
 ]

@@ -129,6 +129,21 @@ def open_table(
     return Table(name, format, encoding, "\t" if format == "tsv" else delimiter or ",")
 
 
+def spreadsheet_encoding(path: Path) -> str | None:
+    """The encoding of old spreadsheets on Windows, for a file that is not in UTF-8; None for any other."""
+    if path.suffix.lower() not in (".csv", ".tsv") or not path.is_file() or _mark(path):
+        return None
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        try:
+            while part := file.read(1 << 20):
+                decoder.decode(part)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return "cp1252"
+    return None
+
+
 def _mark(path: Path) -> bytes:
     """The byte order mark that a file begins with; empty where there is none."""
     with path.open("rb") as file:
@@ -331,8 +346,7 @@ def _find_not_utf8(path: Path) -> ConfigError:
 def _not_utf8(where: str, error: UnicodeDecodeError) -> ConfigError:
     return ConfigError(
         f"{where} is not in UTF-8 ({error.reason} at byte {error.start + 1} of the line): save the file as UTF-8 (in "
-        "Excel as `CSV UTF-8`, or with iconv -f WINDOWS-1252 -t UTF-8); `fanfold ask` also reads it with "
-        "--encoding cp1252, or whatever its encoding is"
+        "Excel as `CSV UTF-8`, or with iconv -f WINDOWS-1252 -t UTF-8), or name its encoding, as in --encoding cp1252"
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fanfold.errors import ConfigError, check_whole, nearest
-from fanfold.tables import Row, records, rows_of
+from fanfold.tables import Row, open_table, records, spreadsheet_encoding
 from fanfold.tasks.builtin import BUILTIN
 from fanfold.tasks.columns import Columns, lowered
 from fanfold.tasks.forms import (
@@ -49,6 +49,7 @@ def load(
     limit: int | None = None,
     rows: int | None = ROWS,
     seed: int = 0,
+    encoding: str | None = None,
     **settings: Any,
 ) -> Task:
     """A task: one that ships with Fanfold (`city`, `sentiment`, ...), or one made of a file, a dataset or rows.
@@ -58,8 +59,9 @@ def load(
     `input`, `answer`, `id` and `options` name the fields to read; what is not said is guessed from usual names, and
     `Task.source` says what was read.  The form of the answers (options, JSON, numbers, a few labels, lines) decides how
     they are graded, unless a `grader` is named, and where replies end.  `limit` takes the first problems only.  Of a
-    file with more than `rows` problems so many are kept, drawn by the `seed`; None keeps all.  `settings` are fields of
-    `Task` (`description`, `seeds`, `max_tokens`, ...), also for a task that ships with Fanfold.
+    file with more than `rows` problems so many are kept, drawn by the `seed`; None keeps all.  A CSV file that is not
+    in UTF-8 is read as Windows-1252 unless an `encoding` is named.  `settings` are fields of `Task` (`description`,
+    `seeds`, `max_tokens`, ...), also for a task that ships with Fanfold.
     """
     for name in settings:
         if name not in _SETTINGS:
@@ -83,11 +85,16 @@ def load(
         raise ConfigError(f"there is no task {name!r}{nearest(name, BUILTIN)} (or give a file, or hf:NAME:SPLIT)")
     kind = None if grader is None else kind_of(grader)
     draw = _Draw(named, kind not in UNANSWERED, rows, seed)
-    rows_read = rows_of(name) if isinstance(source, str | Path) else _given(source)
     try:
+        if isinstance(source, str | Path):
+            table = open_table(name, encoding=encoding or spreadsheet_encoding(Path(name)))
+            rows_read, inferred = iter(table), table.inferred
+        else:
+            rows_read, inferred = _given(source), ""
         draw.read(map(_asked_and_answered, itertools.islice(rows_read, limit)), name)
     except OSError as error:
         raise ConfigError(f"{name} cannot be read: {error.strerror or error}") from error
+    draw.inferred = inferred
     return _task(name, draw, grader, kind, tupled(settings))
 
 
@@ -171,6 +178,7 @@ class _Draw:
         self._rng = random.Random(seed)
         self._kept: list[_KeptRow] = []
         self._rows = self._lacking = 0
+        self.inferred = ""  # about the file
 
     def read(self, rows: Iterable[Row], source: str) -> None:
         room, chance = LARGEST, self._rng.random
@@ -228,7 +236,9 @@ class _Draw:
         whole = count + self._lacking == self._rows
         counted = f"{count:,} problems" if whole else f"{count:,} of {self._rows:,} rows (--rows)"
         lacking = f"{self._lacking:,} without input or answer left out" if self._lacking else ""
-        return ", ".join(filter(None, (counted, lacking, _repeated(self._problems), self.columns.in_words)))
+        return ", ".join(
+            filter(None, (counted, lacking, _repeated(self._problems), self.inferred, self.columns.in_words))
+        )
 
 
 def _asked_and_answered(row: Row) -> Row:

@@ -212,6 +212,16 @@ def test_an_answer_that_nearly_all_rows_have_is_said(tmp_path: Path) -> None:
     assert "answers are one of 2 labels (98 % are 'ok')" in load(csv(tmp_path / "a.csv", table)).source
 
 
+def test_a_file_of_an_old_spreadsheet_is_read_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"text;label\n" + "".join(f"Größe {n};{'ab'[n % 2]}\n" for n in range(20)).encode("cp1252"))
+    task = load(str(path))
+    assert task.problems[0].input == "Größe 0"
+    assert "its encoding is cp1252, its columns are separated by ';'" in task.source
+    path.write_bytes("text,label\nŁódź,a\nGdańsk,b\n".encode("cp1250"))
+    assert load(str(path), encoding="cp1250").problems[0].input == "Łódź"
+
+
 @pytest.mark.parametrize("library", ["", "pandas", "polars"])
 def test_rows_of_python_and_of_frames_are_a_task(library: str) -> None:
     rows: Any = [{"text": f"text {n}", "team": "ab"[n % 2], "note": float("nan")} for n in range(20)]
@@ -290,7 +300,7 @@ GOOD = b'{"input": "a", "answer": "b"}\n'
         ("t.csv", b"input,answer\na,b,c\n", r"t\.csv, line 2 has more values.*double quotes"),
         ("t.csv", b"input,input\na,b\n", "two columns are called 'input'"),
         ("t.csv", b'input,answer\n"a,b\n', r"t\.csv, line 2 is not CSV"),
-        ("t.csv", b"input,answer\na,b\nGr\xf6\xdfe,b\n", r"t\.csv, line 3 is not in UTF-8"),
+        ("t.csv", b"input,answer\na,b\nGr\xf6\x81e,b\n", r"t\.csv, line 3 is not in UTF-8 .* --encoding cp1252"),
         ("t.csv", b"", r"t\.csv is empty"),
         ("t.csv", b"input,answer\n", r"t\.csv is empty"),
         ("t.parquet", b"PAR1 and nothing else", "cannot be read as Parquet"),

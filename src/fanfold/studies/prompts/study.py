@@ -188,6 +188,7 @@ def _task(config: PromptsConfig) -> Task:
         id=config.id_field,
         rows=config.rows,
         seed=config.seed,
+        encoding=config.encoding,
     )
 
 
