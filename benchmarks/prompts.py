@@ -46,6 +46,8 @@ QUICK = {"only": f"{OURS},random,hand", "tasks": "tickets,dates,places", "seeds"
 PEERS = ROOT / ".venv-peers"
 #: The end of the names of methods that show 16 problems and score on 12 (the others: 8 and 20).
 MORE = "-16"
+#: How many examples are shown to each input where no search chose them.
+NEAREST = 8
 #: Where the position of the problem is marked in a prompt.
 MARK = "\0"
 #: Calls that our searches have in flight: what two cores have by default, on every machine.
@@ -184,6 +186,13 @@ def all_examples(job: Job, _: CountedModel) -> Prompt:
     return Prompt.of(render(genome, MARK, shots(shown)))
 
 
+def nearest_examples(job: Job, _: CountedModel) -> Prompt:
+    """For each input the eight problems most like it, of all that are solved, and no search."""
+    known = shots((*job.split.examples, *job.split.train, *job.split.validation))
+    genome = Genome(labels=job.work.labels[0], examples=tuple(known), nearest=NEAREST)
+    return Prompt.filling(template(genome, known))
+
+
 def hand_written(job: Job, counted: CountedModel) -> Prompt:
     """The best of five prompts on the problems that the others search on."""
     label, answer = job.work.labels[0]
@@ -244,6 +253,7 @@ METHODS: Mapping[str, Callable[[Job, CountedModel], Prompt]] = {
     "hand": hand_written,
     "examples": all_examples,
     f"examples{MORE}": all_examples,
+    "nearest": nearest_examples,
     **{method: elsewhere(environment) for method, environment in ENVIRONMENTS.items()},
 }
 

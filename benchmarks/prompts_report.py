@@ -21,6 +21,7 @@ NAMES: Mapping[str, str] = {
     "hand": "best of five hand-written",
     "examples": "all eight examples, no search",
     "examples-16": "sixteen examples, no search",
+    "nearest": "the eight nearest examples, no search",
     "dspy-random": "DSPy BootstrapFewShotWithRandomSearch",
     "dspy-bare": "DSPy, the same without instruction",
     "dspy-bare-16": "DSPy, the same with sixteen examples",

@@ -150,6 +150,7 @@ def test_a_search_finds_that_the_nearest_examples_help_and_exports_what_it_score
     assert run.summary is not None
     figures = run.summary.figures
     assert figures["held_out"]["accuracy"] > 0.9 and figures["winner"]["genome"]["nearest"] > 0
+    assert figures["nearest_held_out"]["accuracy"] > 0.9 > figures["baseline_held_out"]["accuracy"]
     run.ledger.close()
     module: dict[str, Any] = {}
     exec(CliRunner().invoke(cli, ["prompt", "r", "--ledger", "places.db", "--as", "python"]).stdout, module)

@@ -55,7 +55,7 @@ class PromptsConclusion:
         winner, validated, regret = await self._winner(search, go)
         first = search.first
         courses = await self._courses(search, winner, validated, go)
-        flat = {"all examples": search.baseline, "first prompt": first}
+        flat = {"all examples": search.baseline, "nearest examples": search.nearest, "first prompt": first}
         ways = [genome for course in courses for _, genome in reversed(course.points)]
         prompts = [genome for genome in dict.fromkeys([winner, *flat.values(), *ways]) if genome is not None]
         held = await self._scored(prompts, self.split.held_out, "held-out", go)
@@ -72,6 +72,7 @@ class PromptsConclusion:
             "held_out": _figure(held.get(winner)),
             "first_held_out": None if first is None else _figure(held.get(first)),
             "baseline_held_out": None if search.baseline is None else _figure(held.get(search.baseline)),
+            "nearest_held_out": None if search.nearest is None else _figure(held.get(search.nearest)),
             "expected_regret": regret,
             "overfit": _overfit(search.training(winner), held.get(winner)),
             **gain,
@@ -247,8 +248,15 @@ class _History:
     @property
     def baseline(self) -> Genome | None:
         """The prompt that shows all examples, where the search began with it."""
-        made = [result for result in self.results if (result.trial.origin or {}).get("by") == "all examples"]
-        return genome_of(made[0]) if made else None
+        return self._opened("all examples")
+
+    @property
+    def nearest(self) -> Genome | None:
+        """The prompt that shows each input the examples most like it and says nothing else, where it was tried."""
+        return self._opened("nearest examples")
+
+    def _opened(self, by: str) -> Genome | None:
+        return next((genome_of(each) for each in self.results if (each.trial.origin or {}).get("by") == by), None)
 
     def any_training(self, genome: Genome) -> Result[Any] | None:
         """Its result on the problems of the search, also where it was dropped early."""
