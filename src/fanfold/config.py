@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
-import importlib.util
 import json
 import math
 import os
@@ -19,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, get_args, get_origin
 
 from fanfold.errors import ConfigError, MissingExtra, nearest
-from fanfold.files import import_file
 
 T = TypeVar("T")
 
@@ -250,29 +247,6 @@ def _readings(text: str) -> Iterator[Any]:
         except ValueError:
             pass
     yield text
-
-
-def imported(name: str, takes: str) -> Any:
-    """The function that `module:function` or `file.py:function` names; `takes` says what it must take and give."""
-    module, _, function = name.partition(":")
-    try:
-        if module.endswith(".py") or not _importable(module):
-            value = getattr(import_file(Path(module.removesuffix(".py") + ".py").resolve()), function)
-        else:
-            value = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"{name!r} names no function ({error}): write module:function, of a module that can be imported, or "
-            "file.py:function"
-        ) from error
-    if not callable(value):
-        raise ConfigError(f"{name!r} is not a function: it must {takes}")
-    return value
-
-
-def _importable(module: str) -> bool:
-    """Whether a module is to be imported; one that cannot be, and lies in the current folder, is read from there."""
-    return not Path(f"{module}.py").is_file() or importlib.util.find_spec(module) is not None
 
 
 def content(text: str, what: str) -> str:

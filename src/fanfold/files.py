@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import importlib.util
 import inspect
 import os
@@ -108,6 +109,29 @@ def load_function(named: str, usual: str, form: str) -> Callable[..., Any]:
         )
     made: Callable[..., Any] = guarded(named, None, function) if inspect.isclass(function) else function
     return made
+
+
+def imported(name: str, takes: str) -> Any:
+    """The function that `module:function` or `file.py:function` names; `takes` says what it must take and give."""
+    module, _, function = name.partition(":")
+    try:
+        if module.endswith(".py") or not _importable(module):
+            value = getattr(import_file(Path(module.removesuffix(".py") + ".py").resolve()), function)
+        else:
+            value = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{name!r} names no function ({error}): write module:function, of a module that can be imported, or "
+            "file.py:function"
+        ) from error
+    if not callable(value):
+        raise ConfigError(f"{name!r} is not a function: it must {takes}")
+    return value
+
+
+def _importable(module: str) -> bool:
+    """Whether a module is to be imported; one that cannot be, and lies in the current folder, is read from there."""
+    return not Path(f"{module}.py").is_file() or importlib.util.find_spec(module) is not None
 
 
 def guarded(what: str, path: Path | None, call: Callable[[], Any]) -> Any:

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import msgspec
 
-from fanfold.config import imported
 from fanfold.encoding import derive_seed, encode
+from fanfold.files import imported
 from fanfold.simulator.config import Answer, AnswerFunction, SimulatorConfig
 from fanfold.simulator.invented import invent
 

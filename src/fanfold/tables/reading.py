@@ -7,7 +7,7 @@ import csv
 import importlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fanfold.errors import ConfigError, MissingExtra, nearest
-from fanfold.tables.columns import columns_in_words
+from fanfold.tables.documents import rows_in
 
 #: A row of a source, and where it stands there, in words.
 Row: TypeAlias = tuple[Mapping[str, Any], str]
@@ -32,8 +32,6 @@ _PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 #: What to do with JSON that is not one object on each line.
 _DOCUMENT = "; if the whole file is one JSON document, let its name end in .json"
-#: Lists in a row that are no rows: what was said in a conversation.
-_TURNS = ("messages", "conversations")
 #: What a line of a text file is called as a column.
 TEXT = "text"
 
@@ -223,7 +221,7 @@ def _json_document(table: Table) -> Iterator[Row]:
         document = msgspec.json.decode(path.read_bytes().decode(table.encoding).lstrip("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path.name} is not JSON: {error}") from error
-    for number, row in enumerate(_rows_in(document, path.name), 1):
+    for number, row in enumerate(rows_in(document, path.name), 1):
         if isinstance(row, str):
             row = {TEXT: row}
         if not isinstance(row, dict):
@@ -243,29 +241,6 @@ def _has_lines(table: Table) -> bool:
         except (ValueError, RecursionError):
             return False
         return next(written, None) is not None
-
-
-def _rows_in(document: Any, name: str) -> Iterable[Any]:
-    """The rows of a document: a list, one list in an object (`{"data": [...]}`), or columns as pandas writes them."""
-    if not isinstance(document, dict):
-        return document if isinstance(document, list) else [document]
-    rows = {
-        key: value
-        for key, value in document.items()
-        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value) and key not in _TURNS
-    }
-    if len(rows) == 1:
-        return next(iter(rows.values()))
-    if rows and len(rows) == len(document):
-        raise ConfigError(f"{name} holds several tables ({columns_in_words(rows)}): write the one you want to a file")
-    inner = [value for value in document.values() if isinstance(value, dict)]
-    if len(document) > 1 and len(inner) == len(document) and not all(key.isdecimal() for row in inner for key in row):
-        return inner if len({tuple(row) for row in inner}) == 1 else [document]  # by the name of the row
-    columns = [value.values() if isinstance(value, dict) else value for value in document.values()]
-    sizes = {0 if isinstance(column, str) or not hasattr(column, "__len__") else len(column) for column in columns}
-    if len(document) > 1 and len(sizes) == 1 and max(sizes) > 1:
-        return [dict(zip(document, values)) for values in zip(*columns)]
-    return [document]
 
 
 def _lines(table: Table) -> Iterator[Row]:

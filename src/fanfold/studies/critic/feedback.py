@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from fanfold.config import imported, load_toml
+from fanfold.config import load_toml
 from fanfold.errors import ConfigError, nearest
+from fanfold.files import imported
 from fanfold.models import Model, model
 from fanfold.studies.critic.features import words
 from fanfold.studies.critic.rules import rules
