@@ -130,7 +130,7 @@ def _guessed(
     free = [name for name in free if name != answer]
     id = id or _usual("id", free)
     free = [name for name in free if name != id]
-    options = options or tuple(filter(None, [_usual("options", free)])) or _optional(free)
+    options = options or tuple(filter(None, [_usual("options", free)])) or _optional(free, row, answer)
     rest = [name for name in free if name not in options]
     if not input and len(rest) == (1 if answer else 2):  # nothing else can be meant
         input, answer = (rest[0],), answer or rest[1]
@@ -151,10 +151,13 @@ def _together(columns: Sequence[Any]) -> tuple[str, ...]:
     return next((tuple(map(by_word.__getitem__, names)) for names in TOGETHER if by_word.keys() >= {*names}), ())
 
 
-def _optional(columns: Sequence[Any]) -> tuple[str, ...]:
-    """Columns with an option each, if there are at least two in a row."""
+def _optional(columns: Sequence[Any], row: Mapping[str, Any], answer: str | None) -> tuple[str, ...]:
+    """Columns with an option each, if there are several and the answer is the letter or the text of one."""
     found = [str(column) for column in columns if _OPTION.fullmatch(str(column))]
-    return tuple(found) if len(found) >= (3 if all(len(name) == 1 for name in found) else 2) else ()
+    right = str(row.get(answer, "")).strip().casefold()
+    known = {name[-1].casefold() for name in found} | {str(row[name]).strip().casefold() for name in found}
+    fewest = 3 if all(len(name) == 1 for name in found) else 2
+    return tuple(found) if len(found) >= fewest and right in known else ()
 
 
 def _usual(role: str, columns: Sequence[Any]) -> str | None:

@@ -174,6 +174,11 @@ def test_options_may_have_columns_of_their_own(tmp_path: Path) -> None:
     table = "question,A,B,C,answer\n" + "".join(f"1 + {n}?,{n},{n + 1},{n + 2},B\n" for n in range(20))
     task = load(csv(tmp_path / "a.csv", table))
     assert task.problems[3].input == "1 + 3?\nA) 3\nB) 4\nC) 5" and task.grader == MultipleChoice()
+    measured = "text,A,B,C,label\n" + "".join(
+        f"case {n},{n},{n + 1},{n + 2},{'good' if n % 2 else 'bad'}\n" for n in range(20)
+    )
+    task = load(csv(tmp_path / "b.csv", measured))
+    assert task.problems[3].input == "case 3" and "not read: A, B, C" in task.source
 
 
 def test_several_right_answers_are_all_right(tmp_path: Path) -> None:
