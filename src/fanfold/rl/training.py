@@ -17,7 +17,7 @@ from fanfold.rl.learner import Learner
 from fanfold.rl.making import LONGEST, Environment, closed, named
 from fanfold.rl.policy import Mlp, Policy
 from fanfold.rl.shown import played
-from fanfold.rl.spaces import images_in
+from fanfold.rl.spaces import images_in, is_image
 from fanfold.rl.torch_policy import Network, TorchPolicy, convolutions
 from fanfold.rl.updates import updates
 from fanfold.run_options import RunOptions
@@ -47,7 +47,7 @@ def study_of(
     try_observation(env)
     card = card_of(env, made)
     policy = chosen_policy(config, env, policy)
-    remarks = _remarks(env, made, policy)
+    remarks = remarks_of(env, made, policy)
     closed(made)
     ppo = config.ppo
     plan = config.plan(policy)
@@ -76,7 +76,7 @@ def study_of(
     )
 
 
-def _remarks(env: Environment, made: Any, policy: Policy) -> tuple[str, ...]:
+def remarks_of(env: Environment, made: Any, policy: Policy) -> tuple[str, ...]:
     """What was inferred about the environment."""
     remarks = []
     if isinstance(policy, Mlp) and (images := images_in(made.observation_space)):
@@ -84,6 +84,8 @@ def _remarks(env: Environment, made: Any, policy: Policy) -> tuple[str, ...]:
             f"{env.name} observes pictures among other things ({', '.join(images)}), and they are learnt as plain "
             "numbers: a network of your own can do better (network)"
         )
+    elif isinstance(policy, Mlp) and is_image(made.observation_space):
+        remarks.append(f"{env.name} observes pictures, and they are learnt as plain numbers, which is slow")
     if env.max_steps is None and env.longest(made) == LONGEST:
         remarks.append(
             f"{env.name} has no time limit: episodes are cut off after {LONGEST:,} steps (max_episode_steps)"

@@ -12,6 +12,7 @@ import own_world
 import pytest
 
 from fanfold.errors import ConfigError
+from fanfold.rl.collect import Collect
 from fanfold.running import Run
 from fanfold.studies.workflow import (
     Assignments,
@@ -22,7 +23,9 @@ from fanfold.studies.workflow import (
     run_options,
     study,
 )
-from fanfold.types import Failed, Ok
+from fanfold.studies.workflow.own import EpisodesFailed, KeptCollector
+from fanfold.tensors import pack
+from fanfold.types import Blob, Failed, Ok
 
 OWN = WorkflowConfig(
     env="own_world:make_env",
@@ -225,6 +228,73 @@ def test_choices_that_begin_elsewhere_and_masks_are_as_the_environment_has_them(
     judged: list[Any] = []
     study(OWN, OwnProblem(Orders(("a", "b")), Shifted, lambda workflow, episode: judged.append(episode) or True))
     assert set(judged[0].actions.tolist()) <= {5, 6, 7} and judged[0].observations.shape == (len(judged[0].actions), 3)
+
+
+def test_what_was_inferred_about_an_environment_is_said() -> None:
+    class Filmed(own_world.Workshop):
+        observation_space = gymnasium.spaces.Box(0, 255, (16, 16, 3), np.uint8)
+
+        def _seen(self) -> Any:
+            return np.full((16, 16, 3), self.steps, np.uint8)
+
+        def reset(self, **more: Any) -> tuple[Any, dict[str, Any]]:
+            super().reset(**more)
+            return self._seen(), {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            return self._seen(), *super().step(action)[1:]  # type: ignore[return-value]
+
+    pictures, limit = study(OWN, OwnProblem(Orders(("a", "b")), Filmed, lambda workflow, episode: 1.0)).remarks
+    assert "observes pictures, and they are learnt as plain numbers" in pictures
+    assert "has no time limit: episodes are cut off after 10,000 steps" in limit
+
+
+class Fragile(own_world.Workshop):
+    """Breaks down in some episodes, and whenever the belt is served first."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self.np_random.random() < 0.05 or (self.waiting.all() and int(action) == 2):
+            raise RuntimeError("the belt broke")
+        return super().step(action)
+
+
+def test_episodes_that_fail_are_counted_and_said_and_cost_no_training() -> None:
+    config = dataclasses.replace(OWN, total_episodes=200, kept=None, env="cage2", space=SpaceSettings())
+    belt_first = OwnProblem(Orders(("press", "oven", "belt")), Fragile, lambda workflow, episode: 0.5)
+    done = study(config, belt_first).run()
+    assert done.summary is not None and not done.failures
+    figures = done.summary.figures
+    assert figures["failed_episodes"] > 10 and figures["failure"] == "RuntimeError: the belt broke"
+    assert "episodes failed and were left out, most with RuntimeError" in done.summary.sections[0].text
+
+
+def test_a_policy_that_the_environment_does_not_survive_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = KeptCollector.watch
+
+    def watch(self: Any, candidate: Any, *others: Any) -> Any:
+        if candidate.greedy:
+            raise EpisodesFailed("all 32 episodes failed")
+        return played(self, candidate, *others)
+
+    monkeypatch.setattr(KeptCollector, "watch", watch)
+    config = dataclasses.replace(OWN, total_episodes=200, max_episodes_per_workflow=100)
+    results = list(study(config).run().results())
+    outcomes = [outcome for result in results for outcome in result.outcomes.values()]
+    assert outcomes and all(isinstance(outcome, Ok) and not outcome.data["greedy"] for outcome in outcomes)
+
+
+def test_a_look_without_an_episode_says_why() -> None:
+    class Broken(own_world.Workshop):
+        def step(self, action: Any) -> Any:
+            raise RuntimeError("no licence")
+
+    config = dataclasses.replace(OWN, total_episodes=100, kept=None, env="cage2", space=SpaceSettings())
+    collector = config.collector_for(OwnProblem(Orders(("a", "b")), Broken, lambda workflow, episode: 1.0))
+    assert isinstance(collector, KeptCollector)
+    weights = collector.network(8).initial(0)
+    block = Collect(0, Blob.of(pack(weights)), 0, 4)
+    with pytest.raises(EpisodesFailed, match="all 4 episodes failed, with RuntimeError: no licence"):
+        collector.watch(block, weights, range(4), 0, 0.9)
 
 
 def test_an_assignment_without_slots_is_refused_by_them() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from fanfold.rl import tensorboard
 from fanfold.rl.conclusion import cpu_seconds, speed, write
+from fanfold.rl.failures import commonest
 from fanfold.running import Go, Run
 from fanfold.strategies import Sweep
 from fanfold.strategies.gp_ucb import Belief
@@ -97,6 +98,10 @@ class SearchConclusion:
                 for each in beliefs[:MOST_BELIEFS]
             ],
         }
+        failed = [each.data for each in told if each.data.get("failed_episodes")]
+        if failed:
+            figures["failed_episodes"] = sum(data["failed_episodes"] for data in failed)
+            figures["failure"] = commonest(data["failure"] for data in failed)
         sections = [
             shown.best_workflow(figures, threshold),
             shown.side_by_side(scores, chosen is not best),

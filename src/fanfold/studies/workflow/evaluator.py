@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,12 +12,13 @@ from fanfold import stats
 from fanfold.encoding import derive_seed, encode
 from fanfold.identity import formerly
 from fanfold.rl.collect import Collect
+from fanfold.rl.failures import commonest, failed_in
 from fanfold.rl.learner import Learner, LearningPlan
 from fanfold.rl.ppo import Ppo
 from fanfold.stats import Interval
 from fanfold.studies.workflow.collect import Cage2Collector, context_of
 from fanfold.studies.workflow.compliance import Compliance, Stopping
-from fanfold.studies.workflow.own import KeptCollector
+from fanfold.studies.workflow.own import EpisodesFailed, KeptCollector
 from fanfold.studies.workflow.spaces import show
 from fanfold.tensors import Arrays, pack, unpack
 from fanfold.types import Blob, Case, Failed, Ok, Result, Trial
@@ -77,6 +79,8 @@ class Lesson:
     best: Arrays = field(default_factory=dict)
     merit: tuple[bool, float] = (False, -math.inf)
     stopped: str | None = None
+    #: Why episodes that were to be learnt from failed, each.
+    failed: list[str] = field(default_factory=list)
 
 
 @formerly("fanfold.studies.workflow.apprentice.Apprentice")
@@ -112,7 +116,7 @@ class WorkflowTrainer:
         collector, lesson = replace(self.collector, workflow=candidate.workflow), Lesson()
         learner = self._learner(candidate, collector, training)
         while lesson.stopped is None:
-            lesson.curve.append(self._update(learner, collector, training))
+            lesson.curve.append(self._update(lesson, learner, collector, training))
             if learner.version % self.every == 0 or learner.counts.told >= candidate.until:
                 self._look(lesson, learner, collector, candidate, derive_seed(seed, "look"))
         return self._outcome(candidate, learner, collector, seed, lesson)
@@ -133,7 +137,7 @@ class WorkflowTrainer:
             learner.take_over(moved(arrays, candidate.parent, candidate.workflow), moments)
         return learner
 
-    def _update(self, learner: Learner, collector: WorkflowCollector, seed: int) -> list[float]:
+    def _update(self, lesson: Lesson, learner: Learner, collector: WorkflowCollector, seed: int) -> list[float]:
         """One update: its episodes, their mean return and bonus, the fixes that counted and those that kept to it."""
         (block,) = learner.ask(1)
         outcome = collector(block, Case("training", None, seed))
@@ -141,6 +145,7 @@ class WorkflowTrainer:
             raise RuntimeError(outcome.message)
         learner.tell(Result(Trial(learner.version, block), outcome.score, {"training": outcome}))
         data = outcome.data
+        lesson.failed += map(str, failed_in(data))
         bonus = data["bonus"] / block.episodes
         return [block.episodes, round(outcome.score, 6), round(bonus, 6), sum(data["fixes"]), sum(data["kept"])]
 
@@ -190,11 +195,17 @@ class WorkflowTrainer:
     ) -> Ok:
         looks, weights = lesson.looks, {"last": learner.weights, "averaged": learner.slow, "best": lesson.best}
         kinds = [(kind, greedy) for kind in weights for greedy in (False, True)]
-        tried = [
-            self._played(weights[kind], collector, greedy, range(2 * self.look), derive_seed(seed, "choose"))
-            for kind, greedy in kinds
-        ]
-        kind, greedy = kinds[max(range(len(kinds)), key=lambda number: self._merit(tried[number]))]
+        tried = {}
+        for kind, greedy in kinds:
+            # Where the environment always fails under one of them, another may do.
+            with contextlib.suppress(EpisodesFailed):
+                numbers = range(2 * self.look)
+                tried[kind, greedy] = self._played(
+                    weights[kind], collector, greedy, numbers, derive_seed(seed, "choose")
+                )
+        if not tried:
+            raise EpisodesFailed("under every policy of the training, all episodes failed")
+        kind, greedy = max(tried, key=lambda each: self._merit(tried[each]))
         scored = self._played(weights[kind], collector, greedy, range(self.held_out), derive_seed(seed, "score"))
         arrays = dict(weights[kind])
         if self.keep_optimiser:
@@ -219,6 +230,8 @@ class WorkflowTrainer:
             ],
             "agent": Blob.of(pack(arrays)),
         }
+        if lesson.failed:
+            data |= {"failed_episodes": len(lesson.failed), "failure": commonest(lesson.failed)}
         if pauses:
             data["state"] = Blob.of(learner.save())
         if (episode := collector.drawn(weights[kind], greedy, derive_seed(seed, "score"))) is not None:

@@ -17,9 +17,11 @@ from fanfold.errors import ConfigError, FanfoldError
 from fanfold.rl import environments
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.experience import Trajectories
+from fanfold.rl.failures import all_failed, failed_in
 from fanfold.rl.heads import Array
 from fanfold.rl.making import closed
 from fanfold.rl.policy import Mlp
+from fanfold.rl.training import remarks_of
 from fanfold.studies.workflow.compliance import Compliance, Marks, alignment, rate_of
 from fanfold.studies.workflow.spaces import Workflow, WorkflowSpace
 from fanfold.tensors import Arrays
@@ -45,6 +47,10 @@ class JudgedEpisode:
 #: Takes a workflow (as `WorkflowSpace.value` has it) and an episode.  Gives the share of the episode that kept to the
 #: workflow, from 0 to 1; or for every step True (kept), False (broken) or None (there was nothing to keep to).
 Kept = Callable[[Any, JudgedEpisode], float | Sequence[bool | None]]
+
+
+class EpisodesFailed(FanfoldError):
+    """Of the episodes that were to be judged, all failed."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +105,26 @@ class KeptCollector(Collector):
     ) -> tuple[Array, Compliance]:
         """The return of each episode, and how well they kept to the workflow."""
         _, returns, figures = self.play(candidate, weights, numbers, seed)
+        if not len(returns):
+            raise EpisodesFailed(all_failed(failed_in(figures)).message)
         rate = rate_of(zip(figures["kept"], figures["fixes"]), level)
         return returns, Compliance(rate, None, None, len(returns), sum(figures["fixes"]) / max(len(returns), 1))
 
-    def check(self, step: bool) -> None:
-        """Refuse an environment and a function that cannot work; without `step`, no episode is played here."""
-        closed(environments.known(self.env).check(step))
-        environments.try_observation(self.env)
-        if not step:
-            return
+    def checked(self, step: bool) -> tuple[str, ...]:
+        """Refuse an environment and a function that cannot work; without `step`, no episode is played here.
+
+        Gives what was inferred about the environment.
+        """
+        env = environments.known(self.env)
+        made = env.check(step)
+        remarks = remarks_of(env, made, self.policy or environments.policy_for(env))
+        closed(made)
+        environments.try_observation(env)
+        if step:
+            self._try_kept()
+        return remarks
+
+    def _try_kept(self) -> None:
         policy = self.policy or environments.policy_for(self.env)
         steps, _ = environments.play(self.env, policy.initial(0), range(1), 0, policy=policy)
         if steps is not None:  # otherwise the episode failed, and others may not

@@ -196,6 +196,8 @@ def best_workflow(figures: Mapping[str, Any], threshold: float) -> Section:
         f"trainings learnt from {figures['episodes']:,} episodes and were looked at on "
         f"{figures['held_out_episodes']:,} others."
     )
+    if figures.get("failed_episodes"):
+        text += f" {figures['failed_episodes']:,} episodes failed and were left out, most with {figures['failure']}."
     if figures["episodes_per_cpu_second"] is not None:
         text += f" {figures['episodes_per_cpu_second']:,.0f} episodes per CPU-second, all of it counted."
     return Section("Best workflow", text)

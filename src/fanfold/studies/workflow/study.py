@@ -73,8 +73,9 @@ def _many_workflows(config: WorkflowConfig, own: OwnProblem | None) -> Study[Tra
     if own is not None and config.episodes_per_update is None:  # a training is to have some twenty updates at least
         config = replace(config, episodes_per_update=max(10, min(100, config.per_workflow // 20)))
     threshold, collector = config.compliance_threshold, config.collector_for(own)
+    remarks: tuple[str, ...] = ()
     if isinstance(collector, KeptCollector):
-        collector.check(step=run_options(config)["executor"] == "inline")
+        remarks = collector.checked(step=run_options(config)["executor"] == "inline")
     plan = SearchPlan(
         len(space.arms or ()) * config.per_workflow if config.exhaustive else config.total_episodes,
         config.rungs,
@@ -102,6 +103,7 @@ def _many_workflows(config: WorkflowConfig, own: OwnProblem | None) -> Study[Tra
         timeout=config.timeout,
         name="workflow",
         shown=trained,
+        remarks=remarks,
         conclude=SearchConclusion(config, space=space, collector=collector),
     )
 
