@@ -154,7 +154,7 @@ def _together(columns: Sequence[Any]) -> tuple[str, ...]:
 def _optional(columns: Sequence[Any], row: Mapping[str, Any], answer: str | None) -> tuple[str, ...]:
     """Columns with an option each, if there are several and the answer is the letter or the text of one."""
     found = [str(column) for column in columns if _OPTION.fullmatch(str(column))]
-    right = str(row.get(answer, "")).strip().casefold()
+    right = str(row.get(answer or "", "")).strip().casefold()
     known = {name[-1].casefold() for name in found} | {str(row[name]).strip().casefold() for name in found}
     fewest = 3 if all(len(name) == 1 for name in found) else 2
     return tuple(found) if len(found) >= fewest and right in known else ()

@@ -302,11 +302,17 @@ def _problem(kept: _KeptRow, id: str, columns: Columns) -> Problem:
     note: dict[str, Any] = {}
     if "options" in kept.cells:
         note["options"] = _options(kept.cells["options"], where)
+        options = options_of(Problem(id, text, note=note))
+        if (
+            isinstance(answer, str)
+            and answer.strip().isdecimal()
+            and not right_option(Problem(id, "", answer), options)
+        ):
+            answer = int(answer)
         if isinstance(answer, int):  # a position; as an example it is shown as a label
-            answer = right_option(Problem(id, text, answer), options_of(Problem(id, text, note=note))) or answer
+            answer = right_option(Problem(id, text, answer), options) or answer
         if not options_of(Problem(id, text)):  # the text does not list them, so a model would not see them
-            listed = options_of(Problem(id, text, note=note))
-            text += "".join(f"\n{label}) {option}" for label, option in listed.items())
+            text += "".join(f"\n{label}) {option}" for label, option in options.items())
     return Problem(id, text, answer, note or None)
 
 

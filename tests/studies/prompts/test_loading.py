@@ -181,6 +181,16 @@ def test_options_may_have_columns_of_their_own(tmp_path: Path) -> None:
     assert task.problems[3].input == "case 3" and "not read: A, B, C" in task.source
 
 
+def test_the_position_of_an_option_may_be_a_text(tmp_path: Path) -> None:
+    rows = [
+        {"ctx": f"She counts {n},", "endings": [f"then {n + 1}", f"then {n}"], "label": str(n % 2)} for n in range(9)
+    ]
+    task = load(jsonl(tmp_path / "a.jsonl", rows))
+    assert [problem.answer for problem in task.problems[:2]] == ["A", "B"] and task.grader == MultipleChoice()
+    table = load(csv(tmp_path / "a.csv", "question,choices,answer\n" + "1 + 1?,1|2|3,2\n2 + 2?,one|four,1\n"))
+    assert [problem.answer for problem in table.problems] == ["2", "B"], "a text of an option before its position"
+
+
 def test_several_right_answers_are_all_right(tmp_path: Path) -> None:
     rows = [
         {"question": f"Who wrote {n}?", "answers": {"text": [f"Mann {n}", f"T. Mann {n}"], "answer_start": [1, 1]}}
