@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from fanfold import Case, Ledger, LedgerError, Ok, RunLocked, Study
 from fanfold.cli import cli
 from fanfold.events import Notice
 from fanfold.files import replacing, write_files
-from fanfold.ledger import RunLock, RunView
+from fanfold.ledger import RunLock, RunView, store
 from fanfold.report import write_report
 from fanfold.strategies import Sweep
 
@@ -98,6 +99,23 @@ def test_a_forked_child_does_not_give_up_the_lock_of_its_parent(ledger: Path) ->
     with pytest.raises(RunLocked):
         RunLock(ledger, "search")
     lock.release()
+
+
+def test_a_forked_child_closes_nothing_that_threads_of_its_parent_read_with(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite could wait for ever there, for a lock that such a thread held when the process forked."""
+    closed: list[Any] = []
+    shared = Ledger(ledger)
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(shared.names).result()
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "disconnect", closed.append)
+            child = os.fork()  # its copy of the thread's connection is given up before this returns
+            if child == 0:
+                os._exit(len(closed))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    shared.close()
 
 
 def test_a_lock_is_readable_by_its_owner_only(ledger: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import re
 import shutil
 import sqlite3
@@ -38,19 +39,24 @@ _RUN = "SELECT id, name, created, updated, elapsed, status, reason, identity, me
 
 #: The files of temporary ledgers in this process.
 _TEMPORARY: set[Path] = set()
+#: In a forked child, what threads of its parent read with: closing it may wait for a lock that such a thread held.
+_LEFT: list[sqlite3.Connection] = []
 
 
 class ReadConnection:
     """A connection for reading, which ends with the last who holds it."""
 
     def __init__(self, path: Path, seconds: float) -> None:
-        self.db = connect(path, readonly=True)
+        self.db, self._process = connect(path, readonly=True), os.getpid()
         self.patience = Patience(path, seconds)
         self.db.set_progress_handler(self.patience, STEPS)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
-            self.close()
+            if self._process == os.getpid():
+                self.close()
+            else:
+                _LEFT.append(self.db)
 
     def close(self) -> None:
         disconnect(self.db)
