@@ -125,7 +125,7 @@ FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "people.csv": (extraction, "JSON"),
     "tags.jsonl": (tags, "JSON"),
     "documents.csv": (long_texts, "one of 2 labels"),
-    "transfers.jsonl": (unbalanced, "one of 2 labels"),
+    "transfers.jsonl": (unbalanced, "one of 2 labels (90 % are 'fine')"),
     "urteile.jsonl": (two_languages, "one of 2 labels"),
     "facts.jsonl": (booleans, "one of 2 labels"),
     "addresses.csv": (addresses, "a few lines"),
