@@ -38,7 +38,9 @@ class PromptsConfig(Settings):
     )
     answer_field: str | None = option(None, "the column of the file that holds the answer")
     id_field: str | None = option(None, "the column that holds a unique id; none: one called id, if it is unique")
-    encoding: str | None = option(None, "the encoding of the file; none: UTF-8, or Windows-1252 if it is not that")
+    encoding: str | None = option(
+        None, "the encoding of a CSV file; none: UTF-8, or Windows-1252 if it is not that", metavar="NAME"
+    )
     rows: int | None = option(ROWS, "rows that are used of a larger file, drawn by the seed; none: all", least=8)
     model: tuple[str, ...] = option(
         ("local/smollm2",), "the model, as provider/name; several: each prompt runs on each"
