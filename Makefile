@@ -54,7 +54,7 @@ check: lint
 	$(BIN)/python -m pytest -m "not slow" -x -n 2 --durations=10 --durations-min=1
 
 # Four at a time on two cores: many tests wait for processes and clocks.  Tests that share a fixture share a worker.
-test: $(VENV)/.dev browser redis $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock trackers)
+test: $(VENV)/.dev browser redis $(patsubst %,$(PEERS)/%/.ready,litellm llmock aimock trackers triton)
 	$(BIN)/python -m pytest -n 4
 
 docs: $(VENV)/.dev
@@ -129,6 +129,8 @@ PEER_gepa := gepa
 PEER_promptolution := 'promptolution[api]'
 PEER_sb3 := stable-baselines3
 PEER_trackers := -e '.[mlflow,wandb,otel]'
+# Its interpreter computes on a processor what its kernels compute on a GPU.
+PEER_triton := triton
 LEFT_OUT = { echo "$(notdir $(@D)) cannot be installed here and is left out"; rm -rf $(@D); }
 
 $(PEERS)/%/.ready: constraints.txt

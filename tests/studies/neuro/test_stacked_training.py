@@ -160,6 +160,17 @@ def test_inherited_weights_are_started_from(resident: Resident) -> None:
     same([train(child, resident, TRAINING)], train_graphs([child, mixed(2)[1]], resident, TRAINING)[:1])
 
 
+def test_weights_that_an_heir_makes_are_those_started_from(resident: Resident) -> None:
+    job = mixed(1)[0]
+    weights = train(job, resident, TRAINING).weights
+    given = TrainingJob(job.genome, 99, 1, inherited=pack(weights))
+    made = TrainingJob(job.genome, 99, 1, heir=lambda: weights)
+    expected = train(given, resident, TRAINING)
+    same([expected, expected], [train(made, resident, TRAINING), train_graphs([made], resident, TRAINING)[0]])
+    (untrained,) = train_graphs([replace(made, epochs=0)], resident, TRAINING)
+    assert all(np.array_equal(untrained.weights[name], weights[name]) for name in weights)
+
+
 def test_images_fewer_than_a_batch_are_one_batch(resident: Resident) -> None:
     training = replace(TRAINING, batch=64)
     jobs = mixed(3)

@@ -7,7 +7,7 @@ import functools
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from fanfold.studies.neuro.data import DTYPES, Data, Resident, Source, identity,
 from fanfold.studies.neuro.engines import Devices, TrainingEngine, has_gpu
 from fanfold.studies.neuro.genome import Individual, individual_of, members_of
 from fanfold.studies.neuro.memory import DeviceMemory, DoesNotFit, GroupPace, free_memory, in_groups
+from fanfold.studies.neuro.stacks import at_once
 from fanfold.studies.neuro.training import (
     TrainedNetwork,
     TrainingJob,
@@ -73,14 +74,15 @@ class Trainer:
         if self.engine.together == "each" or self.engine.devices[0] != "cuda" or self.engine.executor != "inline":
             return
 
-        def ready() -> None:
-            from fanfold.studies.neuro import cuda_graph
+        from fanfold.studies.neuro import cuda_graph, stacked_training
 
+        def ready() -> None:
             with contextlib.suppress(RuntimeError):  # said where it is needed
                 resident(self.source, "cuda", self.training.dtype, self.seed)
                 cuda_graph.lanes(torch.device("cuda"), cuda_graph.THREADS)
 
-        threading.Thread(target=ready, name="fanfold-gpu", daemon=True).start()
+        for task in (ready, lambda: stacked_training.kernels_ready("cuda", self.training.dtype)):
+            threading.Thread(target=task, name="fanfold-gpu", daemon=True).start()
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -106,24 +108,25 @@ class Trainer:
 
     def _evaluated(self, cells: Sequence[Cell], images: Resident, place: _Place) -> list[Outcome]:
         individuals = [individual_of(candidate) for candidate, _, _ in cells]
-        with fetched(_inputs(individuals, cells)):
-            jobs = [
-                _job(individual, case, previous, images) if case.data["epochs"] else None
-                for individual, (_, case, previous) in zip(individuals, cells)
-            ]
-        wanted = [job for job in jobs if job is not None]
-        done = iter(self._trained(wanted, images, place))
-        outcomes: list[Outcome] = []
-        for individual, job, (_, case, _) in zip(individuals, jobs, cells):
-            if job is None:
-                outcomes.append(_guessed(individual, case, images, self.training))
-                continue
-            trained = next(done)
-            if isinstance(trained, DoesNotFit):
-                outcomes.append(Failed("out-of-memory", str(trained)))
-            else:
-                outcomes.append(self._outcome(individual, trained, images, case.data["epochs"] == self.last))
-        return outcomes
+        inputs = list(_inputs(individuals, cells))
+        with fetched(inputs):
+            held = {blob.digest: blob.read() for blob in inputs}  # here, because each thread would open the ledger
+        wanted = [n for n, (_, case, _) in enumerate(cells) if case.data["epochs"]]
+        jobs = [_job(individuals[n], *cells[n][1:], images, lambda blob: held[blob.digest]) for n in wanted]
+        trained = dict(zip(wanted, self._trained(jobs, images, place)))
+
+        def outcome(n: int) -> Outcome:
+            case, found = cells[n][1], trained[n]
+            if isinstance(found, DoesNotFit):
+                return Failed("out-of-memory", str(found))
+            return self._outcome(individuals[n], found, images, case.data["epochs"] == self.last)
+
+        # One by one where they are timed.
+        outcomes = dict(zip(wanted, list(map(outcome, wanted)) if self.latency else at_once(outcome, wanted)))
+        return [
+            outcomes[n] if n in outcomes else _guessed(individuals[n], case, images, self.training)
+            for n, (_, case, _) in enumerate(cells)
+        ]
 
     def _trained(
         self, jobs: Sequence[TrainingJob], images: Resident, place: _Place
@@ -148,7 +151,9 @@ class Trainer:
                 memory.measured(sum(map(bytes_of, part)), torch.cuda.max_memory_allocated() - before)
             return networks
 
-        return in_groups(jobs, bytes_of, memory, group, out_of_memory, lambda: place.pace.size)
+        # On a GPU more at once always were faster; the first groups only seem slow, while all is made ready.
+        most = self.engine.group if images.device == "cuda" else None
+        return in_groups(jobs, bytes_of, memory, group, out_of_memory, lambda: most or place.pace.size)
 
     def _together(self, jobs: Sequence[TrainingJob], images: Resident) -> list[TrainedNetwork]:
         if self.engine.together == "fused":
@@ -214,15 +219,20 @@ class Examiner:
         return Ok(found, {"said": said.tolist(), "labels": test.labels.tolist()})
 
 
-def _job(individual: Individual, case: Case, previous: Ok | None, images: Resident) -> TrainingJob:
+def _job(
+    individual: Individual,
+    case: Case,
+    previous: Ok | None,
+    images: Resident,
+    read: Callable[[Blob], bytes] = Blob.read,
+) -> TrainingJob:
     genome, key = individual.genome, genomes.key(individual.genome)
     seed = derive_seed(case.seed or 0, "network", key)
     if previous is not None and isinstance(previous.data, Mapping) and "state" in previous.data:
-        _, weights = morph.unpacked(previous.data["weights"].read())
-        state = weights | unpack(previous.data["state"].read())
+        _, weights = morph.unpacked(read(previous.data["weights"]))
+        state = weights | unpack(read(previous.data["state"]))
         return TrainingJob(genome, seed, case.data["epochs"], pack(state))
-    heritage = morph.heir(individual, images.shape, seed)
-    return TrainingJob(genome, seed, case.data["epochs"], inherited=None if heritage is None else pack(heritage))
+    return TrainingJob(genome, seed, case.data["epochs"], heir=morph.heir(individual, images.shape, seed, read))
 
 
 def _inputs(individuals: Sequence[Individual], cells: Sequence[Cell]) -> Iterator[Blob]:

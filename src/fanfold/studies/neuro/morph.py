@@ -10,7 +10,7 @@ parent fits, tensors start from chance.  With newer blocks in either network, al
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -22,6 +22,7 @@ from fanfold.errors import ConfigError
 from fanfold.studies.neuro.genome import Conv, Dense, Individual, NetworkGenome, Shape, genome_of
 from fanfold.studies.neuro.layout import layout
 from fanfold.tensors import Arrays, about, pack, unpack
+from fanfold.types import Blob
 
 #: Of batch normalisation, as the network has it.
 EPSILON = 1e-5
@@ -57,12 +58,19 @@ def inherit(
     return {name: _finite(grown[name], start[name]) for name in start}
 
 
-def heir(individual: Individual, shape: Shape, rng_seed: int) -> Arrays | None:
-    """The tensors that an individual starts from; None where it inherits nothing."""
+def heir(
+    individual: Individual, shape: Shape, rng_seed: int, read: Callable[[Blob], bytes] = Blob.read
+) -> Callable[[], Arrays] | None:
+    """Makes the tensors that an individual starts from; None where it inherits nothing."""
     if individual.inherited is None:
         return None
-    parent, arrays = unpacked(individual.inherited.read())
-    return inherit(parent, arrays, individual.genome, shape, rng_seed)
+    data, child = read(individual.inherited), individual.genome
+
+    def made() -> Arrays:
+        parent, arrays = unpacked(data)
+        return inherit(parent, arrays, child, shape, rng_seed)
+
+    return made
 
 
 def packed(genome: NetworkGenome, arrays: Mapping[str, _Floats]) -> bytes:

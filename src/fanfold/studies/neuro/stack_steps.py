@@ -32,11 +32,15 @@ _MOST = 2**31
 
 @dataclass(frozen=True)
 class StepOptions:
-    """How a step is run: captured in so many lanes or, with 0, not captured; and how the layers compute."""
+    """How a step is run: captured in so many lanes or, with 0, not captured; and how the layers compute.
+
+    `kernels`: plain convolutions by kernels of our own.
+    """
 
     lanes: int
     half: bool = False
     channels_last: bool = True
+    kernels: bool = False
 
     @property
     def layout(self) -> torch.memory_format:
@@ -231,7 +235,12 @@ class StackSteps:
         with torch.no_grad():
             if genome.decay:
                 state.numbers.vector.mul_(1.0 - (genome.decay * rate).clamp_max(1.0))
-            state.moments.move(state.numbers.vector, state.slope, rate, (scales[1], scales[2]))
+            if stack.kernels:
+                from fanfold.studies.neuro.convolutions import moved
+
+                moved(state.moments, state.numbers.vector, state.slope, state.rate, self.tables.scales, at)
+            else:
+                state.moments.move(state.numbers.vector, state.slope, rate, (scales[1], scales[2]))
             self.losses.add_(losses)
             at.add_(1)
 

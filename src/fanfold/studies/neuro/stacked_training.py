@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import importlib.util
 import math
 import time
 from collections.abc import Sequence
@@ -15,10 +16,11 @@ from torch import Tensor
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro import cuda_graph
 from fanfold.studies.neuro.cuda_graph import CaptureLane
-from fanfold.studies.neuro.data import Resident
+from fanfold.studies.neuro.data import DTYPES, Resident
 from fanfold.studies.neuro.stack_steps import EpochSpan, StackSteps, StepOptions, prepare
-from fanfold.studies.neuro.stacks import Stack, at_once, family, stackable
+from fanfold.studies.neuro.stacks import Stack, at_once, family, simple, stackable
 from fanfold.studies.neuro.training import (
+    SCORED,
     Curve,
     TrainedNetwork,
     TrainingJob,
@@ -45,21 +47,22 @@ def train_graphs(
     graph: bool | None = None,
     half: bool = False,
     channels_last: bool | None = None,
+    kernels: bool = True,
 ) -> list[TrainedNetwork]:
     """What `training.train` makes of each job, with all networks trained at once, whatever they are.
 
     Networks of a family that stand equally far are stacked.  With `graph` (if not said, on a GPU) the step of each
     stack is captured once and replayed, in so many lanes: while some are captured, others are trained.  Else stacks are
-    trained one after another.  With `half`, layers compute in bfloat16, which is no longer the same training.
+    trained one after another.  With `half`, layers compute in bfloat16, which is no longer the same training.  On a GPU
+    `kernels` of our own compute plain convolutions, unless there is `half` or `channels_last`.
 
     Raises `torch.OutOfMemoryError` where the networks do not fit; what they took is free again by then.
     """
-    how = _how(resident, training, lanes, graph, half, channels_last)
-    starts = at_once(lambda job: unpacked(job, resident.shape, training.dtype), jobs)
+    how = _how(resident, training, lanes, graph, half, channels_last, kernels)
+    starts = at_once(lambda job: _start(job, resident, training) if job.heir is None else None, jobs)
     for again in (bool(cuda_graph.captured), False):
         try:
-            ends = _trained(jobs, starts, resident, training, how)
-            break
+            return _trained(jobs, starts, resident, training, how)
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
@@ -67,8 +70,8 @@ def train_graphs(
         # Only here, where the error and with it the frames that hold tensors are gone, can memory be freed.
         cuda_graph.forget()
         if not again:
-            raise torch.OutOfMemoryError(message)
-    return at_once(lambda end: finished(end, training), ends)
+            break
+    raise torch.OutOfMemoryError(message)
 
 
 def train_fused(
@@ -90,6 +93,7 @@ def _how(
     graph: bool | None,
     half: bool,
     channels_last: bool | None,
+    kernels: bool,
 ) -> StepOptions:
     if training.dtype != resident.dtype:
         raise ConfigError(f"a training in {training.dtype} was given data in {resident.dtype}: make both the same")
@@ -103,26 +107,44 @@ def _how(
             f"half=True: layers compute in bfloat16 on 'cuda', not on {resident.device!r}; leave half out"
         )
     captured = on_gpu if graph is None else graph
-    return StepOptions(lanes if captured else 0, half, not on_gpu if channels_last is None else channels_last)
+    last = not on_gpu if channels_last is None else channels_last
+    own = kernels and on_gpu and not half and not last and kernels_ready(resident.device, resident.dtype)
+    return StepOptions(lanes if captured else 0, half, last, own)
+
+
+def kernels_ready(device: str, dtype: str) -> bool:
+    """Whether kernels of our own work on a GPU.  They need Triton, which does not come with PyTorch everywhere."""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    from fanfold.studies.neuro import convolutions
+
+    return convolutions.ready(torch.device(device), DTYPES[dtype])
+
+
+def _start(job: TrainingJob, resident: Resident, training: TrainingSettings) -> TrainingProgress:
+    return unpacked(job, resident.shape, training.dtype)
 
 
 def _trained(
     jobs: Sequence[TrainingJob],
-    starts: Sequence[TrainingProgress],
+    starts: Sequence[TrainingProgress | None],
     resident: Resident,
     training: TrainingSettings,
     how: StepOptions,
-) -> list[TrainingProgress]:
-    """Where the jobs get to."""
-    ends = dict(enumerate(starts))
+) -> list[TrainedNetwork]:
+    """What the jobs become.  Starts that are not known yet are made while other networks are trained."""
+    ends: dict[int, TrainedNetwork] = {}
     stacks: dict[object, list[int]] = {}
     for n, (job, start) in enumerate(zip(jobs, starts)):
-        if going(start.curve, start.broken, job, training):
-            level = (len(start.curve), start.steps, job.epochs)
+        curve, steps, broken = ((), 0, False) if start is None else (start.curve, start.steps, start.broken)
+        if not going(curve, broken, job, training):
+            ends[n] = finished(start or _start(job, resident, training), training)
+        else:
+            level = (len(curve), steps, job.epochs)
             alone = None if stackable(job.genome) else n
             stacks.setdefault((family(job.genome, resident.shape), level, alone), []).append(n)
     prepare(resident, training, jobs)
-    groups = [Group(numbers, jobs, starts, resident, training) for numbers in stacks.values()]
+    groups = [Group(numbers, jobs, starts, resident, training, how) for numbers in stacks.values()]
     groups.sort(key=lambda group: (-group.stack.cost, group.stack.key))
     if how.lanes:
         _in_lanes(groups, how)
@@ -192,19 +214,21 @@ class Group:
         self,
         numbers: Sequence[int],
         jobs: Sequence[TrainingJob],
-        starts: Sequence[TrainingProgress],
+        starts: Sequence[TrainingProgress | None],
         resident: Resident,
         training: TrainingSettings,
+        how: StepOptions,
     ) -> None:
         self.numbers, self.jobs, self.starts = numbers, [jobs[n] for n in numbers], [starts[n] for n in numbers]
         self.resident, self.training = resident, training
-        self.stack = Stack(self.jobs[0].genome, resident.shape, len(numbers))
-        first, steps = self.starts[0], training.steps(len(resident))
-        self.span = EpochSpan(
-            len(first.curve), first.steps, first.steps, (self.jobs[0].epochs - len(first.curve)) * steps
-        )
-        self.curves: list[Curve] = [start.curve for start in self.starts]
-        self.ends: dict[int, TrainingProgress] = {}
+        genome, images = self.jobs[0].genome, max(training.batch, SCORED)
+        kernels = how.kernels and simple(genome, resident.shape, len(numbers), images)
+        self.stack = Stack(genome, resident.shape, len(numbers), kernels)
+        self.curves: list[Curve] = [() if start is None else start.curve for start in self.starts]
+        epochs, done = len(self.curves[0]), 0 if self.starts[0] is None else self.starts[0].steps
+        left = (self.jobs[0].epochs - epochs) * training.steps(len(resident))
+        self.span = EpochSpan(epochs, done, done, left)
+        self.ends: dict[int, TrainedNetwork] = {}
         self._steps: StackSteps | None = None
         self._seen: Tensor | None = None
         #: The networks that were done at some step, and copies of all of them then where others continued.
@@ -219,7 +243,8 @@ class Group:
         """Take up the networks, in buffers of their own or in those of others of their family before."""
         key = (self.stack.key, id(self.resident), self.training.batch, self.training.max_batches, how)
         self._steps = cuda_graph.take(key) or StackSteps(key, self.stack, self.resident, self.training, how, lane)
-        self.steps.put(self.jobs, self.starts)
+        starts = [start or _start(job, self.resident, self.training) for start, job in zip(self.starts, self.jobs)]
+        self.steps.put(self.jobs, starts)
         self.starts = []
 
     @property
@@ -251,8 +276,8 @@ class Group:
         self.steps.wait()
         for places, steps, copies in self._over:
             for k in places:
-                end = self.steps.state.taken(copies or final, k, steps)
-                self.ends[self.numbers[k]] = replace(end, curve=self.curves[k])
+                end = replace(self.steps.state.taken(copies or final, k, steps), curve=self.curves[k])
+                self.ends[self.numbers[k]] = finished(end, self.training)
         if self.steps.lane is not None:
             cuda_graph.keep(self.steps.key, self.steps)
         self._steps = None

@@ -41,6 +41,15 @@ def stackable(genome: NetworkGenome) -> bool:
     return not genome.attention
 
 
+def simple(genome: NetworkGenome, shape: Shape, networks: int, images: int) -> bool:
+    """Whether `convolutions` can compute so many networks for so many images at a time: plain blocks, and not vast."""
+    if not genome.conv or any(conv.block != "plain" for conv in genome.conv):
+        return False
+    maps = layout(genome, shape).maps
+    largest = max(conv.filters * height * width for conv, (_, height, width) in zip(genome.conv, maps))
+    return images * shape.height * shape.width < 2**22 and networks * images * largest < 2**31
+
+
 def _drops(genome: NetworkGenome) -> bool:
     return genome.dropout > 0 and bool(genome.dense)
 
@@ -52,8 +61,10 @@ class Stack:
     computed as if it were alone.
     """
 
-    def __init__(self, genome: NetworkGenome, shape: Shape, count: int) -> None:
+    def __init__(self, genome: NetworkGenome, shape: Shape, count: int, kernels: bool = False) -> None:
         self.genome, self.shape, self.count = genome, shape, count
+        #: Whether kernels of our own compute the convolutions.
+        self.kernels = kernels
         self.key, self.cost = (family(genome, shape), count), count * operations(genome, shape)
         sizes = layout(genome, shape).tensors
         self.trained = {name: (count, *size) for name, size in sizes.items() if network.trained(name)}
@@ -66,14 +77,16 @@ class Stack:
 
         It holds the factors of each layer that drops, maybe none: (network, image, node).
         """
-        if self.count == 1:
+        if self.count == 1 and not self.kernels:
             alone = {name: tensor.view(tensor.shape[1:]) for name, tensor in net.items()}
             factors = None if dropout is None else [factor.squeeze(0) for factor in dropout]
             return network.forward(self.genome, alone, images, factors).unsqueeze(0)
         genome, x, training = self.genome, images, dropout is not None
-        for i, conv in enumerate(genome.conv):
+        for i, conv in enumerate(() if self.kernels else genome.conv):
             x = activate(conv.activation, pooled(self._convolved(conv, i, net, x, training)))
-        if not genome.conv:
+        if self.kernels:
+            x = self._by_kernels(net, images, training)
+        elif not genome.conv:
             x = x.flatten(1).expand(self.count, -1, -1)
         elif genome.head == "mean":
             x = self._apart(x.mean((2, 3)))
@@ -94,6 +107,17 @@ class Stack:
     def _apart(self, x: Tensor) -> Tensor:
         """Rows of (image, network and number) as (network, image, number)."""
         return x.reshape(len(x), self.count, -1).transpose(0, 1)
+
+    def _by_kernels(self, net: Mapping[str, Tensor], images: Tensor, training: bool) -> Tensor:
+        from fanfold.studies.neuro.convolutions import layer
+
+        x = images.unsqueeze(0)
+        for i, conv in enumerate(self.genome.conv):
+            running = (net[f"norm.{i}.mean"], net[f"norm.{i}.var"]) if f"norm.{i}.mean" in net else None
+            gain = net.get(f"norm.{i}.weight")
+            shift = net[f"conv.{i}.bias" if gain is None else f"norm.{i}.bias"]
+            x = layer(x, net[f"conv.{i}.weight"], gain, shift, running, conv.activation, training)
+        return x.mean((3, 4)) if self.genome.head == "mean" else x.flatten(2)
 
     def _convolved(self, conv: Conv, i: int, net: Mapping[str, Tensor], x: Tensor, training: bool) -> Tensor:
         before, apart = x, i > 0  # at first, all networks see the same images

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -55,8 +55,8 @@ class TrainingJob:
     """A network to be trained until `epochs` epochs are done in all.
 
     It continues from `state`, an earlier `TrainedNetwork.state`; or starts with `inherited`, packed weights of its
-    own shapes; or from nothing.  `seed` decides its first weights and what it drops out; its images are decided by
-    `Resident`.
+    own shapes, or with those that `heir` makes when they are needed; or from nothing.  `seed` decides its first weights
+    and what it drops out; its images are decided by `Resident`.
     """
 
     genome: NetworkGenome
@@ -64,6 +64,8 @@ class TrainingJob:
     epochs: int
     state: bytes | None = None
     inherited: bytes | None = None
+    #: Makes weights of its own shapes, all of them finite.
+    heir: Callable[[], Arrays] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +114,12 @@ def unpacked(job: TrainingJob, shape: Shape, dtype: str) -> TrainingProgress:
     """Where a job starts from."""
     sizes = layout(job.genome, shape).tensors
     if job.state is None:
-        if job.inherited is None:
-            arrays = network.initial(job.genome, shape, derive_seed(job.seed, "weights"))
-        else:
+        if job.inherited is not None:
             arrays = _fitting(unpack(job.inherited), sizes, "inherited weights")
+        elif job.heir is not None:
+            arrays = _fitting(job.heir(), sizes, "inherited weights")
+        else:
+            arrays = network.initial(job.genome, shape, derive_seed(job.seed, "weights"))
         return TrainingProgress(_cast(arrays, dtype), None, None, 0, ())
     held = unpack(job.state)
     arrays = {name: array for name, array in held.items() if name not in _BESIDE}
