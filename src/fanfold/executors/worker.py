@@ -39,17 +39,16 @@ FUNCTIONS_KEPT = 64
 
 
 def dumps(value: Any) -> bytes:
-    """Pickle; with cloudpickle what a script or a notebook defines, which nobody could find by name elsewhere."""
+    """Pickle; by value what a script or a notebook defines, which nobody could find by name elsewhere."""
     try:
         data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         if b"__main__" not in data:
             return data
     except Exception:
-        pass  # cloudpickle can do more, and its error is the better one
-    import cloudpickle
+        pass  # by value more is possible, and its error is the better one
+    from fanfold.executors import by_value  # here, because most workers send plain values and start faster without it
 
-    by_value: bytes = cloudpickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    return by_value
+    return by_value.dumps(value)
 
 
 def loads(data: bytes | bytearray) -> Any:
