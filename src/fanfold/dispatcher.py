@@ -200,6 +200,8 @@ class Dispatcher:
         return cells
 
     async def _evaluate(self, cells: list[Keyed]) -> None:
+        if self.work.most_cells > 1:
+            await self.journal.commits.begun()  # a block may take long, and have the loop's own thread for itself
         started, clock = time.time(), time.perf_counter()
         first = cells[0][1]
         meter = Meter(0.0, first.trial.number, first.case.id, first.position)

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import math
 import os
+import sqlite3
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -331,6 +332,24 @@ def test_an_evaluator_with_blocks_gets_full_ones_and_gives_the_same_results() ->
     assert blocks.trace == singles.trace
     assert max(evaluator.blocks) == 16 and sum(evaluator.blocks) == 200
     assert len(evaluator.blocks) < 30
+
+
+def test_what_was_told_is_written_while_the_next_block_is_evaluated(tmp_path: Path) -> None:
+    ledger, told = tmp_path / "l.db", []
+
+    class Onlooker(Vectorised):
+        def evaluate_block(self, cells: Any) -> list[float]:
+            end = time.monotonic() + (10 if self.blocks else 0)
+            with sqlite3.connect(ledger) as db:
+                counted = 0
+                while counted < 16 and time.monotonic() < end:
+                    (counted,) = db.execute("SELECT count(*) FROM trial WHERE told >= 0").fetchone()
+                    time.sleep(0.001)
+            told.append(counted)
+            return super().evaluate_block(cells)
+
+    sweep(Onlooker(), range(100, 132), cases=[0.0], window=16).run(ledger=ledger)
+    assert told == [0, 16]
 
 
 def test_a_block_that_fails_as_a_whole_fails_only_its_culprit() -> None:

@@ -163,6 +163,14 @@ class Commits:
         while self._scheduled or self._commit is not None:
             await (asyncio.wait([self._commit]) if self._commit is not None else asyncio.sleep(0))
 
+    async def begun(self) -> None:
+        """Return when everything put so far is being written, unless an earlier commit still is.
+
+        For callers that are about to block the event loop, which would leave the disk idle.
+        """
+        while self._rows and not self._writing and self.error is None:
+            await (asyncio.wait([self._commit]) if self._commit is not None else asyncio.sleep(0))
+
     def close(self) -> None:
         self._thread.shutdown()
 

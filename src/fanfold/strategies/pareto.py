@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 
 def merits(points: Sequence[tuple[float, ...]]) -> list[float]:
@@ -15,15 +15,17 @@ def merits(points: Sequence[tuple[float, ...]]) -> list[float]:
     return found
 
 
-def fronts(points: Sequence[tuple[float, ...]]) -> list[list[int]]:
+def fronts(points: Sequence[tuple[float, ...]]) -> Iterator[list[int]]:
     """The indices of the points by front: those no other dominates, those only the first front does, and so on."""
-    left = set(range(len(points)))
-    found = []
+    left = sorted(range(len(points)), key=points.__getitem__, reverse=True)
     while left:
-        front = sorted(at for at in left if not any(_dominates(points[other], points[at]) for other in left))
-        found.append(front)
-        left -= set(front)
-    return found
+        front: list[int] = []
+        for at in left:  # whoever dominates a point stands before it, and so does somebody of the front that does
+            if not any(_dominates(points[other], points[at]) for other in front):
+                front.append(at)
+        yield sorted(front)
+        members = set(front)
+        left = [at for at in left if at not in members]
 
 
 def _dominates(a: tuple[float, ...], b: tuple[float, ...]) -> bool:

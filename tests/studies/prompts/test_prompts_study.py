@@ -242,7 +242,7 @@ def test_who_is_dominated_by_nobody_comes_before_everyone_else() -> None:
     results = [_result(0, 0.9, 20), _result(1, 0.5, 2), _result(2, 0.4, 30), _result(3, 0.7, 10)]
     order = merit(("accuracy", "length"), None)(results)
     assert min(order[0], order[1], order[3]) > order[2]
-    assert fronts(points_of(results, ("accuracy", "length"))) == [[0, 1, 3], [2]]
+    assert list(fronts(points_of(results, ("accuracy", "length")))) == [[0, 1, 3], [2]]
 
 
 def test_every_objective_gives_one_number_for_each_result() -> None:

@@ -194,7 +194,7 @@ class NeuroConclusion:
         points = points_of(complete, objectives)
         rows = [
             (complete[at].number, points[at][0], *(-value for value in points[at][1:]), _brief(complete[at]))
-            for at in fronts(points)[0]
+            for at in next(fronts(points))
         ]
         columns = ("trial", *objectives, "network")
         return Section("Pareto front", "", columns, tuple(sorted(rows)[:MOST_ROWS]), drawings=drawn.drawings)

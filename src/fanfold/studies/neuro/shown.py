@@ -75,7 +75,7 @@ def compare(views: Sequence[RunView]) -> Iterator[Section]:
     curves = []
     for view in views:
         points = [(accuracy, -parameters) for _, accuracy, parameters, _ in _networks(view)]
-        front = sorted((-points[at][1], points[at][0]) for at in fronts(points)[0]) if points else []
+        front = sorted((-points[at][1], points[at][0]) for at in next(fronts(points), ()))
         curves.append(Curve(view.name, tuple(front)))
     text = "Networks than which no other is at least as accurate and smaller."
     yield Section("Fronts", text, curves=tuple(curves), across="parameters", up="validation accuracy")
@@ -93,7 +93,7 @@ def _networks(view: RunView) -> list[tuple[int, float, float, str]]:
 def sizes(networks: Sequence[tuple[int, float, float, str]], score: str = "accuracy") -> Section:
     """Networks (trial, score, parameters, name) as points, with the front of the accurate and small."""
     networks = sorted(networks, key=lambda network: -network[1])[:POINTS]
-    best = set(fronts([(accuracy, -parameters) for _, accuracy, parameters, _ in networks])[0]) if networks else set()
+    best = set(next(fronts([(accuracy, -parameters) for _, accuracy, parameters, _ in networks]), ()))
     points = [
         {"x": parameters, "y": accuracy, "name": name, "front": at in best, "trial": trial}
         for at, (trial, accuracy, parameters, name) in enumerate(networks)

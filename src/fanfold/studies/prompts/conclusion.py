@@ -216,7 +216,7 @@ class PromptsConclusion:
         if len(objectives) == 1 or not search.complete:
             return []
         points = points_of(search.complete, objectives)
-        rows = [(search.complete[at].number, *points[at]) for at in fronts(points)[0]]
+        rows = [(search.complete[at].number, *points[at]) for at in next(fronts(points))]
         return [Section("Pareto front of the search", "", ("trial", *objectives), tuple(sorted(rows)[:MOST_ROWS]))]
 
     def _cases(self, held: Result[Any] | None) -> Section:
