@@ -160,3 +160,17 @@ def test_what_only_looks_like_the_providers_host_is_another(url: str) -> None:
 )
 def test_a_server_is_the_same_with_and_without_its_usual_port(url: str, other: str, same: bool) -> None:
     assert same_origin(url, other) is same
+
+
+@pytest.mark.parametrize("end", ["/v1", "/v1/", "/v1/chat/completions", "/v1/completions/", "/v1/responses"])
+@pytest.mark.parametrize("name", ["qwen", "ollama/qwen", "groq/qwen"])
+def test_an_address_may_be_the_one_that_examples_with_curl_show(name: str, end: str) -> None:
+    assert model(name, base_url=f" http://127.0.0.1:9/a{end}", key="k").url == "http://127.0.0.1:9/a/v1"
+
+
+def test_a_key_that_was_read_with_its_line_end_is_taken_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", f" {CANARY}\n")
+    assert model("anthropic/claude-haiku-5-5").key == CANARY == model("openai/gpt-6-luna", key=f"{CANARY}\r\n").key
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "\n")
+    with pytest.raises(ConfigError, match="needs an API key"):
+        model("anthropic/claude-haiku-5-5")

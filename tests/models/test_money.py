@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fanfold import Case, MaxCost, Run, Study, Sweep
+from fanfold import Case, ConfigError, MaxCost, Run, Study, Sweep
 from fanfold.ledger import Spending
 from fanfold.limits import Limits
+from fanfold.models import model
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.models.model import Model
-from fanfold.models.pricing import TABLE, price_of
+from fanfold.models.pricing import TABLE, Price, price_of
 from fanfold.models.providers.anthropic import Anthropic
 from fanfold.models.providers.compatible import Compatible
 from fanfold.models.providers.openai import OpenAI
@@ -194,3 +196,22 @@ def test_a_model_without_batches_beside_one_with_them_is_told_apart() -> None:
     money = do(Study(Sweep(range(3)), evaluate, window=3), BatchExecutor("auto")).money
     assert money.lines()[1] == "3 of 6 calls at half price; 3 at full price: not for a batch"
     assert money.unpriced == 3 and len(simulator.charges) == 6
+
+
+@pytest.mark.parametrize("price", [0.5, 0, (1,), "free", (-1, 2), ("1", "2"), (math.nan, 1), {"input": 1}, (1, True)])
+def test_a_price_that_is_none_is_refused_with_how_to_write_it(price: Any) -> None:
+    with pytest.raises(ConfigError, match="US dollars per million tokens"):
+        model("m", base_url="http://127.0.0.1:9/v1", price=price)
+
+
+@pytest.mark.parametrize("price", [Price(1, 2), (1, 2), [1, 2], {"input": 1, "output": 2}])
+def test_a_price_has_several_forms(price: Any) -> None:
+    assert model("m", base_url="http://127.0.0.1:9/v1", price=price).price == Price(1, 2)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"timeout": "5"}, {"timeout": -1}, {"timeout": 0}, {"limits": 5}, {"limits": {"a": 1}}]
+)
+def test_a_setting_of_a_model_that_cannot_work_is_refused(setting: Any) -> None:
+    with pytest.raises(ConfigError, match=next(iter(setting))):
+        model("m", base_url="http://127.0.0.1:9/v1", **setting)

@@ -147,3 +147,23 @@ def test_a_request_id_never_shows_a_key_and_is_short() -> None:
     know("sk-very-secret-42")
     assert request_id({"x-request-id": "req sk-very-secret-42"}) == "req ***"
     assert len(request_id({"request-id": "x" * 10_000})) == 200
+
+
+@pytest.mark.parametrize("path", ["", "/v1"])
+def test_what_is_not_there_is_named_with_the_address_that_was_asked(path: str) -> None:
+    async def answer(request: Request) -> None:
+        await request.reply(b'{"detail": "Not Found"}', "404 Not Found")
+
+    async def main() -> str:
+        async with serving(answer) as server:
+            with pytest.raises(CallFailed) as caught:
+                await model("m", base_url=server.url + path).generate("Hello")
+            assert caught.value.kind == "not-found" and f"{server.url}{path}/chat/completions" in str(caught.value)
+            return str(caught.value)
+
+    assert ("ends in /v1" in asyncio.run(main())) == (path == "")
+
+
+def test_a_success_that_is_no_reply_says_what_it_is() -> None:
+    outcome, _ = asked(200, b'{"status": "queued", "id": 7}')
+    assert str(outcome).endswith("it has no choices, only 'status', 'id'")

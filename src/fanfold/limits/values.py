@@ -79,6 +79,8 @@ def limits_of(value: str | Limits | None) -> Limits:
         return PRESETS["adaptive"]
     if isinstance(value, Limits):
         return value
+    if not isinstance(value, str):
+        raise ConfigError(f"limits must be a preset's name or Limits(requests_per_minute=...), not {value!r:.80}")
     if value not in PRESETS:
         raise ConfigError(f"there are no limits named {value!r}{nearest(value, PRESETS)}")
     return PRESETS[value]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from fanfold.addresses import shown
 from fanfold.errors import CallFailed
 from fanfold.models.http import HttpError, Response
@@ -37,3 +39,12 @@ def deserted(error: CallFailed, endpoint: str) -> CallFailed:
     """The last failure of an address where nobody has ever answered."""
     text = f"nobody answers at {shown(endpoint)}: {error}; check the address and the network, then resume"
     return CallFailed("unreachable", text, sent=error.sent)
+
+
+def nowhere(error: CallFailed, endpoint: str, anywhere: bool) -> CallFailed:
+    """A failure that says where it was asked, if there was nothing; `anywhere`: the address is the user's own."""
+    if error.kind != "not-found":
+        return error
+    versioned = not anywhere or re.search(r"/v\d", endpoint)
+    remedy = "" if versioned else "; most such servers want a base URL that ends in /v1"
+    return CallFailed("not-found", f"{error}: asked at {shown(endpoint)}{remedy}")

@@ -22,7 +22,7 @@ from fanfold.encoding import encode
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.events import Notice
 from fanfold.limits import Limiter, Limits, Permit
-from fanfold.models.failures import Redirected, deserted, network_failure, redirected
+from fanfold.models.failures import Redirected, deserted, network_failure, nowhere, redirected
 from fanfold.models.http import Http, HttpError
 from fanfold.models.http_exchange import Response
 from fanfold.models.line import OUTPUT_GUESS, ModelLine
@@ -326,12 +326,13 @@ class Model:
         quota = self.provider.quota(response.headers)
         try:
             reply = self.read(response, call)
-        except CallFailed as error:
+        except CallFailed as failed:
+            error = nowhere(failed, call.endpoint, self.provider.anywhere)
             refused = error.kind == "rate-limit"
             overloaded = error.kind == "overloaded"  # not "server": a mishap says nothing about how much is too much
             permit.done(False, refused=refused, overloaded=overloaded, retry_after=error.retry_after, quota=quota)
             current_broker().metrics.refused += refused
-            raise
+            raise error from failed.__cause__
         permit.done(True, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens, quota=quota)
         return reply
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 from fanfold.addresses import check_address, check_recipient
@@ -72,13 +73,15 @@ def model(
         endpoint = replace(endpoint, key=None) if table.key_variable == "" and key is None else endpoint
         entry.check(provider, endpoint)
         entry.check_parameters(endpoint.provider)
-    price, transport = price or table.price, transport or table.transport
+    price, transport = table.price if price is None else price, transport or table.transport
+    if timeout is not None and not (isinstance(timeout, Real) and timeout > 0):
+        raise ConfigError(f"model({name!r}): timeout must be a positive number of seconds, not {timeout!r}")
     return Model(
         rest,
         endpoint.provider,
         endpoint.url,
         endpoint.limits or limits_of(limits or table.limits),
-        (Price(*price) if isinstance(price, tuple) else price) or endpoint.price,
+        endpoint.price if price is None else Price.of(price),
         max(timeout or table.timeout or TIMEOUT, endpoint.timeout),
         raw=endpoint.raw,
         connect=endpoint.connect if transport is None else _connector(transport, endpoint.connect),

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
 from fanfold.capabilities import entry_of
+from fanfold.errors import ConfigError
 
 #: What providers that charge for writing to their prompt cache ask for it (kept for minutes, the default).
 WRITING = 1.25
+PRICE_HELP = "give US dollars per million tokens, as (input, output) or (input, output, cached)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,24 @@ class Price:
     output: float
     cached: float | None = None
     batch: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached", "batch"):
+            value: Any = getattr(self, name)
+            number = isinstance(value, Real) and not isinstance(value, bool) and 0 <= value < math.inf
+            if not number and not (name == "cached" and value is None):
+                raise ConfigError(f"a price's {name} must be a number of at least 0, not {value!r:.80}: {PRICE_HELP}")
+
+    @classmethod
+    def of(cls, value: Any) -> Price:
+        """The price a user means: a `Price`, its numbers, or its table."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, Mapping) and {"input", "output"} <= value.keys() <= {"input", "output", "cached", "batch"}:
+            return cls(**value)
+        if isinstance(value, tuple | list) and 2 <= len(value) <= 4:
+            return cls(*value)
+        raise ConfigError(f"the price {value!r:.80} cannot be used: {PRICE_HELP}")
 
     def cost(
         self,

@@ -175,10 +175,10 @@ class Provider(ABC):
         speaker = self if base_url is None else self.at(base_url)
         url, source = (base_url, None) if base_url else setting(self.url_variable)
         home = self.home()
-        url = self.address(url).rstrip("/") if url else home
+        url = self.address(url.strip()).rstrip("/") if url else home
         check_address(url)
         check_scheme(url)
-        key = key or self.own_key()
+        key = (key or self.own_key() or "").strip() or None  # a key read from a file ends with its line
         if key is None and url == home and not self.start and here().rehearsal is None:
             from fanfold.models.providers import free_model
 

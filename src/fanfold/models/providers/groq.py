@@ -40,7 +40,8 @@ class Groq(OpenAI):
 
     def address(self, url: str) -> str:
         # Groq's own client takes its address without the path, and reads the same variable.
-        return url if url.rstrip("/").endswith("/v1") else url.rstrip("/") + PATH
+        url = super().address(url)
+        return url if url.endswith("/v1") else url + PATH
 
     def error_kind(self, status: int, error: Mapping[str, Any]) -> str:
         return "overloaded" if status == 498 else super().error_kind(status, error)  # the flex tier is full

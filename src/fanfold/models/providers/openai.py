@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -240,13 +241,17 @@ class OpenAI(Provider):
             dialogue = [{"role": "system", "content": parameters["system"]}, *dialogue]
         return "/chat/completions", {"model": model, "messages": dialogue, **options}
 
+    def address(self, url: str) -> str:
+        return re.sub(r"/(chat/completions|completions|responses)$", "", url.rstrip("/"))  # as curl is shown with it
+
     def headers(self, key: str | None) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
 
     def reply(self, body: Mapping[str, Any]) -> Reply:
         try:
-            if not body["choices"]:
-                raise malformed(self.name, "it has no choices")
+            if not body.get("choices"):
+                others = ", ".join(f"{key!r:.30}" for key in list(body)[:5] if key != "choices")
+                raise malformed(self.name, "it has no choices" + (f", only {others}" if others else ""))
             choice, *others = body["choices"]
             usage = body.get("usage")
             details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None

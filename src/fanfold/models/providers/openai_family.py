@@ -108,8 +108,8 @@ class _OwnServer(_Relative):
         return UNKNOWN  # it depends on how the server was started
 
     def address(self, url: str) -> str:
-        url = url if "://" in url else f"http://{url}"
-        parts = urlsplit(url.rstrip("/"))
+        url = super().address(url)
+        parts = urlsplit(url if "://" in url else f"http://{url}")
         host = parts.netloc.replace("0.0.0.0", "127.0.0.1")  # a server listens there, nobody calls there
         if parts.port is None and parts.scheme == "http":
             host = f"{host.rstrip(':')}:{urlsplit(self.default_url).port}"
