@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import enum
 import io
 import json
+import sqlite3
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from fanfold.errors import ConfigError
-from fanfold.tables import column_types, kinds_of, open_table, write_rows
+from fanfold.tables import column_types, kinds_of, open_table, plain_rows, write_rows
 
 ROWS = [{"id": "1", "text": 'Grüße; "you"'}, {"id": "2", "text": "two\nlines"}]
 
@@ -129,3 +134,87 @@ def test_parquet_keeps_the_types_of_its_columns(tmp_path: Path) -> None:
 def test_a_column_has_the_type_that_fits_all_its_values() -> None:
     rows: list[dict[str, Any]] = [{"a": 1, "b": True, "c": None}, {"a": 0.5, "b": "x", "d": [1]}, {"e": 2**70}]
     assert kinds_of(rows) == {"a": float, "b": str, "c": None, "d": str, "e": str}
+
+
+class Team(enum.Enum):
+    RETURNS = "returns"
+
+
+class Mail(NamedTuple):
+    text: str
+    teams: Any
+
+
+@dataclasses.dataclass
+class Ticket:
+    text: str
+    teams: Any
+
+
+def tables_of_others() -> Iterator[Any]:
+    import numpy
+    import pandas
+    import polars
+    import pyarrow
+    import pydantic
+
+    class Letter(pydantic.BaseModel):
+        text: str
+        teams: list[str]
+
+    lists = {"text": ["a", "b"], "teams": [["x", "y"], ["z"]]}
+    yield polars.DataFrame(lists)
+    yield polars.LazyFrame(lists)
+    yield pyarrow.table(lists)
+    yield pandas.DataFrame({**lists, "teams": [numpy.array(teams) for teams in lists["teams"]]})
+    for kind in (Mail, Ticket, Letter):
+        yield [kind(text=text, teams=teams) for text, teams in zip(*lists.values())]
+    yield [{"text": text, "teams": set(teams)} for text, teams in zip(*lists.values())]
+    database = sqlite3.connect(":memory:")
+    database.row_factory = sqlite3.Row
+    assert [*plain_rows(database.execute("select 'a' as text"))] == [{"text": "a"}]
+
+
+def test_rows_of_every_library_are_plain() -> None:
+    for table in tables_of_others():
+        assert [*plain_rows(table)] == [{"text": "a", "teams": ["x", "y"]}, {"text": "b", "teams": ["z"]}], table
+
+
+def test_values_of_every_library_are_plain() -> None:
+    import numpy
+    import pandas
+
+    day = datetime.datetime(2026, 1, 31)
+    for value, right in (
+        (numpy.int64(3), 3),
+        (numpy.array([[1, 2]]), [[1, 2]]),
+        (numpy.datetime64("2026-01-31", "ns"), day),
+        (numpy.array(["2026-01-31", "NaT"], "datetime64[ns]"), [day, None]),
+        (pandas.Timestamp("2026-01-31"), day),
+        (pandas.Timedelta("1h"), datetime.timedelta(hours=1)),
+        (pandas.NaT, None),
+        (pandas.NA, None),
+        (Team.RETURNS, "returns"),
+        ({"a": (numpy.bool_(True), {3: Team.RETURNS})}, {"a": (True, {"3": "returns"})}),
+        (day, day),
+        (b"a", b"a"),
+    ):
+        (row,) = plain_rows([{"value": value}])
+        assert row == {"value": right} and type(row["value"]) is type(right), value
+
+
+def test_numbered_labels_of_a_dataset_in_python_become_their_names() -> None:
+    class Dataset(list[Any]):
+        features = types.MappingProxyType({"label": types.SimpleNamespace(names=["no", "yes"]), "text": None})
+
+    assert [*plain_rows(Dataset([{"text": "a", "label": 1}]))] == [{"text": "a", "label": "yes"}]
+
+
+def test_a_frame_with_two_columns_of_one_name_and_one_value_for_many_are_refused() -> None:
+    import pandas
+
+    with pytest.raises(ConfigError, match="two columns of the data frame are called 'text': rename one"):
+        plain_rows(pandas.DataFrame([["a", "b"]], columns=["text", "text"]))
+    for rows in ({"text": ["a"]}, b"a", 3):
+        with pytest.raises(ConfigError, match="rows must be a list of rows, not one"):
+            plain_rows(rows)  # type: ignore[arg-type]

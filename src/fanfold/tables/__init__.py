@@ -1,6 +1,7 @@
 """Rows of any kind of table: read from files and datasets, and written to files, one after the other."""
 
 from fanfold.tables.columns import columns_in_words, inside
+from fanfold.tables.given import plain_row, plain_rows, records
 from fanfold.tables.reading import (
     ENDINGS,
     TEXT,
@@ -8,7 +9,6 @@ from fanfold.tables.reading import (
     Table,
     column_types,
     open_table,
-    records,
     rows_of,
     spreadsheet_encoding,
 )
@@ -24,6 +24,8 @@ __all__ = [
     "inside",
     "kinds_of",
     "open_table",
+    "plain_row",
+    "plain_rows",
     "records",
     "rows_of",
     "spreadsheet_encoding",

@@ -16,6 +16,7 @@ import msgspec
 
 from fanfold.errors import ConfigError, MissingExtra, nearest
 from fanfold.tables.documents import rows_in
+from fanfold.tables.given import label_names, named
 
 #: A row of a source, and where it stands there, in words.
 Row: TypeAlias = tuple[Mapping[str, Any], str]
@@ -75,15 +76,6 @@ class Table:
         usual = self.format != "csv" or self.delimiter == ","
         delimiter = "" if usual else f"its columns are separated by {self.delimiter!r}"
         return ", ".join(filter(None, (encoding, delimiter)))
-
-
-def records(rows: Any) -> Any:
-    """The rows of a data frame of pandas or polars as dicts; anything else as it is."""
-    if hasattr(rows, "iter_rows"):
-        return rows.iter_rows(named=True)
-    if hasattr(rows, "to_dict") and hasattr(rows, "columns") and not isinstance(rows, Mapping):
-        return rows.to_dict("records")
-    return rows
 
 
 def rows_of(name: str) -> Iterator[Row]:
@@ -371,10 +363,9 @@ def _hugging_face(table: Table) -> Iterator[Row]:
         ) from error
     if isinstance(rows, dict):
         raise ConfigError(f"{name} has several splits: name the folder of one, {', '.join(rows)}")
-    labels = {field: kind.names for field, kind in rows.features.items() if getattr(kind, "names", None)}
+    labels = label_names(rows.features)
     for number, row in enumerate(rows, 1):
-        known = {field: names[row[field]] for field, names in labels.items() if row.get(field) in range(len(names))}
-        yield {**row, **known}, f"{name}, row {number}"
+        yield named(row, labels), f"{name}, row {number}"
 
 
 def _no_constant(name: str) -> Any:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fanfold.errors import ConfigError, check_whole, nearest
-from fanfold.tables import Row, open_table, records, spreadsheet_encoding
+from fanfold.tables import Row, open_table, plain_row, plain_rows, spreadsheet_encoding
 from fanfold.tasks.builtin import BUILTIN
 from fanfold.tasks.columns import Columns, lowered
 from fanfold.tasks.forms import (
@@ -55,7 +55,7 @@ def load(
     """A task: one that ships with Fanfold (`city`, `sentiment`, ...), or one made of a file, a dataset or rows.
 
     A file ends in .jsonl, .csv, .tsv or .parquet; a dataset of the Hugging Face hub is `hf:NAME[:CONFIG][:SPLIT]`.
-    Rows are dicts, or a data frame.
+    Rows are dicts (or dataclasses, Pydantic models, ...), or a table of pandas, polars or Arrow.
     `input`, `answer`, `id` and `options` name the fields to read; what is not said is guessed from usual names, and
     `Task.source` says what was read.  The form of the answers (options, JSON, numbers, a few labels, lines) decides how
     they are graded, unless a `grader` is named, and where replies end.  `limit` takes the first problems only.  Of a
@@ -88,7 +88,7 @@ def load(
     try:
         if isinstance(source, str | Path):
             table = open_table(name, encoding=encoding or spreadsheet_encoding(Path(name)))
-            rows_read, inferred = iter(table), table.inferred
+            rows_read, inferred = ((plain_row(row), where) for row, where in table), table.inferred
         else:
             rows_read, inferred = _given(source), ""
         draw.read(map(_asked_and_answered, itertools.islice(rows_read, limit)), name)
@@ -100,7 +100,7 @@ def load(
 
 def _given(rows: Any) -> Iterator[Row]:
     """Rows of Python, each with its place."""
-    for number, row in enumerate(records(rows), 1):
+    for number, row in enumerate(plain_rows(rows), 1):
         if not isinstance(row, Mapping):
             raise ConfigError(f"row {number} is not a dict but {row!r:.60}: write {{'input': ..., 'answer': ...}}")
         yield row, f"row {number}"

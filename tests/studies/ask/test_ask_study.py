@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 import fanfold
@@ -281,6 +282,18 @@ def test_ask_takes_data_frames_and_files(tmp_path: Path) -> None:
     tables = [pandas.DataFrame({"text": ["a"]}), polars.DataFrame({"text": ["a"]}), tmp_path / "t.csv"]
     answers = [fanfold.ask(table, "{text}", model=MODEL)[0] for table in tables]
     assert answers[0] == answers[1] == answers[2]
+
+
+@pytest.mark.slow
+def test_rows_of_a_frame_are_asked_by_their_values() -> None:
+    import pandas
+
+    days = pandas.to_datetime(["2026-01-31", None])
+    frame = pandas.DataFrame({"day": days, "tags": [[1, 2]] * 2, 7: ["a", "b"]})
+    world = World(lambda prompt: "yes")
+    rows = run(frame.assign(tags=frame["tags"].map(numpy.array)), "{day} {tags.0} {7}", world)
+    assert [row["error"] and row["error"]["message"] for row in rows] == [None, "the row has no value for day"]
+    assert len(world.asked) == 1 and rows[0]["tags"] == [1, 2] and str(world.asked[0][-1]).endswith(" 1 a")
 
 
 def test_ask_explains_mistakes() -> None:

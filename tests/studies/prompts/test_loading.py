@@ -253,6 +253,31 @@ def test_rows_of_python_and_of_frames_are_a_task(library: str) -> None:
         load(["a", "b"])
 
 
+@pytest.mark.slow
+def test_columns_of_pandas_mean_what_they_mean_in_the_file(tmp_path: Path) -> None:
+    import pandas
+
+    frame = pandas.DataFrame(
+        {
+            "question": [f"What is {n}?" for n in range(20)],
+            "answers": [{"text": [f"N {n}", f"n {n}"], "start": [n]} for n in range(20)],
+            "options": [["a", "b"]] * 20,
+        }
+    )
+    frame.to_parquet(tmp_path / "q.parquet")
+    again = pandas.read_parquet(tmp_path / "q.parquet")  # lists are arrays of numpy now
+    for columns in (["question", "answers"], ["question", "options"]):
+        own = load(again[columns], answer=columns[1], name="q")
+        again[columns].to_parquet(tmp_path / "part.parquet")
+        assert own.problems == load(str(tmp_path / "part.parquet"), answer=columns[1]).problems
+    assert load(again[["question", "answers"]]).problems[0].answer == ("N 0", "n 0")
+    days = frame.assign(answers=pandas.date_range("2026-01-31", periods=20).astype("datetime64[ns]"))
+    days[["question", "answers"]].to_parquet(tmp_path / "days.parquet")
+    for source in (days[["question", "answers"]], str(tmp_path / "days.parquet")):
+        task = load(source)
+        assert study(PromptsConfig(model=("simulated/gpt-4o-mini",), trials=2), task=task).run().summary is not None
+
+
 def test_numbers_that_no_reply_will_have_exactly_are_said(tmp_path: Path) -> None:
     task = load(csv(tmp_path / "a.csv", "text,share\n" + "".join(f"{n} of 7,{n / 7}\n" for n in range(20))))
     assert "numbers with many decimals" in task.source and "numeric:tolerance=0.01" in task.source

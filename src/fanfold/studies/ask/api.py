@@ -27,7 +27,7 @@ def ask(
 ) -> list[dict[str, Any]]:
     """Ask a model about every row, and return the rows with its answers, in their order.
 
-    `rows` are dicts, texts (their column is `text`), a data frame, a dataset, or the name of a file.  `prompt` names
+    `rows` are dicts, texts (their column is `text`), a table, a dataset, or the name of a file.  `prompt` names
     columns in braces: `"Translate: {text}"`.  Each row gets a field `answer`, and `error`, which is None or a dict with
     `kind` and `message`; with several models these fields end in the model's name.  `schema` makes answers values that
     fit a JSON Schema, or the one of a type such as a dataclass.

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from fanfold.errors import ConfigError
 from fanfold.studies.ask.config import AskConfig
 from fanfold.studies.ask.template import Template
-from fanfold.tables import TEXT, Table, open_table, records
+from fanfold.tables import TEXT, Table, open_table, plain_rows
 
 #: What is asked: the prompt, or a prompt with a system prompt of its own, or the columns that have no value.
 Question: TypeAlias = "str | dict[str, Any]"
@@ -88,12 +88,9 @@ def opened(config: AskConfig) -> Table:
 
 
 def listed(rows: Iterable[Any]) -> list[tuple[Mapping[str, Any], str]]:
-    """Rows given in Python, as a table: dicts, texts, a data frame of pandas or polars, a dataset."""
-    rows = records(rows)
-    if isinstance(rows, str | bytes | Mapping):
-        raise ConfigError(f"rows must be a list of rows, not one {type(rows).__name__}: {rows!r:.60}")
+    """Rows given in Python, as a table: dicts, texts, a table of pandas, polars or Arrow, a dataset."""
     table: list[tuple[Mapping[str, Any], str]] = []
-    for number, row in enumerate(rows):
+    for number, row in enumerate(plain_rows(rows)):
         if isinstance(row, str):
             row = {TEXT: row}
         if not isinstance(row, Mapping):
