@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError, nearest
-from fanfold.studies.neuro.columns import Column, level, missing
+from fanfold.studies.neuro.columns import Column, bare, level, missing
 from fanfold.studies.neuro.images import answers as checked
 from fanfold.texts import shortened
 
@@ -27,15 +27,27 @@ LOPSIDED = 0.9
 USUAL = ("target", "label", "class", "y", "outcome", "response")
 #: What several labels in one text are separated by.
 _SEPARATORS = re.compile(r"\s*[;|,]\s*")
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
+#: Numbers with a comma, as they are written where the comma is a decimal point, and where it divides thousands.
+_DECIMALS = re.compile(r"[-+]?(\d{1,3}(\.\d{3})+|\d*),\d*(e[-+]?\d+)?", re.IGNORECASE)
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+_MEASURED = re.compile(r"[-+]?\d[\d.,']* ?([a-zµ°²³/]+)|(?-i:([A-Z]{3}|Fr|Rs))\.? ?[-+]?\d[\d.,']*", re.IGNORECASE)
+#: Different units that numbers of a column may come with.
+UNITS = 3
 
 
 def decimal_of(values: Sequence[Any], comma: bool) -> str:
-    """What the decimal point of a column is: a comma where no other reading fits, or none is likelier."""
-    texts = [value.strip() for value in values if isinstance(value, str) and "," in value]
-    if not texts:
-        return "."
-    return "," if comma or any(not _THOUSANDS.fullmatch(text) for text in texts) else "."
+    """What the decimal point of a column is: what most numbers tell; where none does, a comma if that is likelier."""
+    texts = [bare(value) for value in values if isinstance(value, str) and "," in value]
+    decimals = [bool(_DECIMALS.fullmatch(text)) for text in texts]
+    thousands = [bool(_THOUSANDS.fullmatch(text)) for text in texts]
+    told = sum(decimals) - sum(thousands)  # those that may be either cancel out
+    return "," if told > 0 or (told == 0 and comma and any(decimals)) else "."
+
+
+def measured(texts: Sequence[str]) -> bool:
+    """Whether texts are numbers with one of few units."""
+    found = [match[1] or match[2] for text in texts if (match := _MEASURED.fullmatch(text))]
+    return len(found) >= 0.9 * len(texts) and len(set(found)) <= UNITS
 
 
 def sample(values: Sequence[Any]) -> str:
@@ -191,6 +203,8 @@ def _one(
     texts = [level(value) for value in values]
     numeric = read.all()
     classes = sorted(set(texts), key=lambda text: (float(text) if numeric and _plain(text) else 0.0, text))
+    if len(classes) > FEW_NUMBERS and measured(texts):
+        raise ConfigError(f"{where}: {name!r} holds numbers with a unit, such as {sample(texts)}: write plain numbers")
     _check_count(where, name, len(classes), len(values), "classes")
     places = {text: place for place, text in enumerate(classes)}
     return "classes", tuple(classes), np.array([places[text] for text in texts], np.int64), every

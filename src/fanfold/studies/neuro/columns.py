@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,18 @@ MISSING = frozenset(
 #: A blank between groups of three digits, as French and Swedish write.
 _BLANK = re.compile(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))")
 _GROUPS = re.compile(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?")
+#: A minus behind an amount, as SAP writes; a whole number may be a grade.
+_BEHIND = re.compile(r"[\d.,' ]*[.,]\d\d-")
+_MINUS = str.maketrans("\u2212\u2013\u2019", "--'")
+#: What may stand around a number: blanks, percent and signs of currencies.
+_AROUND = " \t\u00a0\u202f%$€£¥₹₽₩₺₴₫₪฿₱₦"
 _TIME = r"(?P<hour>\d{1,2})(?P<rest>:\d{2}.*?)(?: ?(?P<half>[ap])\.?m\.?)?"
 _YEAR, _MONTH, _DAY = r"(?P<year>\d{4})", r"(?P<month>\d{1,2})", r"(?P<day>\d{1,2})"
 _NAME = r"(?P<month>jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 _MONTHS = "janfebmaraprmayjunjulaugsepoctnovdec"
+_WEEKDAY = r"(?:(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*\.?,? )?"
+#: The first year of two digits that is of the last century, as in POSIX.
+_CENTURY = 69
 
 
 def _pattern(date: str) -> re.Pattern[str]:
@@ -46,11 +55,13 @@ _DATES = {
     )
 }  # fmt: skip
 _OTHERS = (
-    _pattern(rf"{_DAY}[ .-]+{_NAME}[ ,-]+{_YEAR}"),
-    _pattern(rf"{_NAME} {_DAY},? {_YEAR}"),
+    _pattern(rf"{_WEEKDAY}{_DAY}[ .-]+{_NAME}[ ,-]+(?P<year>\d{{4}}|\d\d)"),
+    _pattern(rf"{_WEEKDAY}{_NAME} {_DAY},? {_YEAR}"),
     re.compile(_TIME, re.IGNORECASE),
 )
 _EPOCH = datetime.datetime(1970, 1, 1)
+#: Days of the parts of a calendar that come again.
+_YEAR_LONG, _WEEK = 365.2425, 7
 
 
 def missing(value: Any) -> bool:
@@ -60,10 +71,22 @@ def missing(value: Any) -> bool:
     return value is None or bool(isinstance(value, float | np.floating) and value != value)
 
 
+def bare(value: str) -> str:
+    """The text of a number alone, with its sign in front: (5.00), -$5.00 and 5.00- are -5.00."""
+    text, sign = value.translate(_MINUS).strip(_AROUND), ""
+    if text.startswith("(") and text.endswith(")"):
+        text, sign = text[1:-1].strip(_AROUND), "-"
+    elif text.startswith(("-", "+")):
+        text, sign = text[1:].strip(_AROUND), text[0]
+    elif _BEHIND.fullmatch(text):
+        text, sign = text[:-1], "-"
+    return sign + _BLANK.sub("", text).replace("\u00a0", "").replace("'", "")
+
+
 def number(value: Any, decimal: str = ".") -> float:
     """A finite number, as people and programs write it, or NaN."""
     if isinstance(value, str):
-        text = _BLANK.sub("", value.strip(" \t\u00a0%$€£")).replace("\u00a0", "").replace("'", "")
+        text = bare(value)
         if decimal == ",":
             text = text.replace(".", "").replace(",", ".")
         elif "," in text and _GROUPS.fullmatch(text):
@@ -102,7 +125,8 @@ def _iso(text: str, order: str) -> str:
         return text
     parts = {"year": "1970", "month": "1", "day": "1", **found.groupdict()}
     month = parts["month"] if parts["month"].isdigit() else str(_MONTHS.index(parts["month"].lower()) // 3 + 1)
-    date = f"{parts['year']}-{month:0>2}-{parts['day']:0>2}"
+    year = parts["year"] if len(parts["year"]) > 2 else f"{20 - (int(parts['year']) >= _CENTURY)}{parts['year']}"
+    date = f"{year}-{month:0>2}-{parts['day']:0>2}"
     if not parts["hour"]:
         return date
     hour = int(parts["hour"]) % 12 + 12 * (parts["half"] in "pP") if parts["half"] else parts["hour"]
@@ -133,9 +157,11 @@ def level(value: Any) -> str:
 class Column:
     """One column, and what it becomes.
 
-    A `number` or a `date` is standardised; `bent` ones, which have long tails, through the inverse hyperbolic sine.
-    A `category` becomes a 1 at its level, or in one of so many `buckets` where there are many.  A missing value is 0
-    everywhere; in a `marked` column one more feature says so.
+    A `number` or a `date` is standardised.  One with long tails goes through the inverse hyperbolic sine (`bent`), or
+    becomes its rank, which `ranks` say of some numbers, the `knots`: below which share of the rows each is.  Of a date,
+    `parts` are features of their own: where in the `year`, which day of the `week`, when on the `day`.  A `category`
+    becomes a 1 at its level, and one without a level in one of so many `buckets`.  A missing value is 0 everywhere; in
+    a `marked` column one more feature says so.
     """
 
     name: str
@@ -149,11 +175,17 @@ class Column:
     marked: bool = False
     #: In which order a date says year, month and day.
     order: str = "ymd"
+    knots: tuple[float, ...] = ()
+    ranks: tuple[float, ...] = ()
+    parts: tuple[str, ...] = ()
 
     @property
     def features(self) -> list[str]:
         """What the features are called."""
-        names = [f"{self.name}={value}" for value in self.levels or range(self.buckets)] or [self.name]
+        names = [f"{self.name}={value}" for value in (*self.levels, *range(self.buckets))] or [self.name]
+        for part in self.parts:
+            sides = range(_WEEK) if part == "week" else ("sine", "cosine")
+            names += [f"{self.name}: {part} {side}" for side in sides]
         return names + [f"{self.name} is missing"] * self.marked
 
     def numbers(self, values: Iterable[Any]) -> np.ndarray[Any, Any]:
@@ -168,20 +200,46 @@ class Column:
         if self.kind != "category":
             numbers = self.numbers(values)
             gaps = ~np.isfinite(numbers)
-            standard = (numbers - self.mean) / self.scale
+            standard = self._ranked(numbers) if self.knots else (numbers - self.mean) / self.scale
             standard = np.arcsinh(standard) if self.bent else standard
-            columns = [np.where(gaps, 0.0, standard)]
+            columns = [np.where(gaps, 0.0, each) for each in (standard, *self._calendar(np.where(gaps, 0.0, numbers)))]
             return np.column_stack(columns + [gaps] * self.marked).astype(np.float32)
         table = np.zeros((len(values), len(self.features)), np.float32)
         places = {name: place for place, name in enumerate(self.levels)}
         for row, value in enumerate(values):
             if missing(value):
                 table[row, -1] = self.marked
-            elif self.buckets:
-                table[row, _bucket(level(value), self.buckets)] = 1.0
             elif (place := places.get(level(value))) is not None:
                 table[row, place] = 1.0
+            elif self.buckets:
+                table[row, len(places) + _bucket(level(value), self.buckets)] = 1.0
         return table
+
+    def _ranked(self, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The ranks of numbers, in deviations of a normal distribution; beyond the knots, by their distance."""
+        knots, scores = np.array(self.knots), [NormalDist().inv_cdf(rank) for rank in self.ranks]
+        middle = knots[len(knots) // 2]
+        above = np.maximum(numbers - knots[-1], 0.0) / (knots[-1] - middle)
+        below = np.maximum(knots[0] - numbers, 0.0) / (middle - knots[0])
+        return np.asarray(np.interp(numbers, knots, scores) + np.arcsinh(above) - np.arcsinh(below))
+
+    def _calendar(self, days: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+        """The features of the parts of a date."""
+        columns: list[np.ndarray[Any, Any]] = []
+        for part in self.parts:
+            if part == "week":
+                columns += [part_of(days, part) == number for number in range(_WEEK)]
+            else:
+                angle = 2.0 * np.pi * part_of(days, part)
+                columns += [np.sin(angle), np.cos(angle)]
+        return columns
+
+
+def part_of(days: np.ndarray[Any, Any], part: str) -> np.ndarray[Any, Any]:
+    """Where days since 1970 are in their year or day, from 0 to 1, or which day of the week they are."""
+    if part == "week":
+        return np.floor(days) % _WEEK
+    return days % 1.0 if part == "day" else days % _YEAR_LONG / _YEAR_LONG
 
 
 def _bucket(name: str, buckets: int) -> int:
@@ -211,7 +269,12 @@ class TableEncoder:
         """The encoder that a saved network's `model.json` holds, or what `as_dict` gave."""
         card = source if isinstance(source, Mapping) else json.loads(Path(source).read_text(encoding="utf-8"))
         columns = card.get("table", card)["columns"]
-        return cls(tuple(Column(**{**column, "levels": tuple(column["levels"])}) for column in columns))
+        return cls(
+            tuple(
+                Column(**{name: tuple(value) if isinstance(value, list) else value for name, value in column.items()})
+                for column in columns
+            )
+        )
 
 
 def by_column(rows: Any, names: Sequence[str]) -> dict[str, Sequence[Any]]:
@@ -237,6 +300,6 @@ def by_column(rows: Any, names: Sequence[str]) -> dict[str, Sequence[Any]]:
 
 
 def _values(column: Any) -> Any:
-    if column.dtype.kind in "buif" if hasattr(column.dtype, "kind") else False:
-        return column.to_numpy()
+    if getattr(column.dtype, "kind", "O") in "buif" and (numbers := column.to_numpy()).dtype.kind in "buif":
+        return numbers
     return [None if gap else value for value, gap in zip(column.tolist(), column.isna().tolist())]

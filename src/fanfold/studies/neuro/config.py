@@ -57,6 +57,9 @@ class NeuroConfig(Settings):
     )
     ignore: tuple[str, ...] = option((), "columns of a table to leave out")
     encoding: str | None = option(None, "encoding of a table; none: UTF-8, or Windows-1252 if it is not that")
+    features: Literal["rich", "plain"] = option(
+        "rich", "what columns of a table become; plain: without features for frequent texts and parts of dates"
+    )
     kind: Literal["auto", "images", "sequence", "table"] = option(
         "auto", "what arrays:FILE.npz holds; auto: (n, features) is a table, else images"
     )
@@ -188,6 +191,7 @@ class NeuroConfig(Settings):
         """What a version without these settings did."""
         plain = {each.name: each.default for each in dataclasses.fields(NetworkSpace)}
         usual = fields.get("epochs", cls.epochs)
+        plain["features"] = "plain"
         return {**plain, "handmade": False, "finalists": 0, "finalist_epochs": usual, "baselines": "no", **fields}
 
     @property
@@ -211,7 +215,7 @@ def source(config: NeuroConfig) -> Source:
         return int(share) if share is not None and share >= 1 else share if table or share is not None else 0.1
 
     table = is_table(config.dataset)
-    names = ("predict", "predict_as", "ignore", "encoding", "kind")
+    names = ["predict", "predict_as", "ignore", "encoding", "kind", *(["features"] if table else [])]
     columns = TableOptions(**{name: getattr(config, name) for name in names})
     if table and (path := Path(config.dataset)).is_file():
         columns = dataclasses.replace(columns, stamp=digest(path.read_bytes()).hex()[:16])

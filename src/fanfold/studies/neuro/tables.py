@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,34 +13,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro.answers import FEWEST, Answers, answers_of, decimal_of, sample
+from fanfold.studies.neuro.answers import FEWEST, Answers, answers_of, decimal_of, measured, sample
 from fanfold.studies.neuro.columns import Column, TableEncoder, by_column, date_order, level, missing
 from fanfold.studies.neuro.data import Data, Part, assembled
 from fanfold.studies.neuro.genome import Shape
-from fanfold.studies.neuro.images import Images, array, units_of, weighted
+from fanfold.studies.neuro.images import Images, array, weighted
+from fanfold.studies.neuro.scales import LEVELS, categories, standardised
 from fanfold.studies.neuro.splits import size_of, split, strata
 from fanfold.tables import open_table
 
 Array = NDArray[Any]
-#: Levels that get a feature each, and the features that more of them share.
-LEVELS, BUCKETS = 30, 64
 #: The share of a column that must be numbers, or dates, for the rest to count as missing.
 MOSTLY = 0.9
-#: Different units that numbers of a column may come with.
-UNITS = 3
-#: Deviations from the mean from which on a column has long tails.
-TAILS = 8.0
 #: Rows below which a fifth is set aside for each purpose, and a tenth above.
 FEW = 2000
 _OTHER_DATES = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*")
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
-_MEASURED = re.compile(r"[-+]?\d[\d.,']* ?([a-zµ°²³/]+)", re.IGNORECASE)
 _NUMBERING = re.compile(r"(.*[ _-])?(id|index|idx|nr|row|rowid|key|uuid)|unnamed: \d+|", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableOptions:
-    """How data are read: what is predicted and as what, what is left out, and what the file's bytes were."""
+    """How data are read: what is predicted and as what, what is left out, and what the file's bytes were.
+
+    `features` are `rich`, or `plain` as in runs that were begun when there was nothing else.
+    """
 
     predict: tuple[str, ...] = ()
     predict_as: str = "auto"
@@ -48,6 +45,12 @@ class TableOptions:
     encoding: str | None = None
     kind: str = "auto"
     stamp: str = ""
+    features: str = "plain"
+
+    def __repr__(self) -> str:
+        """What evaluations are told apart by; of plain features, as when there was nothing else."""
+        names = [each.name for each in fields(self) if each.name != "features" or self.features != "plain"]
+        return f"TableOptions({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +140,7 @@ def load(
     index = split(strata(answers.values, answers.kind), counts, seed, name)
     notes = [f"of {Path(name).name}, {frame.inferred}"] if frame.inferred else []
     notes = [f"{note} (--encoding)" if "encoding" in note else note for note in notes]
-    return _data(kept, answers, index, strict=True, notes=notes)
+    return _data(kept, answers, index, strict=True, rich=options.features == "rich", notes=notes)
 
 
 def from_rows(
@@ -198,9 +201,10 @@ def _data(
     *,
     weights: Any = None,
     strict: bool = False,
+    rich: bool = True,
     notes: Sequence[str] = (),
 ) -> Data:
-    encoder, dropped = fitted(frame, index[0], strict)
+    encoder, dropped = fitted(frame, index[0], strict, rich)
     features = encoder.encode(frame.columns)
     rows = weighted(Images(features[:, :, None, None], answers.values), weights, frame.name)
     shape = Shape(features.shape[1], 1, 1, len(answers.names), "table", answers.kind)
@@ -229,10 +233,11 @@ def _gaps(column: Column, values: Any) -> float:
     return float(np.mean(~np.isfinite(column.numbers(values))))
 
 
-def fitted(frame: Frame, train: Array, strict: bool = False) -> tuple[TableEncoder, list[str]]:
+def fitted(frame: Frame, train: Array, strict: bool = False, rich: bool = True) -> tuple[TableEncoder, list[str]]:
     """How the columns are encoded, learnt from the training part, and what was left out.
 
-    With `strict`, the columns have names that people gave: what cannot help is refused.
+    With `strict`, the columns have names that people gave: what cannot help is refused.  Without `rich`, they are
+    encoded as before frequent levels, long tails and parts of dates had features of their own.
     """
     columns: list[Column] = []
     dropped: dict[str, list[str]] = {"empty": [], "always the same": [], "numbers of the rows without a name": []}
@@ -248,7 +253,7 @@ def fitted(frame: Frame, train: Array, strict: bool = False) -> tuple[TableEncod
             if _numbering(frame.name, name, present, distinct):
                 dropped["numbers of the rows without a name"].append(name or "the first")
                 continue
-        column, note = _column(name, values, train, frame.comma, frame.name)
+        column, note = _column(name, values, train, frame.comma, frame.name, rich)
         columns.append(column)
         notes += [note] if note else []
     for why, names in dropped.items():
@@ -276,10 +281,10 @@ def _numbering(where: str, name: str, present: Sequence[Any], distinct: int) -> 
     return True
 
 
-def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: str) -> tuple[Column, str]:
+def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: str, rich: bool) -> tuple[Column, str]:
     """What a column is, by all of its values; and its levels and statistics, by those that are learnt from."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
-        return _standardised(Column(name, "number"), values, train), ""
+        return standardised(Column(name, "number"), values, train, rich), ""
     present = [value for value in values if not missing(value)]
     order = date_order(present)
     kinds = [Column(name, "number", decimal=decimal_of(present, comma)), Column(name, "date")]
@@ -292,7 +297,7 @@ def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: 
             if column.order != "ymd":
                 first = "the day" if order == "dmy" else "the month"
                 note = "; ".join(filter(None, (f"{name!r} has dates such as {sample(present)}, {first} first", note)))
-            return _standardised(column, values, train), note
+            return standardised(column, values, train, rich), note
     texts = [level(value) for value in present]
     if sum(bool(_OTHER_DATES.fullmatch(text)) for text in texts) >= MOSTLY * len(texts):
         raise ConfigError(
@@ -308,36 +313,13 @@ def _column(name: str, values: Sequence[Any], train: Array, comma: bool, where: 
                 f"{where}: the column {name!r} holds numbers, but also {len(odd):,} texts such as {sample(odd)}: make "
                 f"numbers of them or leave them empty, or leave it out (--ignore {name})"
             )
-        units = [found[1] for text in texts if (found := _MEASURED.fullmatch(text))]
-        if len(units) >= MOSTLY * len(texts) and len(set(units)) <= UNITS:
+        if measured(texts):
             raise ConfigError(
-                f"{where}: the column {name!r} holds numbers with a unit, such as {sample(texts)}: leave the units "
-                f"away, or leave it out (--ignore {name})"
+                f"{where}: the column {name!r} holds numbers with a unit, such as {sample(texts)}: write plain "
+                f"numbers, or leave it out (--ignore {name})"
             )
         raise ConfigError(
             f"{where}: the column {name!r} has {distinct:,} different texts in {len(texts):,} rows, such as "
             f"{sample(texts)}: that is learnt by heart; make categories of it, or leave it out (--ignore {name})"
         )
-    learnt = [values[row] for row in train]
-    levels = tuple(sorted({level(value) for value in learnt if not missing(value)}))
-    marked = any(map(missing, learnt))
-    if len(levels) > LEVELS:
-        return Column(name, "category", buckets=BUCKETS, marked=marked), (
-            f"{name!r} has {distinct} categories, which share {BUCKETS} features"
-        )
-    return Column(name, "category", levels=levels or ("",), marked=marked), ""
-
-
-def _standardised(column: Column, values: Sequence[Any], train: Array) -> Column:
-    numbers = column.numbers(values)[train]
-    known = numbers[np.isfinite(numbers)]
-    if not len(known):
-        return column
-    ((mean, scale),) = units_of(known[:, None])
-    bent = False
-    if np.abs(known - mean).max() > TAILS * scale:
-        low, middle, high = np.quantile(known, (0.25, 0.5, 0.75))
-        if high > low:
-            mean, scale, bent = float(middle), float(high - low), True
-    marked = len(known) < len(numbers)
-    return replace(column, mean=mean, scale=scale, bent=bent, marked=marked)
+    return categories(name, values, train, rich)
