@@ -273,10 +273,11 @@ class Learner(Strategy[Collect]):
     def _experience(self) -> Experience:
         """All pending blocks; whole trajectories are folded by what is known and thought now."""
         blocks, policy, settings = [read(data) for _, data in self.pending], self.plan.policy, self.plan.ppo
-        for block in blocks:
-            if isinstance(block, Trajectories):
-                visits = np.bincount(block.index[block.inside], minlength=len(block.observations))
-                self.weights = policy.observe(self.weights, block.observations, visits)
+        whole = [block for block in blocks if isinstance(block, Trajectories)]
+        for block in whole:
+            visits = np.bincount(block.index[block.inside], minlength=len(block.observations))
+            self.weights = policy.observe(self.weights, block.observations, visits)
+        self.weights = ppo.begun(self.weights, whole, settings.discount)
         return merge(
             [
                 block

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from fanfold.config import Settings, option
-from fanfold.rl.experience import OF_PAIRS, Experience
+from fanfold.rl.experience import OF_PAIRS, Experience, Trajectories, advantages
 from fanfold.rl.heads import Array
 from fanfold.rl.network import LOG_DEVIATION, SCALE, backward, forward
 from fanfold.tensors import Arrays
 
 if TYPE_CHECKING:
     from fanfold.rl.policy import Mlp
+
+#: Returns below this are faint beside the first guesses of a value network.
+FAINT = 0.1
 
 
 @dataclass(frozen=True)
@@ -94,10 +97,29 @@ def following(weights: Arrays, part: Experience, keep: float) -> Array:
     """The mean and the deviation of the targets so far, which values are in units of, moved towards these targets."""
     mean, scale = (float(each) for each in weights[SCALE])
     fresh = float(part.targets.sum() / part.steps)
-    deviation = math.sqrt(max(float(part.squares[1]) / part.steps - fresh * fresh, 1e-8))
+    least = 1e-8 if scale > 9e-5 else 1e-24  # a scale that began as small stays so
+    deviation = math.sqrt(max(float(part.squares[1]) / part.steps - fresh * fresh, least))
     if (mean, scale) == (0.0, 1.0):
         keep = 0.0
     return np.array([keep * mean + (1 - keep) * fresh, keep * scale + (1 - keep) * deviation])
+
+
+def begun(weights: Arrays, blocks: Sequence[Trajectories], discount: float) -> Arrays:
+    """The weights of a fresh policy whose values are in units of its first returns, where those are faint.
+
+    What a fresh value network guesses is of the order of 1, and would drown them.
+    """
+    if not blocks or weights.get(SCALE, np.ones(2)).tolist() != [0.0, 1.0]:
+        return weights
+    most = max(float(np.abs(block.rewards.sum(axis=1)).max()) for block in blocks)
+    if not 0.0 < most < FAINT:
+        return weights
+    targets = []
+    for block in blocks:
+        unknown, after = np.zeros(block.rewards.shape), np.zeros(len(block.lengths))
+        targets.append(advantages(block.rewards, unknown, after, block.lengths, discount, 1.0)[1][block.inside])
+    met = np.concatenate(targets)
+    return weights | {SCALE: np.array([met.mean(), max(met.std(), 1e-3 * np.abs(met).max())])}
 
 
 def rescale(weights: Arrays, part: Experience, keep: float = 0.7) -> Arrays:

@@ -6,6 +6,7 @@ import functools
 import re
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import rl_world
@@ -135,6 +136,17 @@ def test_trajectories_hold_what_was_played() -> None:
     assert steps is not None
     assert (steps.rewards.sum(axis=1) == steps.actions.sum(axis=1)).all()
     assert np.isfinite(steps.observations).all()
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1e-5])
+def test_rewards_are_learnt_in_any_small_unit(unit: float) -> None:
+    def returns(unit: float) -> list[float]:
+        def make_env() -> Any:
+            return gymnasium.wrappers.TransformReward(rl_world.Walk(), lambda reward: reward * unit)
+
+        return [mean / unit for _, mean in train(make_env, total_steps=4_000, fresh_episodes=2).curve]
+
+    assert np.allclose(returns(unit), returns(1e-2 / 4), atol=0.5)
 
 
 def test_a_training_that_diverged_ends_with_the_remedy() -> None:
