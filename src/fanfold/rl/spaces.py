@@ -14,6 +14,8 @@ from fanfold.rl.heads import Array, Categories, Gaussian, Head
 
 #: Turns one observation of a space into numbers.
 Encode = Callable[[Any], Array]
+#: A bound beyond this is none: some write the largest float for that.
+_FARTHEST = 1e30
 _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 
 
@@ -153,7 +155,7 @@ class Decoder:
         self.space, self._kind = space, _kind(space)
         if self._kind == "Box":
             low, high = np.asarray(space.low, np.float64).ravel(), np.asarray(space.high, np.float64).ravel()
-            bounded = np.isfinite(low) & np.isfinite(high)
+            bounded = (np.abs(low) < _FARTHEST) & (np.abs(high) < _FARTHEST)
             ends = [np.where(bounded, end, both) for end, both in ((low, -1.0), (high, 1.0))]
             self._middle, self._half = ends[0] / 2 + ends[1] / 2, ends[1] / 2 - ends[0] / 2
             self._low, self._high = low, high

@@ -187,6 +187,12 @@ def test_a_continuous_action_is_in_units_of_its_range() -> None:
     assert np.allclose(decode(np.array([[0, 0], [1, -1], [9, 0.5]])), [[0, 5], [2, 0], [2, 7.5]])
 
 
+def test_the_largest_float_is_no_bound() -> None:
+    most = np.finfo(np.float32).max
+    decode = Decoder(Box(np.array([-most, 0], np.float32), np.array([most, most], np.float32)))
+    assert np.allclose(decode(np.array([[3, 3], [-3, -3]])), [[3, 3], [-3, 0]])
+
+
 @pytest.mark.parametrize("space", [Text(4), Graph(Box(0, 1, (2,)), None), Dict(a=Text(4))])
 def test_observations_that_cannot_be_learnt_from_are_refused_by_name(space: Any) -> None:
     with pytest.raises(ConfigError, match=r"(Text|Graph).*Wrap"):
