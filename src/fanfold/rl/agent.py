@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,14 +39,36 @@ if TYPE_CHECKING:
 WEIGHTS, CARD = "agent.safetensors", "agent.json"
 
 
+#: An argument that a file cannot hold, such as a table of prices.
+_UNTOLD: Any = object()
+
+
+def _plain(value: Any) -> Any:
+    """An argument of an environment as a file keeps it, so that it is the same when it is read."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, Mapping):
+        parts = {name: _plain(part) for name, part in value.items()}
+        whole = all(isinstance(name, str) for name in parts) and all(part is not _UNTOLD for part in parts.values())
+        return parts if whole else _UNTOLD
+    if isinstance(value, list | tuple):
+        items = [_plain(part) for part in value]
+        return _UNTOLD if any(item is _UNTOLD for item in items) else items
+    kept = type(value) in (NoneType, bool, int, str) or (type(value) is float and math.isfinite(value))
+    return value if kept else _UNTOLD
+
+
 def card_of(env: Environment, made: Any = None) -> dict[str, Any]:
     """What an agent's file says of its environment; `made` is one of it that is there already."""
     if made is None:
         made = env()
         closed(made)
     wrappers = [name_of(each) for each in env.wrappers]
-    about = {"name": env.name, "kwargs": dict(env.kwargs), "wrappers": wrappers, "max_steps": env.max_steps}
-    about["code"] = [name for name in ([] if env.spec else [env.name]) + wrappers if ":" not in name]
+    kwargs = {name: _plain(value) for name, value in env.kwargs.items()}
+    told = {name: value for name, value in kwargs.items() if value is not _UNTOLD}
+    code = [name for name in ([] if env.spec else [env.name]) + wrappers if ":" not in name]
+    code += [f"env_kwargs[{name!r}]" for name in kwargs if name not in told]
+    about = {"name": env.name, "kwargs": told, "wrappers": wrappers, "max_steps": env.max_steps, "code": code}
     spaces = {"observation_space": made.observation_space, "action_space": made.action_space}
     return {"format": 1, "env": about, **{name: space_to_json(space) for name, space in spaces.items()}}
 
@@ -127,7 +151,7 @@ class Agent:
 
     def act(self, observation: Any, greedy: bool | None = None, mask: Any = None) -> Any:
         """The action for one observation, as `env.step` takes it; `mask` says which choices are allowed."""
-        row = self._encoder(observation)
+        row = self._row(observation)
         if row.shape != (self._encoder.width,):
             raise ConfigError(
                 f"the agent was trained on observations of {self._encoder.width} numbers, and this one has {row.size}: "
@@ -137,8 +161,20 @@ class Agent:
             mask = observation.get("action_mask")
         if mask is not None:
             row = np.concatenate([row, mask_row(mask, self.policy.head).astype(row.dtype)])
-        chosen = act(self.policy, self.weights, row[None], self._keys, self.greedy if greedy is None else greedy)
+        greedy = self.greedy if greedy is None else greedy
+        chosen = act(self.policy, self.weights, checked_row(row)[None], self._keys, greedy)
         return self._decoder(chosen)[0]
+
+    def _row(self, observation: Any) -> Any:
+        try:
+            return self._encoder(observation)
+        except (TypeError, ValueError, LookupError) as error:
+            begun = isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], Mapping)
+            hint = ". env.reset() returns a tuple of an observation and a dict: give the observation alone" * begun
+            raise ConfigError(
+                f"the agent cannot take this observation ({type(error).__name__}: {error}): give one as "
+                f"{self._encoder.space} has it{hint}"
+            ) from error
 
     @functools.cached_property
     def _encoder(self) -> Encoder:
@@ -153,7 +189,10 @@ class Agent:
         env = self.card["env"]
         if env.get("code"):
             names = ", ".join(env["code"])
-            raise ConfigError(f"{names} is code of the program that trained the agent: say env=, or --env file.py:name")
+            raise ConfigError(
+                f"{names} belongs to the program that trained the agent: say env=, such as a function that makes the "
+                "environment, or --env file.py:name"
+            )
         return Environment.of(env["name"], env["kwargs"], env["wrappers"], env["max_steps"])
 
     def play(

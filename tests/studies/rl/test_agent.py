@@ -11,7 +11,7 @@ import rl_world
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from fanfold.errors import ConfigError
-from fanfold.rl import Agent
+from fanfold.rl import Agent, train
 from fanfold.rl.agent import card_of
 from fanfold.rl.config import RlConfig
 from fanfold.rl.environments import policy_for
@@ -159,8 +159,26 @@ def test_an_agent_knows_its_environment_with_arguments_and_wrappers(tmp_path: Pa
     assert made().unwrapped.length == 4 and type(made()).__name__ == "RecordEpisodeStatistics"
     assert next(Agent.load(tmp_path).play(episodes=1)).length == 3
     env = Environment.of(lambda: rl_world.Walk())
-    with pytest.raises(ConfigError, match=r"<lambda> is code of the program that trained the agent: say env="):
+    with pytest.raises(ConfigError, match=r"<lambda> belongs to the program that trained the agent: say env="):
         Agent(policy, policy.initial(0), card_of(env)).environment()
+
+
+class Priced(rl_world.Walk):
+    """Takes what no file of JSON holds."""
+
+    def __init__(self, prices: Any = None, fee: Any = 0.1, size: Any = (2, 3)) -> None:
+        super().__init__(4)
+        self.prices, self.fee, self.size = prices, fee, size
+
+
+def test_arguments_that_no_file_holds_do_not_cost_the_training(tmp_path: Path) -> None:
+    arguments = {"prices": np.arange(5.0), "fee": np.float64(0.25), "size": (4, 5)}
+    how: dict[str, Any] = {"total_steps": 60, "fresh_episodes": 4, "results": tmp_path, "run": "priced"}
+    agent = train(Priced, env_kwargs=arguments, **how).agent
+    assert Agent.load(tmp_path / "priced").card["env"]["kwargs"] == {"fee": 0.25, "size": [4, 5]}
+    with pytest.raises(ConfigError, match=r"env_kwargs\['prices'\] belongs to the program that trained the agent"):
+        next(agent.play())
+    assert next(agent.play(lambda: Priced(**arguments))).length == 4
 
 
 def test_an_environment_that_the_agent_does_not_fit_is_refused() -> None:
@@ -208,6 +226,19 @@ def test_a_reward_in_an_array_is_played() -> None:
 @pytest.mark.parametrize("observation", [np.zeros(3), np.zeros((2, 2)), None, 0.0])
 def test_an_observation_of_another_size_is_refused(observation: Any) -> None:
     with pytest.raises(ConfigError, match=r"trained on observations of 2 numbers, and this one has \d: give one"):
+        walker().act(observation)
+
+
+@pytest.mark.parametrize(
+    ("observation", "message"),
+    [
+        ((np.zeros(2, np.float32), {}), r"env.reset\(\) returns a tuple of an observation and a dict"),
+        ("nothing", r"the agent cannot take this observation \(ValueError: could not convert .* give one as Box"),
+        ([np.nan, 0.0], "not a finite number"),
+    ],
+)
+def test_what_is_no_observation_gets_no_action(observation: Any, message: str) -> None:
+    with pytest.raises((ConfigError, FloatingPointError), match=message):
         walker().act(observation)
 
 
