@@ -18,6 +18,7 @@ from fanfold.files import write_files
 from fanfold.rl import logs, shown, tensorboard
 from fanfold.rl.agent import Agent
 from fanfold.rl.collect import Collect, Collector
+from fanfold.rl.environments import release
 from fanfold.rl.making import name_of
 from fanfold.rl.policy import Policy
 from fanfold.rl.torch_policy import TorchPolicy
@@ -104,6 +105,7 @@ class PolicyConclusion:
         if policies:
             best = max(policies, key=lambda policy: policy.mean)
             fresh = (await go("fresh", self._fresh(best))).results()
+            release(self.collector.env)
             blocks = [each.data for result in fresh for each in result.outcomes.values() if isinstance(each, Ok)]
             figures |= returned(blocks) | {"policy": best.name} | self.measured(blocks)
             sections.insert(0, self.ended(figures, policies))

@@ -294,6 +294,17 @@ class Lane:
         return np.concatenate([seen, mask.astype(seen.dtype)])
 
 
+def release(env: str | Environment) -> None:
+    """Close what this thread has made of an environment; whoever plays it afterwards makes it again."""
+    if isinstance(env, Environment):
+        _close(getattr(_LOCAL, "lanes", {}).get(env, []))
+
+
+def _close(lanes: list[Lane]) -> None:
+    while lanes:
+        lanes.pop().close()
+
+
 def _peeled(made: Any) -> tuple[Any, float]:
     """An environment without the wrappers that Gymnasium adds on the outside, and the time limit that was one of them.
 
@@ -320,10 +331,13 @@ def known(env: str | Environment) -> Environment:
 
 
 def _lanes(env: Environment, count: int) -> list[Lane]:
-    """Lanes of this thread, made once and used for block after block."""
+    """Lanes of this thread, made once and used for block after block, and closed when nobody can use them any more."""
     if not hasattr(_LOCAL, "lanes"):
         _LOCAL.lanes = weakref.WeakKeyDictionary()
-    made: list[Lane] = _LOCAL.lanes.setdefault(env, [])
+    if env not in _LOCAL.lanes:
+        _LOCAL.lanes[env] = []
+        weakref.finalize(env, _close, _LOCAL.lanes[env])
+    made: list[Lane] = _LOCAL.lanes[env]
     while len(made) < min(count, TOGETHER):
         made.append(Lane(env))
     return made[: min(count, TOGETHER)]

@@ -9,6 +9,7 @@ import inspect
 import json
 import math
 import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +42,12 @@ class Environment:
     spec: Any = None
     #: Steps after which an episode is cut off; none: the environment's own limit.
     max_steps: int | None = None
+    #: The environments made here that are still there.
+    _made: list[Any] = field(default_factory=list, init=False, repr=False)
+
+    def __reduce__(self) -> Any:
+        fields = (self.make, self.kwargs, self.wrappers, self.name, self.spec, self.max_steps)
+        return Environment, fields
 
     @property
     def fingerprint(self) -> dict[str, Any]:
@@ -140,6 +147,12 @@ class Environment:
                     f"env={self.name!r} has the {what} {space!r}, which is not one of gymnasium.spaces: environments "
                     "of the older package `gym` need a converter, such as shimmy's GymV21CompatibilityV0"
                 )
+        if any(known() is made.unwrapped for known in self._made):
+            raise ConfigError(
+                f"env={self.name!r} gave the same environment twice: let the function make a new one at each call, as "
+                "in `lambda: MyEnv()`. Many episodes are played side by side, each in its own"
+            )
+        self._made[:] = [*(known for known in self._made if known() is not None), weakref.ref(made.unwrapped)]
         return made
 
     def check(self, step: bool = True) -> Any:
@@ -148,6 +161,14 @@ class Environment:
         Without `step`, none is taken: where workers play, a step that hangs or dies must not happen here.
         """
         made = guarded(f"env={self.name!r}", None, self)
+        try:
+            self._try(made, step)
+        except BaseException:
+            closed(made)
+            raise
+        return made
+
+    def _try(self, made: Any, step: bool) -> None:
         for seed in _TRIED:
             try:
                 begun = made.reset(seed=seed)
@@ -171,18 +192,17 @@ class Environment:
                 f"Gymnasium has it, not {type(begun).__name__}"
             )
         if not step:
-            return made
+            return
         try:
             taken = made.step(made.action_space.sample())
         except Exception:  # such as an action that is not allowed now
-            return made
+            return
         if not (isinstance(taken, tuple) and len(taken) == 5):
             got = f"{len(taken)} values" if isinstance(taken, tuple) else type(taken).__name__
             raise ConfigError(
                 f"env={self.name!r}: step() must return observation, reward, terminated, truncated and info, as "
                 f"Gymnasium has it, not {got}"
             )
-        return made
 
 
 def closed(made: Any) -> None:

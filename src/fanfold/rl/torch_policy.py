@@ -40,6 +40,12 @@ KEEP = 0.9
 #: Observations that are judged at once.
 _TOGETHER = 1024
 
+#: What a network must be.
+_ALONE = (
+    "Each row is an observation of its own, of any episode and in any order. So a network must not remember what it "
+    "saw (instead of an LSTM, stack frames: FrameStackObservation), mix rows, or draw random numbers in eval mode"
+)
+
 
 @functools.cache
 def pytorch() -> Any:
@@ -148,6 +154,29 @@ class TorchPolicy:
                 f"{type(module).__name__}.forward returned numbers that are not finite, before any training"
             )
         return module
+
+    def check_alone(self) -> None:
+        """Refuse a network whose outputs for an observation depend on others, or on what it was asked before."""
+        torch = pytorch()
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(0)
+            module = self.make(self.spaces).eval()
+            name, shape = type(module).__name__, self.spaces.image or (self.spaces.width,)
+            rows = torch.rand(3, *shape)
+            try:
+                first = module(rows)[0]
+                alone = torch.cat([module(row[None])[0].reshape(1, -1) for row in rows])
+                again = module(rows)[0]
+            except (RuntimeError, TypeError, ValueError, IndexError) as error:
+                raise ConfigError(
+                    f"{name}.forward took 2 observations, and raised {type(error).__name__} for 3, for 1, or when it "
+                    f"was asked again: {error}. {_ALONE}"
+                ) from error
+        near = 1e-3 * float(first.abs().max()) + 1e-7
+        if float((first - again).abs().max()) > near:
+            raise ConfigError(f"{name}.forward gave other outputs for the same observations the second time. {_ALONE}")
+        if float((first - alone).abs().max()) > near:
+            raise ConfigError(f"{name}.forward gave an observation other outputs beside others than alone. {_ALONE}")
 
     def module(self, weights: Arrays, device: str = "cpu") -> Any:
         """The module with these weights; one a thread, device and policy, loaded when the weights are others."""

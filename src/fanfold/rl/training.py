@@ -12,7 +12,7 @@ from fanfold.rl.agent import Agent, card_of
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.conclusion import PolicyConclusion
 from fanfold.rl.config import RlConfig
-from fanfold.rl.environments import policy_for, spaces_of, try_observation
+from fanfold.rl.environments import policy_for, release, spaces_of, try_observation
 from fanfold.rl.learner import Learner
 from fanfold.rl.making import LONGEST, Environment, closed, named
 from fanfold.rl.policy import Mlp, Policy
@@ -35,7 +35,9 @@ def chosen_policy(config: RlConfig, env: Environment, policy: Policy | Network |
         return policy_for(env, config.ppo.hidden)
     if isinstance(make, str):
         raise ConfigError(f"network={make!r} names no network: write module:name, or file.py:name")
-    return TorchPolicy.of(make or convolutions, encoder, head, config.device)
+    network = TorchPolicy.of(make or convolutions, encoder, head, config.device)
+    network.check_alone()
+    return network
 
 
 def study_of(
@@ -44,11 +46,14 @@ def study_of(
     """The study that a config describes.  What cannot be learnt is refused here."""
     env = env or config.environment
     made = env.check(step=config.executor == "inline")
-    try_observation(env)
     card = card_of(env, made)
-    policy = chosen_policy(config, env, policy)
-    remarks = remarks_of(env, made, policy)
-    closed(made)
+    closed(made)  # before another is made: of some there can be one at a time
+    try:
+        try_observation(env)
+        policy = chosen_policy(config, env, policy)
+    finally:
+        release(env)
+    remarks = remarks_of(env, made, policy, config.device)
     ppo = config.ppo
     plan = config.plan(policy)
     collector = Collector(env, ppo.discount, ppo.trace, ppo.correction == "vtrace", policy)
@@ -76,9 +81,36 @@ def study_of(
     )
 
 
-def remarks_of(env: Environment, made: Any, policy: Policy) -> tuple[str, ...]:
+#: Wrappers that come to depend on what was played in them, and why to leave them out.
+_REMEMBERING = {
+    "NormalizeObservation": (
+        "keeps statistics of its own in every environment: results differ from one executor to the next, and the agent "
+        "acts without them. Leave it out, observations are normalised anyway"
+    ),
+    "NormalizeReward": (
+        "changes the unit of rewards as it goes: returns are not those of the environment. Leave it out, learning "
+        "follows the size of returns anyway"
+    ),
+}
+
+
+def _wrappers(made: Any) -> set[str]:
+    """The names of an environment's wrappers."""
+    names = set()
+    while made is not made.unwrapped:
+        names.add(type(made).__name__)
+        made = made.env
+    return names
+
+
+def remarks_of(env: Environment, made: Any, policy: Policy, device: str = "cpu") -> tuple[str, ...]:
     """What was inferred about the environment."""
     remarks = []
+    if isinstance(policy, Mlp) and device != "cpu":
+        remarks.append(
+            f"device={device!r} is for networks of PyTorch: rows of numbers are learnt by a small one of numpy, on the "
+            "CPU. A network of your own learns there (network)"
+        )
     if isinstance(policy, Mlp) and (images := images_in(made.observation_space)):
         remarks.append(
             f"{env.name} observes pictures among other things ({', '.join(images)}), and they are learnt as plain "
@@ -86,6 +118,7 @@ def remarks_of(env: Environment, made: Any, policy: Policy) -> tuple[str, ...]:
         )
     elif isinstance(policy, Mlp) and is_image(made.observation_space):
         remarks.append(f"{env.name} observes pictures, and they are learnt as plain numbers, which is slow")
+    remarks += [f"{each} of {env.name} {words}" for each, words in _REMEMBERING.items() if each in _wrappers(made)]
     if env.max_steps is None and env.longest(made) == LONGEST:
         remarks.append(
             f"{env.name} has no time limit: episodes are cut off after {LONGEST:,} steps (max_episode_steps)"
@@ -124,10 +157,11 @@ def train(
     own = {name: value for name, value in settings.items() if name in fields}
     config = RlConfig(env=made.name, **{"results": None, **own})
     how = {name: value for name, value in settings.items() if name not in fields}
-    chosen = chosen_policy(config, made, policy)
-    run = study_of(config, made, chosen).run(**{"executor": config.executor, **how})
+    study = study_of(config, made, policy)
+    assert isinstance(study.evaluate, Collector)
+    run = study.run(**{"executor": config.executor, **how})
     curve, episodes = [], 0
     for update in updates(run.results()):
         episodes += update.episodes
         curve.append((episodes, update.mean_return))
-    return Trained(Agent.load(run, policy=chosen), tuple(curve), run)
+    return Trained(Agent.load(run, policy=study.evaluate.policy), tuple(curve), run)

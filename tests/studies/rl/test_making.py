@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,56 @@ def test_pictures_beside_other_things_are_said_to_be_learnt_as_numbers() -> None
 
     env = Environment.of(Camera)
     assert r"pictures among other things (eye)" in study_of(RlConfig(), env).remarks[0]
+
+
+class Alone(rl_world.Walk):
+    """Of which there can be one at a time, such as a simulator behind a port."""
+
+    there = 0
+
+    def __init__(self, **more: Any) -> None:
+        if Alone.there:
+            raise OSError("address already in use")
+        Alone.there += 1
+        super().__init__(**more)
+
+    def close(self) -> None:
+        Alone.there -= 1
+
+
+def test_an_environment_of_which_there_can_be_one_is_learnt_in_blocks_of_one() -> None:
+    trained = train(Alone, total_steps=300, block=1, fresh_episodes=3)
+    assert len(trained.curve) >= 1 and trained.run.summary.figures["failed_episodes"] == 0
+    assert Alone.there == 0
+    assert next(trained.agent.play(Alone)).length == 10
+
+
+def test_environments_are_closed_when_a_run_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[rl_world.Walk] = []
+    closed: list[rl_world.Walk] = []
+
+    def make_env() -> rl_world.Walk:
+        made.append(rl_world.Walk())
+        return made[-1]
+
+    monkeypatch.setattr(rl_world.Walk, "close", lambda env: closed.append(env))
+    train(make_env, total_steps=600, fresh_episodes=20)
+    assert len(made) > 20 and {id(each) for each in made} == {id(each) for each in closed}
+
+
+def test_one_environment_for_all_episodes_is_refused_with_the_remedy() -> None:
+    one = rl_world.Walk()
+    with pytest.raises(ConfigError, match=r"gave the same environment twice: let the function make a new one"):
+        train(lambda: one, total_steps=60)
+    assert train(lambda: rl_world.Walk(), total_steps=60, fresh_episodes=2).curve
+
+
+def test_what_changes_nothing_or_too_much_is_said() -> None:
+    wrappers = ("NormalizeObservation", "NormalizeReward")
+    remarks = study_of(RlConfig("CartPole-v1", wrappers=wrappers, device="cuda")).remarks
+    assert [re.search("Leave it out|on the CPU", each) is not None for each in remarks] == [True] * 3
+    assert remarks[1].startswith("NormalizeObservation of CartPole-v1 keeps statistics of its own")
+    assert study_of(RlConfig("CartPole-v1", wrappers=("FrameStackObservation?stack_size=2",))).remarks == ()
 
 
 def test_episodes_without_a_time_limit_are_cut_off() -> None:

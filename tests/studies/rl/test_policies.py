@@ -261,6 +261,49 @@ def test_a_network_that_does_not_keep_the_contract_is_refused_before_anything_is
         TorchPolicy.of(Nowhere, encoder, head)
 
 
+class Remembers(Network):
+    """Keeps what it saw before, as a recurrent network does."""
+
+    def __init__(self, spaces: Any) -> None:
+        super().__init__(spaces)
+        self.before = 0.0
+
+    def forward(self, observations: Any) -> Any:
+        outputs, values = super().forward(observations)
+        self.before = outputs.mean() + self.before
+        return outputs + self.before, values
+
+
+class Sequenced(Network):
+    """Takes the rows of a batch for the steps of a sequence."""
+
+    def forward(self, observations: Any) -> Any:
+        return super().forward(observations.cumsum(0))
+
+
+class Sized(Network):
+    """Remembers how many rows it was given first."""
+
+    size = 0
+
+    def forward(self, observations: Any) -> Any:
+        self.size = self.size or len(observations)
+        return super().forward(observations.reshape(self.size, -1))
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (Remembers, r"other outputs for the same observations the second time.*stack frames"),
+        (Sequenced, r"gave an observation other outputs beside others than alone.*stack frames"),
+        (Sized, r"raised RuntimeError for 3, for 1, or when it was asked again.*stack frames"),
+    ],
+)
+def test_a_network_that_looks_at_more_than_one_observation_is_refused(network: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        chosen_policy(RlConfig("?"), Environment.of(Planted), network)
+
+
 def test_images_come_to_networks_with_their_channels_first_and_between_0_and_1() -> None:
     policy = TorchPolicy.of(convolutions, *spaces_of(Environment.of(Picture)))
     assert policy.spaces.image == (1, 18, 18) and policy.last

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from fanfold.rl import tensorboard
+from fanfold.rl import environments, tensorboard
 from fanfold.rl.conclusion import cpu_seconds, speed, write
 from fanfold.rl.failures import commonest
 from fanfold.running import Go, Run
@@ -139,7 +139,9 @@ class SearchConclusion:
         else:
             players += [Play("greedy", best[0].workflow), Play("random", best[0].workflow)]
         study = Study(Sweep(players), watch, cases(count), seed=self.config.seed, name="fresh")
-        return [judged(each) for each in (await go("fresh", study)).results()]
+        scores = [judged(each) for each in (await go("fresh", study)).results()]
+        environments.release(self.collector.env)
+        return scores
 
 
 def _files(told: Sequence[FinishedTraining], env: str) -> dict[str, bytes]:

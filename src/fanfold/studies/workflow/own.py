@@ -117,12 +117,14 @@ class KeptCollector(Collector):
         """
         env = environments.known(self.env)
         made = env.check(step)
-        remarks = remarks_of(env, made, self.policy or environments.policy_for(env))
-        closed(made)
-        environments.try_observation(env)
-        if step:
-            self._try_kept()
-        return remarks
+        closed(made)  # before another is made: of some there can be one at a time
+        try:
+            environments.try_observation(env)
+            if step:
+                self._try_kept()
+            return remarks_of(env, made, self.policy or environments.policy_for(env))
+        finally:
+            environments.release(env)
 
     def _try_kept(self) -> None:
         policy = self.policy or environments.policy_for(self.env)
