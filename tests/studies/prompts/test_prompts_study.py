@@ -299,3 +299,17 @@ def test_a_file_of_ones_own_problems_is_searched_too(tmp_path: Path) -> None:
     config = small(task=str(path), trials=4, population=3, train=8, validation=4, held_out=8, examples=4)
     run = study(config).run("async:8")
     assert run.progress.told == 4 and run.progress.failures == 0
+
+
+@pytest.mark.slow
+def test_the_export_names_the_parameters_that_each_provider_got(tmp_path: Path) -> None:
+    models = ("simulated/gpt-6-luna", "simulated/claude-haiku-5-5", "simulated/gpt-4o-mini")
+    run = study(small(model=models, trials=2, reasoning_effort="low")).run(ledger=tmp_path / "l.db", run="r")
+    found = run.summary.figures["template"]["requests"]
+    sent = [json.loads(request) for (request,) in run.ledger.read("SELECT request FROM call")]
+    for name in models:
+        told = {field: value for field, value in found[name].items() if field != "url"}
+        own = [body for body in sent if body["model"] == name.partition("/")[2]]
+        assert own and all({**told, "messages": body["messages"]} == body for body in own), name
+        assert found[name]["url"].startswith("http")
+    assert found[models[0]]["max_completion_tokens"] > 4000 and "temperature" not in found[models[0]]

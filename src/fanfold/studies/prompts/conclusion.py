@@ -32,8 +32,8 @@ from fanfold.types import Ok, Result
 
 #: Rows of the lists that could be long.
 MOST_ROWS = 40
-#: The parts of a split that prompts are scored on.
-PARTS = ("train", "validation", "held-out")
+#: The parts of a split that prompts are scored on; a narrow screen shows the first.
+PARTS = ("held-out", "validation", "train")
 _CALLS = "{made} in the search; {saved} of {full} saved by dropping prompts early; {held_out} on held-out problems"
 
 
@@ -113,19 +113,19 @@ class PromptsConclusion:
     ) -> Section:
         """The accuracy of the named prompts, and of what other searches found."""
         rows = [
-            (name, *map(interval_text, (search.training(genome), validated.get(genome), held.get(genome))))
+            (name, *map(interval_text, (held.get(genome), validated.get(genome), search.training(genome))))
             for name, genome in named.items()
             if genome is not None and (name == "winner" or genome != named["winner"])
         ]
         rows += [
-            (f"{rival.name} search", *map(interval_text, (rival.train, rival.validation, held.get(rival.winner))))
+            (f"{rival.name} search", *map(interval_text, (held.get(rival.winner), rival.validation, rival.train)))
             for rival in courses[1:]
         ]
         dots = [
             drawings.dot(f"{name}, {part}", interval_of(result))
             for name, genome in named.items()
             if genome is not None and (name == "winner" or genome != named["winner"])
-            for part, result in zip(PARTS, (search.training(genome), validated.get(genome), held.get(genome)))
+            for part, result in zip(PARTS, (held.get(genome), validated.get(genome), search.training(genome)))
             if result is not None
         ]
         dots += [
@@ -143,7 +143,8 @@ class PromptsConclusion:
         """The winner as it is sent: what stands before and after the input, and the settings of the request."""
         settings = self.evaluate.settings(winner, self.config.model[0])
         parts = template(winner, self.evaluate.shots)
-        return {**parts, "model": self.config.model[0], "stop": [], **settings}
+        requests = {name: self.evaluate.request(winner, name) for name in self.config.model}
+        return {**parts, "model": self.config.model[0], "stop": [], **settings, "requests": requests}
 
     async def _courses(
         self, search: _History, winner: Genome, validated: Mapping[Genome, Result[Any]], go: Go

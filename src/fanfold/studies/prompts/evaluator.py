@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
 from fanfold.models.pricing import Price
 from fanfold.models.providers import free_model
-from fanfold.prompting.genome import Candidate, Genome, render
+from fanfold.prompting.genome import MARK, Candidate, Genome, render
 from fanfold.prompting.material import Material, broken_rules, mend, rules_in_words
 from fanfold.prompting.writing import Unwritten, realise
 from fanfold.strategies.reflective import Written
@@ -142,11 +143,28 @@ class PromptsEvaluator:
             said["stop"] = stop
         return said
 
+    def request(self, genome: Genome, name: str) -> dict[str, Any]:
+        """Where a model is asked, and the parameters as its provider gets them: under its names, with room to reason.
+
+        A stop text that is not among them is cut here.
+        """
+        asked = self.asked(name)
+        call = asked.call(MARK, **self.settings(genome, name))
+        body = json.loads(asked.sendable(call))
+        return {"url": call.endpoint, **{field: value for field, value in body.items() if not _holds(value, MARK)}}
+
     def _stop(self, genome: Genome, *, raw: bool) -> list[str]:
         """Where a reply ends; a model that continues texts would write the next example too."""
         label = genome.labels[0].strip()
         next_example = ["\n\n", *([f"\n{label}"] if label else [])] if raw and "\n" not in self.task.stop else []
         return list(dict.fromkeys([*self.task.stop, *next_example]))
+
+
+def _holds(value: Any, text: str) -> bool:
+    """Whether a text stands anywhere in a value."""
+    if isinstance(value, Mapping):
+        return any(_holds(part, text) for part in value.values())
+    return any(_holds(part, text) for part in value) if isinstance(value, list) else value == text
 
 
 class FirstReplies:
