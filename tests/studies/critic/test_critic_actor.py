@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanfold.studies.critic.actor import KL_BOUND, SIGNALS, Actor, ChoicePolicy, Decision, advantages, pick
+from fanfold.studies.critic.online import OnlineResponse
+from fanfold.studies.critic.online_loop import OnlineOptimiser
 
 signals = st.lists(st.lists(st.floats(-3, 3), min_size=3, max_size=3), min_size=2, max_size=6)
 
@@ -141,3 +144,16 @@ def test_decisions_judged_long_after_they_were_made_do_not_hold_up_the_actor() -
     moved = policy.update([Decision(options, made, 0.0, [(0, 1.0, 1.0)])])
     assert policy.weights[0] < 5.0
     assert moved > KL_BOUND  # since then, not in this step
+
+
+def test_an_actor_of_ones_own_may_choose_by_argmax() -> None:
+    class Longest:
+        def select(self, query: str, candidates: Sequence[OnlineResponse]) -> int:
+            return np.argmax([len(each.response) for each in candidates])  # type: ignore[return-value]
+
+    def echo(system_prompt: str, query: str, *, max_tokens: int, temperature: float) -> str:
+        return f"{system_prompt} {query}"
+
+    step = OnlineOptimiser(echo, ["Hm.", "Be warm and kind.", "Be brief."], actor=Longest()).step("Why?", np.float32(1))
+    assert step.response_shown == "Be warm and kind. Why?" and step.feedback_score == 1.0
+    assert type(step.prompt_index_used) is int

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sys
+import textwrap
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +20,18 @@ from hypothesis import strategies as st
 from fanfold.config import load_toml
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.models import model
-from fanfold.studies.critic.feedback import ModelJudge, Scored, aggregate, read, rules, source_of
+from fanfold.studies.critic.feedback import (
+    Feedback,
+    FeedbackAggregator,
+    ModelJudge,
+    Scored,
+    aggregate,
+    own_source,
+    read,
+    rules,
+    source_of,
+    taken,
+)
 from fanfold.studies.critic.terminal import Human
 
 
@@ -26,6 +40,71 @@ def ask(source: Any, *responses: str, query: str = "Why?") -> Any:
 
 
 # -- kinds ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "raw", "score"),
+    [("rating", np.int64(4), 0.75), ("score", np.float32(0.5), 0.5), ("score", np.array(0.5), 0.5),
+     ("thumbs", np.True_, 1)],
+)  # fmt: skip
+def test_numbers_of_numpy_are_feedback(kind: str, raw: Any, score: float) -> None:
+    given_feedback = read(kind, raw)
+    assert given_feedback.score == score and type(given_feedback.raw) in (int, float, bool)
+    assert FeedbackAggregator()({kind: raw}, "Because.") == score
+
+
+@pytest.mark.parametrize(
+    ("said", "score"),
+    [(0.5, 0.5), (np.float32(0.5), 0.5), (True, 1.0), (Feedback("score", np.float32(0.5), np.float32(0.5)), 0.5)],  # type: ignore[arg-type]
+)
+def test_a_source_of_ones_own_may_say_a_number(said: Any, score: float) -> None:
+    seen = []
+
+    def plain(query: str, response: str) -> Any:
+        seen.append(response)
+        return said if not isinstance(said, Feedback) else score
+
+    async def of_all(query: str, responses: tuple[str, ...]) -> Any:
+        seen.append(responses[0])
+        return said
+
+    for source in (plain, of_all):
+        assert taken(ask(own_source(source, "score"), "Because."), ("Because.",)).score == score
+    assert seen == ["Because.", "Because."]
+    assert taken("B", ("one", "two")).score == 0.0
+
+
+@pytest.mark.parametrize("said", [Feedback("score", 7, 7.0), Feedback("score", 0, float("nan")), 7, "good", None])
+def test_what_a_source_of_ones_own_cannot_mean_is_refused(said: Any) -> None:
+    with pytest.raises(ConfigError, match="from 0 to 1"):
+        taken(said, ("Because.",))
+
+
+def test_a_function_that_returns_a_coroutine_is_not_called_with_the_wrong_thing() -> None:
+    async def of_all(query: str, responses: tuple[str, ...]) -> float:
+        return 0.5
+
+    with pytest.raises(ConfigError, match="give the coroutine function itself"):
+        ask(own_source(lambda query, responses: of_all(query, responses), "score"), "Because.")
+
+
+def test_a_named_class_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    code = """
+        class Taste:
+            made = 0
+
+            def __init__(self):
+                Taste.made += 1
+
+            async def __call__(self, query, response):
+                return Taste.made / 2
+    """
+    (tmp_path / "taste_of_mine.py").write_text(textwrap.dedent(code))
+    source = source_of("taste_of_mine.py:Taste", "score")
+    assert [ask(source, "Because.").score for _ in range(2)] == [0.5, 0.5]
+    sys.modules.pop("taste_of_mine")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fanfold.errors import CallFailed, ConfigError, UnknownShow
-from fanfold.studies.critic import Critic, CriticConfig, study
+from fanfold.studies.critic import Critic, CriticConfig, application, study
 from fanfold.studies.critic.learner import FeedbackLearner
 from fanfold.studies.critic.simulated import planted_queries, qualities
 
@@ -414,6 +414,54 @@ def test_a_new_prompt_joins_and_one_that_is_no_longer_given_leaves(tmp_path: Pat
     with Critic.open(path) as critic:
         assert dict(critic.ranking()).keys() == ranking.keys()
         critic.tell_sync(critic.ask_sync("Why is the sky blue?").id, rating=5)
+
+
+def test_a_critic_that_began_with_one_prompt_asks_two_once_there_are_two(tmp_path: Path) -> None:
+    with begin(tmp_path / "app.db", prompts=PROMPTS[:1]) as critic:
+        assert critic.config.actor_critic.num_candidates == 1
+    with begin(tmp_path / "app.db", prompts=(prompt for prompt in PROMPTS)) as critic:
+        assert len(critic.ask_sync("How do I dry herbs?", show=2).texts) == 2
+
+
+def test_two_answers_of_one_prompt_are_refused_before_the_model_is_asked(tmp_path: Path) -> None:
+    begin(tmp_path / "app.db").close()
+    with (
+        begin(tmp_path / "app.db", prompts=PROMPTS[:1]) as critic,
+        pytest.raises(ConfigError, match="need two prompts"),
+    ):
+        critic.ask_sync("How do I dry herbs?", show=2)
+    assert rows(tmp_path / "app.db", "SELECT count(*) FROM call") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prompts": {"a": "Be brief.", "b": "Be warm."}}, "a list of texts, not the mapping"),
+        ({"candidates": 0}, "num_candidates must be at least 1, not 0"),
+    ],
+)
+def test_prompts_and_candidates_that_cannot_be_meant_are_refused(
+    tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        begin(tmp_path / "app.db", **settings)
+    assert not (tmp_path / "app.db").exists()
+
+
+def test_of_two_processes_that_begin_a_critic_at_once_both_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, create = tmp_path / "app.db", application.create_run
+
+    def later(*arguments: Any) -> int:
+        monkeypatch.undo()
+        begin(path).close()  # the other process, between our look and our write
+        return create(*arguments)
+
+    monkeypatch.setattr(application, "create_run", later)
+    with begin(path) as critic:
+        assert critic.ask_sync("How do I dry herbs?").text
+    assert rows(path, "SELECT count(*) FROM run") == [(1,)]
 
 
 def test_a_run_of_a_study_is_not_taken_for_an_application(tmp_path: Path) -> None:

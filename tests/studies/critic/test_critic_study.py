@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanfold.config import describe, from_mapping
-from fanfold.errors import ConfigError
+from fanfold.errors import CallFailed, ConfigError
 from fanfold.prompting.genome import Genome
 from fanfold.studies.critic import (
     ActorCriticParams,
@@ -197,6 +197,63 @@ def test_a_run_in_which_nobody_gave_feedback_is_summarised_too() -> None:
 
     done = study(CriticConfig(**SIMULATED, total=3), feedback=silent).run()
     assert done.summary is not None and done.summary.figures["unanswered"] == 3
+
+
+@pytest.mark.slow
+def test_feedback_that_only_fails_stops_the_run_before_the_model_is_paid_for_nothing(tmp_path: Path) -> None:
+    asked = 0
+
+    async def percent(query: str, responses: tuple[str, ...]) -> float:
+        nonlocal asked
+        asked += 1
+        return 80
+
+    async def share(query: str, responses: tuple[str, ...]) -> float:
+        return 0.8
+
+    config, ledger = CriticConfig(**SIMULATED, total=30), tmp_path / "ledger.db"
+    with pytest.raises(CallFailed, match=r"5 questions in a row got no feedback.*not 80.*resume"):
+        study(config, feedback=percent).run(ledger=ledger, run="r")
+    assert asked == 5
+    done = study(config, feedback=share).run(ledger=ledger, run="r", retry_failed=True)
+    assert done.summary is not None and done.summary.figures["answered"] == 26
+    assert done.progress.failures == 0
+
+
+@pytest.mark.slow
+def test_now_and_then_no_feedback_does_not_stop_a_run() -> None:
+    said: list[int] = []
+
+    async def moody(query: str, responses: tuple[str, ...]) -> float:
+        said.append(len(said))
+        if len(said) % 8:
+            raise ValueError("not now")
+        return 0.5
+
+    done = study(CriticConfig(**SIMULATED | {"bootstrap_queries": 2}, total=4), feedback=moody).run()
+    assert done.summary is not None and done.summary.figures["unanswered"] == 4
+    said[:] = [0] * 7  # the eighth answer is the first one asked for
+    done = study(CriticConfig(**SIMULATED, total=16), feedback=moody).run()
+    assert done.summary is not None and done.summary.figures["answered"] == 2
+
+
+@pytest.mark.slow
+def test_a_run_whose_failures_were_evaluated_again_is_summarised(tmp_path: Path) -> None:
+    broken = True
+
+    async def judge(query: str, responses: tuple[str, ...]) -> float:
+        if broken and len(responses[0]) % 3 == 0:
+            raise ValueError("no digit")
+        return 0.9 if len(responses[0]) > 150 else 0.1
+
+    config, ledger = CriticConfig(**SIMULATED, total=20), tmp_path / "ledger.db"
+    first = study(config, feedback=judge).run(ledger=ledger, run="r")
+    assert first.summary is not None and 0 < first.summary.figures["unanswered"] < 20
+    broken = False
+    done = study(config, feedback=judge).run(ledger=ledger, run="r", retry_failed=True)
+    assert done.summary is not None and done.progress.failures == 0
+    late = first.summary.figures["unanswered"]
+    assert f"({late} got it later, which taught nothing)" in done.summary.sections[1].text
 
 
 # -- batch mode ----------------------------------------------------------------------------------------------------

@@ -16,16 +16,15 @@ import re
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from fanfold.calls import CallBroker, at_work
-from fanfold.config import from_mapping
 from fanfold.encoding import digest, encode
-from fanfold.errors import CallFailed, ConfigError, UnknownShow
+from fanfold.errors import CallFailed, ConfigError, LedgerError, UnknownShow
 from fanfold.ledger import RUN_NAME, Commits, Insert, Ledger, create_run, describe_run, find_show
 from fanfold.models import Model
 from fanfold.studies.critic.bank import system_prompt
@@ -33,24 +32,16 @@ from fanfold.studies.critic.config import CriticConfig
 from fanfold.studies.critic.evaluator import Generate, Show, Shown, answering, slots
 from fanfold.studies.critic.feedback import KINDS, Feedback, aggregate, read
 from fanfold.studies.critic.learner import FeedbackLearner, ShowMark, ShowOrigin
+from fanfold.studies.critic.opening import plain, settings_of, texts_of
 from fanfold.summary import Section, Summary
 from fanfold.sync import start_beside
 
 T = TypeVar("T")
 
-#: Where an application differs from a study: it continues for as long as people ask.
-DEFAULTS: dict[str, Any] = {"half_life": 200.0, "evolve": False, "max_tokens": 512}
 #: Settings that only a study has a use for.
 STUDY_ONLY = ("writer", "queries", "total", "feedback", "ask", "concurrent", "fitness_threshold")
-#: Prompts that answer each question; one of the answers is shown.
-CANDIDATES = 2
 #: Seconds after which nobody waits for feedback on a show any longer.
 EXPIRES = 3600.0
-#: What may differ each time a file is opened.  The rest decides what was learnt, and stays.
-CHANGEABLE = (
-    *("model", "base_url", "max_tokens", "reasoning_effort"),
-    *("half_life", "evolve", "evolution", "actor_critic"),
-)
 #: Shows and feedback between two checkpoints.
 CHECKPOINT = 200
 #: Names that `tell` has beside the kinds of feedback.
@@ -102,7 +93,7 @@ class Critic:
         path: str | Path,
         *,
         model: str | None = None,
-        prompts: Sequence[str] | None = None,
+        prompts: Iterable[str] | None = None,
         candidates: int | None = None,
         expires: float = EXPIRES,
         name: str = "critic",
@@ -116,47 +107,66 @@ class Critic:
         are those of `CriticConfig`, such as `max_tokens`, `base_url` and `half_life` (200: what was said 200 answers
         ago counts half).  A file holds several critics under different names.
         """
-        if isinstance(prompts, str):
-            raise ConfigError(f"prompts must be a list of texts, not the text {prompts!r:.60}")
+        prompts = texts_of(prompts)
         if RUN_NAME.fullmatch(name) is None:
             raise ConfigError(f"{name!r} cannot be a critic's name: use letters, digits, dots, dashes and underscores")
         for key in set(STUDY_ONLY).intersection(settings):
             raise ConfigError(f"{key} is a setting of the study `fanfold run critic`: leave it out")
-        changes = {key: _plain(value) for key, value in settings.items()}
+        changes = {key: plain(value) for key, value in settings.items()}
         if model is not None:
             changes["model"] = model
         where = f"{name!r} in {path}"
         if not Path(path).exists():
-            new, _ = _settings(None, changes, prompts, candidates, where)  # what cannot work leaves no file behind
+            new, *_ = settings_of(None, changes, prompts, candidates, where)  # what cannot work leaves no file behind
             answering(new.model, new.base_url)
         ledger = Ledger(path)
         try:
-            run = ledger.find(name)
-            former = None if run is None else _recorded(ledger, run, name)
-            config, given = _settings(former, changes, prompts, candidates, where)
-            retired = [] if former is None else [*former["retired"], *former["prompts"]]
-            retired = [text for text in dict.fromkeys(retired) if text not in given]
-            if model is not None:
-                answering(config.model, config.base_url)  # one that cannot be asked is refused now
-            meta: dict[str, Any] = {
-                "target": "critic",
-                "fields": dataclasses.asdict(config),
-                "prompts": given,
-                "retired": retired,
-            }
-            serve = f"fanfold critic serve {shlex.quote(str(path))}{'' if name == 'critic' else f' --name {name}'}"
-            meta |= {"online": True, "continue": f"{serve} (in Python: Critic.open)"}
-            if run is None or former is None:
-                identity = {"strategy": "people's feedback", "seed": config.seed}
-                run = create_run(ledger, name, identity, meta, slots(1))
-            if former is None or encode(meta) != encode(former):
-                describe_run(ledger, run, meta, "it answers whenever somebody asks")
-            learner = FeedbackLearner(config, ledger, run, expires)
-            learner.begin(given, retired)
-            return cls(ledger, learner, config)
+            began = ledger.find(name) is not None
+            try:
+                return cls._of(ledger, name, changes, prompts, candidates, expires)
+            except LedgerError:
+                if began or ledger.find(name) is None:
+                    raise
+                return cls._of(ledger, name, changes, prompts, candidates, expires)  # another process was quicker
         except BaseException:
             ledger.close()
             raise
+
+    @classmethod
+    def _of(
+        cls,
+        ledger: Ledger,
+        name: str,
+        changes: Mapping[str, Any],
+        prompts: list[str] | None,
+        candidates: int | None,
+        expires: float,
+    ) -> Critic:
+        """The critic of this name, which begins here if the file has none."""
+        run = ledger.find(name)
+        former = None if run is None else _recorded(ledger, run, name)
+        config, given, wanted = settings_of(former, changes, prompts, candidates, f"{name!r} in {ledger.path}")
+        retired = [] if former is None else [*former["retired"], *former["prompts"]]
+        retired = [text for text in dict.fromkeys(retired) if text not in given]
+        if "model" in changes:
+            answering(config.model, config.base_url)  # one that cannot be asked is refused now
+        meta: dict[str, Any] = {
+            "target": "critic",
+            "fields": dataclasses.asdict(config),
+            "prompts": given,
+            "retired": retired,
+        }
+        serve = f"fanfold critic serve {shlex.quote(str(ledger.path))}{'' if name == 'critic' else f' --name {name}'}"
+        meta |= {"candidates": wanted} if wanted > config.actor_critic.num_candidates else {}
+        meta |= {"online": True, "continue": f"{serve} (in Python: Critic.open)"}
+        if run is None or former is None:
+            identity = {"strategy": "people's feedback", "seed": config.seed}
+            run = create_run(ledger, name, identity, meta, slots(1))
+        if former is None or encode(meta) != encode(former):
+            describe_run(ledger, run, meta, "it answers whenever somebody asks")
+        learner = FeedbackLearner(config, ledger, run, expires)
+        learner.begin(given, retired)
+        return cls(ledger, learner, config)
 
     # -- asking and telling ------------------------------------------------------------------------------------------
 
@@ -235,6 +245,8 @@ class Critic:
         number = self._asked = max(self._asked + 1, learner.shows)
         step = learner.search.propose(number, query)
         try:
+            if len(step.prompts) < show:
+                raise ConfigError("two answers need two prompts, and there is one: open the file with more prompts")
             responses = await self._respond(step, show)
         except BaseException:
             learner.search.memory.generating.pop(number, None)
@@ -342,48 +354,12 @@ class Critic:
         return answering(self.config.model, self.config.base_url, self.config.reasoning_effort)
 
 
-def _plain(value: Any) -> Any:
-    is_settings = dataclasses.is_dataclass(value) and not isinstance(value, type)
-    return dataclasses.asdict(value) if is_settings else value
-
-
 def _recorded(ledger: Ledger, run: int, name: str) -> dict[str, Any]:
     """How a critic was opened before."""
     meta = ledger.info(run).meta
     if not meta.get("online"):
         raise ConfigError(f"{name!r} in {ledger.path} is a run of a study: give another name= or another file")
     return dict(meta)
-
-
-def _settings(
-    former: Mapping[str, Any] | None,
-    changes: Mapping[str, Any],
-    prompts: Sequence[str] | None,
-    candidates: int | None,
-    where: str,
-) -> tuple[CriticConfig, list[str]]:
-    """The settings of a critic and its prompts; the config keeps the prompts it began with."""
-    if former is None and not (changes.get("model") and prompts):
-        raise ConfigError(
-            f"there is no critic {where} yet: give model= and prompts=[...] (--model, --prompts) to begin one"
-        )
-    given = list(dict.fromkeys(prompts or (former or {})["prompts"]))
-    begun = {"prompts": given, **DEFAULTS, "evolution": {}, "actor_critic": {}} if former is None else former["fields"]
-    fields = {**begun, **changes}
-    # Without evolution the prompts are those given, and each answer has a prompt of its own.
-    room = len(given) if not fields["evolve"] and former is None else begun["evolution"].get("population_size", 10)
-    size = max(len(given), room)
-    fields["evolution"] = {"elite_size": min(2, size), **fields["evolution"], "population_size": size}
-    wanted = candidates or begun["actor_critic"].get("num_candidates", CANDIDATES)
-    fields["actor_critic"] = {**fields["actor_critic"], "num_candidates": min(wanted, size)}
-    config = from_mapping(CriticConfig, fields, where)
-    if former is not None:
-        before = from_mapping(CriticConfig, former["fields"], where)
-        for field in dataclasses.fields(CriticConfig):
-            old, new = getattr(before, field.name), getattr(config, field.name)
-            if old != new and field.name not in CHANGEABLE:
-                raise ConfigError(f"{field.name} was {old!r} when {where} began, and cannot change")
-    return config, given
 
 
 def _feedback(show: Show, said: Mapping[str, Any]) -> list[Feedback]:

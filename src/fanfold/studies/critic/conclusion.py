@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fanfold.encoding import derive_seed, encode
 from fanfold.errors import ReplayDivergence
+from fanfold.ledger import Commits, RunJournal
 from fanfold.running import Go, Run
 from fanfold.stats import mean, spearman
 from fanfold.studies.critic.actor import SIGNALS
 from fanfold.studies.critic.bank import system_prompt
 from fanfold.studies.critic.config import CriticConfig
-from fanfold.studies.critic.evaluator import Step, step_of
+from fanfold.studies.critic.evaluator import Show, Step, step_of
 from fanfold.studies.critic.evolution import Member
 from fanfold.studies.critic.memory import QueryRecord
 from fanfold.studies.critic.shown import Answered, satisfaction
 from fanfold.studies.critic.strategy import CriticStrategy
 from fanfold.summary import Section, Summary
-from fanfold.types import Result, Trial
+from fanfold.types import Ok, Result, Trial
 
 #: Rows of the table of satisfaction, and of the table of generations, at most.
 WINDOWS, ROWS = 10, 12
@@ -35,7 +36,7 @@ def replayed(config: CriticConfig, queries: Sequence[str], run: Run[Any]) -> Cri
     search = CriticStrategy(config, queries)
     search.begin(derive_seed(identity["seed"], "strategy"))
     asked: list[Step] = list(search.ask(identity["window"]))
-    for result in run.results():
+    for result in _as_told(run):
         number, recorded = result.number, step_of(result.candidate)
         if number < len(asked):
             asked[number] = search.follow(asked[number], result.candidate) or asked[number]
@@ -46,6 +47,16 @@ def replayed(config: CriticConfig, queries: Sequence[str], run: Run[Any]) -> Cri
         search.tell(Result(Trial(number, asked[number]), result.score, result.outcomes, result.dropped))
         asked += search.ask(1)
     return search
+
+
+def _as_told(run: Run[Any]) -> Iterator[Result[Any]]:
+    """The results as the search got them: evaluations that were made again since count as the failures they were."""
+    journal, cases = RunJournal(run.ledger, run.view.id, Commits(run.ledger)), run.view.cases()
+    for result in run.results():
+        if result.number in journal.superseded:
+            told = {cases[position].id: outcome for position, outcome in journal.recall(result.number).items()}
+            result = Result(result.trial, result.score, told, result.dropped)
+        yield result
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,12 @@ class CriticConclusion:
         if not records:
             counts = {"answered": 0, "skipped": search.memory.skipped, "unanswered": search.memory.unanswered}
             return Summary(counts, (Section("Nothing learnt", "no response got feedback; see the failures"),))
-        return Summary(self._figures(search, records), tuple(self._sections(search, records)))
+        judged = sum(
+            isinstance(step_of(result.candidate), Show) and any(isinstance(o, Ok) for o in result.outcomes.values())
+            for result in run.results()
+        )
+        sections = self._sections(search, records, judged - search.memory.answered)
+        return Summary(self._figures(search, records), tuple(sections))
 
     def _text(self, member: Member) -> str:
         return system_prompt(member.prompt, self.config.pinned)
@@ -88,7 +104,7 @@ class CriticConclusion:
             "actor": dict(zip(SIGNALS, search.actor.shows.weights.tolist())),
         }
 
-    def _sections(self, search: CriticStrategy, records: Sequence[QueryRecord]) -> list[Section]:
+    def _sections(self, search: CriticStrategy, records: Sequence[QueryRecord], later: int) -> list[Section]:
         population, memory, best = search.population, search.memory, search.population.best
         generations = population.generations
         stopped = (
@@ -98,9 +114,10 @@ class CriticConclusion:
         agreement = _agreement(after)
         trend = slope([record.feedback for record in records])
         moved = "" if trend is None else f"Satisfaction moved by {100 * trend:+.3f} in 100 queries. "
+        late = f" in time ({later} got it later, which taught nothing)" if later > 0 else ""
         told = (
-            f"{memory.answered} answered, {memory.skipped} without a response, {memory.unanswered} without feedback. "
-            f"{moved}Rank correlation of what the critic expected with the feedback: "
+            f"{memory.answered} answered, {memory.skipped} without a response, {memory.unanswered} without feedback"
+            f"{late}. {moved}Rank correlation of what the critic expected with the feedback: "
             + ("not known." if agreement is None else f"{agreement:.2f}.")
         )
         members = sorted(population.members, key=lambda member: -member.fitness)

@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from fanfold.calls import stop_run
 from fanfold.encoding import digest, encode
+from fanfold.errors import CallFailed
 from fanfold.fingerprints import Unknown
 from fanfold.models import Model, model
 from fanfold.models.catalogue import defined
@@ -18,12 +20,33 @@ from fanfold.prompting.writing import rewrite
 from fanfold.schedule import Plan, Schedule
 from fanfold.strategies.reflective import How, ShownCase, Written
 from fanfold.studies.critic.bank import former_prompt, system_prompt
-from fanfold.studies.critic.feedback import FeedbackSource, source_of
+from fanfold.studies.critic.feedback import Feedback, FeedbackSource, own_source, source_of, taken
 from fanfold.types import Case, Ok, Trial
 
 SLOT = "slot-"
 #: What the writer is told that prompts are for.
 PURPOSE = "the system prompt of an assistant. People like or dislike its responses, and you make them like more."
+
+
+#: What to do about a source that only fails.
+_REMEDY = (
+    "Every question costs calls of the model, and nothing is learnt without feedback. Fix the feedback, then resume: "
+    "what is answered is kept, and --retry-failed asks again for what failed"
+)
+
+
+class Silence:
+    """Counts questions without feedback: `lasts` once the first 5 failed, or later 20 in a row."""
+
+    def __init__(self) -> None:
+        self.failed, self._most = 0, 5
+
+    def lasts(self) -> bool:
+        self.failed += 1
+        return self.failed >= self._most
+
+    def end(self) -> None:
+        self.failed, self._most = 0, 20
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
@@ -149,7 +172,13 @@ class CriticEvaluator:
 
     @functools.cached_property
     def judged(self) -> FeedbackSource:
-        return self.source or source_of(self.feedback, self.ask, self.base_url, self.effort)
+        if self.source is not None:
+            return own_source(self.source, self.ask)
+        return source_of(self.feedback, self.ask, self.base_url, self.effort)
+
+    @functools.cached_property
+    def _silence(self) -> Silence:
+        return Silence()
 
     def check_ready(self) -> None:
         """Refuse a model that cannot be asked: one that nobody knows, or without a key."""
@@ -163,7 +192,7 @@ class CriticEvaluator:
             return await self._generate(candidate, case.data)
         if isinstance(candidate, Write):
             return await self._write(candidate)
-        said = await self.judged(candidate.query, tuple(shown.response for shown in candidate.shown))
+        said = await self._judge(candidate)
         return Ok(said.score, data={"kind": said.kind, "raw": said.raw, "score": said.score})
 
     async def _generate(self, candidate: Generate, slot: int) -> Ok:
@@ -175,6 +204,22 @@ class CriticEvaluator:
             sample=candidate.sample,
         )
         return Ok(0.0, data={"text": reply.text, "finish": reply.finish, "tokens": reply.output_tokens})
+
+    async def _judge(self, candidate: Show) -> Feedback:
+        """The feedback on what is shown; where only failures come of asking, the run stops, and nothing is lost."""
+        responses = tuple(shown.response for shown in candidate.shown)
+        try:
+            said = taken(await self.judged(candidate.query, responses), responses)
+        except CallFailed:
+            raise  # the broker and its breaker know what to do about calls
+        except Exception as error:
+            if self._silence.lasts():
+                reason = f"{type(error).__name__}: {error}"
+                text = f"{self._silence.failed} questions in a row got no feedback, the last for this reason: {reason}"
+                await stop_run(CallFailed("no-feedback", f"{text[:600]}. {_REMEDY}"))
+            raise
+        self._silence.end()
+        return said
 
     async def _write(self, candidate: Write) -> Ok:
         assert self.writer is not None  # nothing else asks for it

@@ -8,14 +8,15 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from fanfold.config import load_toml
 from fanfold.errors import ConfigError, nearest
-from fanfold.files import imported
+from fanfold.executors.base import is_coroutine_function, name_of
+from fanfold.files import guarded, imported
 from fanfold.models import Model, model
 from fanfold.studies.critic.features import words
 from fanfold.studies.critic.rules import rules
@@ -34,6 +35,11 @@ class Feedback:
     kind: str
     raw: Any
     score: float
+
+
+def _plain(raw: Any) -> Any:
+    """A number or truth value of numpy, or of a tensor that holds only one, as the plain one."""
+    return raw.item() if getattr(raw, "shape", None) == () and callable(getattr(raw, "item", None)) else raw
 
 
 def _number(raw: Any, low: float, high: float, kind: str) -> float:
@@ -77,6 +83,7 @@ def read(kind: str, raw: Any, response: str = "") -> Feedback:
     """Feedback of a kind as it was given; a correction and a reading time are about the `response`."""
     if kind not in KINDS:
         raise ConfigError(f"there is no feedback of kind {kind!r}{nearest(kind, KINDS)}")
+    raw = _plain(raw)
     return Feedback(kind, raw, KINDS[kind][0](raw, response))
 
 
@@ -100,6 +107,7 @@ class FeedbackAggregator:
 
     def read(self, said: Any, response: str) -> list[Feedback]:
         """The pieces of feedback in what was said."""
+        said = _plain(said)
         if isinstance(said, Feedback):
             return [said]
         if isinstance(said, bool | int | float):
@@ -135,7 +143,7 @@ class Scored:
         except ValueError:  # a builtin says nothing about its arguments
             return
         except TypeError as error:
-            name = getattr(self.score, "__name__", repr(self.score))
+            name = name_of(self.score)
             raise ConfigError(f"the feedback {name!r} is called with (query, response): {error}") from error
 
     async def __call__(self, query: str, responses: tuple[str, ...]) -> Feedback:
@@ -149,12 +157,18 @@ class Scored:
         return read("score", scores[0])
 
     async def _one(self, query: str, response: str) -> float:
-        if inspect.iscoroutinefunction(self.score):
+        if is_coroutine_function(self.score):
             said = await self.score(query, response)
         elif self.quick:
             said = self.score(query, response)
         else:
             said = await asyncio.to_thread(self.score, query, response)
+        if inspect.iscoroutine(said):
+            said.close()
+            raise ConfigError(
+                f"the feedback {name_of(self.score)!r} returned a coroutine: give the coroutine function itself"
+            )
+        said = _plain(said)
         return _number(float(said) if isinstance(said, bool) else said, 0.0, 1.0, "score")
 
 
@@ -217,4 +231,22 @@ def source_of(name: str, ask: str, base_url: str | None = None, effort: str | No
         return ModelJudge(rest, base_url, effort)
     if not colon or not rest:
         raise ConfigError(f"feedback={name!r} cannot be used{nearest(name, known)}")
-    return Scored(imported(name, "take (query, response) and give a number from 0 to 1"), ask)
+    function = imported(name, "take (query, response) and give a number from 0 to 1")
+    return Scored(guarded(name, None, function) if inspect.isclass(function) else function, ask)
+
+
+def own_source(given: Any, ask: str) -> FeedbackSource:
+    """A caller's own source as it is; a plain function of (query, response) as the source that it makes."""
+    source: FeedbackSource = given if is_coroutine_function(given) else Scored(given, ask)
+    return source
+
+
+def taken(said: Any, responses: Sequence[str]) -> Feedback:
+    """What a source said, checked: feedback, or a number or truth value, of two responses "A", "B" or "tie"."""
+    if isinstance(said, Feedback):
+        score = _number(_plain(said.score), 0.0, 1.0, f"the score of {said.kind}")
+        return replace(said, raw=_plain(said.raw), score=score)
+    if len(responses) == 2:
+        return read("preference", said)
+    said = _plain(said)
+    return read("thumbs" if isinstance(said, bool) else "score", said)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import random
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -195,9 +196,10 @@ class OnlineOptimiser:
         if blind:
             return random.Random(derive_seed(0, "blind", self._steps)).randrange(len(candidates))
         chosen = self.actor.select(query, candidates)
-        if isinstance(chosen, bool) or not isinstance(chosen, int) or not 0 <= chosen < len(candidates):
+        place = operator.index(chosen) if hasattr(chosen, "__index__") else -1  # numpy's argmax gives its own integers
+        if isinstance(chosen, bool) or not 0 <= place < len(candidates):
             raise ConfigError(f"the actor chose {chosen!r} among {len(candidates)} candidates: give an index of them")
-        return chosen
+        return place
 
     def _learn(
         self,
