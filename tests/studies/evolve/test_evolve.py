@@ -33,6 +33,23 @@ def test_a_text_is_improved_by_what_the_evaluator_says() -> None:
     assert figures["winner"]["texts"] == best.parts and figures["texts_tried"] <= 11
 
 
+class Scores:
+    def __call__(self, text: str) -> tuple[float, str]:
+        return evaluate(text)
+
+
+def test_an_evaluator_may_be_a_class_which_is_made_once() -> None:
+    writer, _ = simulated(reader)
+    assert evolve(START, Scores, writer=writer, calls=20, executor="threads:2").score == 1.0
+
+
+def test_a_rewritten_text_ends_its_last_line_as_the_start_did(tmp_path: Path) -> None:
+    writer, _ = simulated(reader)
+    output = tmp_path / "best.txt"
+    best = evolve(f"{START}\n", evaluate, writer=writer, calls=20, executor="threads:2", output=str(output))
+    assert best.text.endswith("\n") and not best.text.endswith("\n\n") and output.read_text() == best.text
+
+
 async def scored_later(text: str) -> dict[str, Any]:
     await asyncio.sleep(0)
     score, feedback = evaluate(text)
@@ -207,6 +224,9 @@ def test_an_evaluator_that_fails_on_the_start_ends_it_before_the_writer_is_paid(
         ({"text": {"a": 3}}, "texts by name"),
         ({"grader": "exact"}, "needs cases"),
         ({"writer": "nobody/x"}, "nobody"),
+        ({"output": "/nowhere/at/all/best.txt"}, "there is no folder /nowhere/at/all"),
+        ({"output": "/tmp"}, "is a folder"),
+        ({"text": {"a": "x", "b": "y"}, "output": __file__}, "is a file, and there are several texts"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_evaluated(changes: dict[str, Any], words: str) -> None:

@@ -103,6 +103,17 @@ def test_the_writer_speaks_a_real_protocol(start: Callable[..., Any]) -> None:
     assert len(served.simulator.billing.charges) == 5 == json.loads(done.stdout)["trials"] - 1
 
 
+@pytest.mark.slow
+def test_an_evaluator_may_have_a_pool_of_processes_of_its_own(folder: Path) -> None:
+    (folder / "score_them.py").write_text(
+        "from concurrent.futures import ProcessPoolExecutor\n\n\ndef length(line):\n    return len(line)\n\n\n"
+        "def evaluate(text):\n    with ProcessPoolExecutor(2) as pool:\n"
+        "        return -sum(pool.map(length, text.splitlines()))\n"
+    )
+    done = fanfold(*RUN[:4], "--evaluator", "score_them.py", *WRITER, "--calls", "6", "--run", "pool")
+    assert "0 failures" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
@@ -115,6 +126,7 @@ def test_the_writer_speaks_a_real_protocol(start: Callable[..., Any]) -> None:
         ((*RUN[2:], *WRITER, "--calls", "2"), "give --calls 3 or more"),
         ((*RUN[2:], *WRITER, "--cases", "none.csv"), "none.csv"),
         ((*RUN[2:], *WRITER, "-o", "solver.py"), "name another file"),
+        ((*RUN[2:], *WRITER, "-o", "bets/best.py"), "there is no folder bets"),
         ((*RUN[2:], *WRITER, "--outptu", "x"), "did you mean '--output'"),
     ],
 )

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from fanfold.errors import ConfigError
 from fanfold.evaluation import outcome_of
 from fanfold.studies.evolve.scoring import Command, Scorer, load_evaluator, read_result
 from fanfold.types import Failed, Ok
+
+
+@dataclass
+class Graded:
+    score: float
+    feedback: str
+    speed: float
+
+
+class Named(NamedTuple):
+    score: float
+    feedback: str
 
 
 @pytest.mark.parametrize(
@@ -25,9 +42,15 @@ from fanfold.types import Failed, Ok
         ({"score": 2.0, "feedback": "fine"}, 2.0, "fine"),
         ({"combined_score": 2.0, "text_feedback": "fine"}, 2.0, "fine"),
         ({"score": 1.0, "speed": 7.5}, 1.0, "speed: 7.5"),
+        ([0.5, "too slow"], 0.5, "too slow"),
+        (Graded(0.5, "too slow", 7.5), 0.5, "too slow\nspeed: 7.5"),
+        (Named(0.5, "too slow"), 0.5, "too slow"),
+        (SimpleNamespace(score=np.float32(0.5), feedback="too slow"), 0.5, "too slow"),
+        (SimpleNamespace(metrics={"combined_score": 2.0, "speed": 7.5}, artifacts={"stderr": "boom"}), 2.0,
+         "stderr: boom\nspeed: 7.5"),
         (Ok(4.0, {"feedback": "own"}), 4.0, "own"),
     ],
-)
+)  # fmt: skip
 def test_a_score_may_come_with_words(value: Any, score: float, feedback: str | None) -> None:
     outcome = read_result(value)
     assert isinstance(outcome, Ok) and outcome.score == score
@@ -127,3 +150,30 @@ def test_an_evaluator_that_asks_for_a_path_gets_a_file_with_the_text() -> None:
         return len(Path(program_path).read_text())
 
     assert Scorer.of(evaluate, True, False)({"src/solver.py": "text"}, None) == 4
+
+
+def test_without_cases_a_default_of_the_evaluators_own_stays() -> None:
+    def evaluate(text: str, timeout: float = 30.0) -> float:
+        return timeout
+
+    def given_nothing(text: str, case: Any) -> Any:
+        return case
+
+    assert Scorer.of(evaluate, True, False)({"a": "x"}, None) == 30.0
+    assert Scorer.of(evaluate, True, True)({"a": "x"}, 5.0) == 5.0
+    assert Scorer.of(given_nothing, True, False)({"a": "x"}, None) is None
+
+
+def test_an_evaluator_is_loaded_once_so_that_pools_of_its_own_find_its_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "pooled_score.py"
+    path.write_text("def helper(x):\n    return x\n\n\ndef evaluate(text):\n    return helper(len(text))\n")
+    first, again = load_evaluator(str(path)), load_evaluator(str(path))
+    assert first is again
+    assert pickle.loads(pickle.dumps(first)) is first  # noqa: S301
+    path.write_text("def evaluate(text):\n    return 7\n")
+    os.utime(path, ns=(1, 1))
+    assert load_evaluator(str(path))("") == 7
+    sys.modules.pop("pooled_score")

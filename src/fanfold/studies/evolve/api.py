@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -98,6 +99,9 @@ def _prepared(
     settings = {name: value for name, value in options.items() if name in own}
     how = {name: value for name, value in options.items() if name in of_run and name not in own}
     config = from_mapping(EvolveConfig, settings, "evolve")
+    if inspect.isclass(evaluate) and any("__call__" in vars(base) for base in evaluate.__mro__):
+        made: Callable[..., Any] = evaluate()  # as the shell does; its object is called with the text
+        evaluate = made
     texts = {ONLY: text} if isinstance(text, str) else dict(text)
     for name, part in texts.items():
         if not isinstance(name, str) or not isinstance(part, str):

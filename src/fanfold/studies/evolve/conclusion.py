@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -109,8 +110,24 @@ def best_of(results: list[Result[Any]]) -> Result[Any] | None:
     return max(complete, key=lambda result: (result.score or 0.0, -result.number), default=None)
 
 
+def check_output(output: str, many: bool) -> None:
+    """Refuse a place that the best text cannot be written to, before anything is paid for."""
+    path, problem = Path(output), ""
+    if many and path.exists() and not path.is_dir():
+        problem = "is a file, and there are several texts: name a folder"
+    elif not many and path.is_dir():
+        problem = "is a folder, and the best text is one file: name the file"
+    elif not many and not path.parent.is_dir():
+        problem = f"cannot be written: there is no folder {path.parent}; make it, or name another"
+    elif not many and (path.is_file() or not path.exists()) and not os.access(path.parent, os.W_OK):
+        problem = f"cannot be written: nothing can be written into {path.parent.absolute()}; name another folder"
+    if problem:
+        raise ConfigError(f"output {output} {problem}")
+
+
 def write_texts(output: str, texts: Mapping[str, str]) -> None:
     """Write a text to a file, or several into a folder."""
+    check_output(output, len(texts) > 1)
     if len(texts) > 1:
         write_files(Path(output), {Path(name).name: text.encode() for name, text in texts.items()})
         return

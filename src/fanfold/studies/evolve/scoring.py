@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import math
@@ -40,7 +41,7 @@ class Scorer:
     def of(cls, function: Callable[..., Any], single: bool, cases: bool) -> Scorer:
         if not callable(function):
             raise ConfigError(f"the evaluator must be a function of (text, case), not {function!r:.80}")
-        takes, first = _arguments(function)
+        takes, _, first = _arguments(function)
         if cases and not takes:
             raise ConfigError(
                 "there are cases, and the evaluator takes one argument: give it a second, as in "
@@ -57,7 +58,9 @@ class Scorer:
             return self._called(str(_written(texts, folder)[0]), case)
 
     def _called(self, text: Any, case: Any) -> Any:
-        return self.function(text, case) if self.takes_case else self.function(text)
+        # Without cases, what stands in the place of one and has a default (`timeout=30`) keeps it.
+        with_case = self.takes_case and (case is not None or _arguments(self.function)[1])
+        return self.function(text, case) if with_case else self.function(text)
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,16 @@ def load_evaluator(named: str) -> Callable[..., Any]:
             f"evaluator {named!r} is neither a Python file (score.py, score.py:function) nor a command with "
             "{file} in it, such as 'python score.py {file}'"
         )
+    file = Path(path).resolve()
+    return _loaded(named, file, file.stat().st_mtime_ns if file.is_file() else 0)
+
+
+@functools.lru_cache(maxsize=8)
+def _loaded(named: str, file: Path, changed: int) -> Callable[..., Any]:
+    """The function of a file, loaded once for as long as the file is the same.
+
+    Loaded again, the module would be another one, and its classes and functions no longer those that pickle finds.
+    """
     return load_function(named, "evaluate", "def evaluate(text) -> score")
 
 
@@ -111,10 +124,10 @@ def read_result(value: Any) -> Outcome:
         return value
     feedback: Any = None
     metrics: dict[str, Any] = {}
-    if isinstance(value, tuple) and len(value) == 2:
+    entries = _entries(value)
+    if entries is None and isinstance(value, tuple | list) and len(value) == 2:
         value, feedback = value
-    elif isinstance(value, Mapping):
-        entries = dict(value)
+    elif entries is not None:
         name = next((name for name in _SCORES if name in entries), None)
         if name is None:
             return Failed("bad-score", f"the evaluator returned a mapping without 'score'; it has {', '.join(entries)}")
@@ -129,14 +142,31 @@ def read_result(value: Any) -> Outcome:
     return Ok(value, data | ({"metrics": numbers} if numbers else {}))
 
 
-def _arguments(function: Callable[..., Any]) -> tuple[bool, str]:
-    """Whether a function takes a case after the text, and what it calls the text."""
+def _entries(value: Any) -> dict[str, Any] | None:
+    """A result as a mapping: one that is, or an object with a score (or with metrics that have one) by its attributes.
+
+    So are results of dspy (`Prediction`) and OpenEvolve (`EvaluationResult`), dataclasses and named tuples.
+    """
+    if isinstance(value, Mapping):
+        return dict(value)
+    metrics = getattr(value, "metrics", None)
+    if isinstance(metrics, Mapping) and any(name in metrics for name in _SCORES):
+        artifacts = getattr(value, "artifacts", None)
+        return {**metrics, **({"feedback": artifacts} if isinstance(artifacts, Mapping) and artifacts else {})}
+    if any(_is_number(getattr(value, name, None)) for name in _SCORES):
+        names = (*_SCORES, *_WORDS, *getattr(value, "_fields", ()), *getattr(value, "__dataclass_fields__", ()))
+        return {name: getattr(value, name) for name in dict.fromkeys(names) if hasattr(value, name)}
+    return None
+
+
+def _arguments(function: Callable[..., Any]) -> tuple[bool, bool, str]:
+    """Whether a function takes a case after the text, whether it needs one, and what it calls the text."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return False, ""
+        return False, False, ""
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
-        return True, ""
+        return True, True, ""
     placed = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     required = [each for each in placed if each.default is each.empty]
     if not placed or len(required) > 2:
@@ -144,7 +174,7 @@ def _arguments(function: Callable[..., Any]) -> tuple[bool, str]:
             f"the evaluator takes {len(required)} arguments: it must take a text, or a text and a case, as in "
             "def evaluate(text, case)"
         )
-    return len(placed) > 1, placed[0].name
+    return len(placed) > 1, len(required) > 1, placed[0].name
 
 
 def _written(texts: Mapping[str, str], folder: str) -> list[Path]:

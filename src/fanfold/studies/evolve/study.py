@@ -19,7 +19,7 @@ from fanfold.stop import MaxCalls, Rule, Target
 from fanfold.strategies.reflective import Reflective
 from fanfold.strategy import Strategy
 from fanfold.studies.evolve.blocks import Blocks
-from fanfold.studies.evolve.conclusion import EvolveConclusion
+from fanfold.studies.evolve.conclusion import EvolveConclusion, check_output
 from fanfold.studies.evolve.config import EvolveConfig
 from fanfold.studies.evolve.evaluator import AnswerGrader, AsyncEvolveEvaluator, EvolveEvaluator, Writing
 from fanfold.studies.evolve.program import with_demonstrations
@@ -79,6 +79,8 @@ def evolving(config: EvolveConfig, start: Subject) -> Study[Any]:
         raise ConfigError("the text is empty: write a first version, or say in goal what it should be")
     if start.writer is None and not _shows(config, start):
         raise ConfigError("writer is missing: name the model that rewrites the text, as in --writer PROVIDER/MODEL")
+    if config.output is not None:
+        check_output(config.output, len(start.texts) > 1)
     blocks, parts = Blocks.of(start.texts)
     cases = None if start.cases is None else _distinct(start.cases)
     repeated = 0 if cases is None or start.cases is None else len(start.cases) - len(cases)
