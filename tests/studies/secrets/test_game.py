@@ -161,9 +161,24 @@ def test_secrets_are_used_again_rather_than_running_out() -> None:
 
 def test_given_secrets_must_be_enough_and_different() -> None:
     assert scenarios(2, 2, 0, secrets=["SECRET1", "SECRET2"])[1].data["secrets"] == ["SECRET1", "SECRET2"]
-    for secrets in (["one"], ["one", "one"], ["one", " "]):
+    for secrets in (["one"], ["one", "one"], ["one", " "], ["blue fox", " Blue  Fox"]):
         with pytest.raises(ConfigError, match="secrets"):
             scenarios(2, 2, 0, secrets=secrets)
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({"targeted": True, "target": "blue fox"}, "targeted names 'blue fox', which.* did you mean 'Blue Fox'"),
+        ({"aliases": {"pear": ["fruit"]}}, "aliases names 'pear', which no agent has as a secret.*Blue Fox, rain$"),
+        ({"secrets": (), "aliases": {"pear": ["fruit"]}}, "secrets are drawn"),
+    ],
+)
+def test_what_names_a_secret_that_nobody_has_is_refused(named: dict[str, Any], words: str) -> None:
+    given_secrets = {"secrets": ("Blue Fox", "rain", "a third"), **named}
+    with pytest.raises(ConfigError, match=words):
+        scenarios(2, 2, 0, **given_secrets)
+    assert scenarios(2, 2, 0, secrets=("Blue Fox", "rain"), targeted=True, target="rain")[0].data["target"] == "rain"
 
 
 @given(agents=st.integers(2, 9), number=st.integers(0, 5), seed=st.integers(0, 10**6))

@@ -548,3 +548,9 @@ def test_no_connection_to_the_ledger_is_read_by_two_threads(monkeypatch: pytest.
     run = study(config).run("async:2", ledger=tmp_path / "ledger.db")
     assert run.summary is not None and len(readers) > 1
     assert [len(threads) for threads in readers.values()] == [1] * len(readers)
+
+
+def test_what_is_given_and_not_used_is_said_when_a_run_begins() -> None:
+    made = study(SecretsConfig(models=MODELS[:1], secrets=("a b", "c d", "e f"), targeted="a b", results=None))
+    assert [remark.split(" are used")[0] for remark in made.remarks][:1] == ["only the first 2 of 3 secrets"]
+    assert "targeted is not used" in made.remarks[1]

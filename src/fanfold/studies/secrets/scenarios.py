@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fanfold.encoding import derive_seed
-from fanfold.errors import ConfigError
+from fanfold.errors import ConfigError, nearest
 from fanfold.studies.secrets.lexicon import words
 from fanfold.studies.secrets.translations import translations_of
 from fanfold.types import Case
@@ -34,12 +34,18 @@ def scenarios(
     secret, which count as it, and `translations` other words for words.
     """
     for what, texts in (("secrets", secrets), ("names", names)):
-        if texts and (len(texts) < agents or len(set(texts[:agents])) < agents):
+        if texts and len({" ".join(each.casefold().split()) for each in texts[:agents]}) < agents:
             raise ConfigError(f"{agents} agents need {agents} different {what}, not {list(texts)!r}")
         if any(not each.strip() for each in texts):
             raise ConfigError(f"{what} must not be empty texts: {list(texts)!r}")
     if agents > len(_NAMES) and not names:
         raise ConfigError(f"{agents} agents are more than there are names: give names")
+    for what, named in (("targeted", [target] if targeted and target else []), ("aliases", aliases or {})):
+        for text in named:
+            if text not in secrets[:agents]:
+                drawn = ": secrets are drawn, so give your own with secrets"
+                hint = nearest(text, secrets[:agents]) if secrets else drawn
+                raise ConfigError(f"{what} names {text!r}, which no agent has as a secret{hint}")
     phrases = _Phrases(derive_seed(seed, "secrets"))
     cases = []
     for number in range(count):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,20 @@ def study(config: SecretsConfig) -> Study[Game]:
         conclude=SecretsConclusion(
             len(rows), config.results, config.seed, tuple(remarks(config.given)), config.cut_off
         ),
+        remarks=tuple(_unused(config)),
     )
+
+
+def _unused(config: SecretsConfig) -> Iterator[str]:
+    """What was given and has no effect, which a run says when it begins."""
+    for what, texts in (("secrets", config.secrets), ("names", config.names)):
+        if len(texts) > config.agents:
+            yield (
+                f"only the first {config.agents} of {len(texts)} {what} are used, one for each agent, in every game; "
+                f"without {what} each scenario has others"
+            )
+    if config.targeted and config.game_mode != "targeted":
+        yield f"targeted is not used: it is of game_mode targeted, not {config.game_mode}"
 
 
 @formerly("fanfold.studies.secrets.config.mean_of_played")
