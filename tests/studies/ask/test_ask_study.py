@@ -15,6 +15,7 @@ import pytest
 
 import fanfold
 from fanfold.errors import ConfigError, ReplayDivergence
+from fanfold.events import Notice
 from fanfold.models import Model, model
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Simulator, SimulatorConfig
@@ -170,6 +171,15 @@ def test_schemas_and_models_without_structured_output_are_in_the_prompt() -> Non
     for schema, name in ((dated, MODEL), (SCHEMA, "simulated/gpt-3.5-turbo")):
         (row,) = run(["a"], "{text}", world, schema, model=(name,))
         assert row["answer"] == {"label": "good"} and "JSON Schema" in world.asked[-1][0], name
+
+
+def test_a_schema_that_a_provider_refuses_is_in_the_prompt() -> None:
+    world = World(lambda text: '{"label": "good"}' if "JSON Schema" in text else "good")
+    watched: list[Any] = []
+    rows = run([*"abcd"], "{text}", world, SCHEMA, {"watch": watched.append}, model=("simulated/claude-haiku-5-5",))
+    assert [row["answer"] for row in rows] == [{"label": "good"}] * 4 and not any(row["error"] for row in rows)
+    said = [event.message for event in watched if isinstance(event, Notice) and "schema" in event.message]
+    assert len(said) == 1 and "does not take the schema and is told about it in the prompt" in said[0]
 
 
 def test_json_that_was_cut_says_so() -> None:

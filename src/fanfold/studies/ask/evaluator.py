@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fanfold.calls import current_broker
 from fanfold.errors import CallFailed, ConfigError
+from fanfold.events import Notice
 from fanfold.models import Model, Reply, model
 from fanfold.models.catalogue import defined
 from fanfold.models.requests import shape_of
@@ -18,6 +20,8 @@ from fanfold.tables.writing import as_json
 from fanfold.types import Case, Failed, Ok
 
 _INSTRUCTION = "Reply with one JSON value that fits this JSON Schema, and with nothing else:\n"
+#: What an error says that is about the schema and not about the rest of a request.
+_OF_SCHEMAS = re.compile(r"schema|response_?format|structured output|output_config|additionalProperties|grammar", re.I)
 _FENCED = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 
 
@@ -42,6 +46,8 @@ class AskEvaluator:
     #: Whether answers are held to the schema; made-up ones of a rehearsal are not.
     checked: bool = True
     _asked: dict[str, Model] = field(default_factory=dict, init=False, repr=False, compare=False)
+    #: Models whose provider has refused the schema.
+    _refusing: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @property
     def fingerprint(self) -> dict[str, Any]:
@@ -90,15 +96,31 @@ class AskEvaluator:
         """An answer that fits the schema; a model whose reply does not is told why, once."""
         native = self._native(asked)
         instruction = f"{_INSTRUCTION}{as_json(self.schema)}"
-        text = prompt if native else f"{prompt}\n\n{instruction}"
-        value, problem = await self._value(asked, text, system, native)
+        text = f"{prompt}\n\n{instruction}"
+        try:
+            value, problem = await self._value(asked, prompt if native else text, system, native)
+        except CallFailed as error:
+            if not native or error.kind != "bad-request" or not _OF_SCHEMAS.search(str(error)):
+                raise
+            native = self._refused_by(asked, error)
+            value, problem = await self._value(asked, text, system, native)
         if problem:
             text = f"{prompt}\n\nAn earlier reply did not fit the schema: {problem}. {instruction}"
             value, problem = await self._value(asked, text, system, native)
         return Failed("schema", problem) if problem else Ok(1.0, {"answer": value})
 
+    def _refused_by(self, asked: Model, error: CallFailed) -> bool:
+        """Remember that a provider does not take the schema, so that its model is told about it in the prompt."""
+        if asked.id not in self._refusing:
+            self._refusing.add(asked.id)
+            text = f"{asked.id} does not take the schema and is told about it in the prompt ({error})"
+            current_broker().emit(Notice(text, "parameters"))
+        return False
+
     def _native(self, asked: Model) -> bool:
         """Whether the model's provider makes it keep to the schema, rather than the prompt."""
+        if asked.id in self._refusing:
+            return False
         try:
             shape_of(self.schema)
         except ConfigError:  # keywords that no provider takes
