@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -37,13 +38,21 @@ class _Signals:
                 self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._pressed)
             if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:  # a program that takes it itself keeps it
                 self._before[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._pressed)
+            _GUARDS.append(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self.leave()
+        if self in _GUARDS:
+            _GUARDS.remove(self)
+
+    def leave(self) -> None:
+        """Give the signals back to those who had them before."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        self._before = {}
 
     def _pressed(self, number: int, frame: Any) -> None:
         self._presses += 1
@@ -83,3 +92,16 @@ class _Signals:
         return Interrupted(
             f"run {name!r} was interrupted: {how}", run_id=name, ledger=path, code=128 + int(self._number)
         )
+
+
+#: The runs under way in this process that take its signals, the outermost first.
+_GUARDS: list[_Signals] = []
+
+
+def _in_child() -> None:
+    """A process that an evaluator forks ends as usual by a signal: the run, and what it says, is its parent's."""
+    while _GUARDS:
+        _GUARDS.pop().leave()
+
+
+os.register_at_fork(after_in_child=_in_child)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -546,3 +547,21 @@ def test_of_forty_evaluations_the_one_whose_worker_is_killed_is_retried_and_the_
     assert begun == sorted([*range(40), 17]), "39 once, the one whose worker died twice"
     tries = dict(run.ledger.read("SELECT trial, tries FROM evaluation"))
     assert tries == {number: 2 if number == 17 else 1 for number in range(40)}
+
+
+@pytest.mark.parametrize("executor", ["inline", "threads:1", "processes:1"])
+def test_a_process_that_an_evaluator_forks_can_be_terminated(executor: str, capfd: pytest.CaptureFixture[str]) -> None:
+    def evaluate(candidate: int, case: Case) -> float:
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
+        child.start()
+        time.sleep(0.05)
+        child.terminate()
+        child.join(2.0)
+        ended = child.exitcode
+        child.kill()
+        return -float(ended or 0)
+
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    assert Study(Sweep([1]), evaluate).run(executor, progress=False).best.score == signal.SIGTERM
+    assert "stopping" not in capfd.readouterr().err
+    assert before == (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT))
