@@ -1,6 +1,7 @@
 """Rows of any kind of table: read from files and datasets, and written to files, one after the other."""
 
 from fanfold.tables.columns import columns_in_words, inside
+from fanfold.tables.encodings import spreadsheet_encoding
 from fanfold.tables.given import plain_row, plain_rows, records
 from fanfold.tables.reading import (
     ENDINGS,
@@ -10,7 +11,6 @@ from fanfold.tables.reading import (
     column_types,
     open_table,
     rows_of,
-    spreadsheet_encoding,
 )
 from fanfold.tables.writing import kinds_of, write_rows
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import importlib
 import json
@@ -16,6 +15,7 @@ import msgspec
 
 from fanfold.errors import ConfigError, MissingExtra, nearest
 from fanfold.tables.documents import rows_in
+from fanfold.tables.encodings import OTHERS, UTF16, mark_of
 from fanfold.tables.given import label_names, named
 
 #: A row of a source, and where it stands there, in words.
@@ -29,8 +29,6 @@ ENDINGS = {
 DELIMITERS = (",", ";", "\t", "|")
 _SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 _PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
-#: How files in UTF-16 begin.
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 #: What to do with JSON that is not one object on each line.
 _DOCUMENT = "; if the whole file is one JSON document, let its name end in .json"
 #: What a line of a text file is called as a column.
@@ -67,7 +65,7 @@ class Table:
     @property
     def marked(self) -> bool:
         """Whether a file begins with a byte order mark, as those of Excel do, which needs one to read UTF-8."""
-        return self.format in ("csv", "tsv") and bool(_mark(self.path))
+        return self.format in ("csv", "tsv") and bool(mark_of(self.path))
 
     @property
     def inferred(self) -> str:
@@ -109,7 +107,7 @@ def open_table(
         if "://" in name:
             raise ConfigError(f"{name} is an address: download it and name the file, or name a dataset as in hf:NAME")
         raise ConfigError(f"there is no file {name}: check the path")
-    encoding = (encoding or ("utf-16" if _mark(path) in _UTF16 else "utf-8")).lower()
+    encoding = (encoding or ("utf-16" if mark_of(path) in UTF16 else "utf-8")).lower()
     try:
         "".encode(encoding)
     except LookupError:
@@ -117,28 +115,6 @@ def open_table(
     if format == "csv" and delimiter is None:
         delimiter = _delimiter(path, encoding)
     return Table(name, format, encoding, "\t" if format == "tsv" else delimiter or ",")
-
-
-def spreadsheet_encoding(path: Path) -> str | None:
-    """The encoding of old spreadsheets on Windows, for a file that is not in UTF-8; None for any other."""
-    if path.suffix.lower() not in (".csv", ".tsv") or not path.is_file() or _mark(path):
-        return None
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    with path.open("rb") as file:
-        try:
-            while part := file.read(1 << 20):
-                decoder.decode(part)
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            return "cp1252"
-    return None
-
-
-def _mark(path: Path) -> bytes:
-    """The byte order mark that a file begins with; empty where there is none."""
-    with path.open("rb") as file:
-        start = file.read(3)
-    return next((mark for mark in (codecs.BOM_UTF8, *_UTF16) if start.startswith(mark)), b"")
 
 
 def _delimiter(path: Path, encoding: str) -> str:
@@ -313,7 +289,8 @@ def _find_not_utf8(path: Path) -> ConfigError:
 def _not_utf8(where: str, error: UnicodeDecodeError) -> ConfigError:
     return ConfigError(
         f"{where} is not in UTF-8 ({error.reason} at byte {error.start + 1} of the line): save the file as UTF-8 (in "
-        "Excel as `CSV UTF-8`, or with iconv -f WINDOWS-1252 -t UTF-8), or name its encoding, as in --encoding cp1252"
+        "Excel as `CSV UTF-8`, or with iconv -f WINDOWS-1252 -t UTF-8), or name its encoding, as in --encoding cp1252, "
+        f"{OTHERS}"
     )
 
 

@@ -237,6 +237,37 @@ def test_a_file_of_an_old_spreadsheet_is_read_and_said(tmp_path: Path) -> None:
     assert load(str(path), encoding="cp1250").problems[0].input == "Łódź"
 
 
+@pytest.mark.parametrize(
+    ("text", "encoding", "western"),
+    [
+        ("Почему небо синее {}?", "cp1251", False),
+        ("Πόσο κάνει {}?", "cp1253", False),
+        ("Ile kosztuje żółta łódź {}?", "cp1250", False),
+        ("Příliš žluťoučký kůň {}?", "cp1250", False),
+        ("{}月の花は何ですか", "shift_jis", False),
+        ("{}这是什么", "gb18030", False),
+        ("{}이것은 무엇입니까", "euc_kr", False),
+        ("Où est l'été, élève n° {} ? Créée déjà", "cp1252", True),
+        ("Hvað er þetta, fór Þórður á ís {}?", "cp1252", True),
+        ("Är ön på åsen {}?", "cp1252", True),
+        ("Cost “{}” – 5 €, 3 m³ …", "cp1252", True),
+    ],
+)
+def test_a_file_of_another_part_of_the_world_is_not_taken_for_a_western_one(
+    text: str, encoding: str, western: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "old.csv"
+    path.write_bytes(
+        "".join(["text;label\n", *(f"{text.format(n)};{'ab'[n % 2]}\n" for n in range(20))]).encode(encoding)
+    )
+    if western:
+        assert load(str(path)).problems[3].input == text.format(3)
+        return
+    with pytest.raises(ConfigError, match=r"old.csv.* is not in UTF-8.*--encoding.*cp1250"):
+        load(str(path))
+    assert load(str(path), encoding=encoding).problems[3].input == text.format(3)
+
+
 @pytest.mark.parametrize("library", ["", "pandas", "polars"])
 def test_rows_of_python_and_of_frames_are_a_task(library: str) -> None:
     rows: Any = [{"text": f"text {n}", "team": "ab"[n % 2], "note": float("nan")} for n in range(20)]
