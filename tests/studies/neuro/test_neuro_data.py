@@ -207,7 +207,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "negative labels": (X, Y - 1, "-1 is below 0"),
     "fractions": (X, Y + 0.5, "whole numbers"),
     "labels that are no numbers": (X, np.where(Y == 0, np.nan, Y), "whole numbers"),
-    "words": (X, np.array(["a", "b", "c"])[Y], "number the classes from 0"),
+    "words beside no words": (X, [[word] for word in np.array(["a", "b", "c"])[Y]][:-1] + [["a", "b"]], "one shape"),
     "one class": (X, Y * 0, "two or more"),
     "a class left out": (X, np.where(Y == 1, 3, Y), "class '1'"),
     "labels from 1": (X, Y + 1, "class '0'"),
@@ -294,7 +294,7 @@ def test_a_study_of_something_else_than_data_says_how_to_make_them(data: Any) ->
         ([np.zeros((3, 1, 2, 2))], "not a pair"),
         ([(np.zeros((3, 4, 4)), [0, 1, 2]), (np.zeros((3, 5, 4)), [0, 1, 2])], "batch 1"),
         ([(np.zeros((3, 4, 4)), [0, 1])], "one label for each"),
-        ([(np.zeros((3, 4, 4)), ["a", "b", "c"])], "number the classes"),
+        ([(np.zeros((3, 4, 4)), ["a", "b", ["c"]])], "one shape"),
     ],
 )
 def test_loaders_of_something_else_are_refused(batches: Any, says: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ from fanfold.texts import shortened
 FEWEST, FEW_NUMBERS = 20, 20
 #: Classes at most, and rows for each of them on average at least.
 CLASSES, ROWS = 1000, 3
+#: The share of the numbers up to the largest class that must be there.
+DENSE = 0.9
 #: Parts that rows are divided into: to learn from, to validate and to test.
 PARTS = 3
 #: The share of one class from which on an accuracy says little.
@@ -82,13 +84,13 @@ class Answers:
 
     @classmethod
     def of_array(cls, wanted: NDArray[Any], target: str, classes: int | Sequence[str] | None, where: str) -> Answers:
-        """What an array holds: with `auto`, whole numbers are classes, and several columns labels or numbers."""
+        """What an array holds: with `auto`, few whole numbers are classes, and several columns labels or numbers."""
         if target in ("auto", "classes") and wanted.ndim == 2 and wanted.shape[1] == 1:
             wanted = wanted[:, 0]
         if target == "auto":
             whole = wanted.dtype.kind in "bui" or bool(np.equal(np.mod(wanted, 1), 0).all())
             binary = wanted.ndim == 2 and bool(np.isin(wanted, (0, 1)).all())
-            fits = wanted.ndim == 1 and whole and (wanted.dtype.kind != "f" or len(np.unique(wanted)) <= FEW_NUMBERS)
+            fits = wanted.ndim == 1 and whole and (classes is not None or _are_classes(wanted))
             target = "labels" if binary else "classes" if fits else "numbers"
         values = checked(wanted, target, where)
         count = int(values.max()) + 1 if target == "classes" else values.shape[1]
@@ -100,6 +102,21 @@ class Answers:
         if len(names) < count:
             raise ConfigError(f"{where}: {count} {target}, but {len(names)} names: give one for each")
         return cls(target, names, values, np.arange(len(values)), ("y",))
+
+
+def _are_classes(numbers: NDArray[Any]) -> bool:
+    """Whether whole numbers are few; or nearly all from 0 or 1 on, with some rows each, as classes are numbered."""
+    distinct = len(np.unique(numbers))
+    if distinct <= FEW_NUMBERS or numbers.dtype.kind == "f":
+        return distinct <= FEW_NUMBERS
+    least, most = int(numbers.min()), int(numbers.max())
+    return least in (0, 1) and distinct >= DENSE * (most + 1 - least) and distinct * ROWS <= len(numbers)
+
+
+def in_order(texts: Iterable[str]) -> list[str]:
+    """Texts by the alphabet, or by their size if all are numbers."""
+    every = sorted(set(texts))
+    return sorted(every, key=float) if all(map(_plain, every)) else every
 
 
 def answers_of(

@@ -20,7 +20,8 @@ from fanfold.errors import ConfigError, nearest
 from fanfold.studies.neuro import network, sources
 from fanfold.studies.neuro.augmentation import AUGMENTS, meant, moved, places, warped
 from fanfold.studies.neuro.genome import KINDS, TARGETS, Shape
-from fanfold.studies.neuro.images import Array, Images, array, images, in_units, statistics, units_of, weighted
+from fanfold.studies.neuro.images import Array, Images, array, by_name, images, in_units, statistics, units_of, weighted
+from fanfold.studies.neuro.labels import names_of, numbered
 from fanfold.studies.neuro.loaders import by_content, gathered
 from fanfold.studies.neuro.splits import size_of, split, strata
 
@@ -171,17 +172,18 @@ def from_arrays(
 ) -> Data:
     """Data of images (n, height, width) or (n, channels, height, width), or of rows (n, features), and what to say.
 
-    `target` is what `y` holds: `classes`, whole numbers from 0; `numbers`; or `labels`, 0 or 1 for each.  `auto` takes
-    classes for images, and for rows what fits.  `kind="sequence"` takes (n, channels, length).  `weights` say how much
-    each counts in training.
+    `target` is what `y` holds: `classes`, texts or whole numbers from 0; `numbers`; or `labels`, 0 or 1 for each.
+    `auto` takes classes for images, and for rows what fits.  Rows may also be a frame, columns by name or mappings.
+    `kind="sequence"` takes (n, channels, length).  `weights` say how much each counts in training.
 
     `validation` and `test` are taken out of these images, each class in proportion, or are separate as (x, y).  Nothing
     is rescaled: images are kept as uint8 if that says the same, otherwise as float32.
     """
     _check_words(augment=(augment, AUGMENTS), kind=(kind, ("auto", *KINDS)), target=(target, ("auto", *TARGETS)))
-    if kind == "auto" and not hasattr(x, "shape"):
+    (y, validation, test), classes = _numbered(y, validation, test, classes, target, name)
+    if kind == "auto" and not hasattr(x, "shape") and not by_name(x):
         x = array(x, name)  # lists
-    if kind == "table" or (kind == "auto" and len(x.shape) == 2):
+    if kind == "table" or (kind == "auto" and (by_name(x) or len(x.shape) == 2)):
         from fanfold.studies.neuro import tables
 
         separate: dict[str, Any] = {"validation": validation, "test": test, "seed": seed}
@@ -193,7 +195,7 @@ def from_arrays(
         for part, value in (("validation", validation), ("test", test))
         if isinstance(value, tuple)
     }
-    names = _names(classes, [whole, *separate.values()], name, target)
+    names = names_of(classes, [whole, *separate.values()], name, target)
     counts = [
         0 if isinstance(value, tuple) else size_of(part, value, len(whole), name)
         for part, value in (("validation", validation), ("test", test))
@@ -209,6 +211,17 @@ def from_arrays(
     channels, height, width = whole.pixels.shape[1:]
     shape = Shape(channels, height, width, len(names), kind, target)
     return assembled(name, (rest, parts["validation"], parts["test"]), shape, names, augment=augment)
+
+
+def _numbered(
+    y: Any, validation: Part, test: Part, classes: int | Sequence[str] | None, target: str, where: str
+) -> tuple[tuple[Any, Part, Part], int | Sequence[str] | None]:
+    """Labels of all parts as numbers, and the names of texts among them."""
+    (y, *rest), names = numbered(
+        [y, *(part[1] for part in (validation, test) if isinstance(part, tuple))], classes, target, where
+    )
+    parts = [(part[0], rest.pop(0)) if isinstance(part, tuple) else part for part in (validation, test)]
+    return (y, parts[0], parts[1]), names
 
 
 def assembled(
@@ -248,8 +261,10 @@ def from_loaders(
     """
     x, y = gathered(train, f"{name}, training part")
     if more.get("kind", "auto") in ("auto", "images") and x.ndim != 2:
-        whole = images(x, y, name, more.get("target", "auto").replace("auto", "classes"))
-        x, y = whole.pixels, whole.labels
+        target = more.get("target", "auto").replace("auto", "classes")
+        (numbers,), _ = numbered([y], None, target, name)
+        whole = images(x, numbers, name, target)
+        x, y = whole.pixels, whole.labels if y is numbers else y  # texts of all parts are numbered together
     return from_arrays(
         *by_content(x, y),
         validation=validation if isinstance(validation, float | int) else gathered(validation, f"{name}, validation"),
@@ -257,31 +272,6 @@ def from_loaders(
         name=name,
         **more,
     )
-
-
-def _names(
-    classes: int | Sequence[str] | None, parts: Sequence[Images], where: str, target: str = "classes"
-) -> tuple[str, ...]:
-    if target != "classes":
-        count = parts[0].labels.shape[1]
-        names = tuple(map(str, range(count))) if classes is None or isinstance(classes, int) else tuple(classes)
-        if len(names) != count or any(part.labels.shape[1] != count for part in parts):
-            raise ConfigError(f"{where}: {count} {target} to predict, but {len(names)} names: give one for each")
-        return names
-    most = max(int(part.labels.max()) for part in parts) + 1
-    count = most if classes is None else classes if isinstance(classes, int) else len(classes)
-    if count < 2:
-        raise ConfigError(f"{where}: classes can be told apart only if there are two or more; here is {count}")
-    if most > count:
-        raise ConfigError(f"{where}: the label {most - 1}, but {count} classes: number them from 0 to {count - 1}")
-    if count > len(parts[0]):
-        raise ConfigError(f"{where}: {count} classes, but {len(parts[0])} images to learn from: number them from 0")
-    names = tuple(map(str, range(count))) if classes is None or isinstance(classes, int) else tuple(classes)
-    missing = sorted(set(range(count)) - set(np.unique(parts[0].labels).tolist()))
-    if missing:
-        text = ", ".join(repr(names[label]) for label in missing[:5]) + ("..." if len(missing) > 5 else "")
-        raise ConfigError(f"{where}: no image to learn from of class {text}: add some, or number the rest from 0")
-    return names
 
 
 def _size(part: Images) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -62,6 +63,12 @@ def images(x: Any, y: Any, where: str, target: str = "classes", kind: str = "ima
     return Images(_compact(pixels, where), answers(labels, target, where))
 
 
+def by_name(x: Any) -> bool:
+    """Whether these are rows or columns with names that are no frame: a mapping of columns, or mappings."""
+    first = x[0] if isinstance(x, list) and x else x
+    return isinstance(first, Mapping) or hasattr(x, "collect_schema")
+
+
 def array(value: Any, where: str) -> Array:
     """Numbers of any library as an array."""
     if hasattr(value, "detach"):
@@ -74,7 +81,7 @@ def array(value: Any, where: str) -> Array:
         remedy = "; cut or pad them to one size" if isinstance(error, ValueError) else ""
         raise ConfigError(f"{where}: these are not numbers of one shape: {str(error).rstrip('.')}{remedy}") from error
     if numbers.dtype.kind not in "buif":
-        raise ConfigError(f"{where}: numbers are needed, not {numbers.dtype}: number the classes from 0")
+        raise ConfigError(f"{where}: numbers are needed, not {numbers.dtype}; rows with texts may be a frame or dicts")
     return numbers
 
 

@@ -20,7 +20,8 @@ def gathered(loader: Iterable[Any], where: str) -> tuple[Array, Array]:
     for number, batch in enumerate(loader):
         if not isinstance(batch, list | tuple) or len(batch) != 2:
             raise ConfigError(f"{where}: batch {number} is a {type(batch).__name__}, not a pair (images, labels)")
-        x, y = (array(each, f"{where}, batch {number}") for each in batch)
+        x = array(batch[0], f"{where}, batch {number}")
+        y = np.asarray(batch[1]) if _texts(batch[1]) else array(batch[1], f"{where}, batch {number}")
         if y.ndim == 0:
             x, y = x[None], y[None]
         if pixels and x.shape[1:] != pixels[0].shape[1:]:
@@ -30,6 +31,13 @@ def gathered(loader: Iterable[Any], where: str) -> tuple[Array, Array]:
     if not pixels:
         raise ConfigError(f"{where}: the loader gave nothing; one that can be gone through only once may be used up")
     return np.concatenate(pixels), np.concatenate(labels)
+
+
+def _texts(labels: Any) -> bool:
+    """Whether labels of a batch are texts, as a loader leaves them."""
+    return isinstance(labels, str) or (
+        isinstance(labels, list | tuple) and all(isinstance(each, str) for each in labels)
+    )
 
 
 def by_content(x: Array, y: Array) -> tuple[Array, Array]:

@@ -181,17 +181,35 @@ def from_rows(
 
 
 def _frame(rows: Any, name: str) -> Frame:
+    columns = _columns(rows, name)
+    if len({len(values) for values in columns.values()}) > 1:
+        raise ConfigError(f"{name}: columns of different lengths: give every row a value in each, or None")
+    return Frame(name, columns)
+
+
+def _columns(rows: Any, name: str) -> Mapping[str, Any]:
+    """The columns of rows in any of the usual forms."""
+    if hasattr(rows, "collect_schema") and not hasattr(rows, "to_dicts"):
+        rows = rows.collect()  # a query of polars
+    if hasattr(rows, "to_pydict"):
+        rows = rows.to_pydict()  # a table of Arrow
+    if isinstance(rows, Mapping):
+        return {str(column): values for column, values in rows.items()}
+    if isinstance(rows, list) and rows and isinstance(rows[0], Mapping):
+        return by_column(rows, list(dict.fromkeys(column for row in rows for column in row)))
     if hasattr(rows, "columns"):
         names = [str(column) for column in rows.columns]
         if repeated := [column for column in names if names.count(column) > 1]:
             raise ConfigError(f"{name}: two columns are called {repeated[0]!r}: rename one")
-        return Frame(name, by_column(rows, names))
+        return by_column(rows, names)
+    if isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.dtype.kind in "OUT":
+        return {f"x{place}": rows[:, place].tolist() for place in range(rows.shape[1])}
     table = array(rows, name)
     if table.ndim != 2 or not table.size:
         raise ConfigError(f"{name}: rows must be of (n, features), not of {table.shape}")
     if np.isinf(table).any():
         raise ConfigError(f"{name}: a row holds infinity: leave it out, or fill the gap")
-    return Frame(name, {f"x{place}": table[:, place] for place in range(table.shape[1])})
+    return {f"x{place}": table[:, place] for place in range(table.shape[1])}
 
 
 def _data(

@@ -1,0 +1,88 @@
+"""What is to be predicted, as people have it: texts, whole numbers that are no classes, and objects."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fanfold.errors import ConfigError
+from fanfold.studies.neuro.data import Data, from_arrays, from_loaders
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(120, 3))
+IMAGES = RNG.integers(0, 255, (120, 8, 8))
+PETS = np.array(["dog", "cat", "emu"])[np.arange(120) % 3]
+
+
+def learnt(x: Any, y: Any, **more: Any) -> Data:
+    return from_arrays(x, y, validation=0.2, test=0.2, **more)
+
+
+@pytest.mark.parametrize("x", [ROWS, IMAGES], ids=["rows", "images"])
+def test_texts_are_classes_by_name(x: Any) -> None:
+    data = learnt(x, PETS)
+    assert data.classes == ("cat", "dog", "emu") and data.shape.target == "classes"
+    assert learnt(x, PETS.astype(object)).digest == learnt(x, PETS.tolist()).digest == data.digest
+    named = learnt(x, PETS, classes=["emu", "dog", "cat"])
+    assert named.classes == ("emu", "dog", "cat") and np.bincount(named.train.labels).tolist() == [24, 24, 24]
+    assert learnt(x, np.array(["10", "2", "1"])[np.arange(120) % 3]).classes == ("1", "2", "10")
+
+
+def test_separate_parts_share_the_numbers_of_texts() -> None:
+    data = from_arrays(IMAGES, PETS, validation=0.2, test=(IMAGES[:4], ["emu", "dog", "emu", "cat"]))
+    assert data.test.labels.tolist() == [2, 1, 2, 0]
+    batches = [(IMAGES[i : i + 40], PETS[i : i + 40].tolist()) for i in range(0, 120, 40)]
+    loaded = from_loaders(batches, [(IMAGES[:2], ("emu", "dog"))], validation=0.2)
+    assert loaded.classes == data.classes and sorted(loaded.test.labels.tolist()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("y", "more", "says"),
+    [
+        (np.where(np.arange(120) == 7, None, PETS), {}, "row 7 has no label, and 0 more: leave those rows out"),
+        (PETS, {"target": "numbers"}, "labels are texts such as 'dog', and cannot be predicted as numbers"),
+        (PETS, {"classes": ["cat", "dog"]}, "the label 'emu' is none of the classes cat, dog"),
+    ],
+)
+def test_what_is_wrong_with_texts_is_said(y: Any, more: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        learnt(ROWS, y, **more)
+
+
+@pytest.mark.parametrize(
+    ("y", "target", "outputs"),
+    [
+        (RNG.integers(100_000, 900_000, 120), "numbers", 1),  # prices
+        (RNG.integers(18, 90, 120), "numbers", 1),  # ages
+        (np.array([Decimal(i) / 10 for i in range(120)]), "numbers", 1),
+        ([f"{i / 10}" for i in range(120)], "numbers", 1),
+        ([str(i % 3) for i in range(120)], "classes", 3),
+        (np.arange(120) % 30, "classes", 30),
+        (np.arange(120) % 30 + 1, "classes", 31),
+        (np.array([i % 4 for i in range(120)], dtype=object), "classes", 4),
+    ],
+)
+def test_whole_numbers_are_classes_only_if_they_number_them(y: Any, target: str, outputs: int) -> None:
+    shape = learnt(ROWS, y).shape
+    assert (shape.target, shape.classes) == (target, outputs)
+    assert learnt(ROWS, y, target=target).shape == shape
+
+
+def test_rows_may_be_columns_by_name_or_mappings() -> None:
+    columns = {"size": ROWS[:, 0], "pet": PETS.tolist()}
+    rows = [{"size": size, "pet": pet} for size, pet in zip(ROWS[:, 0].tolist(), PETS.tolist(), strict=True)]
+    answers = np.arange(120) % 2
+    data = learnt(columns, answers)
+    assert data.table is not None and data.table.features == ["size", "pet=cat", "pet=dog", "pet=emu"]
+    assert learnt(rows, answers).digest == data.digest
+    objects = np.array([[size, pet] for size, pet in zip(ROWS[:, 0].tolist(), PETS.tolist(), strict=True)], object)
+    assert learnt(objects, answers).digest == data.digest
+    arrow = pytest.importorskip("pyarrow").table(columns)
+    assert learnt(arrow, answers).digest == data.digest
+    lazy = pytest.importorskip("polars").LazyFrame(columns)
+    assert learnt(lazy, answers).digest == data.digest
+    with pytest.raises(ConfigError, match="columns of different lengths"):
+        learnt({"size": ROWS[:, 0], "pet": PETS[:5].tolist()}, answers)
