@@ -32,6 +32,7 @@ from fanfold.rl.spaces import Decoder, Encoder, head_of, mask_row
 from fanfold.rl.torch_policy import Network, TorchPolicy, convolutions
 from fanfold.rl.updates import ending
 from fanfold.tensors import Arrays, pack, unpack
+from fanfold.types import Ok
 
 if TYPE_CHECKING:
     from fanfold.running import Run
@@ -127,11 +128,12 @@ class Agent:
     def _of_run(cls, view: RunView, version: int | None, env: Any, policy: Policy | Network | None) -> Agent:
         summary = view.summary()
         figures = {} if summary is None else summary.figures
-        blob, greedy = _weights(view, version, figures.get("policy"))
-        card = dict(figures.get("agent") or {}) if env is None else card_of(Environment.of(env))
-        if not card:
-            network = view.info.meta.get("fields", {}).get("network") or name_of(convolutions)
-            card = {**card_of(_recorded(view)), "network": network}
+        card = dict(figures.get("agent") or {})
+        blob, greedy = _weights(view, version, figures.get("policy"), card)
+        if env is not None or not card:
+            card |= card_of(_recorded(view) if env is None else Environment.of(env))
+        if "network" not in card:
+            card["network"] = view.info.meta.get("fields", {}).get("network") or name_of(convolutions)
         weights = unpack(blob)
         return cls(_policy(policy, weights, card), weights, {**card, "greedy": greedy})
 
@@ -294,8 +296,21 @@ def _folder(path: Path) -> Path | None:
     return path if (path / CARD).is_file() else None
 
 
-def _weights(view: RunView, version: int | None, chosen: str | None) -> tuple[bytes, bool]:
+def _weights(view: RunView, version: int | None, chosen: str | None, card: Mapping[str, Any]) -> tuple[bytes, bool]:
     """The weights of a version, or of the policy that the run ended with; and whether it acts greedily."""
+    if "trial" in card:  # a run of many trainings
+        if version is not None:
+            raise ConfigError(f"the run {view.name!r} is of many trainings, and keeps one version of each policy")
+        (told,) = (each for each in view.results() if each.number == card["trial"])
+        (outcome,) = told.outcomes.values()
+        assert isinstance(outcome, Ok)
+        return outcome.data["agent"].read(), bool(card["greedy"])
+    first = next(iter(view.trials()), None)
+    if first is not None and not (isinstance(first.candidate, Mapping) and "learn" in first.candidate):
+        raise ConfigError(
+            f"the run {view.name!r} has no agent. A run of `rl` has one, and a search for workflows when it is over "
+            f"(fanfold resume {view.name})"
+        )
     if version is None:
         policies = ending(view.results())
         if not policies:

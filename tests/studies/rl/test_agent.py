@@ -135,6 +135,12 @@ def test_networks_of_pytorch_are_saved_loaded_and_exported(
     assert np.allclose(session.run(["outputs"], {"observations": rows})[0], wanted, atol=1e-4)
 
 
+def test_a_network_of_a_run_plays_in_another_environment(tmp_path: Path) -> None:
+    train("rl_world:Walk", policy=rl_world.network, total_steps=60, fresh_episodes=2, ledger=tmp_path / "l", run="one")
+    agent = Agent.load("one", ledger=tmp_path / "l", env=lambda: rl_world.Walk(6))
+    assert [episode.length for episode in agent.play(lambda: rl_world.Walk(6), 2)] == [6, 6]
+
+
 def test_a_network_that_only_one_program_knows_is_given_again(tmp_path: Path) -> None:
     env = Environment.of("rl_world:Walk")
     policy = chosen_policy(RlConfig(), env, lambda spaces: rl_world.network(spaces))

@@ -12,8 +12,10 @@ import own_world
 import pytest
 
 from fanfold.errors import ConfigError
+from fanfold.rl import Agent
 from fanfold.rl.collect import Collect
 from fanfold.running import Run
+from fanfold.strategies import Sweep
 from fanfold.studies.workflow import (
     Assignments,
     Orders,
@@ -24,6 +26,7 @@ from fanfold.studies.workflow import (
     study,
 )
 from fanfold.studies.workflow.own import EpisodesFailed, KeptCollector
+from fanfold.study import Study
 from fanfold.tensors import pack
 from fanfold.types import Blob, Failed, Ok
 
@@ -56,6 +59,22 @@ def test_the_best_order_of_an_own_problem_is_found_and_kept_to(run: Run[Any]) ->
     assert figures["return"] == pytest.approx(-4.0, abs=0.8), "3 and 1, if nothing is served twice"
     assert figures["rivals"] == {} and len(figures["beliefs"]) == 6
     assert list(Path(figures["folder"]).glob("workflow_*_agent.safetensors"))
+
+
+@pytest.mark.slow
+def test_the_policy_of_the_best_workflow_is_an_agent(run: Run[Any]) -> None:
+    assert run.summary is not None
+    for agent in (Agent.load(run), Agent.load(Path(run.summary.figures["folder"]))):
+        assert agent.card["workflow"] == "press>oven>belt" and agent.act(np.array([0, 1, 1], np.int8)) == 1
+        assert [episode.total for episode in agent.play(episodes=2, greedy=True)] == [-4.0, -4.0]
+    with pytest.raises(ConfigError, match="is of many trainings, and keeps one version"):
+        Agent.load(run, version=2)
+
+
+def test_a_run_without_a_policy_has_no_agent() -> None:
+    done = Study(Sweep([1, 2]), lambda candidate, case: float(candidate)).run(run="numbers")
+    with pytest.raises(ConfigError, match=r"'numbers' has no agent. A run of `rl` has one, and a search for workflows"):
+        Agent.load(done)
 
 
 def test_what_the_search_chose_and_what_the_finale_made_of_it_are_told_apart(run: Run[Any]) -> None:
@@ -256,6 +275,19 @@ class Fragile(own_world.Workshop):
         if self.np_random.random() < 0.05 or (self.waiting.all() and int(action) == 2):
             raise RuntimeError("the belt broke")
         return super().step(action)
+
+
+def rarely(workflow: Any, episode: Any) -> list[bool | None]:
+    marks = own_world.kept_order(workflow, episode)
+    return [*marks, 1 / (len(marks) - 3)][:-1]  # type: ignore[list-item]
+
+
+def test_a_function_that_cannot_judge_some_episodes_is_named_in_the_failure() -> None:
+    config = dataclasses.replace(OWN, total_episodes=200, finale=0.0)
+    done = study(config, OwnProblem(OWN.space.space, own_world.make_env, rarely)).run()
+    (outcome,) = next(iter(done.results())).outcomes.values()
+    assert isinstance(outcome, Failed)
+    assert "`kept` raised ZeroDivisionError: division by zero (test_own.py, line" in outcome.message
 
 
 def test_episodes_that_fail_are_counted_and_said_and_cost_no_training() -> None:

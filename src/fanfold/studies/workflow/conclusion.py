@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from fanfold.rl import environments, tensorboard
+from fanfold.rl.agent import Agent, policy_of
 from fanfold.rl.conclusion import cpu_seconds, speed, write
 from fanfold.rl.failures import commonest
 from fanfold.running import Go, Run
@@ -18,15 +19,16 @@ from fanfold.strategies.gp_ucb import Belief
 from fanfold.studies.workflow import logs, shown
 from fanfold.studies.workflow.baselines import Play, Watch, WatchOwn, cases, judged
 from fanfold.studies.workflow.chooser import UpperBound, observed
-from fanfold.studies.workflow.collect import Cage2Collector
+from fanfold.studies.workflow.collect import Cage2Collector, context_of
 from fanfold.studies.workflow.config import WorkflowConfig
+from fanfold.studies.workflow.defender import defender_card
 from fanfold.studies.workflow.evaluator import MOMENTS
 from fanfold.studies.workflow.own import KeptCollector
 from fanfold.studies.workflow.spaces import Workflow, WorkflowSpace, show
 from fanfold.studies.workflow.trainings import FinishedTraining, trainings
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
-from fanfold.tensors import pack, unpack
+from fanfold.tensors import Arrays, pack, unpack
 from fanfold.types import Ok, Result, Trial
 
 #: The most workflows whose beliefs are kept.
@@ -49,6 +51,8 @@ class SearchConclusion:
     config: WorkflowConfig
     space: WorkflowSpace
     collector: Cage2Collector | KeptCollector
+    #: What an agent's file says of an environment of one's own.
+    card: Mapping[str, Any] | None = None
     #: When this process began, and what it had used.
     began: float = field(default_factory=time.time)
     used: float = field(default_factory=cpu_seconds)
@@ -98,6 +102,8 @@ class SearchConclusion:
                 for each in beliefs[:MOST_BELIEFS]
             ],
         }
+        agent = self._agent(best, figures)
+        figures["agent"] = dict(agent.card)
         failed = [each.data for each in told if each.data.get("failed_episodes")]
         if failed:
             figures["failed_episodes"] = sum(data["failed_episodes"] for data in failed)
@@ -114,12 +120,20 @@ class SearchConclusion:
         ]
         if self.config.results is not None:
             folder = Path(self.config.results) / run.id
-            write(folder, _files(told, self._env), self.config)
+            write(folder, {**agent.files(), **_files(told, self._env)}, self.config)
             curves = tensorboard.noted(folder, logs.search_curves(told, threshold))
-            what = f"logs, experiment_config.json, {curves}, and an agent of every training"
+            what = f"logs, experiment_config.json, {curves}, the agent, and the weights of every training"
             figures["folder"] = str(folder)
             sections.append(Section("Files", f"{folder}: {what}"))
         return Summary(figures, tuple(sections))
+
+    def _agent(self, best: FinishedTraining, figures: Mapping[str, Any]) -> Agent:
+        """The policy of the best workflow, as others can load it."""
+        card = self.card or defender_card(self.config.game, context_of(best.workflow))
+        facts = {name: figures[name] for name in ("return", "return_interval", "workflow", "compliance", "trial")}
+        weights = _weights(best)
+        card = {**card, "greedy": best.data["greedy"], **facts}
+        return Agent(policy_of(weights, card), weights, card)
 
     @property
     def _env(self) -> str:
@@ -147,12 +161,16 @@ class SearchConclusion:
 def _files(told: Sequence[FinishedTraining], env: str) -> dict[str, bytes]:
     files = {"training_log.csv": logs.training_log(told), "gp_sampling_log.csv": logs.sampling_log(told)}
     for each in told:
-        arrays = unpack(each.data["agent"].read())
-        weights = {name: array for name, array in arrays.items() if not name.startswith(MOMENTS)}
         about = {"workflow": show(each.workflow), "greedy": str(each.data["greedy"]).lower(), "env": env}
         about |= {"return": f"{each.score}", "compliance": f"{each.data['compliance']}"}
-        files[f"workflow_{each.number}_agent.safetensors"] = pack(weights, about)
+        files[f"workflow_{each.number}_agent.safetensors"] = pack(_weights(each), about)
     return files
+
+
+def _weights(training: FinishedTraining) -> Arrays:
+    """The weights of a training's policy, without those of its optimiser."""
+    arrays = unpack(training.data["agent"].read())
+    return {name: array for name, array in arrays.items() if not name.startswith(MOMENTS)}
 
 
 def believed(

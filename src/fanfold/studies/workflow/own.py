@@ -15,6 +15,7 @@ import numpy as np
 from fanfold.contracts import check_call
 from fanfold.errors import ConfigError, FanfoldError
 from fanfold.rl import environments
+from fanfold.rl.agent import card_of
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.experience import Trajectories
 from fanfold.rl.failures import all_failed, failed_in
@@ -110,10 +111,10 @@ class KeptCollector(Collector):
         rate = rate_of(zip(figures["kept"], figures["fixes"]), level)
         return returns, Compliance(rate, None, None, len(returns), sum(figures["fixes"]) / max(len(returns), 1))
 
-    def checked(self, step: bool) -> tuple[str, ...]:
+    def checked(self, step: bool) -> tuple[tuple[str, ...], dict[str, Any]]:
         """Refuse an environment and a function that cannot work; without `step`, no episode is played here.
 
-        Gives what was inferred about the environment.
+        Gives what was inferred about the environment, and what an agent's file says of it.
         """
         env = environments.known(self.env)
         made = env.check(step)
@@ -122,7 +123,7 @@ class KeptCollector(Collector):
             environments.try_observation(env)
             if step:
                 self._try_kept()
-            return remarks_of(env, made, self.policy or environments.policy_for(env))
+            return remarks_of(env, made, self.policy or environments.policy_for(env)), card_of(env, made)
         finally:
             environments.release(env)
 
@@ -130,16 +131,22 @@ class KeptCollector(Collector):
         policy = self.policy or environments.policy_for(self.env)
         steps, _ = environments.play(self.env, policy.initial(0), range(1), 0, policy=policy)
         if steps is not None:  # otherwise the episode failed, and others may not
-            drawn = replace(self, workflow=self.space.canonical(self.space.draw(random.Random(0))))
-            try:
-                drawn._judged(steps)
-            except FanfoldError:
-                raise
-            except Exception as error:
-                place = traceback.extract_tb(error.__traceback__)[-1]
-                raise ConfigError(
-                    f"`kept` raised {type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
-                ) from error
+            replace(self, workflow=self.space.canonical(self.space.draw(random.Random(0))))._judged(steps)
+
+    def _verdict(self, value: Any, episode: JudgedEpisode) -> float | list[Any]:
+        """What `kept` says of an episode: a share, or a mark for every step."""
+        try:
+            verdict = self.kept(value, episode)
+            if isinstance(verdict, int | float | np.number | np.bool_):
+                return _share(float(verdict))
+            return _marks(verdict, len(episode.rewards))
+        except FanfoldError:
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise ConfigError(
+                f"`kept` raised {type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+            ) from error
 
     def _judged(self, steps: Trajectories) -> tuple[list[int], list[int], Array]:
         """Of each episode the fixes that counted and those that kept to the workflow, and the bonus of every step."""
@@ -151,13 +158,12 @@ class KeptCollector(Collector):
         for row, length in enumerate(steps.lengths.tolist()):
             observations = encoder.decode(steps.observations[steps.index[row, :length]])
             actions = np.array(decoder(steps.actions[row, :length]))
-            verdict = self.kept(value, JudgedEpisode(observations, actions, steps.rewards[row, :length]))
-            if isinstance(verdict, int | float | np.number | np.bool_):
-                shares[row] = _share(float(verdict))
+            verdict = self._verdict(value, JudgedEpisode(observations, actions, steps.rewards[row, :length]))
+            if isinstance(verdict, float):
+                shares[row] = verdict
                 continue
-            marks = _marks(verdict, length)
-            counted[row, :length] = [mark is not None for mark in marks]
-            compliant[row, :length] = [bool(mark) for mark in marks]
+            counted[row, :length] = [mark is not None for mark in verdict]
+            compliant[row, :length] = [bool(mark) for mark in verdict]
         marks_of = Marks(counted, compliant)
         bonus = alignment(marks_of, self.alignment_lambda, self.alignment_kind)
         whole = ~np.isnan(shares)

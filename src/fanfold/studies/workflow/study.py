@@ -74,8 +74,9 @@ def _many_workflows(config: WorkflowConfig, own: OwnProblem | None) -> Study[Tra
         config = replace(config, episodes_per_update=max(10, min(100, config.per_workflow // 20)))
     threshold, collector = config.compliance_threshold, config.collector_for(own)
     remarks: tuple[str, ...] = ()
+    card = None
     if isinstance(collector, KeptCollector):
-        remarks = collector.checked(step=run_options(config)["executor"] == "inline")
+        remarks, card = collector.checked(step=run_options(config)["executor"] == "inline")
     plan = SearchPlan(
         len(space.arms or ()) * config.per_workflow if config.exhaustive else config.total_episodes,
         config.rungs,
@@ -104,7 +105,7 @@ def _many_workflows(config: WorkflowConfig, own: OwnProblem | None) -> Study[Tra
         name="workflow",
         shown=trained,
         remarks=remarks,
-        conclude=SearchConclusion(config, space=space, collector=collector),
+        conclude=SearchConclusion(config, space=space, collector=collector, card=card),
     )
 
 
