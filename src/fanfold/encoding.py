@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
 import math
 import re
@@ -52,8 +53,12 @@ def _encode_other(value: Any) -> Any:
         return {BLOB_KEY: value.digest}
     if callable(getattr(value, "tolist", None)):  # numpy arrays and scalars, torch tensors
         return value.tolist()
+    if callable(getattr(type(value), "model_dump", None)):  # models of Pydantic
+        return _keyed_by_text(value.model_dump())
     if isinstance(value, PurePath):
         return str(value)
+    if isinstance(value, datetime.date | datetime.time) and value == value:  # of a subclass, as pandas has one
+        return value.isoformat()
     raise TypeError(f"a value of type {type(value).__name__!r} cannot be kept")
 
 
@@ -80,7 +85,7 @@ def encode(value: Any, what: str = "value", *, finite: bool = True) -> str:
     except Exception as error:  # also what a value's own methods raise
         raise ConfigError(
             f"{what} cannot be written to the ledger: {words(error)}. Use strings, finite numbers, tuples, lists, "
-            f"dicts, dataclasses, numpy arrays or Blob.of(bytes)"
+            f"dicts, dataclasses, Pydantic models, numpy arrays or Blob.of(bytes)"
         ) from error
 
 

@@ -291,7 +291,7 @@ def _number(value: Any) -> float | None:
         if not isinstance(value, int) and (not hasattr(type(value), "__float__") or _complex(value)):
             return None
         try:
-            value = float(value)
+            value = float(value.item() if getattr(value, "shape", None) == (1,) else value)  # one row predicted
         except Exception:  # an array, an integer beyond 1e308, a class of the user's own
             return None
     number: float = value

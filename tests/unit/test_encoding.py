@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import math
 import pickle
 import subprocess
 import sys
@@ -61,6 +63,24 @@ def test_dataclasses_and_arrays_can_be_kept() -> None:
 )
 def test_counts_by_number_and_paths_can_be_kept(value: Any, text: str) -> None:
     assert encode(value) == text and pack(value).text == text
+
+
+def test_models_of_pydantic_are_kept_as_plain_values() -> None:
+    pydantic = pytest.importorskip("pydantic")
+    inner = pydantic.create_model("Inner", day=(datetime.date, ...), rate=(float, 0.5))
+    outer = pydantic.create_model("Outer", inner=(inner, ...), names=(dict[int, str], {}))
+    value = outer(inner={"day": "2026-01-31"}, names={1: "a"})
+    assert pack([value]).text == '[{"inner":{"day":"2026-01-31","rate":0.5},"names":{"1":"a"}}]'
+    with pytest.raises(ConfigError, match=r"its \[0\]\['inner'\]\['rate'\] is nan"):
+        encode([outer(inner={"day": "2026-01-31", "rate": math.nan})])
+
+
+def test_moments_of_pandas_are_kept_and_gaps_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    rows = pandas.DataFrame({"at": ["2026-01-31 10:00", None]}).astype("datetime64[ns]").to_dict("records")
+    assert encode(rows[0]) == '{"at":"2026-01-31T10:00:00"}'
+    with pytest.raises(ConfigError, match="NaTType"):
+        encode(rows[1])
 
 
 def test_keys_that_would_be_one_are_refused() -> None:

@@ -189,6 +189,13 @@ def test_identical_cells_in_flight_share_one_evaluation() -> None:
 # -- failures are values ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_an_array_of_one_number_is_a_score(shape: tuple[int, ...]) -> None:
+    numpy = pytest.importorskip("numpy")
+    assert sweep(lambda candidate, case: numpy.full(shape, candidate)).run().best.score == 9.0
+    assert sweep(lambda candidate, case: numpy.full((2, 1), candidate)).run().failures[0].failure == "bad-score"
+
+
 BAD_SCORES = [None, math.nan, math.inf, -math.inf, "high", [1, 2], {"score": 1}, object(), 1 + 2j]
 
 
