@@ -166,8 +166,9 @@ def _usual(role: str, columns: Sequence[Any]) -> str | None:
     for usual in USUAL[role]:
         if found := next((column for column in texts if column.casefold() == usual), None):
             return found
+    words = {column: re.findall(r"\w+", label_of(column).casefold()) for column in texts}
     for usual in USUAL[role]:
-        if found := next((column for column in texts if usual in label_of(column).casefold().split()), None):
+        if found := next((column for column in texts if usual in words[column]), None):
             return found
     return None
 

@@ -245,29 +245,48 @@ def _asked_and_answered(row: Row) -> Row:
     """A row; of a conversation (`messages`, as for fine-tuning) what was asked, and the last answer to it."""
     cells, where = row
     for name in ("messages", "conversations"):
-        turns = cells.get(name)
-        if isinstance(turns, list) and turns and all(isinstance(turn, Mapping) for turn in turns):
-            said = [_turn(turn) for turn in turns]
-            asked = [turn for turn in said[:-1] if turn[0] != "system"]
-            if said[-1][0] == "assistant" and any(speaker == "user" for speaker, _ in asked):
-                rest = {column: value for column, value in cells.items() if column != name}
-                whole = [f"{speaker.capitalize()}: {text}" for speaker, text in asked]
-                return {
-                    **rest,
-                    "input": asked[0][1] if len(asked) == 1 else "\n".join(whole),
-                    "answer": said[-1][1],
-                }, where
+        said = _turns(cells.get(name))
+        if said and said[-1][0] == "assistant" and any(speaker == "user" for speaker, _ in said[:-1]):
+            rest = {column: value for column, value in cells.items() if column != name}
+            return {**rest, "input": _dialogue(said[:-1]), "answer": said[-1][1]}, where
     return row
 
 
-def _turn(turn: Mapping[str, Any]) -> tuple[str, Any]:
-    """Who speaks in a turn of a conversation, and what."""
-    speaker = str(turn.get("role", turn.get("from")))
-    return _SPEAKERS.get(speaker, speaker), turn.get("content", turn.get("value"))
+def _turns(value: Any) -> list[tuple[str, Any]]:
+    """Who speaks in each turn of a conversation, and what; empty for anything else."""
+    if not isinstance(value, list) or not all(isinstance(turn, Mapping) for turn in value):
+        return []
+    speakers = [str(turn.get("role", turn.get("from"))) for turn in value]
+    said = [_content(turn.get("content", turn.get("value"))) for turn in value]
+    return [(_SPEAKERS.get(speaker, speaker), text) for speaker, text in zip(speakers, said)]
+
+
+def _content(content: Any) -> Any:
+    """What is said in a turn: a text, also one in parts; anything else, such as an image, as it is."""
+    parts = content if isinstance(content, list) else []
+    if parts and all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in parts):
+        return "\n".join(part["text"] for part in parts)
+    return content
+
+
+def _dialogue(said: Sequence[tuple[str, Any]]) -> Any:
+    """What was said by others than the system: one turn as it is, several with who speaks."""
+    asked = [turn for turn in said if turn[0] != "system"]
+    if len(asked) == 1:
+        return asked[0][1]
+    return "\n".join(f"{speaker.capitalize()}: {text}" for speaker, text in asked)
+
+
+def _spoken(value: Any) -> Any:
+    """The text of a conversation in a column, such as a `prompt` of messages; anything else as it is."""
+    said = _turns(value)
+    known = said and all(speaker in _ROLES and isinstance(text, str) for speaker, text in said)
+    return _dialogue(said) if known else value
 
 
 #: What some datasets call those who speak.
-_SPEAKERS = {"human": "user", "gpt": "assistant", "model": "assistant"}
+_SPEAKERS = {"human": "user", "gpt": "assistant", "model": "assistant", "developer": "system"}
+_ROLES = ("system", "user", "assistant")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -285,7 +304,7 @@ class _KeptRow:
 
 
 def _problem(kept: _KeptRow, id: str, columns: Columns) -> Problem:
-    text, where = kept.cells["input"], kept.where
+    text, where = _spoken(kept.cells["input"]), kept.where
     if isinstance(text, int | float):
         text = as_json(text)
     if not isinstance(text, str) or not text.strip():
@@ -298,7 +317,7 @@ def _problem(kept: _KeptRow, id: str, columns: Columns) -> Problem:
             f"{where}: {columns.input[0]!r} is to be the input, and holds no text but {text!r:.60} "
             f"(--input-field{f': {within}' if within else ''})"
         )
-    answer = _right(kept.cells.get("answer"), columns.answer or "")
+    answer = _right(_spoken(kept.cells.get("answer")), columns.answer or "")
     note: dict[str, Any] = {}
     if "options" in kept.cells:
         note["options"] = _options(kept.cells["options"], where)

@@ -145,6 +145,37 @@ def test_of_a_longer_conversation_all_that_was_said_before_is_asked(tmp_path: Pa
     assert task.problems == (Problem("1", "User: A lamp\nAssistant: Which?\nUser: The red one", "sold"),)
 
 
+TOLD = {"role": "developer", "content": "Sort."}
+ASKED = {"role": "user", "content": "Hi\nthere"}
+IN_PARTS = {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "text", "text": "there"}]}
+REPLIED = {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [TOLD, IN_PARTS, REPLIED]},
+        {"input": [TOLD, ASKED], "ideal": "a"},
+        {"prompt": [ASKED], "completion": [REPLIED]},
+    ],
+    ids=["content in parts", "evals of OpenAI", "prompt and completion of TRL"],
+)
+def test_conversations_of_todays_libraries_are_problems(row: dict[str, Any], tmp_path: Path) -> None:
+    assert load(jsonl(tmp_path / "t.jsonl", [row])).problems == (Problem("1", "Hi\nthere", "a"),)
+
+
+def test_a_conversation_with_a_picture_is_refused(tmp_path: Path) -> None:
+    turn = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}
+    with pytest.raises(ConfigError, match="'input' is to be the input, and holds no text"):
+        load(jsonl(tmp_path / "t.jsonl", [{"messages": [turn, {"role": "assistant", "content": "a"}]}]))
+
+
+def test_questions_of_a_form_are_names_of_columns(tmp_path: Path) -> None:
+    path = tmp_path / "form.csv"
+    path.write_text("Timestamp,What is your question?,Correct answer:\n" + "2026/01/31 10:00:00,Why?,a\n" * 8)
+    assert load(str(path)).problems[0] == Problem("1", "Why?", "a")
+
+
 def test_several_columns_are_one_input_and_what_is_not_read_is_said(tmp_path: Path) -> None:
     rows = [
         {"instruction": f"Route it: {n}.", "input": "Where is it?" if n % 2 else "", "output": "ab"[n % 2], "day": n}
