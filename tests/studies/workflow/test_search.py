@@ -746,6 +746,22 @@ def test_regret_is_measured_by_a_run_of_all_workflows_in_the_same_ledger(tmp_pat
 
 
 @pytest.mark.slow
+def test_a_run_of_another_grain_in_the_same_ledger_does_not_matter(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.db"
+    hosts = study(dataclasses.replace(SMALL, grain="hosts"))
+    others = dataclasses.replace(hosts, evaluate=_alike, conclude=None).run(ledger=ledger, run="hosts", max_trials=8)
+    assert others.progress.told == 8
+    everything = dataclasses.replace(SMALL, exhaustive=True)
+    run = dataclasses.replace(study(everything), evaluate=_alike).run(ledger=ledger, run="units")
+    assert run.summary is not None and run.summary.figures["best_known_of"] == "units"
+
+
+def _alike(candidate: Train, case: Case) -> Ok:
+    orders = dataclasses.replace(candidate, workflow=NAMED["balanced"])
+    return _pretended(orders, case)
+
+
+@pytest.mark.slow
 def test_a_search_without_any_finished_training_says_so(tmp_path: Path) -> None:
     broken = dataclasses.replace(study(SMALL), evaluate=_broken)
     run = broken.run()

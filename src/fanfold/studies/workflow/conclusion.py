@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from fanfold.errors import ConfigError
 from fanfold.rl import environments, tensorboard
 from fanfold.rl.agent import Agent, policy_of
 from fanfold.rl.conclusion import cpu_seconds, speed, write
@@ -198,8 +199,11 @@ def best_known(
         if space.arms is None or not alike or other.id == mine.id or other.trials < len(space.arms):
             continue
         theirs = trainings(run.ledger.results(other.id), {})
-        whole = {space.canonical(each.workflow) for each in theirs} == set(space.arms)
-        score = _best(theirs, threshold) if whole else None
+        try:
+            covered = {space.canonical(space.checked(each.workflow)) for each in theirs}
+        except ConfigError:
+            continue  # of the same game in another grain
+        score = _best(theirs, threshold) if covered == set(space.arms) else None
         if score is not None and (best is None or score > best):
             best, whose = score, other.name
     return best, whose
