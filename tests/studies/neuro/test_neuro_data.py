@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -394,6 +395,7 @@ def test_cifar_is_read_from_its_binary_version(tmp_path: Path) -> None:
         ("folder:nowhere", None, "there is no folder nowhere"),
         (".", None, r"say what it holds, as in folder:\."),
         ("mine.npz", None, "say what it holds, as in arrays:mine.npz"),
+        ("arrays:mine.npy", None, r"it is one array. Save np\.savez"),
         ("arrays:nowhere.npz", None, "cannot be read"),
         ("", None, "known"),
     ],
@@ -404,6 +406,42 @@ def test_names_that_lead_nowhere_say_what_to_do(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=says):
         load(name, folder=folder)
+
+
+def _drawn(root: Path, classes: Sequence[str], count: int) -> None:
+    """Brighter images for each class, in a folder of its name."""
+    image = pytest.importorskip("PIL.Image")
+    for label, name in enumerate(classes):
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            image.new("L", (8, 8), 60 * label + number).save(root / name / f"{number}.png")
+
+
+def test_folders_of_parts_are_parts_and_no_classes(tmp_path: Path) -> None:
+    _drawn(tmp_path / "Train", ("cat", "dog", "emu"), 10)
+    _drawn(tmp_path / "test", ("emu", "cat"), 3)
+    data = load(f"folder:{tmp_path}", size=8, validation=6)
+    assert data.classes == ("cat", "dog", "emu") and (len(data.train), len(data.validation)) == (24, 6)
+    assert data.test.labels.tolist() == [0, 0, 0, 2, 2, 2] and data.remarks[1] == "its parts are Train, test"
+    (tmp_path / "val").mkdir()
+    (tmp_path / "notes").mkdir()
+    for name in ("val", "notes"):
+        said = load(f"folder:{tmp_path}", size=8, validation=6).remarks
+        assert f"{name} is left out: it is no part with folders of classes" in said
+    _drawn(tmp_path / "val", ("dog",), 4)
+    assert load(f"folder:{tmp_path}", size=8).validation.labels.tolist() == [1, 1, 1, 1]
+    (tmp_path / "val" / "yak").mkdir()
+    with pytest.raises(ConfigError, match="has a folder yak, and there is none to learn from"):
+        load(f"folder:{tmp_path}", size=8)
+
+
+def test_what_a_mac_leaves_among_images_is_no_image(tmp_path: Path) -> None:
+    _drawn(tmp_path / "pets", ("cat", "dog"), 5)
+    (tmp_path / "pets" / "cat" / "._0.png").write_bytes(b"a fork")
+    (tmp_path / "pets" / "__MACOSX").mkdir()
+    assert load(f"folder:{tmp_path}/pets", size=8, validation=2, test=2).classes == ("cat", "dog")
+    with pytest.raises(ConfigError, match=r"1 folders are there; folder:.*pets may be meant"):
+        load(f"folder:{tmp_path}", size=8)
 
 
 def test_a_folder_for_each_class_is_read_and_resized(tmp_path: Path) -> None:

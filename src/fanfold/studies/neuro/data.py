@@ -102,9 +102,10 @@ def digest(data: Data) -> str:
 class Source:
     """Where data come from and how they are split: a small value that a worker process can load them by.
 
-    `folder` is where the files of `mnist`, `fashion-mnist` and `cifar10` are; they have a test part of their own, and
-    `test` does not count.  `size` is the height and width that the images of `folder:PATH` are brought to.  `columns`
-    says how a table is read, and what is predicted; there, no share set aside means one that fits its length.
+    `folder` is where the files of `mnist`, `fashion-mnist` and `cifar10` are.  Where data have a test or validation
+    part of their own, `test` or `validation` do not count.  `size` is the height and width that the images of
+    `folder:PATH` are brought to.  `columns` says how a table is read, and what is predicted; there, no share set aside
+    means one that fits its length.
     """
 
     name: str
@@ -130,10 +131,10 @@ class Source:
         raw = sources.read(self.name, self.folder, self.size)
         if self.columns is not None:
             settings |= {"kind": self.columns.kind, "target": self.columns.predict_as}
-        settings["validation"] = 0.1 if self.validation is None else self.validation
+        settings["validation"] = raw.validation or (0.1 if self.validation is None else self.validation)
         test: Part = raw.test or (0.1 if self.test is None else self.test)
         data = from_arrays(raw.pixels, raw.labels, test=test, classes=raw.classes, augment=self.augment, **settings)
-        return replace(data, remarks=(_inferred(data),)) if ":" in self.name else data
+        return replace(data, remarks=(_inferred(data), *raw.notes)) if ":" in self.name else data
 
 
 def _inferred(data: Data) -> str:

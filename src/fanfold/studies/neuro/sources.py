@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError, MissingExtra, nearest
+from fanfold.studies.neuro import pictures
 from fanfold.tables import ENDINGS
 
 Array = NDArray[Any]
@@ -23,12 +24,17 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """What was read: images and labels, a test part where the set has its own, and names of the classes if known."""
+    """What was read: images and labels, other parts where the set has its own, names of the classes if known.
+
+    `notes` say what to know of it.
+    """
 
     pixels: Array
     labels: Array
     test: tuple[Array, Array] | None = None
     classes: tuple[str, ...] | None = None
+    validation: tuple[Array, Array] | None = None
+    notes: tuple[str, ...] = ()
 
 
 def is_table(name: str) -> bool:
@@ -37,7 +43,7 @@ def is_table(name: str) -> bool:
     if ending in ENDINGS:
         return ENDINGS[ending] != "txt"
     # Of a file with another ending, whoever reads tables says what is wrong.
-    return name.startswith("hf:") or (ending != ".npz" and Path(name).is_file())
+    return name.startswith("hf:") or (ending not in (".npz", ".npy") and Path(name).is_file())
 
 
 def read(name: str, folder: str | None, size: int) -> Raw:
@@ -48,7 +54,7 @@ def read(name: str, folder: str | None, size: int) -> Raw:
             raise ConfigError(f"data {name!r}: no path after the colon; write {kind}:PATH")
         return _pictures(Path(rest), size) if kind == "folder" else _arrays(Path(rest))
     if name not in _NAMED:
-        if kind := "folder" if name and Path(name).is_dir() else "arrays" if name.endswith(".npz") else "":
+        if kind := "folder" if name and Path(name).is_dir() else "arrays" if name.endswith((".npz", ".npy")) else "":
             raise ConfigError(f"data {name!r}: say what it holds, as in {kind}:{name}")
         raise ConfigError(
             f"there are no data {name!r}{nearest(name, [*_NAMED, 'FILE.csv', 'folder:PATH', 'arrays:FILE.npz'])}"
@@ -163,44 +169,15 @@ def _damaged(path: Path, why: str, error: Exception | None = None) -> NoReturn:
     raise ConfigError(f"{path.name} cannot be read: {why}. Was it copied whole?") from error
 
 
-_PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-
-
 def _pictures(root: Path, size: int) -> Raw:
-    """A folder for each class, as torchvision's ImageFolder has it; grey only if every image is."""
-    if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 4096:
-        raise ConfigError(f"size={size!r}: give the side of the images in pixels, a whole number from 1 to 4096")
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtra("pillow", "images", f"reading the images in {root}") from error
-    if not root.is_dir():
-        raise ConfigError(f"there is no folder {root}: give one that holds a folder of images for each class")
-    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    if len(folders) < 2:
-        raise ConfigError(f"{root} must hold a folder of images for each class; {len(folders)} folders are there")
-    files = [(path, label) for label, folder in enumerate(folders) for path in sorted(folder.rglob("*"))]
-    files = [(path, label) for path, label in files if path.suffix.lower() in _PICTURES and path.is_file()]
-    colours, greys = [], []
-    for path, _ in files:
-        try:
-            with Image.open(path) as image:
-                if image.mode[0] in "IF":  # brighter than 255 would become white
-                    raise ValueError(f"it has more than 8 bits a channel (mode {image.mode})")
-                greys.append(image.mode in ("1", "L", "LA"))
-                small = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ConfigError(f"{path} cannot be read as an image: {error}. Take it out, or convert it") from error
-        colours.append(np.asarray(small, np.uint8))
-    pixels = np.stack(colours).transpose(0, 3, 1, 2) if colours else np.zeros((0, 3, size, size), np.uint8)
-    if greys and all(greys):
-        pixels = pixels[:, :1]
-    labels = np.array([label for _, label in files], np.int64)
-    return Raw(pixels, labels, None, tuple(folder.name for folder in folders))
+    held = pictures.read(root, size)
+    return Raw(*held.parts["train"], held.parts.get("test"), held.classes, held.parts.get("validation"), held.notes)
 
 
 def _arrays(path: Path) -> Raw:
     """`x` and `y`; or `x_train`, `y_train`, `x_test` and `y_test`."""
+    if path.suffix.lower() == ".npy":
+        raise ConfigError(f"{path} cannot be read as an .npz file: it is one array. Save np.savez(FILE, x=x, y=labels)")
     try:
         with np.load(path, allow_pickle=False) as file:
             held = {name: file[name] for name in ("x", "y", "x_train", "y_train", "x_test", "y_test") if name in file}
