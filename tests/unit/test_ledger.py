@@ -535,6 +535,12 @@ def test_a_name_that_could_leave_the_folder_is_refused(name: str, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_new_run_cannot_have_the_name_of_whatever_run_is_the_newest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="fanfold resume last"):
+        Study(Sweep([1]), Counted()).run(ledger=tmp_path / "ledger.db", run="last")
+    assert Ledger(tmp_path / "ledger.db", readonly=True).find("last") is None
+
+
 def test_an_empty_name_is_refused_or_replaced_by_one_of_our_own(tmp_path: Path) -> None:
     assert Study(Sweep([1]), Counted(), name="mine").run(ledger=tmp_path / "ledger.db", run="").id.startswith("mine-")
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fanfold.encoding import MARK, Stored, blobs_in, encode
+from fanfold.errors import ConfigError
 from fanfold.ledger.blobs import KEEP_BLOB, KEEP_STORED
 from fanfold.ledger.schema import UNREADABLE, explain
 from fanfold.ledger.store import Ledger
@@ -17,6 +18,11 @@ def create_run(
     ledger: Ledger, name: str, identity: Mapping[str, Any], meta: Mapping[str, Any], cases: Sequence[Case]
 ) -> int:
     """Write a new run and its cases, and return its id."""
+    if name == "last":
+        raise ConfigError(
+            "a new run cannot be called 'last', which names the newest run of a ledger: give it another name, or "
+            "continue that one (fanfold resume last)"
+        )
     texts = [None if case.data is None else encode(case.data, f"case {case.id!r}") for case in cases]
     blobs: dict[str, bytes | Stored] = {}
     for case, json in zip(cases, texts):
