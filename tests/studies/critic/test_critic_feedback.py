@@ -80,6 +80,21 @@ def test_what_a_source_of_ones_own_cannot_mean_is_refused(said: Any) -> None:
         taken(said, ("Because.",))
 
 
+@pytest.mark.parametrize(
+    ("query", "answer", "elsewhere", "again"),
+    [
+        ("怎么煮鸡蛋？", "把鸡蛋放入沸水中煮八分钟，然后用冷水冷却，最后剥壳。",
+         "港口有焦油的味道，那个冬天火车总是晚点。", "鸡蛋鸡蛋鸡蛋鸡蛋鸡蛋鸡蛋"),
+        ("卵のゆで方を教えてください。", "沸騰したお湯に卵を入れて八分間ゆで、冷水で冷やしてから殻をむきます。",
+         "港はタールの匂いがして、その冬は電車がいつも遅れていました。", "卵卵卵卵卵卵卵卵卵卵卵卵"),
+    ],
+)  # fmt: skip
+def test_feedback_reads_scripts_without_spaces(query: str, answer: str, elsewhere: str, again: str) -> None:
+    assert rules(query, answer) > 0.8 > rules(query, elsewhere) > rules(query, again)
+    assert read("correction", answer.replace("八", "七"), answer).score > 0.9
+    assert read("reading", 1.0, answer).score < 0.5 < read("reading", 8.0, answer).score
+
+
 def test_a_function_that_returns_a_coroutine_is_not_called_with_the_wrong_thing() -> None:
     async def of_all(query: str, responses: tuple[str, ...]) -> float:
         return 0.5

@@ -21,10 +21,14 @@ from fanfold.prompting.genome import Genome
 from fanfold.studies.critic.bank import clauses_of
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
+_HAN, _SOUTHEAST = "\u3400-\u4dbf\u4e00-\u9fff", "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
+_UNIT = re.compile(
+    f"[{_HAN}]|[\u3041-\u309f]+|[\u30a0-\u30ff]+|[{_SOUTHEAST}]{{1,2}}|[^{_HAN}\u3041-\u30ff{_SOUTHEAST}]+"
+)
 
 
 _DATA = load_toml(Path(__file__).with_name("features.toml"))
-_COMMON, _WARM, _UNSURE, _FORMAL, _YOU, _REASON = (
+COMMON, _WARM, _UNSURE, _FORMAL, _YOU, _REASON = (
     frozenset(_DATA[name].split()) for name in ("common", "warm", "unsure", "formal", "you", "reason")
 )
 #: What kind of question a query is, by words that people use for it.
@@ -37,9 +41,18 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
+def units(text: str) -> list[str]:
+    """The words of a text in lower case; where a script has no spaces, its signs instead.
+
+    Of Chinese and Japanese these are the characters and runs of kana; of Thai, Lao, Burmese and Khmer pairs of letters.
+    The critic's features are made of `words`: with other ones, runs begun before could not be replayed.
+    """
+    return [unit for word in words(text) for unit in ([word] if word.isascii() else _UNIT.findall(word))]
+
+
 def content(text: str) -> set[str]:
     """The words that say what a text is about."""
-    return {word for word in words(text) if word not in _COMMON and len(word) > 2}
+    return {word for word in words(text) if word not in COMMON and len(word) > 2}
 
 
 def overlap(query: str, response: str) -> float:

@@ -18,7 +18,7 @@ from fanfold.errors import ConfigError, nearest
 from fanfold.executors.base import is_coroutine_function, name_of
 from fanfold.files import guarded, imported
 from fanfold.models import Model, model
-from fanfold.studies.critic.features import words
+from fanfold.studies.critic.features import units
 from fanfold.studies.critic.rules import rules
 
 #: Words a minute that people read.
@@ -62,7 +62,9 @@ def _preference(raw: Any) -> float:
 
 def _reading(raw: Any, response: str) -> float:
     """Seconds spent against those the text takes to read: half the score for half of it."""
-    needed = max(1.0, 60.0 * len(words(response)) / READING_SPEED)
+    found = units(response)
+    read_as = sum(0.5 if len(unit) <= 2 and unit >= "\u0e00" else 1.0 for unit in found)  # two signs are about a word
+    needed = max(1.0, 60.0 * read_as / READING_SPEED)
     return min(1.0, _number(raw, 0.0, math.inf, "reading") / needed)
 
 
@@ -71,7 +73,7 @@ KINDS: dict[str, tuple[Callable[[Any, str], float], float]] = {
     "score": (lambda raw, response: _number(raw, 0.0, 1.0, "score"), 1.0),
     "thumbs": (lambda raw, response: float(_yes(raw, "thumbs")), 1.0),
     "rating": (lambda raw, response: (_number(raw, 1, 5, "rating") - 1) / 4, 1.0),
-    "correction": (lambda raw, response: difflib.SequenceMatcher(None, words(response), words(str(raw))).ratio(), 1.0),
+    "correction": (lambda raw, response: difflib.SequenceMatcher(None, units(response), units(str(raw))).ratio(), 1.0),
     "preference": (lambda raw, response: _preference(raw), 1.0),
     "acceptance": (lambda raw, response: float(_yes(raw, "acceptance")), 0.5),
     "reprompt": (lambda raw, response: 1.0 - float(_yes(raw, "reprompt")), 0.3),

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from fanfold.studies.critic.features import CUES, content, cues, words
+from fanfold.studies.critic.features import COMMON, CUES, cues, units
 from fanfold.studies.critic.reward import unsafe
 
 WEAK = (
@@ -22,6 +22,8 @@ STEM = 5
 #: So many words that the query does not have are something said.
 NEWS = 6
 REFUSAL = 0.2
+#: What a text that is finished may end with.
+_ENDS = frozenset(".!?`)}]\"'。！？」』）؟।۔")
 
 _REFUSAL = re.compile(
     r"\b(i'm sorry|i am sorry|i apologi[sz]e|unfortunately|as an ai|language model|i (can't|cannot|can not|won't)|"
@@ -39,18 +41,25 @@ _AMOUNT = re.compile(r"\bhow (many|much|long|far|old|often|big)\b", re.I)
 
 def rules(query: str, response: str) -> float:
     """A score from 0 to 1; see above for what it rests on."""
-    found = words(response)
-    said = [word[:STEM] for word in found if word in content(response)]
+    found = units(response)
+    said = [word[:STEM] for word in found if _of_content(word)]
     if not said:
         return 0.0
-    asked = {word[:STEM] for word in content(query)}
+    asked = {word[:STEM] for word in units(query) if _of_content(word)}
     relevance = min(1.0, 2.0 * len(asked.intersection(said)) / len(asked)) if asked else 1.0
     news = min(1.0, len(set(said) - asked) / NEWS)
     length = min(1.0, len(found) / 12.0) if len(found) < 12 else min(1.0, 150.0 / len(found))
-    ended = 1.0 if response.rstrip()[-1:] in set(".!?`)}]\"'") else 0.7
+    ended = 1.0 if response.rstrip()[-1:] in _ENDS else 0.7
     refused = REFUSAL if _REFUSAL.search(response[:160].casefold().replace("’", "'")) else 1.0
     value = 0.3 * relevance + 0.4 * news + 0.3 * _form(query, response)
     return value * _fresh(found, said) * length * ended * refused * (1.0 - unsafe("", query, response))
+
+
+def _of_content(word: str) -> bool:
+    """Whether a word says what a text is about; of scripts without spaces the signs do that are not mere grammar."""
+    if word >= "\u0e00":
+        return not "\u3041" <= word <= "\u309f"
+    return len(word) > 2 and word not in COMMON
 
 
 def _form(query: str, response: str) -> float:
