@@ -23,6 +23,7 @@ from fanfold.errors import ConfigError
 from fanfold.events import Notice
 from fanfold.likeness import filled
 from fanfold.models import Model, model
+from fanfold.models.http_exchange import Response
 from fanfold.models.simulated import SimulatedTransport
 from fanfold.simulator import Simulator, SimulatorConfig
 from fanfold.studies.prompts import PromptsConfig, study
@@ -472,3 +473,36 @@ def test_a_model_is_not_shown_more_than_it_has_room_for(tmp_path: Path) -> None:
     huge = write_csv(tmp_path / "huge.csv", ("text", "label"), [(f"{n} word" * 20_000, "ab"[n % 2]) for n in range(20)])
     with pytest.raises(ConfigError, match=r"characters and local/smollm2 has room for 8,192 tokens"):
         study(PromptsConfig(task=huge))
+
+
+class Picky(SimulatedTransport):
+    """Takes no request with a certain word in it."""
+
+    async def request(self, *args: Any, **how: Any) -> Response:
+        body = args[3]
+        if b"forbidden" not in body:
+            return await super().request(*args, **how)
+        error = {"message": "This model's maximum context length is 128000 tokens.", "code": "context_length_exceeded"}
+        return Response(400, {}, json.dumps({"error": error}).encode())
+
+
+@pytest.mark.slow
+def test_a_problem_that_no_model_takes_counts_as_wrong_and_the_search_goes_on(tmp_path: Path) -> None:
+    rows = [(f"{text}{' forbidden' if n % 4 == 0 else ''}", label) for n, (text, label) in enumerate(reviews(40))]
+    path = write_csv(tmp_path / "mine.csv", ("text", "label"), rows)
+    transport = Picky(Simulator(SimulatorConfig(answer=lambda *_: rows[1][1])))
+    config = PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), trials=6, max_examples=0, by_input=False)
+    watched: list[Any] = []
+    made = study(config, make=lambda name: replace(model(name), connect=lambda: transport))
+    run = made.run("async:8", watch=watched.append)
+    figures = run.summary.figures
+    assert 0 < figures["held_out"]["accuracy"] < 1 and run.view.info.failures == 0
+    said = [event.message for event in watched if isinstance(event, Notice) and "not taken" in event.message]
+    assert len(said) == 1 and "maximum context length" in said[0]
+
+
+def test_problems_that_are_probably_too_long_are_counted_at_the_start(tmp_path: Path) -> None:
+    rows = [(f"{n}" + " word" * (130_000 if n == 3 else 3), "ab"[n % 2]) for n in range(20)]
+    path = write_csv(tmp_path / "long.csv", ("text", "label"), rows)
+    remarks = study(PromptsConfig(task=path, model=("openai/gpt-4o-mini",))).remarks
+    assert any("1 of 20 problems are probably longer than openai/gpt-4o-mini reads" in remark for remark in remarks)

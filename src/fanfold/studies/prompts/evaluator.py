@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fanfold.calls import Reply, current_broker
 from fanfold.encoding import encode
+from fanfold.errors import CallFailed
 from fanfold.events import Notice
 from fanfold.flights import SIMULATED
 from fanfold.limits import Limits
@@ -29,6 +31,12 @@ KEPT = 300
 LONGEST_REPLY = 1500
 #: A right reply that has so many characters more than the answer shows how it was found.
 REASONED = 20
+#: How providers say that a prompt is too long, or held back by a filter.
+_NOT_TAKEN = re.compile(
+    r"context[ _](?:length|window|size|limit)|too (?:long|large)|prompt length|reduce the length|token count|"
+    r"maximum (?:model length|number of tokens)|content[ _](?:filter|management)|flagged|usage policy",
+    re.I,
+)
 #: What simulated models answer: they know the built-in tasks, and mind how they are asked.
 SOLVER = "fanfold.studies.prompts.simulated:solver"
 
@@ -115,7 +123,12 @@ class PromptsEvaluator:
         name = case.data.get("model", self.models[0])
         asked, said = self.asked(name), self.settings(genome, name)
         text = render(genome.without(problem.id), problem.input, self.shots)
-        reply = await asked.generate(text, **said)
+        try:
+            reply = await asked.generate(text, **said)
+        except CallFailed as error:
+            if error.kind != "bad-request" or not _NOT_TAKEN.search(str(error)):
+                raise
+            return self._not_taken(candidate, genome, problem, f"{name}: {error}")
         grade = await self.task.grader(reply.text, problem)
         self._first.saw(reply, grade, problem, said["max_tokens"], simulated=asked.url.startswith(SIMULATED))
         data: dict[str, Any] = {"said": (grade.said or reply.text)[:KEPT], "tokens": reply.input_tokens}
@@ -130,6 +143,15 @@ class PromptsEvaluator:
         if isinstance(candidate, Written):
             data["genome"] = genome
         return Ok(grade.score, data)
+
+    def _not_taken(self, candidate: Candidate, genome: Genome, problem: Problem, why: str) -> Outcome:
+        """A wrong answer: with this prompt the model will never answer, and the other problems still count."""
+        self._first.not_taken(why)
+        data: dict[str, Any] = {"said": f"({why})"[:KEPT], "input": problem.input[:KEPT]}
+        data |= {"expected": str(problem.answer)[:KEPT], "tokens": 0}
+        if self.writer:
+            data |= {"reply": "", "feedback": why[:LONGEST_REPLY], "worked": False}
+        return Ok(0.0, data | ({"genome": genome} if isinstance(candidate, Written) else {}))
 
     @property
     def _rules(self) -> list[Any]:
@@ -174,6 +196,13 @@ class FirstReplies:
 
     def __init__(self) -> None:
         self._seen = self._cut = self._right = 0
+        self._told = False
+
+    def not_taken(self, why: str) -> None:
+        """Say once that a problem counts as wrong because it, or all of the prompt, is not taken."""
+        if not self._told:
+            self._told = True
+            current_broker().emit(Notice(f"a problem counts as wrong because its prompt is not taken: {why}"))
 
     def saw(self, reply: Reply, grade: Grade, problem: Problem, limit: int, *, simulated: bool = False) -> None:
         if self._seen >= self.MOST:

@@ -56,19 +56,31 @@ def shown_by(config: PromptsConfig, split: Split) -> tuple[Problem, ...]:
 def fitting_examples(config: PromptsConfig, task: Task, split: Split) -> int:
     """How many examples a prompt may show: as many as wanted, or as its model has room for beside a problem."""
     most = wanted_examples(config, split)
-    rooms = {name: room for name in config.model if (room := _room(name)) is not None}
-    if not rooms:
+    model, room = least_room(config)
+    if room is None:
         return most
-    model = min(rooms, key=rooms.__getitem__)
-    if (longest := max(len(problem.input) for problem in task.problems)) > SURELY * rooms[model]:
+    if (longest := max(len(problem.input) for problem in task.problems)) > SURELY * room:
         raise ConfigError(
-            f"a problem has {longest:,} characters and {model} has room for {rooms[model]:,} tokens: shorten it, or "
+            f"a problem has {longest:,} characters and {model} has room for {room:,} tokens: shorten it, or "
             "use another model (--model)"
         )
     needed = prompt_tokens(config, task, split, most)
-    while most and needed[most] > rooms[model]:
+    while most and needed[most] > room:
         most -= 1
     return most
+
+
+def least_room(config: PromptsConfig) -> tuple[str, int | None]:
+    """The model that takes the fewest tokens, and how many; None where nobody knows of any."""
+    rooms = {name: room for name in config.model if (room := _room(name)) is not None}
+    model = min(rooms, key=rooms.__getitem__, default=config.model[0])
+    return model, rooms.get(model)
+
+
+def too_long(config: PromptsConfig, task: Task) -> int:
+    """How many problems a model has probably no room for."""
+    _, room = least_room(config)
+    return 0 if room is None else sum(_tokens(problem.input) > room for problem in task.problems)
 
 
 def wanted_examples(config: PromptsConfig, split: Split) -> int:

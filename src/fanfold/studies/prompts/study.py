@@ -33,10 +33,12 @@ from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases, shots
 from fanfold.studies.prompts.objectives import diversity, merit
 from fanfold.studies.prompts.space import (
     first_prompts,
+    least_room,
     local_context,
     material_of,
     seeds_of,
     shown_by,
+    too_long,
 )
 from fanfold.study import Study
 from fanfold.tasks import BUILTIN, Split, Task, load
@@ -136,6 +138,12 @@ def _remarks(config: PromptsConfig, task: Task, split: Split, fitting: int) -> t
     wanted = min(len(shown_by(config, split)), FEW_EXAMPLES if config.max_examples is None else config.max_examples)
     if fitting < wanted:
         remarks.append(f"long texts: prompts show at most {fitting} of them as examples (--max-examples, --model)")
+    if count := too_long(config, task):
+        model, room = least_room(config)
+        remarks.append(
+            f"{count:,} of {len(task.problems):,} problems are probably longer than {model} reads ({room:,} "
+            "tokens), and then count as wrong: shorten them, leave them out, or use another model (--model)"
+        )
     own = [*seeds_of(config, ()), *_texts_in(config.template)]
     if foreign := sorted({place for text in own for place in _PLACE.findall(text)} - {SLOT}):
         remarks.append(
