@@ -113,7 +113,7 @@ def slots_of(name: str, text: str) -> int:
     """The number of slots in a text: the 8 of `threads:8`."""
     if not (text.isascii() and text.isdecimal() and len(text) < 7 and int(text) > 0):
         raise ConfigError(
-            f"{text!r} is not a number of slots; give a whole number from 1 to 999999, as in {name + ':8'!r}"
+            f"{text!r} is not a number of slots; give a whole number of 1 or more, up to 999999, as in {name + ':8'!r}"
         )
     return int(text)
 
