@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,6 +35,9 @@ _ASKS = {
         r"([012])",
     ),
 }
+#: What a judge is told that gave no verdict.
+_AGAIN = "An earlier reply of yours did not end with a line of that form. Give that line now, and nothing else."
+_REFUSED = ("refusal", "filter")
 _DECORATION = " \t*_`#.\"'()[]"
 
 
@@ -43,7 +47,8 @@ class Bench:
     how the model is asked.
 
     The texts judged are fenced by a mark made of their own content, which no text can contain, and only the last line
-    of what the judge says is read.  A judge that gives no verdict raises CallFailed: that evaluation has no score.
+    of what the judge says is read.  A judge that gives no verdict is asked once more; if that does not help, it raises
+    CallFailed: that evaluation has no score.
     """
 
     model: Model | str
@@ -99,9 +104,18 @@ class Bench:
         mark = digest(*texts.values()).hex()[:16]
         blocks = [f"<<{name} {mark}>>\n{text}\n<<end {mark}>>" for name, text in texts.items()]
         blocks += [f"Judge by this rubric: {self.rubric}", f"End with one last line: {form} ({meaning})."]
+        said = await self._said(blocks)
+        verdict, why = _read(said, pattern)
+        if verdict is None and said.finish not in _REFUSED:
+            said = await self._said([*blocks, _AGAIN])
+            verdict, _ = _read(said, pattern)
+        if verdict is None:
+            raise _without(said, form, self.max_tokens)
+        return verdict, why
+
+    async def _said(self, blocks: Sequence[str]) -> Reply:
         options: dict[str, Any] = {} if self.temperature is None else {"temperature": self.temperature}
-        said = await self.asked.generate("\n\n".join(blocks), system=_SYSTEM, max_tokens=self.max_tokens, **options)
-        return _read(said, pattern, form, self.max_tokens)
+        return await self.asked.generate("\n\n".join(blocks), system=_SYSTEM, max_tokens=self.max_tokens, **options)
 
 
 @dataclass(frozen=True)
@@ -151,17 +165,20 @@ class Pairwise(Bench):
         return "" if problem.shown.strip() else "there is no answer to compare the reply with: fill it in"
 
 
-def _read(said: Reply, pattern: str, form: str, limit: int) -> tuple[str, str]:
+def _read(said: Reply, pattern: str) -> tuple[str | None, str]:
+    """The verdict on the last line, if there is one, and what stands before it."""
     lines = [line for line in (line.strip(_DECORATION) for line in said.text.splitlines()) if line]
     found = re.fullmatch(rf"(?:final )?verdict[:=\s*_`\"'(\[]+{pattern}", lines[-1], re.I) if lines else None
-    if found is not None:
-        return found[1].lower(), " ".join(lines[:-1])
+    return (None, " ".join(lines)) if found is None else (found[1].lower(), " ".join(lines[:-1]))
+
+
+def _without(said: Reply, form: str, limit: int) -> CallFailed:
+    """Why a judge gave no verdict."""
     if said.finish == "length":
-        raise CallFailed(
-            "malformed", f"the judge was cut off after {limit} tokens before its verdict: raise max_tokens"
-        )
-    if said.finish in ("refusal", "filter"):
-        raise CallFailed("malformed", "the judge refused to judge: use another model, or another rubric")
-    raise CallFailed(
-        "malformed", f"the judge's last line is not of the form {form!r} but {lines[-1] if lines else ''!r:.120}"
-    )
+        why = f"the judge was cut off after {limit} tokens before its verdict: raise max_tokens"
+    elif said.finish in _REFUSED:
+        why = "the judge refused to judge: use another model, or another rubric"
+    else:
+        last = said.text.strip().rpartition("\n")[2]
+        why = f"the judge's last line is not of the form {form!r} but {last!r:.120}"
+    return CallFailed("malformed", why)

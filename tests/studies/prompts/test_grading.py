@@ -416,6 +416,17 @@ def test_a_judge_says_yes_or_no() -> None:
         assert grade(Judge(judging(lambda messages, said=said: said), scale="yes-no"), "x").score == score
 
 
+def test_a_judge_that_forgot_its_verdict_is_asked_once_more() -> None:
+    asked: list[str] = []
+
+    def answer(messages: Any) -> str:
+        asked.append(messages[-1]["content"])
+        return "Verdict: 4" if "Give that line now" in asked[-1] else "A solid reply.\nI would say 4 of 10."
+
+    assert grade(Judge(judging(answer)), "a reply") == Grade(0.4, "4", "A solid reply. I would say 4 of 10")
+    assert len(asked) == 2 and asked[1].startswith(asked[0])
+
+
 @pytest.mark.parametrize("said", ["", "I cannot say", "Verdict: 11", "Verdict: -3", "Verdict: 7\nor maybe 8", "7"])
 def test_a_judge_without_a_verdict_is_an_error_and_not_a_score(said: str) -> None:
     with pytest.raises(CallFailed, match="Verdict: N") as raised:
