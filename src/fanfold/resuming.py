@@ -6,10 +6,11 @@ import copy
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fanfold.checkpoints import Record, set_counts
 from fanfold.encoding import derive_seed
+from fanfold.errors import ConfigError
 from fanfold.events import Watcher
 from fanfold.ledger import RunJournal
 from fanfold.natural import Negated
@@ -24,6 +25,7 @@ from fanfold.types import Outcome, Result, Trial
 if TYPE_CHECKING:
     from fanfold.study import Study
 
+T = TypeVar("T")
 #: From so many recorded trials on, a resume that replays them says why.
 MANY = 20_000
 
@@ -49,7 +51,7 @@ def search_of(
     """The search of a study as far as its journal has it; with `replay`, asked and told again from its beginning."""
 
     def begun() -> tuple[Strategy[Any], Schedule, Rules]:
-        return *_begun(study), _rules(study, copy.deepcopy(rule), clock)
+        return *_begun(study), _rules(study, _copied(rule, "stopping rule"), clock)
 
     try:
         resumed = None if replay else _taken_over(*begun(), journal, watch)
@@ -68,12 +70,23 @@ def search_of(
 
 
 def _begun(study: Study[Any]) -> tuple[Strategy[Any], Schedule]:
-    strategy, schedule = copy.deepcopy(study.strategy), copy.deepcopy(study.schedule)
+    strategy, schedule = _copied(study.strategy, "strategy"), _copied(study.schedule, "schedule")
     if study.goal.minimize:
         schedule = schedule.mirrored()
     strategy.begin(derive_seed(study.seed, "strategy"))
     schedule.begin(derive_seed(study.seed, "schedule"))
     return strategy, schedule
+
+
+def _copied(part: T, role: str) -> T:
+    try:
+        return copy.deepcopy(part)
+    except Exception as error:
+        then = ", make it in begin()" if role != "stopping rule" else ""
+        raise ConfigError(
+            f"the {role} {type(part).__name__} cannot be copied ({error}), and a run works on a copy: keep locks, "
+            f"files and connections out of what it holds{then}, or give it a __deepcopy__"
+        ) from error
 
 
 def _rules(study: Study[Any], rule: Rule, clock: Callable[[], float]) -> Rules:
@@ -148,7 +161,7 @@ def _counted(told: Told, journal: RunJournal, rules: Rules, tells: int, asks: in
         if current is not result:
             journal.amended(current)
         tally.tell(result, journal.candidate(number), None if current is result else current)
-        rules.stop.check(tally.progress(len(rules.cases), 0.0))
+        rules.stop.reason(tally.progress(len(rules.cases), 0.0))
     return tally
 
 

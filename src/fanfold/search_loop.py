@@ -213,7 +213,7 @@ class SearchLoop(Generic[C]):
 
         Rules see every tell, also in replay, because some count; but what was told was told, whatever they say now.
         """
-        reason = self.rules.stop.check(progress or self.progress)
+        reason = self.rules.stop.reason(progress or self.progress)
         if not self._record.script and self.stopped is None:
             self.stopped = reason
 

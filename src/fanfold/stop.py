@@ -28,7 +28,12 @@ class Rule(ABC):
 
     @abstractmethod
     def check(self, progress: Progress) -> str | None:
-        """The reason to stop now, or None to continue."""
+        """The reason to stop now, or None to continue.  True and False will do as well."""
+
+    def reason(self, progress: Progress) -> str | None:
+        """What `check` says, in words."""
+        said = self.check(progress)
+        return said or None if said is None or isinstance(said, str) else repr(self) if said else None
 
     def cost_limit(self) -> float:
         """The most that may be spent on model calls, which reserve their worst case against it before they are sent."""
@@ -46,6 +51,9 @@ class Rule(ABC):
         limit = next(iter(vars(self).values()), None)
         return f"{type(self).__name__}({'' if limit is None else repr(limit)})"
 
+    def __bool__(self) -> bool:
+        raise ConfigError(f"rules are combined by | and &, not by `or` and `and`, which drop one: {self!r}")
+
     def __or__(self, other: Rule) -> Rule:
         return Either(*_parts(self, Either), *_parts(other, Either)) if isinstance(other, Rule) else NotImplemented
 
@@ -60,7 +68,7 @@ class Either(Rule):
         self.rules = rules
 
     def check(self, progress: Progress) -> str | None:
-        reasons = [rule.check(progress) for rule in self.rules]  # all of them: a rule may count what it is shown
+        reasons = [rule.reason(progress) for rule in self.rules]  # all of them: a rule may count what it is shown
         return next((reason for reason in reasons if reason is not None), None)
 
     def cost_limit(self) -> float:
@@ -88,7 +96,7 @@ class Both(Rule):
         self.rules = rules
 
     def check(self, progress: Progress) -> str | None:
-        reasons = [rule.check(progress) for rule in self.rules]
+        reasons = [rule.reason(progress) for rule in self.rules]
         stated = [reason for reason in reasons if reason is not None]
         return " and ".join(stated) if len(stated) == len(reasons) else None
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import math
 import random
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fanfold import Study, Sweep
 from fanfold.errors import ConfigError
 from fanfold.events import Progress
 from fanfold.stop import MaxCost, MaxEvaluations, MaxTime, MaxTrials, Never, Plateau, Rule, Target
@@ -186,3 +189,35 @@ def test_only_rules_compose() -> None:
 def test_bad_numbers_are_refused(make: Callable[[], Rule]) -> None:
     with pytest.raises(ConfigError, match=r"give|must be a whole number"):
         make()
+
+
+@pytest.mark.parametrize("combine", [lambda a, b: a or b, lambda a, b: a and b, lambda a, b: not a])
+def test_rules_joined_by_the_words_of_python_are_refused(combine: Any) -> None:
+    with pytest.raises(ConfigError, match=r"combined by \| and &"):
+        combine(MaxTrials(5), MaxCost(1.0))
+
+
+class Own(Rule):
+    """As a user might write one."""
+
+    def __init__(self, says: Any) -> None:
+        self.says = says
+
+    def check(self, progress: Progress) -> Any:
+        return self.says(progress.told >= 7)
+
+
+@pytest.mark.parametrize("says", [bool, lambda over: "seven" if over else "", lambda over: "seven" if over else None])
+@pytest.mark.parametrize("extend", [lambda rule: rule, lambda rule: rule | MaxTrials(9), lambda rule: rule & Own(bool)])
+def test_a_rule_of_ones_own_may_just_say_whether(says: Any, extend: Any) -> None:
+    run = Study(Sweep(range(20)), lambda candidate, case: candidate, stop=extend(Own(says)), window=1).run()
+    assert run.progress.told == 7 and ("Own(" in run.reason or "seven" in run.reason)
+
+
+def test_what_cannot_be_copied_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"stopping rule Own cannot be copied .*lock"):
+        Study(Sweep([1]), lambda candidate, case: candidate, stop=Own(threading.Lock())).run()
+    strategy = Sweep([1])
+    strategy.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(ConfigError, match=r"strategy Sweep cannot be copied .*make it in begin\(\)"):
+        Study(strategy, lambda candidate, case: candidate).run()

@@ -281,7 +281,8 @@ class RunJournal:
         if recorded != text:
             raise ReplayDivergence(
                 f"trial {number} of this run was {_short(recorded)}, but the strategy now asks {_short(text)}: its "
-                "code, its settings or a package it uses has changed. Undo that, or start a new run under another name"
+                "code, its settings or a package it uses has changed, or chance comes from elsewhere than self.rng. "
+                "Undo that, or start a new run under another name"
             )
 
     def _checked_told(self, result: Result[Any]) -> bool:
