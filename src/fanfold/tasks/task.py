@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias
 from fanfold.calls import unasked
 from fanfold.config import load_toml
 from fanfold.encoding import derive_seed
-from fanfold.errors import ConfigError, NoWayHome, nearest
+from fanfold.errors import ConfigError, FanfoldError, NoWayHome, nearest
 from fanfold.executors.base import is_coroutine_function
 from fanfold.files import load_function
 
@@ -97,12 +97,27 @@ class Grader(Protocol):
     async def __call__(self, reply: str, problem: Problem) -> Grade: ...
 
 
+#: What reading a text that is not as expected raises, and how the feedback on such a reply begins.
+UNREADABLE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+RAISED = "the grader raises "
+
+
 @dataclass(frozen=True)
 class Own:
     """A grader of the user's own: a function of (reply, problem), or the Python file of one (`grade.py:name`).
 
     It may be a coroutine function, or an object that can be called.  It returns True or False, a number from 0 to 1,
-    (number, feedback), a mapping with `score` and `feedback`, or a `Grade`; anything else fails the evaluation.
+    (number, feedback), a mapping with `score` and `feedback`, or a `Grade`; anything else fails the evaluation.  Where
+    it cannot read a reply and raises (`json.loads`, a missing key), the reply is wrong; other exceptions fail it too.
     """
 
     function: Any
@@ -128,8 +143,20 @@ class Own:
     async def __call__(self, reply: str, problem: Problem) -> Grade:
         # A plain function runs beside the loop, so that one that takes its time holds up nobody else.
         aside = not is_coroutine_function(self.function)
-        value = await asyncio.to_thread(self.function, reply, problem) if aside else self.function(reply, problem)
-        return self._grade(await value if inspect.isawaitable(value) else value)
+        try:
+            value = await asyncio.to_thread(self._called, reply, problem) if aside else self.function(reply, problem)
+            value = await value if inspect.isawaitable(value) else value
+        except FanfoldError:
+            raise
+        except UNREADABLE as error:  # it had graded a right answer
+            return Grade(0.0, "", f"{RAISED}{type(error).__name__}: {error}")
+        return self._grade(value)
+
+    def _called(self, reply: str, problem: Problem) -> Any:
+        try:
+            return self.function(reply, problem)
+        except StopIteration:  # which no thread can hand over
+            raise LookupError("next() has found nothing") from None
 
     def check(self, problem: Problem) -> str:
         return str(getattr(self.function, "check", lambda problem: "")(problem))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from click.testing import CliRunner
 
 from fanfold.cli import cli
 from fanfold.errors import ConfigError
+from fanfold.events import Notice
 from fanfold.models import model
 from fanfold.studies.prompts import PromptsConfig, study
 from fanfold.tasks import Grade, Problem, Task, grader, load
@@ -96,6 +98,54 @@ def test_a_result_that_only_a_reply_brings_fails_its_own_evaluation() -> None:
     task = Task("mine", PROBLEMS, lambda reply, problem: None if reply == "x" else 1.0)
     with pytest.raises(ConfigError, match="it returned None"):
         asyncio.run(task.grader("x", PROBLEMS[0]))
+
+
+def reading(reply: str, problem: Problem) -> bool:
+    return bool(json.loads(reply)["label"] == problem.answer)
+
+
+async def read_later(reply: str, problem: Problem) -> bool:
+    return reading(reply, problem)
+
+
+@pytest.mark.parametrize("function", [reading, read_later])
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [("I do not know.", "JSONDecodeError: Expecting value"), ("{}", "KeyError: 'label'"), ("3", "TypeError: 'int'")],
+)
+def test_a_reply_that_a_grader_cannot_read_is_wrong(function: Any, reply: str, said: str) -> None:
+    grade = asyncio.run(Own(function)(reply, PROBLEMS[0]))
+    assert grade.score == 0 and grade.feedback.startswith(f"the grader raises {said}")
+    assert asyncio.run(Own(function)('{"label": "a"}', PROBLEMS[0])) == Grade(1.0)
+
+
+def test_a_grader_that_looks_for_a_line_in_vain_does_not_hang() -> None:
+    def grade(reply: str, problem: Problem) -> bool:
+        return next(line for line in reply.splitlines() if line.startswith("Answer")) == problem.answer
+
+    async def main() -> Grade:
+        return await asyncio.wait_for(Own(grade)("none", PROBLEMS[0]), 5)
+
+    assert asyncio.run(main()).feedback == "the grader raises LookupError: next() has found nothing"
+
+
+def test_a_grader_that_lacks_its_server_fails_the_evaluation() -> None:
+    def grade(reply: str, problem: Problem) -> bool:
+        raise ConnectionError("refused")
+
+    with pytest.raises(ConnectionError):
+        asyncio.run(Own(grade)("a", PROBLEMS[0]))
+
+
+@pytest.mark.slow
+def test_replies_that_a_grader_cannot_read_are_said_once_and_leave_a_winner() -> None:
+    problems = tuple(Problem(str(n), f"text {n}", '{"label": "a"}', {"shown": '{"label": "a"}'}) for n in range(30))
+    task = Task("mine", problems, lambda reply, problem: json.loads(reply)["label"] == "a")
+    watched: list[Any] = []
+    run = study(PromptsConfig(model=("simulated/gpt-4o-mini",), trials=4), task=task).run(watch=watched.append)
+    said = [event.message for event in watched if isinstance(event, Notice) and "grader raises" in event.message]
+    assert len(said) == 1 and "JSONDecodeError" in said[0] and "(the reply: " in said[0]
+    assert run.summary is not None and run.summary.figures["held_out"]["accuracy"] == 0
 
 
 def test_a_grader_that_asks_a_model_is_not_tried_but_may_ask_during_the_run() -> None:

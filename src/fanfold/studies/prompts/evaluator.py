@@ -23,6 +23,8 @@ from fanfold.prompting.material import Material, broken_rules, mend, rules_in_wo
 from fanfold.prompting.writing import Unwritten, realise
 from fanfold.strategies.reflective import Written
 from fanfold.tasks import Grade, Problem, Task
+from fanfold.tasks.task import RAISED
+from fanfold.texts import same_cause
 from fanfold.types import UNWRITTEN, Case, Failed, Ok, Outcome
 
 #: How much of a reply is kept with the outcome; the whole of it is in the ledger's calls.
@@ -130,6 +132,8 @@ class PromptsEvaluator:
                 raise
             return self._not_taken(candidate, genome, problem, f"{name}: {error}")
         grade = await self.task.grader(reply.text, problem)
+        if grade.feedback.startswith(RAISED):
+            self._first.wrong(f"a reply counts as wrong because {grade.feedback} (the reply: {reply.text[:80]!r})")
         self._first.saw(reply, grade, problem, said["max_tokens"], simulated=asked.url.startswith(SIMULATED))
         data: dict[str, Any] = {"said": (grade.said or reply.text)[:KEPT], "tokens": reply.input_tokens}
         if (price := self.price or asked.price) is not None:
@@ -146,7 +150,7 @@ class PromptsEvaluator:
 
     def _not_taken(self, candidate: Candidate, genome: Genome, problem: Problem, why: str) -> Outcome:
         """A wrong answer: with this prompt the model will never answer, and the other problems still count."""
-        self._first.not_taken(why)
+        self._first.wrong(f"a problem counts as wrong because its prompt is not taken: {why}")
         data: dict[str, Any] = {"said": f"({why})"[:KEPT], "input": problem.input[:KEPT]}
         data |= {"expected": str(problem.answer)[:KEPT], "tokens": 0}
         if self.writer:
@@ -196,13 +200,13 @@ class FirstReplies:
 
     def __init__(self) -> None:
         self._seen = self._cut = self._right = 0
-        self._told = False
+        self._told: set[str] = set()
 
-    def not_taken(self, why: str) -> None:
-        """Say once that a problem counts as wrong because it, or all of the prompt, is not taken."""
-        if not self._told:
-            self._told = True
-            current_broker().emit(Notice(f"a problem counts as wrong because its prompt is not taken: {why}"))
+    def wrong(self, text: str) -> None:
+        """Say why something counts as wrong although nobody has judged it; each cause once."""
+        if (cause := same_cause(text)[:40]) not in self._told:
+            self._told.add(cause)
+            current_broker().emit(Notice(text))
 
     def saw(self, reply: Reply, grade: Grade, problem: Problem, limit: int, *, simulated: bool = False) -> None:
         if self._seen >= self.MOST:
