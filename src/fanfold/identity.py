@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: How many changes an error names.
 _NAMED = 6
+#: What decides the results of evaluations.
+_OF_RESULTS = frozenset(("evaluate", "cases", "seed", "objective", "minimize"))
 REMEDY = "give that object an attribute `fingerprint` (a text that changes when results would), or make it a dataclass"
 
 
@@ -42,6 +44,18 @@ class Changes:
     notices: list[str] = field(default_factory=list)
     #: Whether the record is of a version that kept less of the evaluator, and what is there cannot be compared.
     older: bool = False
+
+    @property
+    def remedy(self) -> str:
+        """What to do where a run cannot go on."""
+        if self.refused.keys() == {"evaluate"}:
+            return (
+                "Undo the change, or give the new study a new run name; where only the evaluator changed and its old "
+                "results still count, accept that (accept_changes=True, --accept-changes)"
+            )
+        kept = self.refused.keys().isdisjoint(_OF_RESULTS)
+        how = ", with reuse='ledger' (--reuse ledger), which takes over the evaluations that are finished"
+        return f"Undo the change, or give the new study a new run name{how if kept else ''}"
 
 
 @dataclass(frozen=True)

@@ -322,9 +322,8 @@ class Start:
             refused = {}
         if refused:
             raise ReplayDivergence(
-                f"run {self.name!r} cannot continue, its study has changed: {'; '.join(refused.values())}. Undo the "
-                "change, or give the new study a new run name; where only the evaluator changed and its old results "
-                "still count, accept that (accept_changes=True, --accept-changes)"
+                f"run {self.name!r} cannot continue, its study has changed: {'; '.join(refused.values())}. "
+                f"{changes.remedy}"
             )
         self._remarks = changes.notices
         if changes.older:

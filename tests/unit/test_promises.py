@@ -442,3 +442,15 @@ def test_when_a_run_is_over_none_of_its_evaluations_still_works() -> None:
         return sorted(ended)
 
     assert run_virtual(main()) == [0, 1, 2]
+
+
+def test_a_run_that_cannot_continue_says_how_its_evaluations_are_kept(tmp_path: Path) -> None:
+    def study(aggregate: Any = max, seed: int = 0) -> Study[Any]:
+        return Study(Sweep([1, 2]), lambda candidate, case: candidate, aggregate=aggregate, seed=seed)
+
+    study().run(ledger=tmp_path / "runs.db", run="a")
+    with pytest.raises(ReplayDivergence, match=r"aggregate .* new run name, with reuse='ledger'"):
+        study(min).run(ledger=tmp_path / "runs.db", run="a")
+    assert study(min).run(ledger=tmp_path / "runs.db", run="b", reuse="ledger").progress.reused == 2
+    with pytest.raises(ReplayDivergence, match=r"new run name$"):
+        study(min, seed=1).run(ledger=tmp_path / "runs.db", run="a")
