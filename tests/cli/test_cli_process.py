@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -142,6 +143,18 @@ def test_a_reader_that_goes_away_is_no_error_worth_a_traceback(tmp_path: Path) -
     process.stderr.close()
     process.wait(timeout=60)
     assert "Traceback" not in err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
+def test_output_that_finds_no_room_is_said_and_closed_output_is_no_error(tmp_path: Path) -> None:
+    run = ("run", "functions", "--executor", "inline", "--trials", "3", "--run", "it", "--ledger", "x.db")
+    for arguments in (run, ("export", "it", "--ledger", "x.db"), ("show", "it", "--json", "--ledger", "x.db")):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run([*FANFOLD, *arguments], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, timeout=60)
+        assert done.returncode == 1 and b"No space left" in done.stderr and b"Traceback" not in done.stderr
+    command = f"{shlex.join(FANFOLD)} runs --ledger x.db >&-"
+    assert subprocess.run(command, shell=True, cwd=tmp_path, timeout=60).returncode == 0
 
 
 @pytest.mark.slow

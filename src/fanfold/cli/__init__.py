@@ -5,6 +5,7 @@ Command modules import only click; what a command needs it imports when it runs,
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ from fanfold.cli.view import view
 from fanfold.errors import ConfigError, FanfoldError, Interrupted, LedgerError, ReplayDivergence
 from fanfold.texts import printable
 
+#: What a system says where a disk, or the user's part of it, is full.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _EPILOG = """\b
 Exit codes:
   0    done
@@ -103,6 +106,11 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             print_error("nothing was running that could be lost", label="interrupted")
             ctx.exit(130)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            print_error(f"{error.strerror}: what this command prints or writes is incomplete; give it another place")
+            ctx.exit(1)
 
 
 @contextmanager

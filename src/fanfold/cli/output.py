@@ -149,7 +149,10 @@ def echo(text: str, *, err: bool = False, nl: bool = True, label: str = "") -> N
     """Print text for people, without known keys and without control characters."""
     styled = click.style(f"{label}:", fg="red", bold=True) + " " if label else ""
     text = styled + printable(redact(text))
-    if ((sys.stderr if err else sys.stdout).encoding or "ascii").lower() == "ascii":
+    stream = sys.stderr if err else sys.stdout
+    if stream is None:
+        return  # closed, as by >&-
+    if (stream.encoding or "ascii").lower() == "ascii":
         text = text.replace("…", "...")
     click.echo(text, err=err, nl=nl)
 
