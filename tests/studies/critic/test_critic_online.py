@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -216,6 +217,30 @@ def test_an_answer_that_does_not_come_is_an_error_and_no_show(tmp_path: Path) ->
             critic.ask_sync("How do I dry herbs?")
         assert critic.status()["shows"] == 0
         assert not critic._learner.search.memory.generating
+
+
+def test_nobody_waits_for_a_model_without_end_and_what_came_in_time_is_shown(tmp_path: Path) -> None:
+    class Slow:
+        def __init__(self, quick: int) -> None:
+            self.quick = quick
+
+        async def generate(self, query: str, **parameters: Any) -> Any:
+            self.quick -= 1
+            if self.quick < 0:
+                await asyncio.sleep(60)
+            return SimpleNamespace(text="In time.", output_tokens=2)
+
+    with begin(tmp_path / "app.db", timeout=0.05) as critic:
+        vars(critic)["_model"] = Slow(1)
+        assert critic.ask_sync("How do I dry herbs?").text == "In time."
+        for show in (1, 2):
+            vars(critic)["_model"] = Slow(show - 1)
+            with pytest.raises(CallFailed, match=r"has not answered within 0.05 s") as failed:
+                critic.ask_sync("How do I dry herbs?", show=show)
+            assert failed.value.passing
+        assert critic.status()["shows"] == 1
+    with pytest.raises(ConfigError, match="timeout must be seconds above 0"):
+        begin(tmp_path / "app.db", timeout=0)
 
 
 # -- several processes, and time --------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ T = TypeVar("T")
 STUDY_ONLY = ("writer", "queries", "total", "feedback", "ask", "concurrent", "fitness_threshold")
 #: Seconds after which nobody waits for feedback on a show any longer.
 EXPIRES = 3600.0
+#: Seconds that the model has for an answer: who asks is waiting.
+TIMEOUT = 300.0
 #: Shows and feedback between two checkpoints.
 CHECKPOINT = 200
 #: Names that `tell` has beside the kinds of feedback.
@@ -81,6 +83,7 @@ class Critic:
 
     def __init__(self, ledger: Ledger, learner: FeedbackLearner, config: CriticConfig) -> None:
         self.config = config
+        self.timeout: float | None = TIMEOUT
         self._ledger, self._learner = ledger, learner
         self._process = os.getpid()
         self._asked, self._closed = 0, False
@@ -96,6 +99,7 @@ class Critic:
         prompts: Iterable[str] | None = None,
         candidates: int | None = None,
         expires: float = EXPIRES,
+        timeout: float | None = TIMEOUT,
         name: str = "critic",
         **settings: Any,
     ) -> Critic:
@@ -103,15 +107,18 @@ class Critic:
 
         A new one needs a model and system prompts to choose from.  Later both may be left out or changed: a prompt
         that is new joins the others, and one that is no longer given leaves.  `candidates` prompts answer each
-        question, and the best answer is shown.  Nobody waits for feedback longer than `expires` seconds.  `settings`
-        are those of `CriticConfig`, such as `max_tokens`, `base_url` and `half_life` (200: what was said 200 answers
-        ago counts half).  A file holds several critics under different names.
+        question, and the best answer is shown.  Nobody waits for feedback longer than `expires` seconds, and for an
+        answer longer than `timeout` (None: as long as it takes).  `settings` are those of `CriticConfig`, such as
+        `max_tokens`, `base_url` and `half_life` (200: what was said 200 answers ago counts half).  A file holds
+        several critics under different names.
         """
         prompts = texts_of(prompts)
         if RUN_NAME.fullmatch(name) is None:
             raise ConfigError(f"{name!r} cannot be a critic's name: use letters, digits, dots, dashes and underscores")
         for key in set(STUDY_ONLY).intersection(settings):
             raise ConfigError(f"{key} is a setting of the study `fanfold run critic`: leave it out")
+        if timeout is not None and not timeout > 0:
+            raise ConfigError(f"timeout must be seconds above 0, or None, not {timeout!r}")
         changes = {key: plain(value) for key, value in settings.items()}
         if model is not None:
             changes["model"] = model
@@ -123,11 +130,13 @@ class Critic:
         try:
             began = ledger.find(name) is not None
             try:
-                return cls._of(ledger, name, changes, prompts, candidates, expires)
+                critic = cls._of(ledger, name, changes, prompts, candidates, expires)
             except LedgerError:
                 if began or ledger.find(name) is None:
                     raise
-                return cls._of(ledger, name, changes, prompts, candidates, expires)  # another process was quicker
+                critic = cls._of(ledger, name, changes, prompts, candidates, expires)  # another process was quicker
+            critic.timeout = timeout
+            return critic
         except BaseException:
             ledger.close()
             raise
@@ -267,21 +276,28 @@ class Critic:
         self._writing()
         assert self._broker is not None
         with at_work(self._broker):
-            replies = await asyncio.gather(
-                *(
+            calls = [
+                asyncio.ensure_future(
                     self._model.generate(
                         step.query, system=system_prompt(p, config.pinned), temperature=t, max_tokens=config.max_tokens
                     )
-                    for p, t in zip(step.prompts, step.temperatures)
-                ),
-                return_exceptions=True,
-            )
+                )
+                for p, t in zip(step.prompts, step.temperatures)
+            ]
+            try:
+                done, _ = await asyncio.wait(calls, timeout=self.timeout)
+            finally:
+                for call in calls:
+                    call.cancel()  # one that was sent is carried through and kept, because it is paid for
+        late = f"{config.model} has not answered within {self.timeout} s: ask again later, or raise the timeout"
         responses: list[tuple[Shown, int]] = []
         problem: BaseException = CallFailed("malformed", f"{config.model} answered with nothing but blanks")
-        for slot, (prompt, temperature, reply) in enumerate(zip(step.prompts, step.temperatures, replies)):
-            if isinstance(reply, BaseException):
-                problem = reply
-            elif reply.text.strip():
+        for slot, (prompt, temperature, call) in enumerate(zip(step.prompts, step.temperatures, calls)):
+            if call not in done:
+                problem = CallFailed("timeout", late)
+            elif (failure := call.exception()) is not None:
+                problem = failure
+            elif (reply := call.result()).text.strip():
                 responses.append((Shown(slot, prompt, temperature, reply.text), reply.output_tokens))
         if len(responses) < wanted:
             raise problem

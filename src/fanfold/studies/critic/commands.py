@@ -31,6 +31,9 @@ Examples:
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Length limit of an answer.  [512]")
 @click.option("--half-life", type=click.FloatRange(1), metavar="N", help="Answers until feedback counts half.  [200]")
 @click.option("--pinned", metavar="TEXT", help="A part of every system prompt, which never changes.")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="For an answer of the model.  [300]"
+)
 @click.option("--name", default="critic", show_default=True, metavar="NAME", help="Which critic of FILE.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="The port, 0 for any.")
