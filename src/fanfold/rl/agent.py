@@ -214,10 +214,12 @@ class Agent:
                 f"trained on {self._encoder.space} and {self._decoder.space}: give the same arguments and wrappers "
                 "(--env-kwargs, --wrappers)"
             )
-        for number in range(episodes):
-            own = seed if number == 0 else derive_seed(seed, "episode", number)
-            yield self._episode(lane, own, number, self.greedy if greedy is None else greedy)
-        lane.close()
+        try:
+            for number in range(episodes):
+                own = seed if number == 0 else derive_seed(seed, "episode", number)
+                yield self._episode(lane, own, number, self.greedy if greedy is None else greedy)
+        finally:  # also where nobody looks at the rest
+            lane.close()
 
     def _episode(self, lane: Lane, seed: int, number: int, greedy: bool) -> ShownEpisode:
         played, keys = ShownEpisode(number, seed), np.array([seed % 2**64], np.uint64)
@@ -232,7 +234,7 @@ class Agent:
                     break
                 row = checked_row(lane.row(observation, info))
                 lane.check_mask(row)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             played.failed = FailedEpisode.of(number, seed, played.length, error)
             played.traceback = traceback.format_exc()
         return played

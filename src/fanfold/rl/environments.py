@@ -29,6 +29,8 @@ TOGETHER = 64
 #: What a reward usually is.  Anything else is made a number first.
 _NUMBERS = (float, int, np.number)
 _LOCAL = threading.local()
+#: The lanes of each environment, those of all threads.
+_HELD: weakref.WeakKeyDictionary[Environment, list[_Lanes]] = weakref.WeakKeyDictionary()
 
 
 def play(
@@ -43,13 +45,18 @@ def play(
 
     One that fails is left out and said; where all of them fail there are no trajectories.
     """
-    stage, policy = _Stage(known(env), numbers, seed), policy or policy_for(env)
-    ticks: list[tuple[Array, Array, Array]] = []
-    rewards: list[float] = []
-    while len(inputs := stage.observed(len(ticks))):
-        chosen = act(policy, weights, inputs, stage.keys, greedy)
-        ticks.append((stage.rows.copy(), inputs, chosen))
-        stage.step(chosen, rewards, len(ticks))
+    policy, held = policy or policy_for(env), _held(known(env))
+    held.busy = True
+    try:
+        stage = _Stage(known(env), numbers, seed)
+        ticks: list[tuple[Array, Array, Array]] = []
+        rewards: list[float] = []
+        while len(inputs := stage.observed(len(ticks))):
+            chosen = act(policy, weights, inputs, stage.keys, greedy)
+            ticks.append((stage.rows.copy(), inputs, chosen))
+            stage.step(chosen, rewards, len(ticks))
+    finally:
+        held.busy = False
     failed = {each.episode - numbers.start for each in stage.failed}
     if len(failed) == len(numbers):
         return None, stage.failed
@@ -93,7 +100,7 @@ class _Stage:
                 self.seen[place] = self.lanes[place].begin(own % 2**31, tick)
             except FanfoldError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._fail(place, tick, error)
             else:
                 return
@@ -218,7 +225,7 @@ def try_observation(env: str | Environment) -> None:
         _lanes(known(env), 1)[0].begin(0, 0)
     except FanfoldError:
         raise
-    except Exception:
+    except (Exception, SystemExit):
         pass  # this episode fails, and others may not
 
 
@@ -294,14 +301,33 @@ class Lane:
         return np.concatenate([seen, mask.astype(seen.dtype)])
 
 
+class _Lanes(list[Lane]):
+    """The lanes that one thread has of an environment; environments may not like to be stepped by another thread."""
+
+    #: Whether episodes are being played in them.
+    busy = False
+
+
+def _held(env: Environment) -> _Lanes:
+    """The lanes of this thread."""
+    if not hasattr(_LOCAL, "lanes"):
+        _LOCAL.lanes = weakref.WeakKeyDictionary()
+    if env not in _LOCAL.lanes:
+        _LOCAL.lanes[env] = _Lanes()
+        _HELD.setdefault(env, []).append(_LOCAL.lanes[env])
+        weakref.finalize(env, _close, _LOCAL.lanes[env])
+    held: _Lanes = _LOCAL.lanes[env]
+    return held
+
+
 def release(env: str | Environment) -> None:
-    """Close what this thread has made of an environment; whoever plays it afterwards makes it again."""
-    if isinstance(env, Environment):
-        _close(getattr(_LOCAL, "lanes", {}).get(env, []))
+    """Close what this process has made of an environment; whoever plays it afterwards makes it again."""
+    for lanes in _HELD.get(env, ()) if isinstance(env, Environment) else ():
+        _close(lanes)
 
 
-def _close(lanes: list[Lane]) -> None:
-    while lanes:
+def _close(lanes: _Lanes) -> None:
+    while lanes and not lanes.busy:
         lanes.pop().close()
 
 
@@ -332,12 +358,7 @@ def known(env: str | Environment) -> Environment:
 
 def _lanes(env: Environment, count: int) -> list[Lane]:
     """Lanes of this thread, made once and used for block after block, and closed when nobody can use them any more."""
-    if not hasattr(_LOCAL, "lanes"):
-        _LOCAL.lanes = weakref.WeakKeyDictionary()
-    if env not in _LOCAL.lanes:
-        _LOCAL.lanes[env] = []
-        weakref.finalize(env, _close, _LOCAL.lanes[env])
-    made: list[Lane] = _LOCAL.lanes[env]
+    made = _held(env)
     while len(made) < min(count, TOGETHER):
         made.append(Lane(env))
     return made[: min(count, TOGETHER)]

@@ -178,8 +178,8 @@ class Environment:
                         f"env={self.name!r}: {error}. Episodes are seeded: write reset(self, *, seed=None, "
                         "options=None)"
                     ) from error
-                problem: Exception = error
-            except Exception as error:
+                problem: Exception | SystemExit = error
+            except (Exception, SystemExit) as error:
                 problem = error
             else:
                 break
@@ -195,7 +195,7 @@ class Environment:
             return
         try:
             taken = made.step(made.action_space.sample())
-        except Exception:  # such as an action that is not allowed now
+        except (Exception, SystemExit):  # such as an action that is not allowed now
             return
         if not (isinstance(taken, tuple) and len(taken) == 5):
             got = f"{len(taken)} values" if isinstance(taken, tuple) else type(taken).__name__

@@ -11,7 +11,7 @@ from fanfold.errors import ConfigError, nearest
 from fanfold.rl.agent import Agent, card_of
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.conclusion import PolicyConclusion
-from fanfold.rl.config import RlConfig
+from fanfold.rl.config import RlConfig, StepPpo
 from fanfold.rl.environments import policy_for, release, spaces_of, try_observation
 from fanfold.rl.learner import Learner
 from fanfold.rl.making import LONGEST, Environment, closed, named
@@ -27,14 +27,18 @@ from fanfold.study import Study
 
 def chosen_policy(config: RlConfig, env: Environment, policy: Policy | Network | None = None) -> Policy:
     """What learns: the policy given, a network of PyTorch, or ours that fits the environment."""
-    if policy is not None and not callable(policy):
-        return policy
     make = policy if policy is not None or config.network is None else named(config.network, "network")
+    if isinstance(make, str) or not (make is None or callable(make) or hasattr(make, "initial")):
+        what = "network" if policy is None else "policy"
+        raise ConfigError(
+            f"{what}={make!r} is not a network: give the class of a torch.nn.Module, or name it as module:name or "
+            "file.py:name; without one, what fits the environment is chosen"
+        )
+    if make is not None and not callable(make):
+        return make
     encoder, head = spaces_of(env)
     if make is None and encoder.image is None:
         return policy_for(env, config.ppo.hidden)
-    if isinstance(make, str):
-        raise ConfigError(f"network={make!r} names no network: write module:name, or file.py:name")
     network = TorchPolicy.of(make or convolutions, encoder, head, config.device)
     network.check_alone()
     return network
@@ -139,9 +143,9 @@ class Trained:
 def train(
     env: str | Callable[..., Any] | Environment,
     *,
-    policy: Policy | Network | None = None,
+    policy: Policy | Network | str | None = None,
     env_kwargs: dict[str, Any] | None = None,
-    wrappers: Sequence[str | Callable[[Any], Any]] = (),
+    wrappers: Sequence[str | Callable[[Any], Any]] | None = None,
     **settings: Any,
 ) -> Trained:
     """Train a policy on an environment: an id, `module:name`, `file.py:name`, or a function that makes one.
@@ -152,9 +156,13 @@ def train(
     fields = {each.name for each in dataclasses.fields(RlConfig)} - {"env", "env_kwargs", "wrappers"}
     options = {each.name for each in dataclasses.fields(RunOptions)}
     for name in settings.keys() - fields - options:
-        raise ConfigError(f"train() has no argument {name!r}{nearest(name, [*fields, *options])}")
-    made = Environment.of(env, env_kwargs, wrappers, settings.get("max_episode_steps"))
+        inner = {each.name for each in dataclasses.fields(StepPpo)}
+        hint = f": write ppo={{{name!r}: ...}}" if name in inner else nearest(name, [*fields, *options])
+        raise ConfigError(f"train() has no argument {name!r}{hint}")
+    made = Environment.of(env, env_kwargs, wrappers or (), settings.get("max_episode_steps"))
     own = {name: value for name, value in settings.items() if name in fields}
+    if isinstance(policy, str):
+        own["network"], policy = policy, None
     config = RlConfig(env=made.name, **{"results": None, **own})
     how = {name: value for name, value in settings.items() if name not in fields}
     study = study_of(config, made, policy)

@@ -136,7 +136,15 @@ def test_networks_of_pytorch_are_saved_loaded_and_exported(
 
 
 def test_a_network_of_a_run_plays_in_another_environment(tmp_path: Path) -> None:
-    train("rl_world:Walk", policy=rl_world.network, total_steps=60, fresh_episodes=2, ledger=tmp_path / "l", run="one")
+    train(
+        "rl_world:Walk",
+        policy="rl_world:network",
+        wrappers=None,
+        total_steps=60,
+        fresh_episodes=2,
+        ledger=tmp_path / "l",
+        run="one",
+    )
     agent = Agent.load("one", ledger=tmp_path / "l", env=lambda: rl_world.Walk(6))
     assert [episode.length for episode in agent.play(lambda: rl_world.Walk(6), 2)] == [6, 6]
 

@@ -50,6 +50,23 @@ def test_an_episode_that_fails_is_said_and_the_others_are_as_they_would_be(
     assert failing.data["lengths"] == [10] * (40 - len(lost))
 
 
+class Leaves(rl_world.Raises):
+    """Leaves the program where an episode should begin."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        begun = super().reset(seed=seed)
+        if self.bad:
+            raise SystemExit(3)
+        return begun
+
+
+def test_an_environment_that_leaves_the_program_in_its_reset_costs_that_episode() -> None:
+    outcome = Collector(Environment.of(Leaves, {"share": 0.2}))(block(), CASE)
+    assert isinstance(outcome, Ok)
+    assert {each["kind"] for each in outcome.data["failed"]} == {"SystemExit"}
+    assert len(outcome.data["returns"]) == 40 - len(outcome.data["failed"]) > 20
+
+
 def test_the_seed_of_a_failed_episode_plays_it_again() -> None:
     steps, failed = environments.play(Environment.of(rl_world.Raises, {"share": 0.2}), WEIGHTS, range(40), 7)
     assert steps is not None and len(steps.lengths) == 40 - len(failed)

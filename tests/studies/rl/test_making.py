@@ -111,8 +111,9 @@ class Alone(rl_world.Walk):
         Alone.there -= 1
 
 
-def test_an_environment_of_which_there_can_be_one_is_learnt_in_blocks_of_one() -> None:
-    trained = train(Alone, total_steps=300, block=1, fresh_episodes=3)
+@pytest.mark.parametrize("executor", ["inline", "threads:1"])
+def test_an_environment_of_which_there_can_be_one_is_learnt_in_blocks_of_one(executor: str) -> None:
+    trained = train(Alone, total_steps=300, block=1, fresh_episodes=3, executor=executor)
     assert len(trained.curve) >= 1 and trained.run.summary.figures["failed_episodes"] == 0
     assert Alone.there == 0
     assert next(trained.agent.play(Alone)).length == 10

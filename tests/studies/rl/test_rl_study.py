@@ -229,6 +229,9 @@ def test_observations_that_do_not_fit_their_space_are_refused_before_the_first_b
         ({"total_epsiodes": 3}, "did you mean 'total_episodes'"),
         ({"max_failed_share": 2.0}, "max_failed_share must be from 0 to 1"),
         ({"n_workers": 0}, "n_workers must be at least 1"),
+        ({"learning_rate": 0.1}, r"no argument 'learning_rate': write ppo=\{'learning_rate': ...\}"),
+        ({"policy": "MlpPolicy"}, "'MlpPolicy' is not a network: give the class of a torch.nn.Module, or name it"),
+        ({"policy": 3}, "policy=3 is not a network"),
     ],
 )
 def test_arguments_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
