@@ -18,6 +18,7 @@ from fanfold.errors import ConfigError
 from fanfold.events import Notice
 from fanfold.models import model
 from fanfold.studies.prompts import PromptsConfig, study
+from fanfold.studies.prompts.study import _sizes
 from fanfold.tasks import Grade, Problem, Task, grader, load
 from fanfold.tasks.task import Own
 
@@ -221,3 +222,24 @@ def test_a_run_continues_with_the_same_grader_and_no_other(tmp_path: Path) -> No
     assert again.progress.evaluations == first.progress.evaluations
     with pytest.raises(Exception, match="grader"):
         study(config, task=Task("mine", PROBLEMS, awaited)).run(ledger=tmp_path / "a.db", run="a")
+
+
+@pytest.mark.slow
+def test_one_failure_among_the_held_out_problems_leaves_an_accuracy_of_the_others() -> None:
+    lost: list[str] = []
+
+    def grade(reply: str, problem: Problem) -> float:
+        if problem.id in lost:
+            raise ConnectionError("the grader's server is gone")
+        return 0.5
+
+    task = Task("mine", PROBLEMS, grade)
+    config = PromptsConfig(model=("simulated/gpt-4o-mini",), trials=3, held_out=6)
+    made = study(config, task=task)
+    lost.append(task.split(config.seed, **_sizes(config, task)).held_out[0].id)
+    summary = made.run().summary
+    assert summary is not None
+    assert (summary.figures["held_out"]["accuracy"], summary.figures["held_out"]["n"]) == (0.5, 5)
+    assert 0 < summary.figures["held_out"]["low"] < 0.5 < summary.figures["held_out"]["high"] < 1
+    (said,) = [section.text for section in summary.sections if section.title == "Held-out problems without a score"]
+    assert said == "1 of 6 of the winner's evaluations failed as 'error', and are left out of its accuracy"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,7 @@ from fanfold.studies.prompts.against import Course, cells, course, held_out_curv
 from fanfold.studies.prompts.config import PromptsConfig
 from fanfold.studies.prompts.evaluator import PromptsEvaluator, cases
 from fanfold.studies.prompts.lineage import lineage
-from fanfold.studies.prompts.objectives import by_problem, interval_of, points_of
+from fanfold.studies.prompts.objectives import by_problem, interval_of, oks, points_of
 from fanfold.studies.prompts.shown import at_list_price, short_prompt
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
@@ -86,6 +87,7 @@ class PromptsConclusion:
             Section("Prompt", shown, brief=short_prompt(winner)),
             self._table({"winner": winner, **flat}, courses, search, validated, held),
             *held_out_curves(courses, flat, accuracy),
+            *_failed_text(held.get(winner)),
             *self._by_model(held.get(winner)),
             *_gain_text(gain),
             *_regret_text(regret),
@@ -196,12 +198,13 @@ class PromptsConclusion:
     async def _scored(
         self, genomes: Sequence[Genome], problems: Sequence[Problem], word: str, go: Go
     ) -> dict[Genome, Result[Any]]:
-        """The genomes' results on these problems; empty for those the money did not reach."""
+        """The genomes' results on these problems; none for those the money did not reach, or that mostly failed."""
         if not problems:
             return {}
         beside: Study[Any] = Study(Sweep(list(genomes)), self.evaluate, cases(problems, self.config.model), name=word)
         run = await go(word, dataclasses.replace(beside, seed=self.config.seed))
-        return {msgspec.convert(result.candidate, Genome): result for result in run.results() if result.complete}
+        scored = [result for result in run.results() if 2 * len(oks(result)) > len(result.outcomes)]
+        return {msgspec.convert(result.candidate, Genome): result for result in scored}
 
     def _by_model(self, held: Result[Any] | None) -> list[Section]:
         if held is None or len(self.config.model) == 1:
@@ -340,6 +343,16 @@ def expected_regret(scores: Sequence[Sequence[float]], draws: int = 2000) -> flo
         drawn = [rng.betavariate(right, wrong) for right, wrong in beliefs]
         total += max(drawn) - drawn[0]
     return total / draws
+
+
+def _failed_text(held: Result[Any] | None) -> list[Section]:
+    """How many evaluations of the winner have no score."""
+    if held is None or not held.failures:
+        return []
+    kind, count = Counter(failure.kind for failure in held.failures.values()).most_common(1)[0]
+    others = "" if count == len(held.failures) else f", {count} of them"
+    counted = f"{len(held.failures)} of {len(held.outcomes)} of the winner's evaluations failed{others} as {kind!r}"
+    return [Section("Held-out problems without a score", f"{counted}, and are left out of its accuracy")]
 
 
 def _regret_text(regret: float | None) -> list[Section]:

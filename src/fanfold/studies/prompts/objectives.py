@@ -159,9 +159,11 @@ def by_problem(result: Result[Any]) -> dict[str, list[float]]:
 def interval_of(result: Result[Any]) -> Interval:
     """The accuracy with its interval; the answers of several models to one problem are not independent."""
     problems = by_problem(result)
-    if all(score in (0.0, 1.0) for scores in problems.values() for score in scores):
+    values = {score for scores in problems.values() for score in scores}
+    if values <= {0.0, 1.0}:
         return clustered_rate({problem: (round(sum(scores)), len(scores)) for problem, scores in problems.items()})
-    return clustered_mean(problems)
+    shares = all(0.0 <= value <= 1.0 for value in values)  # a grader of a package may give other scores
+    return clustered_mean(problems, within=(0.0, 1.0) if shares else None)
 
 
 def oks(result: Result[Any]) -> list[Ok]:
