@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fanfold.errors import ConfigError
-from fanfold.studies.neuro.data import Data, from_arrays, from_loaders
+from fanfold.studies.neuro.data import Data, from_arrays, from_loaders, load
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(120, 3))
@@ -84,5 +85,21 @@ def test_rows_may_be_columns_by_name_or_mappings() -> None:
     assert learnt(arrow, answers).digest == data.digest
     lazy = pytest.importorskip("polars").LazyFrame(columns)
     assert learnt(lazy, answers).digest == data.digest
+    seen = data.table.encode(columns)
+    assert all(np.array_equal(data.table.encode(each), seen) for each in (rows, objects, arrow, lazy))
+    assert np.array_equal(data.table.encode(rows[0]), seen[:1])  # a single row
     with pytest.raises(ConfigError, match="columns of different lengths"):
         learnt({"size": ROWS[:, 0], "pet": PETS[:5].tolist()}, answers)
+
+
+def test_a_class_that_reads_like_a_gap_is_said(tmp_path: Path) -> None:
+    def table(*classes: str) -> Data:
+        lines = [f"{i},{classes[i % len(classes)]}" for i in range(90)]
+        (tmp_path / "t.csv").write_text("\n".join(["x,pain", *lines]))
+        return load(str(tmp_path / "t.csv"), validation=None, test=None)
+
+    said = "('None' counts as missing: rename what is a class)"
+    assert f"30 rows without 'pain' {said} are left out" in table("None", "mild", "strong").remarks
+    assert "30 rows without 'pain' are left out" in table("", "mild", "strong").remarks
+    with pytest.raises(ConfigError, match=r"'pain' is always 'mild', or missing \('None' counts as missing"):
+        table("None", "mild")

@@ -144,3 +144,12 @@ def test_a_frame_may_have_booleans_with_gaps() -> None:
 @pytest.mark.parametrize("text", ["31-Jan-26", "31 January 2026", "Sat, 31 Jan 2026", "Saturday, January 31, 2026"])
 def test_dates_with_names_of_months_are_read(text: str) -> None:
     assert Column("when", "date").numbers([text, "1-Feb-26", "31-Dec-99"]).tolist() == [20484.0, 20485.0, 10956.0]
+
+
+@pytest.mark.parametrize("name", ["PassengerId", "customerID", "user_id"])
+def test_numbers_of_the_rows_are_refused_however_they_are_called(tmp_path: Path, name: str) -> None:
+    columns = {name: list(range(100)), "x": [i % 7 for i in range(100)], "y": [i % 2 for i in range(100)]}
+    with pytest.raises(ConfigError, match=f"the column '{name}' numbers the rows, which says nothing: --ignore {name}"):
+        read(tmp_path / "t.csv", **columns)
+    assert read(tmp_path / "t.csv", **{**columns, name: [i // 2 for i in range(100)]}).shape.channels == 2
+    assert read(tmp_path / "t.csv", **{"rapid": columns.pop(name), **columns}).shape.channels == 2

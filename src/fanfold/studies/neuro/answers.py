@@ -132,20 +132,28 @@ def answers_of(
     rows = np.array([r for r in range(len(table[names[0]])) if not any(missing(table[n][r]) for n in names)], np.int64)
     columns = [[table[name][row] for row in rows] for name in names]
     gaps = len(table[names[0]]) - len(rows)
+    words = _words(value for name in names for value in table[name])
     if len(rows) < FEWEST:
-        but = f", {gaps} of them without {names[0]}" if gaps else ""
+        but = f", {gaps} of them without {names[0]}{words}" if gaps else ""
         raise ConfigError(f"{where}: {len(rows) + gaps} rows{but} are too few to learn from: at least {FEWEST}")
     if len(names) > 1:
         kind, made, values = _several(where, names, columns, wanted, comma)
     else:
-        kind, made, values, fine = _one(where, names[0], columns[0], wanted, comma)
+        kind, made, values, fine = _one(where, names[0], columns[0], wanted, comma, words)
         gaps, rows = gaps + int((~fine).sum()), rows[fine]
-    notes = [f"{gaps} row{'s' if gaps > 1 else ''} without {names[0]!r} {'are' if gaps > 1 else 'is'} left out"] * bool(
-        gaps
-    )
+    some = f"{gaps} row{'s' if gaps > 1 else ''} without {names[0]!r}{words} {'are' if gaps > 1 else 'is'} left out"
+    notes = [some] if gaps else []
     if kind == "classes":
         notes += [*_lopsided(names[0], made, values), *_rare(names[0], made, values)]
     return Answers(kind, made, values, rows, names, tuple(notes))
+
+
+def _words(values: Iterable[Any]) -> str:
+    """Which words among the values count as missing, and what to do if they do not."""
+    words = {value.strip() for value in values if isinstance(value, str) and missing(value)}
+    named = sorted(word for word in words if any(map(str.isalpha, word)))
+    some = f"{', '.join(map(repr, named[:3]))} {'counts' if len(named) == 1 else 'count'}"
+    return f" ({some} as missing: rename what is a class)" if named else ""
 
 
 def _lopsided(name: str, classes: Sequence[str], values: NDArray[Any]) -> list[str]:
@@ -193,9 +201,9 @@ def _several(
 
 
 def _one(
-    where: str, name: str, values: list[Any], wanted: str, comma: bool
+    where: str, name: str, values: list[Any], wanted: str, comma: bool, words: str
 ) -> tuple[str, tuple[str, ...], NDArray[Any], NDArray[np.bool_]]:
-    """The kind, the names, the values, and which rows have one."""
+    """The kind, the names, the values, and which rows have one; `words` says what counts as missing."""
     every = np.ones(len(values), np.bool_)
     if wanted == "labels" or any(isinstance(value, list | tuple) for value in values):
         held = [
@@ -222,6 +230,8 @@ def _one(
     classes = sorted(set(texts), key=lambda text: (float(text) if numeric and _plain(text) else 0.0, text))
     if len(classes) > FEW_NUMBERS and measured(texts):
         raise ConfigError(f"{where}: {name!r} holds numbers with a unit, such as {sample(texts)}: write plain numbers")
+    if len(classes) == 1 and words:
+        raise ConfigError(f"{where}: {name!r} is always {classes[0]!r}, or missing{words}")
     _check_count(where, name, len(classes), len(values), "classes")
     places = {text: place for place, text in enumerate(classes)}
     return "classes", tuple(classes), np.array([places[text] for text in texts], np.int64), every

@@ -279,6 +279,9 @@ class TableEncoder:
 
 def by_column(rows: Any, names: Sequence[str]) -> dict[str, Sequence[Any]]:
     """The columns of those names, each as a sequence of values; a missing column is an error."""
+    rows = collected(rows)
+    if isinstance(rows, Mapping) and rows and all(np.ndim(value) == 0 for value in rows.values()):
+        rows = [rows]  # a single row
     if hasattr(rows, "columns") and hasattr(rows, "iloc"):  # a frame of pandas
         table: dict[str, Any] = {str(name): rows.iloc[:, place] for place, name in enumerate(rows.columns)}
         table = {name: _values(column) for name, column in table.items()}
@@ -297,6 +300,13 @@ def by_column(rows: Any, names: Sequence[str]) -> dict[str, Sequence[Any]]:
     if absent:
         raise ValueError(f"the rows have no column {absent[0]!r}; needed are {', '.join(names)}")
     return {name: table[name] for name in names}
+
+
+def collected(rows: Any) -> Any:
+    """A query of polars as a frame, and a table of Arrow as its columns; anything else as it is."""
+    if hasattr(rows, "collect_schema") and not hasattr(rows, "to_dicts"):
+        rows = rows.collect()
+    return rows.to_pydict() if hasattr(rows, "to_pydict") else rows
 
 
 def _values(column: Any) -> Any:

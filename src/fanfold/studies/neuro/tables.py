@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro.answers import FEWEST, Answers, answers_of, decimal_of, measured, sample
-from fanfold.studies.neuro.columns import Column, TableEncoder, by_column, date_order, level, missing
+from fanfold.studies.neuro.columns import Column, TableEncoder, by_column, collected, date_order, level, missing
 from fanfold.studies.neuro.data import Data, Part, assembled
 from fanfold.studies.neuro.genome import Shape
 from fanfold.studies.neuro.images import Images, array, weighted
@@ -30,6 +30,8 @@ FEW = 2000
 _OTHER_DATES = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*")
 _NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?", re.IGNORECASE)
 _NUMBERING = re.compile(r"(.*[ _-])?(id|index|idx|nr|row|rowid|key|uuid)|unnamed: \d+|", re.IGNORECASE)
+#: Where PassengerId and customerID become two words.
+_JOINED = re.compile(r"([a-z])(I[Dd])$")
 
 
 @dataclass(frozen=True, repr=False)
@@ -189,10 +191,7 @@ def _frame(rows: Any, name: str) -> Frame:
 
 def _columns(rows: Any, name: str) -> Mapping[str, Any]:
     """The columns of rows in any of the usual forms."""
-    if hasattr(rows, "collect_schema") and not hasattr(rows, "to_dicts"):
-        rows = rows.collect()  # a query of polars
-    if hasattr(rows, "to_pydict"):
-        rows = rows.to_pydict()  # a table of Arrow
+    rows = collected(rows)
     if isinstance(rows, Mapping):
         return {str(column): values for column, values in rows.items()}
     if isinstance(rows, list) and rows and isinstance(rows[0], Mapping):
@@ -268,7 +267,7 @@ def fitted(frame: Frame, train: Array, strict: bool = False, rich: bool = True) 
             if distinct <= 1 and len(present) in (0, len(values)):
                 dropped["always the same" if len(present) else "empty"].append(name)
                 continue
-            if _numbering(frame.name, name, present, distinct):
+            if _numbering(frame.name, name, present, distinct, rich):
                 dropped["numbers of the rows without a name"].append(name or "the first")
                 continue
         column, note = _column(name, values, train, frame.comma, frame.name, rich)
@@ -282,14 +281,15 @@ def fitted(frame: Frame, train: Array, strict: bool = False, rich: bool = True) 
     return TableEncoder(tuple(columns)), notes
 
 
-def _numbering(where: str, name: str, present: Sequence[Any], distinct: int) -> bool:
+def _numbering(where: str, name: str, present: Sequence[Any], distinct: int, rich: bool) -> bool:
     """Whether a column without a name numbers the rows; one with a name, which would be learnt by heart, is refused."""
     if not isinstance(present, np.ndarray) and any(isinstance(v, list | dict | tuple | set) for v in present):
         raise ConfigError(
             f"{where}: the column {name!r} holds lists or objects: make columns of them, or leave it out (--ignore "
             f"{name})"
         )
-    if distinct < len(present) or distinct < FEWEST or not (named := _NUMBERING.fullmatch(name.strip())):
+    plain = _JOINED.sub(r"\1 \2", name.strip()) if rich else name.strip()
+    if distinct < len(present) or distinct < FEWEST or not (named := _NUMBERING.fullmatch(plain)):
         return False
     numbers = Column(name, "number").numbers(present)
     if np.isfinite(numbers).all() and (np.mod(numbers, 1) != 0).any():
