@@ -24,6 +24,8 @@ from fanfold.studies.critic.bank import (
     prompt_of,
     system_prompt,
 )
+from fanfold.studies.critic.config import CriticConfig
+from fanfold.studies.critic.opening import texts_of
 
 OWN = ("You help bank customers. Never ask for a PIN. Answer in one sentence.", "You are a bank clerk. Be warm.")
 
@@ -106,3 +108,20 @@ def test_diversity_falls_when_prompts_become_alike() -> None:
 def test_the_built_in_bank_has_no_clause_twice() -> None:
     clauses = [clause for section in material_of((), "builtin").clauses.values() for clause in section]
     assert len(set(clauses)) == len(clauses) and BUILT_IN.name == "clauses.toml"
+
+
+def test_a_prompt_may_be_a_file_and_its_mere_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "brief.txt").write_text("\ufeffBe brief.\nAlways.\n", encoding="utf-8")
+    (tmp_path / "none.txt").write_text("\n")
+    config = CriticConfig(prompts=("@brief.txt", "@you there, be warm.", "No.5"), pinned="@brief.txt")
+    assert config.prompts == ("Be brief.\nAlways.", "@you there, be warm.", "No.5")
+    assert config.pinned == "Be brief.\nAlways."
+    assert texts_of(["@brief.txt"]) == ["Be brief.\nAlways."]
+    for prompt, words in (
+        ("brief.txt", "write @brief.txt"),
+        ("@nowhere.txt", "cannot be read"),
+        ("@none.txt", "empty"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            CriticConfig(prompts=(prompt,))

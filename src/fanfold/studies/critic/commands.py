@@ -25,7 +25,7 @@ Examples:
 @click.command(short_help="Serve a critic over HTTP.", epilog=_EXAMPLES)
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--model", metavar="MODEL", help="The model that answers; needed for a new FILE.")
-@click.option("--prompts", multiple=True, metavar="TEXT", help="A system prompt to choose from; repeat it for more.")
+@click.option("--prompts", multiple=True, metavar="TEXT", help="A system prompt to choose from, or @FILE; repeat it.")
 @click.option("--base-url", metavar="URL", help="An OpenAI-compatible server that serves the model.")
 @click.option("--candidates", type=click.IntRange(1), metavar="N", help="Prompts that answer each question.  [2]")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="Length limit of an answer.  [512]")

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from fanfold.addresses import check_address
 from fanfold.capabilities import Effort
-from fanfold.config import Settings, option
+from fanfold.config import Settings, content, option
 from fanfold.errors import ConfigError
+
+#: A name of a file is not longer.
+NAME = 255
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,8 @@ class CriticConfig(Settings):
     ask: Literal["score", "rating", "thumbs", "pair"] = option(
         "score", "the form of feedback; a pair shows two responses"
     )
-    prompts: tuple[str, ...] = option((), "your system prompts: what is chosen from, and what evolves")
-    pinned: str = option("", "a part of every system prompt, which never changes")
+    prompts: tuple[str, ...] = option((), "your system prompts, or @FILE each: what is chosen from, and what evolves")
+    pinned: str = option("", "a part of every system prompt, or @FILE, which never changes")
     bank: str | None = option(
         None, "clauses that evolution may add: a file, or `builtin`; none: those of your prompts (builtin without any)"
     )
@@ -124,6 +128,9 @@ class CriticConfig(Settings):
         check_address(self.base_url or "")
         if isinstance(self.prompts, str):
             raise ConfigError(f"prompts must be a list of texts, not the text {self.prompts!r:.60}")
+        # what a file says is part of the settings: a run continues without it
+        object.__setattr__(self, "prompts", tuple(prompt_text(text, "prompts") for text in self.prompts))
+        object.__setattr__(self, "pinned", prompt_text(self.pinned, "pinned"))
         if not self.temperatures:
             raise ConfigError("temperatures is empty: give one or more numbers from 0 to 2")
         if self.ask == "pair" and self.actor_critic.num_candidates < 2:
@@ -140,3 +147,18 @@ class CriticConfig(Settings):
     def formerly(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """What a version without these settings did."""
         return {"bank": "builtin", **fields}
+
+
+def prompt_text(text: Any, what: str) -> Any:
+    """A prompt as it was given; `@FILE` stands for what is in the file, and the mere name of a file is refused."""
+    name = text.strip() if isinstance(text, str) else ""
+    one_word = len(name.split()) == 1
+    if not name or "\n" in name or len(name) > NAME:
+        return text
+    if name.startswith("@") and (one_word or Path(name[1:]).is_file()):
+        if not (found := content(name, what).removeprefix("\ufeff").strip()):
+            raise ConfigError(f"{what}: {name[1:]} is empty: write the prompt into it")
+        return found
+    if one_word and Path(name).suffix and Path(name).is_file():
+        raise ConfigError(f"{what}: {name} is the name of a file: write @{name} for the text in it")
+    return text

@@ -8,7 +8,7 @@ from typing import Any
 
 from fanfold.config import from_mapping
 from fanfold.errors import ConfigError
-from fanfold.studies.critic.config import CriticConfig
+from fanfold.studies.critic.config import CriticConfig, prompt_text
 
 #: Where an application differs from a study: it continues for as long as people ask.
 DEFAULTS: dict[str, Any] = {"half_life": 200.0, "evolve": False, "max_tokens": 512}
@@ -22,11 +22,11 @@ CHANGEABLE = (
 
 
 def texts_of(prompts: Iterable[str] | None) -> list[str] | None:
-    """The prompts that were given, as a list."""
+    """The prompts that were given, as a list; `@FILE` stands for what is in the file."""
     if isinstance(prompts, str | Mapping):
         kind = "text" if isinstance(prompts, str) else "mapping"
         raise ConfigError(f"prompts must be a list of texts, not the {kind} {prompts!r:.60}")
-    return None if prompts is None else list(prompts)
+    return None if prompts is None else [prompt_text(text, "prompts") for text in prompts]
 
 
 def plain(value: Any) -> Any:
