@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -193,7 +193,7 @@ class Column:
         if isinstance(values, np.ndarray) and values.dtype.kind in "buif":
             return values.astype(np.float64)
         read, how = (day, self.order) if self.kind == "date" else (number, self.decimal)
-        return np.array([math.nan if missing(value) else read(value, how) for value in values], np.float64)
+        return np.array(_once(lambda value: math.nan if missing(value) else read(value, how), values), np.float64)
 
     def encoded(self, values: Sequence[Any]) -> np.ndarray[Any, Any]:
         """The features of the values, (rows, features)."""
@@ -206,13 +206,15 @@ class Column:
             return np.column_stack(columns + [gaps] * self.marked).astype(np.float32)
         table = np.zeros((len(values), len(self.features)), np.float32)
         places = {name: place for place, name in enumerate(self.levels)}
-        for row, value in enumerate(values):
+
+        def place(value: Any) -> int:
             if missing(value):
-                table[row, -1] = self.marked
-            elif (place := places.get(level(value))) is not None:
-                table[row, place] = 1.0
-            elif self.buckets:
-                table[row, len(places) + _bucket(level(value), self.buckets)] = 1.0
+                return table.shape[1] - 1 if self.marked else -1
+            name = level(value)
+            return places.get(name, len(places) + _bucket(name, self.buckets) if self.buckets else -1)
+
+        found = np.array(_once(place, values), np.int64)
+        table[np.flatnonzero(found >= 0), found[found >= 0]] = 1.0
         return table
 
     def _ranked(self, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -240,6 +242,20 @@ def part_of(days: np.ndarray[Any, Any], part: str) -> np.ndarray[Any, Any]:
     if part == "week":
         return np.floor(days) % _WEEK
     return days % 1.0 if part == "day" else days % _YEAR_LONG / _YEAR_LONG
+
+
+def _once(read: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
+    """What each value reads as; a text that comes again is not read again."""
+    known: dict[str, Any] = {}
+    result = []
+    for value in values:
+        if not isinstance(value, str):
+            result.append(read(value))
+            continue
+        if value not in known:
+            known[value] = read(value)
+        result.append(known[value])
+    return result
 
 
 def _bucket(name: str, buckets: int) -> int:
