@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class Collector:
     #: Give back whole trajectories, for a learner that corrects them itself.
     raw: bool = False
     policy: Policy | None = None
+    #: Whether observations matter also where nothing is learnt.
+    judges: ClassVar[bool] = False
 
     def __call__(self, candidate: Collect, case: Case) -> Outcome:
         weights = unpack(candidate.weights.read())
@@ -76,7 +78,8 @@ class Collector:
         self, candidate: Collect, weights: Arrays, numbers: range, seed: int
     ) -> tuple[Trajectories | None, Array, dict[str, Any]]:
         """What was played, the return of each episode, and further figures of the block."""
-        steps, failed = environments.play(self.env, weights, numbers, seed, candidate.greedy, self.policy)
+        watched = candidate.learn or self.judges
+        steps, failed = environments.play(self.env, weights, numbers, seed, candidate.greedy, self.policy, watched)
         figures: dict[str, Any] = {"failed": [asdict(each) for each in failed]} if failed else {}
         if steps is None:
             return None, np.zeros(0), figures

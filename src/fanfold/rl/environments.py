@@ -26,6 +26,8 @@ from fanfold.tensors import Arrays
 
 #: How many episodes are played in step, so that the policy is asked about many observations at once.
 TOGETHER = 64
+#: Numbers of observations that are hashed at once, each in eight bytes.
+_PORTION = 2**20
 #: What a reward usually is.  Anything else is made a number first.
 _NUMBERS = (float, int, np.number)
 _LOCAL = threading.local()
@@ -40,10 +42,12 @@ def play(
     seed: int,
     greedy: bool = False,
     policy: Policy | None = None,
+    watched: bool = True,
 ) -> tuple[Trajectories | None, list[FailedEpisode]]:
     """Play these episodes to their end.  Each has its own luck, whatever is played beside it.
 
-    One that fails is left out and said; where all of them fail there are no trajectories.
+    One that fails is left out and said; where all of them fail there are no trajectories.  Those that are not `watched`
+    are without observations, which may be large, and without the chances of actions.
     """
     policy, held = policy or policy_for(env), _held(known(env))
     held.busy = True
@@ -53,7 +57,7 @@ def play(
         rewards: list[float] = []
         while len(inputs := stage.observed(len(ticks))):
             chosen = act(policy, weights, inputs, stage.keys, greedy)
-            ticks.append((stage.rows.copy(), inputs, chosen))
+            ticks.append((stage.rows.copy(), inputs if watched else inputs[:, :0].copy(), chosen))
             stage.step(chosen, rewards, len(ticks))
     finally:
         held.busy = False
@@ -61,13 +65,18 @@ def play(
     if len(failed) == len(numbers):
         return None, stage.failed
     row, seen, action = (np.concatenate(parts) for parts in zip(*ticks))
+    ticks.clear()
     gained = np.array(rewards, np.float64)
     if failed:
         kept = ~np.isin(row, list(failed))
         number = np.cumsum([each not in failed for each in range(len(numbers))]) - 1
         row, seen, action, gained = number[row[kept]], seen[kept], action[kept], gained[kept]
         stage.finals = {int(number[each]): last for each, last in stage.finals.items() if each not in failed}
+    if not watched:
+        stage.finals = {each: last[:0] for each, last in stage.finals.items()}
     steps = _assembled(row, seen, action, gained, stage.finals, len(numbers) - len(failed))
+    if not watched:
+        return steps, stage.failed
     outputs = policy.outputs(weights, steps.observations)
     inside = steps.inside
     steps.log_chance[inside] = policy.head.log_chances(outputs, steps.index[inside], steps.actions[inside])
@@ -178,7 +187,11 @@ def _assembled(
     lengths = np.bincount(row, minlength=episodes)
     inside = np.arange(lengths.max()) < lengths[:, None]
     last = sorted(finals)
-    observations, number = _distinct(np.concatenate([seen[order], *(finals[each][None] for each in last)]))
+    met = np.empty((len(order) + len(last), seen.shape[1]), seen.dtype)
+    np.take(seen, order, axis=0, out=met[: len(order)])
+    for place, each in enumerate(last, len(order)):
+        met[place] = finals[each]
+    observations, number = _distinct(met)
     final = np.full(episodes, -1)
     final[last] = number[len(order) :]
 
@@ -199,9 +212,11 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
     """
     bits = rows.view(np.uint32) if rows.dtype == np.float32 else rows
     factors = np.random.default_rng(rows.shape[1]).integers(2**63, size=rows.shape[1], dtype=np.uint64)
-    hashes = bits @ (2 * factors + np.uint64(1))
+    size = max(1, _PORTION // max(1, rows.shape[1]))
+    portions = [slice(start, start + size) for start in range(0, len(rows), size)]
+    hashes = np.concatenate([bits[portion] @ (2 * factors + np.uint64(1)) for portion in portions])
     _, first, number = np.unique(hashes, return_index=True, return_inverse=True)
-    if not (bits[first[number]] == bits).all():
+    if not all((bits[first[number[portion]]] == bits[portion]).all() for portion in portions):
         distinct, number = np.unique(rows, axis=0, return_inverse=True)
         return distinct, number.ravel()
     return rows[first], number

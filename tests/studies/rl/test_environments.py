@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import gymnasium
@@ -278,6 +279,47 @@ def test_rows_whose_hashes_meet_are_told_apart_all_the_same(monkeypatch: pytest.
     rows = np.array([[1, 2], [2, 1], [1, 2]], np.float32)
     found, number = gym._distinct(rows)
     assert np.array_equal(found[number], rows) and len(found) == 2
+
+
+class Pictures(gymnasium.Env[Any, Any]):
+    """Twenty pictures, one of them met twice."""
+
+    observation_space, action_space = Box(0, 255, (48, 48, 3), np.uint8), Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.age = 0
+        return self.np_random.integers(0, 256, (48, 48, 3), np.uint8), {}
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.age += 1
+        seen = self.np_random.integers(0, 256, (48, 48, 3), np.uint8)
+        return seen if self.age > 1 else np.zeros_like(seen), float(action), False, self.age == 20, {}
+
+
+class Even(gym.Policy):
+    """Takes every action alike, whatever is seen."""
+
+    head = Categories((2,))
+
+    def outputs(self, weights: Any, rows: Any) -> Any:
+        return np.zeros((len(rows), 2), np.float32)
+
+
+def test_pictures_are_played_in_a_few_times_their_own_memory() -> None:
+    env, size = gym.Environment.of(Pictures), 40 * 20 * 48 * 48 * 3
+    peaks, found = [], []
+    for watched in (True, False):
+        gym.play(env, {}, range(40), 3, policy=Even(), watched=watched)  # makes the environments
+        tracemalloc.start()
+        found.append(gym.play(env, {}, range(40), 3, policy=Even(), watched=watched)[0])
+        peaks.append(tracemalloc.get_traced_memory()[1] / size)
+        tracemalloc.stop()
+    assert peaks[0] < 5 and peaks[1] < 0.5
+    seen, unseen = found
+    assert seen is not None and unseen is not None
+    assert (seen.rewards == unseen.rewards).all() and (seen.lengths == unseen.lengths).all()
+    assert len(seen.observations) == 40 * 20 + 1 and unseen.observations.size == 0
 
 
 def test_a_block_of_one_episode_is_as_good_as_any() -> None:

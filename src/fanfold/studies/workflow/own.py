@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -77,6 +77,7 @@ class KeptCollector(Collector):
     workflow: Workflow | None = None
     alignment_lambda: float = 0.0
     alignment_kind: str = "each"
+    judges: ClassVar[bool] = True
 
     @property
     def context(self) -> tuple[float, ...]:
