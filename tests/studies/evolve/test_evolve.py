@@ -129,6 +129,18 @@ def test_a_writer_that_writes_nonsense_is_counted_and_the_start_stays(answer: An
     assert best.text == START and best.score == best.start_score
     ways = best.run.summary.figures["ways"]["reflect"]  # type: ignore[union-attr]
     assert 20 <= ways[0] == ways[2] < 30  # it is not asked forever
+    assert f"the writer wrote no usable text {ways[0]} times" in best.run.summary.sections[0].text  # type: ignore[union-attr]
+
+
+def test_a_search_whose_every_new_text_fails_says_so() -> None:
+    def picky(text: str) -> float:
+        if text != START:
+            raise ValueError("unknown keyword")
+        return 1.0
+
+    best = evolve(START, picky, writer=simulated(reader)[0], calls=10, executor="threads:1")
+    words = best.run.summary.sections[0].text  # type: ignore[union-attr]
+    assert "could be scored: ValueError: unknown keyword" in words and words.startswith("none of the ")
 
 
 def by_word(text: str, word: str) -> float:

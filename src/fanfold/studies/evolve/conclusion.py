@@ -20,6 +20,7 @@ from fanfold.studies.evolve.evaluator import EvolveEvaluator
 from fanfold.studies.evolve.shown import joined
 from fanfold.study import Study
 from fanfold.summary import Section, Summary
+from fanfold.texts import count
 from fanfold.types import UNWRITTEN, Case, Ok, Result
 
 #: Rows of the lists that could be long.
@@ -137,7 +138,16 @@ def write_texts(output: str, texts: Mapping[str, str]) -> None:
 
 def _nothing(results: list[Result[Any]]) -> str:
     """Why there is nothing better than the start."""
-    if len(results) > 1:
+    if others := results[1:]:
+        failures = [next(iter(result.failures.values()), None) for result in others]
+        unwritten = [failed for failed in failures if failed is not None and failed.kind == UNWRITTEN]
+        if len(unwritten) == len(others):
+            tries = count(len(others), "time")
+            return f"nothing else was tried, for the writer wrote no usable text {tries}: {unwritten[0].message[:200]}"
+        scored = any(isinstance(outcome, Ok) for result in others for outcome in result.outcomes.values())
+        failed = next((each for each in failures if each is not None and each.kind != UNWRITTEN), None)
+        if not scored and failed is not None:
+            return f"none of the {count(len(others), 'other text')} could be scored: {failed.message[:200]}"
         return "nothing better than the start was found"
     return (
         "nothing else was tried: without a writer, prompts show right answers of their own, and no call of the program "
