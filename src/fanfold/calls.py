@@ -110,6 +110,7 @@ class CallBroker:
 
     async def close(self, grace: float = 0.0) -> None:
         """Give calls on their way, which are paid for, `grace` seconds to end; then let go of everything."""
+        self.halt = None  # the run ends: a call that fails for good now ends by itself
         tasks = {flight: flight.task for flight in self._flights.values() if flight.task is not None}
         paying = [task for flight, task in tasks.items() if flight in self._paying]
         for flight, task in tasks.items():

@@ -23,6 +23,7 @@ from fanfold.models import Model, model
 from fanfold.models.breaker import Breaker
 from fanfold.models.http import Response
 from fanfold.models.simulated import SimulatedTransport
+from fanfold.models.transport import Transport
 from fanfold.simulator import AccountLimits as ServerLimits
 from fanfold.simulator import Fault, Faults, Simulator, SimulatorConfig, serve
 from fanfold.testing import run_virtual
@@ -335,6 +336,30 @@ def test_a_wrong_key_stops_the_run_once_and_is_not_retried(tmp_path: Path) -> No
     evaluate_fixed.fingerprint = study.identity["evaluate"]  # type: ignore[attr-defined]
     run = Study(Sweep(range(100)), evaluate_fixed).run("async:10", ledger=tmp_path / "a.db", run="a")
     assert run.progress.told == 100 and run.progress.failures == 0, "nothing was recorded as failed"
+
+
+def test_a_wrong_key_that_a_server_refuses_one_call_after_the_other_ends_the_run_without_a_wait() -> None:
+    class Refusing(Transport):
+        asked = 0
+
+        async def request(self, *arguments: Any, **options: Any) -> Response:
+            self.asked += 1
+            await asyncio.sleep(self.asked)
+            return Response(401, {}, b"{}")
+
+    transport = Refusing()
+    asked = model("m", base_url="http://127.0.0.1:9/v1")
+    asked = replace(asked, connect=lambda: transport)
+
+    async def evaluate(candidate: int, case: Case) -> float:
+        return len((await asked.generate(f"say {candidate}")).text)
+
+    async def main() -> float:
+        with pytest.raises(CallFailed, match="check the API key"):
+            await Study(Sweep(range(4)), evaluate).run_async("async:4", grace=600.0)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) < 10
 
 
 def test_a_failed_call_fails_its_own_evaluation_with_its_kind() -> None:
