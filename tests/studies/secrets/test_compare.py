@@ -69,6 +69,13 @@ def test_the_result_for_programs_is_one_json_value(fanfold: Fanfold) -> None:
 
 
 @pytest.mark.slow
+def test_a_model_that_is_named_twice_plays_once(fanfold: Fanfold) -> None:
+    words = f"secrets compare --plan --models {MODELS},simulated/gpt-keeper --style regular,regular --interactions 8"
+    found = json.loads(fanfold(*words.split(), "--json").stdout)
+    assert (found["players"], found["pairs"]) == (MODELS.split(","), 4)
+
+
+@pytest.mark.slow
 def test_a_plan_sends_nothing_and_leaves_nothing(fanfold: Fanfold, tmp_path: Path) -> None:
     words = "secrets compare --plan --models openai/gpt-6-luna,anthropic/claude-haiku-5-5 --interactions 200"
     plan = (*words.split(), "--batch-service", "default")

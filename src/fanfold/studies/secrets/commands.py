@@ -80,8 +80,14 @@ def commands() -> tuple[StudyCommand, ...]:
 def _config(values: dict[str, Any]) -> SecretsConfig:
     from fanfold.studies.secrets.config import SecretsConfig
 
-    styles = _listed(values["style"])
+    from fanfold.studies.secrets.model_names import resolved
+
+    styles = tuple(dict.fromkeys(_listed(values["style"])))
     models = _listed(values["models"]) or _available(values["batch_service"])
+    named: dict[str, str] = {}
+    for name in models:  # one that is named twice would count its games twice
+        named.setdefault(resolved(name), name)
+    models = tuple(named.values())
     if len(models) == 1 and styles == ("regular",):
         styles = ("regular", "aggressive")  # with one model there is nothing else to compare
     fields = {_FIELDS.get(flag, flag): value for flag, value in values.items()}
