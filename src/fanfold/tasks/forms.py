@@ -20,6 +20,8 @@ MOST_LABELS, LONGEST_LABEL = 40, 6
 LONGEST_NAME = 8
 #: The share of one answer from which on it is said.
 MOSTLY = 0.9
+#: The share of answers with several labels from which on answers are lists.
+SEVERAL = 0.2
 #: Characters of one line, and of several, that a reply can still match; longer answers need a judge.
 LONGEST_LINE, LONGEST_LINES = 200, 400
 #: Graders that read the answer out of a longer reply, and the tokens such a reply has at least and at most.
@@ -41,7 +43,7 @@ class AnswerForm:
     """How answers look (`name`, in words), and settings of the task that follow.
 
     `grader` is None for free text: no rule can tell whether a reply is right.  `clauses` tell a model about the form,
-    for a prompt's section `format`.
+    for a prompt's section `format`.  `lists` says that answers list labels, where the grader minds their order.
     """
 
     name: str
@@ -50,9 +52,13 @@ class AnswerForm:
     stop: tuple[str, ...] = ("\n",)
     clauses: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    lists: str = ""
 
     def under(self, kind: str, longest: int) -> AnswerForm:
         """The form under a grader that somebody chose: some graders need the whole of a longer reply."""
+        if kind == "labels":  # perhaps one on each line
+            clauses = () if self.labels else self.clauses
+            return replace(self, stop=("\n\n",), clauses=clauses, labels=(), lists="")
         if kind not in OPEN and self.grader is not None:
             return self
         return replace(self, stop=(), clauses=(), max_tokens=min(MOST_TOKENS, max(OPEN_TOKENS, longest)))
@@ -62,7 +68,7 @@ class AnswerForm:
         end = self.stop[0] if self.stop else ""
         ends = {"\n": "with the line", "\n\n": "at a blank line"}.get(end, "where the model ends them")
         graded = "by a function of yours" if kind == "own" else f"as {kind}"
-        return f"answers are {self.name}: graded {graded}, replies end {ends}, {self.max_tokens} tokens"
+        return f"answers are {self.name}: graded {graded}{self.lists}, replies end {ends}, {self.max_tokens} tokens"
 
 
 def form_of(problems: Sequence[Problem]) -> AnswerForm:
@@ -76,20 +82,23 @@ def form_of(problems: Sequence[Problem]) -> AnswerForm:
     if all(isinstance(problem.answer, list) and all(map(_is_test, problem.answer)) for problem in problems):
         return AnswerForm("tests", {"kind": "code"}, 512, ())
     if all(isinstance(problem.answer, dict | list) for problem in problems):
-        return AnswerForm("JSON", {"kind": "json"}, 2 * tokens + 32, ("\n\n",), ("Reply with JSON only.",))
+        lists = _in_any_order([problem.answer for problem in problems])
+        return AnswerForm("JSON", {"kind": "json"}, 2 * tokens + 32, ("\n\n",), ("Reply with JSON only.",), lists=lists)
     labels = _labels(answers)
     if (numeric := _numeric(problems, answers)) is not None:
         return _numbers(numeric, answers, labels)
     if labels is not None:
         clauses = (f"Reply with one of: {', '.join(labels)}.",) if len(labels) <= 12 else ()
         grader = {"kind": "exact", "first_line": True, "among": list(labels)}
-        return AnswerForm(_counted(labels, answers, "labels"), grader, tokens + 6, ("\n",), clauses, labels)
+        name = _counted(labels, answers, "labels")
+        return AnswerForm(name, grader, tokens + 6, ("\n",), clauses, labels, _in_any_order(answers))
     lines = [line for answer in answers for line in answer.split("\n")]
     if max(map(len, lines)) > LONGEST_LINE or max(map(len, answers)) > LONGEST_LINES:
         return AnswerForm("free text", None, min(MOST_TOKENS, tokens + 32), ())
     if len(lines) == len(answers):
         grader = {"kind": "exact", "first_line": True}
-        return AnswerForm("one line", grader, tokens + 12, clauses=("Answer on one line.",))
+        lists = _in_any_order(answers)
+        return AnswerForm("one line", grader, tokens + 12, clauses=("Answer on one line.",), lists=lists)
     stop = () if any("\n\n" in answer for answer in answers) else ("\n\n",)
     return AnswerForm("a few lines", {"kind": "exact"}, tokens + 24, stop)
 
@@ -103,6 +112,22 @@ def _numbers(grader: Mapping[str, Any], answers: Sequence[str], labels: tuple[st
     fine = any(map(_FINE.search, answers))
     exactly = " with many decimals, and a reply must have all (or --grader numeric:tolerance=0.01)" if fine else ""
     return AnswerForm(f"numbers{exactly}", grader, 24, ("\n\n",), ("Reply with the number only.",))
+
+
+def _in_any_order(answers: Sequence[Any]) -> str:
+    """What to say where answers list some of a few labels, so that their order probably means nothing."""
+    for mark in ";|,":
+        rows = [answer.split(mark) if isinstance(answer, str) else answer for answer in answers]
+        if not all(isinstance(row, list) and all(isinstance(part, str) for part in row) for row in rows):
+            return ""
+        sets = [{reading.plain(part) for part in row} for row in rows]
+        several = sum(len(row) > 1 for row in rows) >= len(rows) * SEVERAL
+        once = all(len(row) == len(own) for row, own in zip(rows, sets))
+        varied = len({frozenset(own) for own in sets}) > 1
+        if several and once and varied and _labels([part for row in rows for part in row]) is not None:
+            count = len(set().union(*sets))
+            return f" (lists of {count} labels; --grader labels takes them in any order)"
+    return ""
 
 
 def _counted(labels: Sequence[str], answers: Sequence[str], what: str) -> str:

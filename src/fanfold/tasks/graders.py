@@ -19,6 +19,7 @@ GROUP = "fanfold.graders"
 
 _KINDS: Mapping[str, Any] = {
     "exact": grading.Exact,
+    "labels": grading.Labels,
     "numeric": grading.Numeric,
     "choice": grading.MultipleChoice,
     "contains": grading.Contains,
@@ -34,9 +35,9 @@ _JUDGES = {"judge": "Judge", "pairwise": "Pairwise"}
 def grader(kind: str | Mapping[str, Any] | Grader, **options: Any) -> Grader:
     """A grader by word, with its settings: `grader("regex", pattern=...)`, or `grader("numeric:tolerance=0.01")`.
 
-    A table with a key `kind`, as in TOML, works too.  The words: exact, numeric, choice, contains, regex, json, code,
-    judge, pairwise, and those that packages bring in the entry-point group `fanfold.graders`: dataclasses whose fields
-    are the settings.  `grade.py` or `grade.py:function` is one of the user's own, and so is a function (`Own`).
+    A table with a key `kind`, as in TOML, works too.  The words: exact, labels, numeric, choice, contains, regex, json,
+    code, judge, pairwise, and those that packages bring in the entry-point group `fanfold.graders`: dataclasses whose
+    fields are the settings.  `grade.py` or `grade.py:function` is one of the user's own, and so is a function (`Own`).
     """
     if not isinstance(kind, str | Mapping):
         if options:

@@ -1,4 +1,4 @@
-"""Graders by rule: exact, numeric, choice, contains, regex, JSON schema, and code that is run."""
+"""Graders by rule: exact, labels, numeric, choice, contains, regex, JSON schema, and code that is run."""
 
 from __future__ import annotations
 
@@ -54,6 +54,47 @@ class Exact:
             return reading.plain(text)
         words = " ".join(text.split())
         return words.strip(reading.WRAPPING) or words
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The reply names the labels of the answer, in any order, and no others: `bug; ui`, one a line, or a JSON list.
+
+    With `partial` the score is the share of all labels named, in the reply or the answer, that both name.
+    """
+
+    partial: bool = False
+
+    async def __call__(self, reply: str, problem: Problem) -> Grade:
+        right = self._right(problem)
+        said = labels_in(reply, plainly=any("," in label for label in right))
+        missing, more = sorted(right - said), sorted(said - right)
+        share = len(right & said) / len(right | said) if right | said else 1.0
+        told = {"missing": missing, "too many": more}
+        wrong = "; ".join(f"{name}: {', '.join(labels)}" for name, labels in told.items() if labels)
+        return _grade(share if self.partial else said == right, "; ".join(sorted(said)), wrong)
+
+    def check(self, problem: Problem) -> str:
+        return "" if problem.answer == [] else _lacking(problem)
+
+    def _right(self, problem: Problem) -> set[str]:
+        if isinstance(problem.answer, list | tuple):
+            return {reading.plain(answer) for answer in _answers(problem)}
+        return labels_in(str(problem.answer))
+
+
+#: What separates labels; a comma may be part of one where something else separates.
+_SEPARATORS = re.compile(r"\s*[;|\n]\s*")
+
+
+def labels_in(text: str, *, plainly: bool = False) -> set[str]:
+    """The labels that a text lists; `plainly` leaves commas alone, also where nothing else separates."""
+    values = reading.json_values(text)
+    if values and isinstance(values[-1], list):
+        return {reading.plain(str(value)) for value in values[-1]}
+    commas = not plainly and _SEPARATORS.search(text.strip()) is None
+    parts = re.split(r"\s*,\s*", text) if commas else _SEPARATORS.split(text)
+    return {reading.plain(part.lstrip("-*•· ")) for part in parts if reading.plain(part)}
 
 
 @dataclass(frozen=True)

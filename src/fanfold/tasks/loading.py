@@ -121,7 +121,7 @@ def _task(
         own = columns.labels
         others = tuple(labels for labels in USUAL_LABELS if labels != own) if own[0] else ()
         made["labels"] = (own, *others)
-        if kind in (None, "json", "exact", "contains", "numeric"):
+        if kind in (None, "json", "exact", "labels", "contains", "numeric"):
             problems = tidied(problems)
         form = form_of(problems)
         if Path(name).suffix in (".csv", ".tsv") and _unnamed(columns, form):
@@ -134,7 +134,7 @@ def _task(
             problems = spelled_alike(problems, form.labels)
         elif kind is not None:
             form = form.under(kind, longest_of(problems))
-        if kind == "json":
+        if kind in ("json", "labels"):
             problems = listed(problems)
         told = f"Give the {lowered(own[1])} for each {columns.asked}."
         clauses = {**USUAL_CLAUSES, "instruction": (told, *USUAL_CLAUSES["instruction"])}

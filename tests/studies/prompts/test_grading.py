@@ -23,7 +23,7 @@ from fanfold.models.simulated import SimulatedTransport
 from fanfold.schemas import fault, same
 from fanfold.simulator import Simulator, SimulatorConfig
 from fanfold.tasks import Grade, Grader, Problem, grader, reading
-from fanfold.tasks.grading import CodeTests, Exact, JsonSchema, MultipleChoice, Numeric, Regex
+from fanfold.tasks.grading import CodeTests, Exact, JsonSchema, Labels, MultipleChoice, Numeric, Regex
 from fanfold.tasks.judge import Judge, Pairwise
 
 
@@ -386,6 +386,31 @@ def test_code_must_give_json_values_and_true_is_not_one() -> None:
     assert grade(CodeTests(), "f = lambda: {1}", [["f()", [1]]]).score == 0
     assert grade(CodeTests(), "f = lambda: (1, 2)", [["f()", [1, 2]]]).score == 1
     assert grade(CodeTests(), "f = lambda: True", [["f()", 1]]).score == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "reply", "score", "share"),
+    [
+        ("bug; ui", "ui; bug", 1, 1),
+        ("bug; ui", "UI, Bug.", 1, 1),
+        ("bug; ui", "- ui\n- bug", 1, 1),
+        ("bug; ui", 'Sure: ["ui", "bug"]', 1, 1),
+        ("bug; ui", "bug", 0, 0.5),
+        ("bug; ui", "bug; ui; slow", 0, 2 / 3),
+        ("Smith, Ann; Lee, Bo", "Lee, Bo; Smith, Ann", 1, 1),
+        (["bug", "ui"], "ui, bug", 1, 1),
+        (["Smith, Ann", "Bo"], "Bo; Smith, Ann", 1, 1),
+        ([], "[]", 1, 1),
+        ("bug", "I do not know", 0, 0),
+    ],
+)
+def test_labels_count_in_any_order(answer: Any, reply: str, score: float, share: float) -> None:
+    assert grade(Labels(), reply, answer).score == score
+    assert grade(Labels(partial=True), reply, answer).score == pytest.approx(share)
+
+
+def test_what_is_wrong_with_labels_is_said() -> None:
+    assert grade(Labels(), "bug; slow", "bug; ui").feedback == "missing: ui; too many: slow"
 
 
 # -- a model as judge -------------------------------------------------------------------------------------------------

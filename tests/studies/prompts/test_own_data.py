@@ -506,3 +506,21 @@ def test_problems_that_are_probably_too_long_are_counted_at_the_start(tmp_path: 
     path = write_csv(tmp_path / "long.csv", ("text", "label"), rows)
     remarks = study(PromptsConfig(task=path, model=("openai/gpt-4o-mini",))).remarks
     assert any("1 of 20 problems are probably longer than openai/gpt-4o-mini reads" in remark for remark in remarks)
+
+
+def test_answers_that_list_labels_are_noticed(tmp_path: Path) -> None:
+    said = "(lists of 4 labels; --grader labels takes them in any order)"
+    own = [["bug", "ui"], ["ui"], ["slow", "bug"], ["billing"]]
+    for name, mark in (("semicolon", "; "), ("comma", ", "), ("bar", "|")):
+        rows = [(f"text {n}", mark.join(own[n % 4])) for n in range(40)]
+        path = write_csv(tmp_path / f"{name}.csv", ("text", "tags"), rows)
+        assert said in load(path).source
+        chosen = load(path, grader="labels")
+        assert said not in chosen.source and chosen.stop == ("\n\n",) and chosen.problems[0].shown == rows[0][1]
+        assert asyncio.run(chosen.grader(mark.join(reversed(own[0])), chosen.problems[0])).score == 1
+    lists = load([{"text": f"text {n}", "tags": own[n % 4]} for n in range(40)])
+    assert said in lists.source and isinstance(lists.grader, JsonSchema)
+    for answers in (["b > a", "a > b"], ["a;b;c", "c;b;a"], ["Paris, France", "Rome"], ["a; a", "b; a"]):
+        rows = [(f"text {n}", answers[n % len(answers)]) for n in range(40)]
+        path = write_csv(tmp_path / "other.csv", ("text", "tags"), rows if "Rome" not in answers else rows[:2] * 2)
+        assert "lists of" not in load(path).source
