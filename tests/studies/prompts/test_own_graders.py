@@ -243,3 +243,10 @@ def test_one_failure_among_the_held_out_problems_leaves_an_accuracy_of_the_other
     assert 0 < summary.figures["held_out"]["low"] < 0.5 < summary.figures["held_out"]["high"] < 1
     (said,) = [section.text for section in summary.sections if section.title == "Held-out problems without a score"]
     assert said == "1 of 6 of the winner's evaluations failed as 'error', and are left out of its accuracy"
+
+
+@pytest.mark.parametrize("setting", [{"grader": "contains"}, {"answer_field": "label"}, {"encoding": "cp1251"}])
+def test_settings_of_a_file_are_refused_beside_a_task_that_is_made(setting: dict[str, Any]) -> None:
+    config = PromptsConfig(model=("simulated/gpt-4o-mini",), **setting)
+    with pytest.raises(ConfigError, match=rf"{next(iter(setting))} says how a file is read, .* fanfold.tasks.load"):
+        study(config, task=Task("mine", PROBLEMS, plain))

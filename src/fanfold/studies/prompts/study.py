@@ -52,6 +52,8 @@ PROPOSED, SHOWN = 3, 5
 FEW, FEW_EXAMPLES = 30, 4
 #: What looks like the place of an input in a prompt.
 _PLACE = re.compile(r"\{+ ?\w+ ?\}+")
+#: Settings of a task that is read from a file.
+_OF_FILES = ("grader", "judge", "input_field", "answer_field", "id_field", "encoding")
 #: How many prompts are tried, of a budget, after one that is always right.
 PERFECT = 24
 #: Calls up to which a prompt is dropped as soon as it is behind: more prompts are worth more than surer scores.
@@ -62,6 +64,12 @@ def study(
     config: PromptsConfig, task: Task | None = None, make: Callable[[str], Model] | None = None
 ) -> Study[Candidate]:
     """The search that `config` describes; `task` takes the place of the one it names, `make` makes its models."""
+    for name in _OF_FILES if task is not None else ():
+        if getattr(config, name) is not None:
+            raise ConfigError(
+                f"{name} says how a file is read, and the task is made already: leave {name} out of the config, and "
+                "give it to fanfold.tasks.load, as in load(rows, grader=..., input=..., answer=...)"
+            )
     task = _guarded(task or _task(config), config.unsafe)
     split = task.split(config.seed, **_sizes(config, task))
     material = material_of(config, task, split)
