@@ -67,7 +67,7 @@ class Labels:
 
     async def __call__(self, reply: str, problem: Problem) -> Grade:
         right = self._right(problem)
-        said = labels_in(reply, plainly=any("," in label for label in right))
+        said = labels_in(reply, commas=not any("," in label for label in right))
         missing, more = sorted(right - said), sorted(said - right)
         share = len(right & said) / len(right | said) if right | said else 1.0
         told = {"missing": missing, "too many": more}
@@ -87,12 +87,12 @@ class Labels:
 _SEPARATORS = re.compile(r"\s*[;|\n]\s*")
 
 
-def labels_in(text: str, *, plainly: bool = False) -> set[str]:
-    """The labels that a text lists; `plainly` leaves commas alone, also where nothing else separates."""
+def labels_in(text: str, *, commas: bool = True) -> set[str]:
+    """The labels that a text lists; `commas` separate them where nothing else does."""
     values = reading.json_values(text)
     if values and isinstance(values[-1], list):
         return {reading.plain(str(value)) for value in values[-1]}
-    commas = not plainly and _SEPARATORS.search(text.strip()) is None
+    commas = commas and _SEPARATORS.search(text.strip()) is None
     parts = re.split(r"\s*,\s*", text) if commas else _SEPARATORS.split(text)
     return {reading.plain(part.lstrip("-*•· ")) for part in parts if reading.plain(part)}
 
