@@ -321,6 +321,8 @@ class _Lanes(list[Lane]):
 
     #: Whether episodes are being played in them.
     busy = False
+    #: How many there can be.
+    most = TOGETHER
 
 
 def _held(env: Environment) -> _Lanes:
@@ -342,6 +344,7 @@ def release(env: str | Environment) -> None:
 
 
 def _close(lanes: _Lanes) -> None:
+    lanes.most = TOGETHER
     while lanes and not lanes.busy:
         lanes.pop().close()
 
@@ -374,6 +377,13 @@ def known(env: str | Environment) -> Environment:
 def _lanes(env: Environment, count: int) -> list[Lane]:
     """Lanes of this thread, made once and used for block after block, and closed when nobody can use them any more."""
     made = _held(env)
-    while len(made) < min(count, TOGETHER):
-        made.append(Lane(env))
-    return made[: min(count, TOGETHER)]
+    while len(made) < min(count, made.most):
+        try:
+            made.append(Lane(env))
+        except FanfoldError:
+            raise
+        except Exception:  # such as a port that is taken, or a licence: what could be made plays
+            if not made:
+                raise
+            made.most = len(made)
+    return made[: min(count, made.most)]

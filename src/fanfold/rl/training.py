@@ -125,7 +125,8 @@ def remarks_of(env: Environment, made: Any, policy: Policy, device: str = "cpu")
     remarks += [f"{each} of {env.name} {words}" for each, words in _REMEMBERING.items() if each in _wrappers(made)]
     if env.max_steps is None and env.longest(made) == LONGEST:
         remarks.append(
-            f"{env.name} has no time limit: episodes are cut off after {LONGEST:,} steps (max_episode_steps)"
+            f"{env.name} has no time limit: episodes are cut off after {LONGEST:,} steps (max_episode_steps), also the "
+            "hundreds that score policies (fresh_episodes)"
         )
     return tuple(remarks)
 

@@ -119,6 +119,12 @@ def test_an_environment_of_which_there_can_be_one_is_learnt_in_blocks_of_one(exe
     assert next(trained.agent.play(Alone)).length == 10
 
 
+def test_episodes_are_played_in_as_many_environments_as_there_can_be() -> None:
+    both = [train(env, total_steps=600, fresh_episodes=20, seed=3) for env in (Alone, rl_world.Walk)]
+    assert both[0].curve == both[1].curve and Alone.there == 0
+    assert both[0].run.summary.figures["failed_episodes"] == 0
+
+
 def test_environments_are_closed_when_a_run_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[rl_world.Walk] = []
     closed: list[rl_world.Walk] = []
