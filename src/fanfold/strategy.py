@@ -47,6 +47,10 @@ class Strategy(ABC, Generic[C]):
         """
         return None
 
+    def known_size(self) -> int | None:
+        """How many candidates it asks for in all, where that is known before; estimates count with it."""
+        return None
+
     def needs(self) -> Iterable[int] | None:
         """The numbers of the told trials whose data it may still use, or None for all of them.
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fanfold import Case, ConfigError, MaxCost, MaxTrials, Ok, Random, Space, Study, Sweep
+from fanfold import Case, ConfigError, MaxCost, MaxTime, MaxTrials, Ok, Random, Space, Study, Sweep, Target
 from fanfold.context import here
 from fanfold.limits import Limits
 from fanfold.models import Model, Price, model
@@ -225,8 +225,24 @@ def test_an_estimate_knows_how_many_trials_there_will_be() -> None:
     assert (found.trials, found.endless, found.expected.calls) == (100, True, 100)
     short = estimate(Study(Sweep(range(3)), asked), "async", STEADY)
     assert (short.trials, short.endless, short.expected.calls) == (3, False, 3)
+    long = estimate(Study(Sweep(range(300)), asked), "async", STEADY, sample=5)
+    assert (long.trials, long.endless, long.expected.calls) == (300, False, 300)
+    assert estimate(Study(Sweep(range(8)), asked, stop=MaxTrials(90)), "async", STEADY, sample=5).trials == 8
+    grid = Sweep.grid(Space(x=Int(0, 10), y=Int(0, 10**9)), 20)
+    assert estimate(Study(grid, asked), "async", STEADY, sample=5).trials == 220
     limited = estimate(Study(Sweep(range(50)), asked, stop=MaxTrials(7) | MaxCost(0.5)), "async", STEADY)
     assert (limited.trials, limited.cost_limit) == (7, 0.5)
+
+
+@pytest.mark.slow
+def test_a_rehearsal_of_a_study_without_end_ends() -> None:
+    asked = Ask(keyless("openai/gpt-6-luna"))
+    endless = Study(Random(Space(x=Int(0, 10**9))), asked, stop=Target(1e9))
+    found = rehearse(endless, "async", STEADY)
+    assert found.trials == 1000 and "no end" in found.reason
+    assert rehearse(endless, "async", STEADY, max_trials=7).trials == 7
+    assert rehearse(replace(endless, stop=MaxTime(30.0)), "async", STEADY).trials > 1000
+    assert rehearse(Study(Sweep(range(1500)), asked), "async", STEADY).trials == 1500
 
 
 @pytest.mark.slow

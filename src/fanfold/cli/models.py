@@ -156,7 +156,7 @@ def estimate(
     many = (
         f"{forecast.trials} trials"
         if not forecast.endless
-        else f"each {forecast.trials} trials (it has no end of its own)"
+        else f"each {forecast.trials} trials (no end of it is known: --max-trials sets one)"
     )
     say(f"{study.name}, {many} on {forecast.cases} cases, judged by a rehearsal of {forecast.sample} trials\n")
     head = ["", "cost", "time", "calls", "input tokens", "output tokens"]

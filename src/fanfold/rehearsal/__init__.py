@@ -23,11 +23,12 @@ from fanfold.executors.base import name_of
 from fanfold.ledger import CURRENCY
 from fanfold.models.batch.executor import BatchExecutor
 from fanfold.rehearsal.stage import LONGEST, Assumptions, Length, Stage, Usage, as_written
+from fanfold.run_options import RunOptions
 from fanfold.running import Conclude, Go, Run
 from fanfold.schedules import AllCases
 from fanfold.simulator.answers import named
 from fanfold.simulator.config import AnswerFunction
-from fanfold.stop import MaxTrials
+from fanfold.stop import Both, Either, MaxTrials, Never, Rule, Target
 from fanfold.study import Study
 from fanfold.summary import Summary
 from fanfold.sync import loop_runs_here
@@ -35,8 +36,8 @@ from fanfold.testing.clock import run_virtual
 
 __all__ = ["Assumptions", "Bound", "Estimate", "Forecast", "Stage", "Usage", "estimate", "rehearse", "rehearsing"]
 
-#: An endless study is estimated for so many trials.
-ENDLESS = 100
+#: An endless study is estimated for so many trials, and rehearsed for so many.
+ENDLESS, ENDLESS_REHEARSAL = 100, 1000
 #: How far counts of tokens may be off, which are judged by the characters of a text, and the times that follow.
 MISCOUNTED = 0.1
 _TOKENS = ("input_tokens", "output_tokens")
@@ -136,6 +137,8 @@ def rehearse(
             "awaits takes time; make it `async def` and await model.generate(...)"
         )
     study = dataclasses.replace(study, evaluate=_rehearsed(study.evaluate), conclude=_rehearsed(study.conclude))
+    if _size(study) == math.inf and not _ends(RunOptions(**how).limit(study.stop)):
+        study = dataclasses.replace(study, stop=study.stop | _Enough(ENDLESS_REHEARSAL))
     place = executors.make(executor, study.evaluate)
     if not isinstance(place, executors.Inline | executors.Async | BatchExecutor):
         raise ConfigError(
@@ -179,7 +182,7 @@ def estimate(
     once at its end (held-out cases) is added once.
     """
     cases = len(study.seeded_cases)
-    allowed = study.stop.allowance(Progress(cases=cases))
+    allowed = min(_size(study), study.stop.allowance(Progress(cases=cases)))
     endless = allowed == math.inf
     trials = ENDLESS if endless else int(allowed)
     sample = max(1, min(trials, sample or min(max(8, 2 * study.effective_window), 64)))
@@ -209,6 +212,27 @@ def estimate(
         expected.end_failure,
         bool(expected.usage) and all(usage.simulated for usage in expected.usage),
     )
+
+
+class _Enough(MaxTrials):
+    """Ends the rehearsal of a study that may never end."""
+
+    def check(self, progress: Progress) -> str | None:
+        return None if super().check(progress) is None else f"{self.n} trials, as no end of the study is known"
+
+
+def _size(study: Study[Any]) -> float:
+    """How many candidates there are; infinite where the strategy does not say."""
+    size = getattr(study.strategy, "known_size", None)  # a strategy need not be a subclass of ours
+    known = size() if callable(size) else None
+    return math.inf if known is None else known
+
+
+def _ends(rule: Rule) -> bool:
+    """Whether a rule ends a search whose scores are made up."""
+    if isinstance(rule, Either | Both):
+        return (any if isinstance(rule, Either) else all)(map(_ends, rule.rules))
+    return not isinstance(rule, Never | Target)
 
 
 class _End:

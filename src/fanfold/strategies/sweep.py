@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
@@ -70,6 +71,15 @@ class Sweep(Strategy[C]):
         if n > 0 and not self._asked:
             raise ConfigError(f"Sweep: {self._candidates!r} gave no candidates; it must give at least one")
         return candidates
+
+    def known_size(self) -> int | None:
+        if isinstance(self._candidates, Sized):
+            return len(self._candidates)
+        made: Any = self._candidates  # by a function, which may take long or never end, unless it is that of `grid`
+        space = getattr(made.func, "__self__", None) if isinstance(made, functools.partial) else None
+        if isinstance(space, Space):
+            return math.prod(len(dimension.grid(*made.args)) for dimension in space.dimensions.values())
+        return None
 
     def save(self) -> bytes:
         return packed(asked=self._asked, digest=self._digest())
