@@ -47,7 +47,7 @@ class Changes:
 
     @property
     def remedy(self) -> str:
-        """What to do where a run cannot go on."""
+        """What to do where a run cannot continue."""
         if self.refused.keys() == {"evaluate"}:
             return (
                 "Undo the change, or give the new study a new run name; where only the evaluator changed and its old "
