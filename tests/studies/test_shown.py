@@ -226,8 +226,9 @@ def test_answers_of_an_application_are_judged_from_the_page(tmp_path: Path) -> N
         assert (view.trial(0).score, view.trial(1).score) == (1.0, 0.0)
         answer, judged = shown.trial_sections(view, view.trial(0))
         assert answer.drawings[0].data["messages"][1]["text"] == one.text and "feedback was 1.00" in judged.text
-        [satisfaction] = shown.overview(view)
-        assert satisfaction.rows[0][:2] == (2, 0.5) and len(satisfaction.curves[0].low) == 1
+        satisfaction, preferred = shown.overview(view)
+        assert satisfaction.rows[0][:2] == (1, 1.0) and len(satisfaction.curves[0].low) == 1
+        assert preferred.rows[0][:2] == (1, 0.0)  # of the pair answer B
     with Critic.open(path, name="app") as critic:
         assert critic.status() == {"shows": 2, "answered": 2, "open": 0}
 

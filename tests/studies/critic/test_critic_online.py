@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from fanfold.errors import CallFailed, ConfigError, UnknownShow
+from fanfold.ledger import RunView
 from fanfold.studies.critic import Critic, CriticConfig, application, study
 from fanfold.studies.critic.learner import FeedbackLearner
+from fanfold.studies.critic.shown import overview
 from fanfold.studies.critic.simulated import planted_queries, qualities
 
 PROMPTS = ["Answer with numbered steps.", "Be warm and friendly.", "Answer in one short sentence."]
@@ -241,6 +243,17 @@ def test_nobody_waits_for_a_model_without_end_and_what_came_in_time_is_shown(tmp
         assert critic.status()["shows"] == 1
     with pytest.raises(ConfigError, match="timeout must be seconds above 0"):
         begin(tmp_path / "app.db", timeout=0)
+
+
+def test_pairs_are_not_taken_for_satisfaction(tmp_path: Path) -> None:
+    with begin(tmp_path / "app.db") as critic:
+        for at in range(4):
+            critic.tell_sync(critic.ask_sync(f"How do I dry herbs {at}?", show=2).id, preferred="B")
+        critic.tell_sync(critic.ask_sync("Why is the sky blue?").id, rating=5)
+    with RunView.open(tmp_path / "app.db", "critic") as view:
+        satisfied, preferred = overview(view)
+    assert (satisfied.title, satisfied.rows[-1][:2]) == ("Satisfaction", (1, 1.0))
+    assert (preferred.title, preferred.rows[-1][:2]) == ("Preferred", (4, 0.0))
 
 
 # -- several processes, and time --------------------------------------------------------------------------------------

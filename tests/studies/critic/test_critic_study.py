@@ -31,6 +31,7 @@ from fanfold.studies.critic import (
 from fanfold.studies.critic.conclusion import slope
 from fanfold.studies.critic.features import CUES, cues
 from fanfold.studies.critic.queries import BUILT_IN, load_queries
+from fanfold.studies.critic.shown import guess_of, headline
 from fanfold.studies.critic.simulated import (
     NOISE,
     WORDINGS,
@@ -197,6 +198,20 @@ def test_a_run_in_which_nobody_gave_feedback_is_summarised_too() -> None:
 
     done = study(CriticConfig(**SIMULATED, total=3), feedback=silent).run()
     assert done.summary is not None and done.summary.figures["unanswered"] == 3
+
+
+@pytest.mark.slow
+def test_of_pairs_it_is_said_which_answer_was_preferred_and_not_how_satisfied_people_are() -> None:
+    done = study(CriticConfig(**SIMULATED, ask="pair", total=24)).run()
+    assert done.summary is not None
+    figures, section = done.summary.figures, done.summary.sections[1]
+    assert (section.title, section.columns[1]) == ("Preferred", "A preferred") and "Satisfaction" not in section.text
+    assert "first choice was preferred" in (headline(figures) or "") and "24 pairs" in (headline(figures) or "")
+    assert all(0.0 <= row[2] <= row[1] <= row[3] <= 1.0 for row in section.rows if row[2] is not None)
+    told = [trial for trial in done.view.trials() if trial.origin]
+    guesses = [guess.mean for guess in map(guess_of, told) if guess is not None]
+    curve = section.curves[1].points
+    assert curve[0][1] == pytest.approx(statistics.fmean(guesses[:5]), abs=1e-3)
 
 
 @pytest.mark.slow

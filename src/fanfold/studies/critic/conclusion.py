@@ -88,6 +88,7 @@ class CriticConclusion:
         after = [record for record in records if record.number >= self.config.bootstrap_queries]
         return {
             "best_prompt": {"text": self._text(best), "sections": best.prompt.sections, "fitness": best.fitness},
+            "ask": self.config.ask,
             "answered": memory.answered,
             "skipped": memory.skipped,
             "unanswered": memory.unanswered,
@@ -113,7 +114,8 @@ class CriticConclusion:
         after = [record for record in records if record.number >= self.config.bootstrap_queries]
         agreement = _agreement(after)
         trend = slope([record.feedback for record in records])
-        moved = "" if trend is None else f"Satisfaction moved by {100 * trend:+.3f} in 100 queries. "
+        pairs = self.config.ask == "pair"
+        moved = "" if trend is None or pairs else f"Satisfaction moved by {100 * trend:+.3f} in 100 queries. "
         late = f" in time ({later} got it later, which taught nothing)" if later > 0 else ""
         told = (
             f"{memory.answered} answered, {memory.skipped} without a response, {memory.unanswered} without feedback"
@@ -121,11 +123,20 @@ class CriticConclusion:
             + ("not known." if agreement is None else f"{agreement:.2f}.")
         )
         members = sorted(population.members, key=lambda member: -member.fitness)
+        liked = "A preferred" if pairs else "feedback"
         return [
             Section("Best prompt", self._text(best)),
             replace(
-                next(satisfaction([Answered(record.feedback, record.expected) for record in records], told)),
-                columns=("queries", "feedback", "low", "high", "reward", "best fitness", "critic's rank correlation"),
+                next(satisfaction([Answered(record.feedback, record.expected) for record in records], told, pairs)),
+                columns=(
+                    "queries",
+                    liked,
+                    "low",
+                    "high",
+                    "reward",
+                    "best fitness",
+                    "critic's rank correlation",
+                ),
                 rows=tuple(_window_row(window) for window in _windows(records)),
             ),
             Section(
@@ -155,8 +166,8 @@ def _window_row(window: Sequence[QueryRecord]) -> tuple[Any, ...]:
     return (
         f"{window[0].number + 1}-{window[-1].number + 1}",
         seen.estimate,
-        seen.low if known else None,
-        seen.high if known else None,
+        max(0.0, seen.low) if known else None,
+        min(1.0, seen.high) if known else None,
         statistics.fmean(record.reward for record in window),
         window[-1].best,
         _agreement(window),

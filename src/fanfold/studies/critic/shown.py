@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +19,8 @@ from fanfold.texts import shortened
 
 #: Points of the curve of satisfaction, and answers that a page looks back on.
 WINDOWS, REMEMBERED = 20, 1000
+#: What the figure for pairs means.
+PAIRS = "A is the answer that the actor chose first; half of the pairs prefer it if both are equally good."
 #: Open questions that are listed, and characters of a text in a table.
 OPEN, CUT = 20, 200
 
@@ -38,11 +40,14 @@ class Answered(NamedTuple):
 
 
 def headline(figures: Mapping[str, Any]) -> str | None:
-    """How satisfied people are now, and how that began."""
+    """How satisfied people are now, and how that began; of pairs, how often the actor's first choice was preferred."""
     windows = figures.get("satisfaction")
     if not windows:
         return None
     first, last = windows[0]["estimate"], windows[-1]["estimate"]
+    if figures.get("ask") == "pair":
+        often = f"in {100 * first:.0f} % of pairs at first, in {100 * last:.0f} % at the end"
+        return f"the actor's first choice was preferred {often}, over {figures['answered']} pairs"
     return f"satisfaction {first:.3f} at first, {last:.3f} at the end, over {figures['answered']} answers"
 
 
@@ -87,7 +92,8 @@ def overview(view: RunView) -> Iterator[Section]:
         yield Section("Waiting for feedback", text, ("trial", "query", "answer"), tuple(waiting))
     if online or view.summary() is None:
         told = view.trials(order="told", which="told", first=max(0, progress.told - REMEMBERED), blobs=False)
-        yield from satisfaction([answer for row in told if (answer := _answered(row)) is not None])
+        for answers, pairs in zip(_answers(told), (False, True)):
+            yield from satisfaction(answers, pairs=pairs)
 
 
 def _open_shows(view: RunView, many: int) -> list[tuple[int, str, str]]:
@@ -101,8 +107,11 @@ def _questions(view: RunView) -> list[tuple[int, str, str]]:
     return [(each["trial"], each["query"], shortened(each["answers"][0], CUT)) for each in asked]
 
 
-def satisfaction(answers: Sequence[Answered], text: str = "") -> Iterator[Section]:
-    """The mean feedback with its interval, and what the critic expected, from the first answer to the last."""
+def satisfaction(answers: Sequence[Answered], text: str = "", pairs: bool = False) -> Iterator[Section]:
+    """The mean feedback with its interval, and what the critic expected, from the first answer to the last.
+
+    Feedback on pairs is how often the first is preferred, which says nothing about how satisfied people are.
+    """
     if not answers:
         return
     size = max(5, -(-len(answers) // WINDOWS))
@@ -113,7 +122,7 @@ def satisfaction(answers: Sequence[Answered], text: str = "") -> Iterator[Sectio
     band = [(max(0.0, each.low), min(1.0, each.high)) for each in means]
     curves = [
         Curve(
-            f"feedback, {size} answers a point",
+            f"A preferred, {size} pairs a point" if pairs else f"feedback, {size} answers a point",
             tuple((float(end), each.estimate or 0.0) for end, each in zip(ends, means)),
             tuple(low for low, _ in band),
             tuple(high for _, high in band),
@@ -124,6 +133,11 @@ def satisfaction(answers: Sequence[Answered], text: str = "") -> Iterator[Sectio
         curves.append(Curve("what the critic expected", points))
     rows = tuple((end, each.estimate, low, high) for end, each, (low, high) in zip(ends, means, band))
     columns = ("answers", "feedback", "low", "high")
+    if pairs:
+        text = " ".join(filter(None, [text, PAIRS]))
+        columns = ("pairs", "A preferred", "low", "high")
+        yield Section("Preferred", text, columns, rows, tuple(curves), "pairs", up="share of pairs")
+        return
     yield Section("Satisfaction", text, columns, rows, tuple(curves), "answers", up="feedback, 0 to 1")
 
 
@@ -132,8 +146,10 @@ def compare(views: Sequence[RunView]) -> Iterator[Section]:
     curves = []
     for view in views:
         told = view.trials(order="told", which="told", count=REMEMBERED, blobs=False)
-        answers = [answer for row in told if (answer := _answered(row)) is not None]
+        answers, _ = _answers(told)
         curves += [replace(section.curves[0], name=view.name) for section in satisfaction(answers)]
+    if not curves:
+        return
     yield Section("Satisfaction", "", curves=tuple(curves), across="answers", up="feedback, 0 to 1")
 
 
@@ -216,11 +232,15 @@ def guess_of(row: TrialRow) -> Guess | None:
     return Guess(0.5 + (a.mean - b.mean) / 2, (a.deviation**2 + b.deviation**2) ** 0.5 / 2)
 
 
-def _answered(row: TrialRow) -> Answered | None:
-    if row.score is None or "shown" not in row.candidate:
-        return None
-    guess = guess_of(row)
-    return Answered(row.score, None if guess is None else guess.mean)
+def _answers(told: Iterable[TrialRow]) -> tuple[list[Answered], list[Answered]]:
+    """What was said of answers that were shown alone, and of pairs."""
+    found: tuple[list[Answered], list[Answered]] = ([], [])
+    for row in told:
+        if row.score is not None and "shown" in row.candidate:
+            guess = guess_of(row)
+            answer = Answered(row.score, None if guess is None else guess.mean)
+            found[len(row.candidate["shown"]) == 2].append(answer)
+    return found
 
 
 def feedback(view: RunView, number: int) -> FeedbackForm | None:

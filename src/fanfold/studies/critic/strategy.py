@@ -298,14 +298,15 @@ class CriticStrategy(Strategy[Step]):
             said, score = chosen.shown.response[:MOST_CHARACTERS], f"liked by {given[first]:.2f} of 1"
             case = ShownCase(shown.query[:MOST_CHARACTERS], "", said, score)
             memory.disliked = [*memory.disliked, (chosen.shown.prompt.text, case)][-RECENT:]
+        guess = choice_guess([waiting.candidates[at] for at in waiting.chosen])
         memory.records.append(
             QueryRecord(
                 number=shown.number,
                 prompt=chosen.shown.prompt.text,
                 temperature=chosen.shown.temperature,
                 feedback=given[first],
-                expected=chosen.expected,
-                sd=chosen.sd,
+                expected=guess[0],
+                sd=guess[1],
                 reward=rewards[first],
                 best=self.population.best.fitness,
                 probability=waiting.probabilities[first],
@@ -365,6 +366,14 @@ class CriticStrategy(Strategy[Step]):
         self.actor.load(saved.actor)
         self.habits.load(saved.habits)
         return True
+
+
+def choice_guess(chosen: Sequence[AppraisedResponse]) -> tuple[float, float]:
+    """The feedback that the critic expects on what is shown, and how unsure it is; of two, that the first is liked."""
+    if len(chosen) == 1:
+        return chosen[0].expected, chosen[0].sd
+    a, b = chosen
+    return 0.5 + (a.expected - b.expected) / 2, (a.sd**2 + b.sd**2) ** 0.5 / 2
 
 
 def _responses(asked: Generate, result: Result[Step]) -> list[tuple[Shown, int]]:

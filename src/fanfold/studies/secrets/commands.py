@@ -79,7 +79,6 @@ def commands() -> tuple[StudyCommand, ...]:
 
 def _config(values: dict[str, Any]) -> SecretsConfig:
     from fanfold.studies.secrets.config import SecretsConfig
-
     from fanfold.studies.secrets.model_names import resolved
 
     styles = tuple(dict.fromkeys(_listed(values["style"])))
