@@ -145,13 +145,13 @@ class _Stage:
             try:
                 observation, reward, terminated, truncated, info = lane.step(action)
                 reward = checked_reward(reward)
-                plain = type(observation) is np.ndarray and observation.shape == lane.shape
-                self.seen[place] = observation if plain else lane.row(observation, info)
                 over = terminated or truncated or tick >= lane.due
-                if over and not terminated:
-                    self.finals[int(self.rows[place])] = lane.row(observation, info)
-                elif not over:
+                if not over:
+                    plain = type(observation) is np.ndarray and observation.shape == lane.shape
+                    self.seen[place] = observation if plain else lane.row(observation, info)
                     lane.check_mask(self.seen[place])
+                elif not terminated:  # what follows a terminal step is worth nothing, whatever it looks like
+                    self.finals[int(self.rows[place])] = checked_row(lane.row(observation, info, last=True))
             except (Exception, SystemExit) as error:
                 reward, over = 0.0, True
                 self._fail(place, tick, error)
@@ -300,8 +300,11 @@ class Lane:
         if self.masked and isinstance(self.head, Categories) and self.head.stuck(row[self.encoder.width :]):
             raise ValueError("the action mask allows no action, and the episode is not over")
 
-    def row(self, observation: Any, info: Mapping[str, Any]) -> Array:
-        """An observation as a row of numbers, followed by the mask of allowed choices where there is one."""
+    def row(self, observation: Any, info: Mapping[str, Any], last: bool = False) -> Array:
+        """An observation as a row of numbers, followed by the mask of allowed choices where there is one.
+
+        The last one of an episode, after which nothing is chosen, needs no mask.
+        """
         seen = self.encoder(observation)
         if seen.shape != (self.encoder.width,):
             raise ConfigError(
@@ -311,6 +314,8 @@ class Lane:
         if not self.masked:
             return seen
         mask = mask_of(self.env, observation, info, self.head)
+        if mask is None and last:
+            mask = np.ones(self.head.outputs)
         if mask is None:
             raise ConfigError(f"env={self.name!r} gave an action mask when an episode began, and then none")
         return np.concatenate([seen, mask.astype(seen.dtype)])

@@ -50,6 +50,43 @@ def test_an_episode_that_fails_is_said_and_the_others_are_as_they_would_be(
     assert failing.data["lengths"] == [10] * (40 - len(lost))
 
 
+class Ends(rl_world.Walk):
+    """Ends with an observation of its own, terminated or cut off."""
+
+    def __init__(self, last: Any, terminated: bool, masked: bool = False) -> None:
+        super().__init__()
+        self.last, self.terminated, self.masked = last, terminated, masked
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        seen, _ = super().reset(seed=seed)
+        return seen, {"action_mask": np.ones(2)} if self.masked else {}
+
+    def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        seen, reward, over, *_ = super().step(action)
+        info = {"action_mask": np.ones(2)} if self.masked and not over else {}
+        return self.last if over else seen, reward, over and self.terminated, over and not self.terminated, info
+
+
+@pytest.mark.parametrize("last", [None, {}, np.full(2, np.nan), np.zeros(3)])
+def test_an_observation_after_the_last_step_of_a_terminated_episode_may_be_anything(last: Any) -> None:
+    outcome = Collector(Environment.of(Ends, {"last": last, "terminated": True}))(block(), CASE)
+    assert isinstance(outcome, Ok) and "failed" not in outcome.data
+
+
+def test_an_episode_that_is_cut_off_with_no_number_fails_alone_and_poisons_nothing() -> None:
+    outcome = Collector(Environment.of(Ends, {"last": np.full(2, np.nan), "terminated": False}))(block(), CASE)
+    assert (
+        isinstance(outcome, Failed) and "FloatingPointError: an observation is not a finite number" in outcome.message
+    )
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_no_mask_is_needed_after_the_last_step(terminated: bool) -> None:
+    arguments = {"last": np.zeros(2, np.float32), "terminated": terminated, "masked": True}
+    outcome = Collector(Environment.of(Ends, arguments))(block(), CASE)
+    assert isinstance(outcome, Ok) and "failed" not in outcome.data
+
+
 class Leaves(rl_world.Raises):
     """Leaves the program where an episode should begin."""
 
