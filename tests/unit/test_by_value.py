@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from fanfold import Case, ConfigError, Study, Sweep
 from fanfold.executors import worker
 
 SCRIPT = """
@@ -69,6 +71,18 @@ def test_a_cached_function_within_a_function_can_be_sent() -> None:
 
 def test_a_cached_function_of_a_module_is_sent_by_name() -> None:
     assert worker.loads(worker.dumps((remembered, lambda: 0)))[0] is remembered
+
+
+def test_what_keeps_an_evaluator_from_being_sent_is_named() -> None:
+    class Evaluate:
+        def __init__(self) -> None:
+            self.client = {"lock": threading.Lock()}
+
+        def __call__(self, candidate: int, case: Case) -> float:
+            return candidate
+
+    with pytest.raises(ConfigError, match=r"there is evaluate\.client\.lock \(_thread.lock\)\)"):
+        Study(Sweep([1]), Evaluate()).run("processes:1")
 
 
 @functools.lru_cache

@@ -258,9 +258,13 @@ def packed_function(fn: Callable[..., Any], where: str) -> bytes:
     try:
         return packed(fn)
     except Exception as error:
+        from fanfold.fingerprints import fingerprint  # here, because few runs need it
+
+        unknown = list(fingerprint(getattr(fn, "evaluate", fn)).unknown.items())[:3]
+        held = f"; there is {', '.join(f'{path} ({what})' for path, what in unknown)}" if unknown else ""
         raise ConfigError(
-            f"{name_of(fn)} cannot be sent to a {where} ({error}): keep locks, files and connections out of what it "
-            f"refers to, or run it on threads"
+            f"{name_of(fn)} cannot be sent to a {where} ({error}{held}): keep locks, files and connections out of what "
+            f"it refers to, or run it on threads"
         ) from error
 
 
