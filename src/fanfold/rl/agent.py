@@ -131,7 +131,8 @@ class Agent:
         card = dict(figures.get("agent") or {})
         blob, greedy = _weights(view, version, figures.get("policy"), card)
         if env is not None or not card:
-            card |= card_of(_recorded(view) if env is None else Environment.of(env))
+            played = card_of(_recorded(view) if env is None else Environment.of(env))
+            card = {**played, **card, "env": played["env"]}  # the spaces it was trained on stay
         if "network" not in card:
             card["network"] = view.info.meta.get("fields", {}).get("network") or name_of(convolutions)
         weights = unpack(blob)
@@ -195,7 +196,12 @@ class Agent:
                 f"{names} belongs to the program that trained the agent: say env=, such as a function that makes the "
                 "environment, or --env file.py:name"
             )
-        return Environment.of(env["name"], env["kwargs"], env["wrappers"], env["max_steps"])
+        try:
+            return Environment.of(env["name"], env["kwargs"], env["wrappers"], env["max_steps"])
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}. The agent was trained on {env['name']}: where that is not here, say env=, or --env"
+            ) from error
 
     def play(
         self,

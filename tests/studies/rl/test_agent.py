@@ -149,6 +149,20 @@ def test_a_network_of_a_run_plays_in_another_environment(tmp_path: Path) -> None
     assert [episode.length for episode in agent.play(lambda: rl_world.Walk(6), 2)] == [6, 6]
 
 
+def test_a_run_whose_agent_does_not_fit_an_environment_says_so(tmp_path: Path) -> None:
+    train("rl_world:Walk", total_steps=60, fresh_episodes=2, ledger=tmp_path / "l", run="one")
+    agent = Agent.load("one", ledger=tmp_path / "l", env="CartPole-v1")
+    with pytest.raises(ConfigError, match=r"but the agent was trained on Box\(-20.0, 20.0, \(2,\), float32\)"):
+        next(agent.play())
+
+
+def test_an_agent_whose_environment_is_elsewhere_says_how_to_name_it() -> None:
+    agent = walker()
+    moved = {**agent.card, "env": {**agent.card["env"], "name": "nowhere.py:make_env", "code": []}}
+    with pytest.raises(ConfigError, match=r"nowhere.py.*The agent was trained on nowhere.py:make_env: .* or --env"):
+        Agent(agent.policy, agent.weights, moved).environment()
+
+
 def test_a_network_that_only_one_program_knows_is_given_again(tmp_path: Path) -> None:
     env = Environment.of("rl_world:Walk")
     policy = chosen_policy(RlConfig(), env, lambda spaces: rl_world.network(spaces))
