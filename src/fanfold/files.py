@@ -47,6 +47,16 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         draft.unlink(missing_ok=True)
 
 
+def check_place(path: Path) -> None:
+    """Raise what `replacing` raises where a file cannot be made, before there is anything to write."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not _is_device(path):
+        draft = path.with_name(f".{secrets.token_hex(8)}.part")
+        open(draft, "xb", opener=private).close()
+        draft.unlink()
+
+
 def private(path: str, flags: int) -> int:
     """Open as `open(..., opener=private)`: what is made here, only its owner can read."""
     return os.open(path, flags | os.O_CLOEXEC, 0o600)

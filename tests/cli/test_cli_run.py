@@ -240,6 +240,15 @@ def test_quiet_prints_nothing_and_json_prints_only_json(fanfold: Fanfold, as_jso
     assert as_json("run", "functoins", code=2)["error"]["type"] == "ConfigError"
 
 
+def test_a_place_where_no_report_can_be_written_is_refused_before_the_run(folder: Path, fanfold: Fanfold) -> None:
+    (folder / "it.html").write_text("an older report")
+    for place in ("nowhere/it.html", "."):
+        done = fanfold("run", *SMALL, "--report", place, code=2)
+        assert "report cannot be written" in done.output and not (folder / "fanfold.db").exists()
+    assert [path.name for path in folder.iterdir()] == ["it.html"]
+    fanfold("run", "functions", "--trials", "1", "--executor", "inline", "--report", "/dev/null")
+
+
 @pytest.mark.slow
 def test_what_a_resume_needs_is_kept_as_plain_values(folder: Path, fanfold: Fanfold) -> None:
     from fanfold import __version__

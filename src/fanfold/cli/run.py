@@ -251,6 +251,10 @@ def do(
     study = dataclasses.replace(study, stop=options.limit(study.stop))
     meta = {**meta, "stop": repr(study.stop)}  # pages say how far the run is on its way there
     ledger = str(options.ledger or default_ledger())
+    if options.report:
+        from fanfold.report import check_report
+
+        check_report(options.report)
     if options.view:
         from fanfold.cli.view import page_beside
 

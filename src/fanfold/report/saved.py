@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 from collections.abc import Iterator
 from html import escape
@@ -11,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from fanfold.errors import ConfigError
-from fanfold.files import replacing
+from fanfold.files import check_place, replacing
 from fanfold.ledger import Ledger, RunView
 from fanfold.redaction import redact, redact_body
 from fanfold.report.assets import asset
@@ -27,6 +28,12 @@ ROWS, COLUMNS = 320, 1024
 _encode = msgspec.json.Encoder().encode
 
 
+def check_report(path: str | Path) -> None:
+    """Refuse a place where a report cannot be written, before the run that it is about."""
+    with _explained(Path(path)):
+        check_place(Path(path))
+
+
 def write_report(ledger: Ledger | str | Path, run_name: str, path: str | Path) -> Path:
     """Write the page of a run to `path`, and return the path."""
     path = Path(path)
@@ -34,12 +41,17 @@ def write_report(ledger: Ledger | str | Path, run_name: str, path: str | Path) -
         with Ledger(ledger, readonly=True) as opened:
             return write_report(opened, run_name, path)
     text = saved_page(RunView.open(ledger, run_name))
+    with _explained(path), replacing(path) as file:
+        file.write(text.encode(errors="backslashreplace"))
+    return path
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
     try:
-        with replacing(path) as file:
-            file.write(text.encode(errors="backslashreplace"))
+        yield
     except OSError as error:
         raise ConfigError(f"the report cannot be written to {path}: {error.strerror}; give another file") from error
-    return path
 
 
 def saved_page(view: RunView) -> str:
