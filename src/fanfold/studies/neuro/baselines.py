@@ -87,7 +87,7 @@ class Baselines:
             self.trainer,
             [Case(f"{epochs} epochs", {"epochs": epochs}, luck) for epochs in ladder],
             schedule=AllCases() if len(ladder) == 1 else Halving(self.config.eta, asynchronous=True),
-            stop=stop or MaxTrials(1),
+            stop=MaxTrials(1) if stop is None else stop,
             seed=derive_seed(self.config.seed, "baselines", name),
             aggregate=last_rung,
             timeout=self.config.timeout,
