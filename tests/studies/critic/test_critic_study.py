@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from fanfold.config import describe, from_mapping
 from fanfold.errors import CallFailed, ConfigError
 from fanfold.prompting.genome import Genome
+from fanfold.rehearsal import estimate, rehearse
 from fanfold.studies.critic import (
     ActorCriticParams,
     CriticConfig,
@@ -233,6 +234,13 @@ def test_feedback_that_only_fails_stops_the_run_before_the_model_is_paid_for_not
     done = study(config, feedback=share).run(ledger=ledger, run="r", retry_failed=True)
     assert done.summary is not None and done.summary.figures["answered"] == 26
     assert done.progress.failures == 0
+
+
+@pytest.mark.slow
+def test_a_judge_can_be_rehearsed_although_its_made_up_replies_say_nothing() -> None:
+    config = CriticConfig(model="simulated/critic", feedback="judge:simulated/judge", total=12, bootstrap_queries=2)
+    assert rehearse(study(config), "async:5").calls == 12 * (5 + 1)
+    assert estimate(study(config), "async:5").expected.calls == 12 * (5 + 1)
 
 
 @pytest.mark.slow

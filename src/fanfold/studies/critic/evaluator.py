@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import msgspec
@@ -156,6 +156,12 @@ class CriticEvaluator:
     #: The part of every system prompt that never changes.
     pinned: str = ""
     writer: str | None = None
+    #: Whether a source of feedback that only fails is put up with, as in a rehearsal, where judges say made-up words.
+    patient: bool = field(default=False, compare=False)
+
+    def rehearsed(self) -> CriticEvaluator:
+        """The same for made-up replies."""
+        return replace(self, patient=True)
 
     @property
     def fingerprint(self) -> str | dict[str, Any]:
@@ -213,7 +219,7 @@ class CriticEvaluator:
         except CallFailed:
             raise  # the broker and its breaker know what to do about calls
         except Exception as error:
-            if self._silence.lasts():
+            if not self.patient and self._silence.lasts():
                 reason = f"{type(error).__name__}: {error}"
                 text = f"{self._silence.failed} questions in a row got no feedback, the last for this reason: {reason}"
                 await stop_run(CallFailed("no-feedback", f"{text[:600]}. {_REMEDY}"))

@@ -44,6 +44,13 @@ class PendingChoice:
     blind: float
     warm: list[float]
 
+    def guess(self) -> tuple[float, float]:
+        """The feedback expected on what was chosen, and how unsure that is; of two, that the first is preferred."""
+        a, *others = [self.candidates[at] for at in self.chosen]
+        if not others:
+            return a.expected, a.sd
+        return 0.5 + (a.expected - others[0].expected) / 2, (a.sd**2 + others[0].sd ** 2) ** 0.5 / 2
+
     def show(self, number: int, query: str) -> Show:
         """What is put up for feedback."""
         return Show(number, query, tuple(self.candidates[each].shown for each in self.chosen))

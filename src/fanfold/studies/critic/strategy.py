@@ -103,6 +103,13 @@ class CriticStrategy(Strategy[Step]):
                 break
         return asked
 
+    def known_size(self) -> int:
+        """Every query is answered and judged; a writer is asked once for each generation."""
+        config, generations = self.config, 0
+        if config.evolve and config.writer is not None:
+            generations = max(0, config.total - config.bootstrap_queries) // config.evolution.evolution_interval
+        return 2 * config.total + generations
+
     def propose(self, number: int, query: str, sample: int = 0) -> Generate:
         """Which prompts answer a query, and at which temperatures."""
         params = self.config.actor_critic
@@ -298,15 +305,15 @@ class CriticStrategy(Strategy[Step]):
             said, score = chosen.shown.response[:MOST_CHARACTERS], f"liked by {given[first]:.2f} of 1"
             case = ShownCase(shown.query[:MOST_CHARACTERS], "", said, score)
             memory.disliked = [*memory.disliked, (chosen.shown.prompt.text, case)][-RECENT:]
-        guess = choice_guess([waiting.candidates[at] for at in waiting.chosen])
+        expected, sd = waiting.guess()
         memory.records.append(
             QueryRecord(
                 number=shown.number,
                 prompt=chosen.shown.prompt.text,
                 temperature=chosen.shown.temperature,
                 feedback=given[first],
-                expected=guess[0],
-                sd=guess[1],
+                expected=expected,
+                sd=sd,
                 reward=rewards[first],
                 best=self.population.best.fitness,
                 probability=waiting.probabilities[first],
@@ -366,14 +373,6 @@ class CriticStrategy(Strategy[Step]):
         self.actor.load(saved.actor)
         self.habits.load(saved.habits)
         return True
-
-
-def choice_guess(chosen: Sequence[AppraisedResponse]) -> tuple[float, float]:
-    """The feedback that the critic expects on what is shown, and how unsure it is; of two, that the first is liked."""
-    if len(chosen) == 1:
-        return chosen[0].expected, chosen[0].sd
-    a, b = chosen
-    return 0.5 + (a.expected - b.expected) / 2, (a.sd**2 + b.sd**2) ** 0.5 / 2
 
 
 def _responses(asked: Generate, result: Result[Step]) -> list[tuple[Shown, int]]:
