@@ -217,6 +217,10 @@ class Dispatcher:
         except Exception as error:
             if isinstance(error, Abandoned):
                 self._abandoned()
+            if not self.work.split:
+                self.work.split = True
+                why = str(error) or type(error).__name__
+                self._emit(Notice(f"evaluate_block failed, and such cells are evaluated one by one: {why}"))
             for pair in cells:  # a block that failed as a whole: its cells go one by one, so only the culprit fails
                 await self._evaluate([pair])
             return

@@ -86,6 +86,8 @@ class Work:
         self._block = for_blocks(evaluate, objective, ticket, shared)
         #: How many cells an evaluator takes at once.
         self.most_cells = 1 if self._block is None else block_size(evaluate)
+        #: Whether a block failed as a whole, which is said once.
+        self.split = False
 
     def key(self, cell: Cell[Any]) -> bytes:
         return digest(self._fingerprint, cell.text, self._cases[cell.case.id])

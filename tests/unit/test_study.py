@@ -364,6 +364,17 @@ def test_a_block_that_fails_as_a_whole_fails_only_its_culprit() -> None:
     assert {result.number for result in run.results() if result.failures} == {7}
 
 
+def test_a_block_that_fails_as_a_whole_is_said_once() -> None:
+    class Short(Vectorised):
+        def evaluate_block(self, cells: Any) -> list[float]:
+            return super().evaluate_block(cells)[1:]
+
+    said: list[str] = []
+    watch = lambda event: said.append(event.message) if isinstance(event, Notice) else None  # noqa: E731
+    assert sweep(Short(), range(100, 164), cases=[0.0]).run(watch=watch).best.score == 163
+    assert len(said) == 1 and "16 cells and gave 15 outcomes" in said[0] and "one by one" in said[0]
+
+
 # -- continuing -------------------------------------------------------------------------------------------------------
 
 
