@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fanfold.errors import ConfigError, nearest
 from fanfold.rl.agent import Agent, card_of
 from fanfold.rl.collect import Collect, Collector
 from fanfold.rl.conclusion import PolicyConclusion
 from fanfold.rl.config import RlConfig, StepPpo
 from fanfold.rl.environments import policy_for, release, spaces_of, try_observation
+from fanfold.rl.heads import Array
 from fanfold.rl.learner import Learner
 from fanfold.rl.making import LONGEST, Environment, closed, named
 from fanfold.rl.policy import Mlp, Policy
@@ -53,11 +56,11 @@ def study_of(
     card = card_of(env, made)
     closed(made)  # before another is made: of some there can be one at a time
     try:
-        try_observation(env)
+        first = try_observation(env)
         policy = chosen_policy(config, env, policy)
     finally:
         release(env)
-    remarks = remarks_of(env, made, policy, config.device)
+    remarks = remarks_of(env, made, policy, first, config.device)
     ppo = config.ppo
     plan = config.plan(policy)
     collector = Collector(env, ppo.discount, ppo.trace, ppo.correction == "vtrace", policy)
@@ -85,6 +88,8 @@ def study_of(
     )
 
 
+#: Beyond this, numbers of 32 bits are more than 1 apart.
+PRECISE = 2.0**24
 #: Wrappers that come to depend on what was played in them, and why to leave them out.
 _REMEMBERING = {
     "NormalizeObservation": (
@@ -107,9 +112,14 @@ def _wrappers(made: Any) -> set[str]:
     return names
 
 
-def remarks_of(env: Environment, made: Any, policy: Policy, device: str = "cpu") -> tuple[str, ...]:
-    """What was inferred about the environment."""
+def remarks_of(env: Environment, made: Any, policy: Policy, first: Array, device: str = "cpu") -> tuple[str, ...]:
+    """What was inferred about the environment, also from a first observation."""
     remarks = []
+    if (most := float(np.abs(first).max(initial=0.0))) > PRECISE:
+        remarks.append(
+            f"{env.name} observes numbers as large as {most:.3g}, of which seven digits are seen: let it subtract a "
+            "constant if small differences matter"
+        )
     if isinstance(policy, Mlp) and device != "cpu":
         remarks.append(
             f"device={device!r} is for networks of PyTorch: rows of numbers are learnt by a small one of numpy, on the "

@@ -153,6 +153,15 @@ def test_what_changes_nothing_or_too_much_is_said() -> None:
     assert study_of(RlConfig("CartPole-v1", wrappers=("FrameStackObservation?stack_size=2",))).remarks == ()
 
 
+def test_numbers_too_large_for_their_differences_are_said() -> None:
+    class Clock(rl_world.Walk):
+        def _seen(self) -> Any:
+            return np.array([1.7e9 + self.age, 0.5])
+
+    (remark, _) = study_of(RlConfig(), Environment.of(Clock)).remarks
+    assert "observes numbers as large as 1.7e+09, of which seven digits are seen: let it subtract" in remark
+
+
 def test_episodes_without_a_time_limit_are_cut_off() -> None:
     class Endless(rl_world.Walk):
         def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
