@@ -74,15 +74,13 @@ def model(
         entry.check(provider, endpoint)
         entry.check_parameters(endpoint.provider)
     price, transport = table.price if price is None else price, transport or table.transport
-    if timeout is not None and not (isinstance(timeout, Real) and timeout > 0):
-        raise ConfigError(f"model({name!r}): timeout must be a positive number of seconds, not {timeout!r}")
     return Model(
         rest,
         endpoint.provider,
         endpoint.url,
         endpoint.limits or limits_of(limits or table.limits),
         endpoint.price if price is None else Price.of(price),
-        max(timeout or table.timeout or TIMEOUT, endpoint.timeout),
+        max(_seconds(name, timeout) or table.timeout or TIMEOUT, endpoint.timeout),
         raw=endpoint.raw,
         connect=endpoint.connect if transport is None else _connector(transport, endpoint.connect),
         key=endpoint.key,
@@ -93,6 +91,12 @@ def model(
         },
         stated=None if table.capabilities is None else table.capabilities.over(endpoint.provider.capabilities(rest)),
     )
+
+
+def _seconds(name: str, timeout: Any) -> float | None:
+    if timeout is not None and not (isinstance(timeout, Real) and timeout > 0):
+        raise ConfigError(f"model({name!r}): timeout must be a positive number of seconds, not {timeout!r}")
+    return timeout
 
 
 def _provider(name: str, base_url: str | None) -> tuple[Provider, str]:
