@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro.data import Data, from_arrays, from_loaders, load
 
+pd = pytest.importorskip("pandas")
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(120, 3))
 IMAGES = RNG.integers(0, 255, (120, 8, 8))
@@ -70,6 +72,22 @@ def test_whole_numbers_are_classes_only_if_they_number_them(y: Any, target: str,
     shape = learnt(ROWS, y).shape
     assert (shape.target, shape.classes) == (target, outputs)
     assert learnt(ROWS, y, target=target).shape == shape
+
+
+@pytest.mark.parametrize("x", [ROWS, IMAGES], ids=["rows", "images"])
+def test_one_of_several_columns_is_a_class_and_any_are_labels(x: Any) -> None:
+    kinds = np.arange(120) % 3
+    hot = np.eye(3)[kinds]
+    assert learnt(x, hot).digest == learnt(x, kinds).digest == learnt(x, torch.tensor(hot)).digest
+    assert learnt(x, pd.get_dummies(PETS)).classes == ("cat", "dog", "emu")
+    assert learnt(x, hot, target="labels").shape.target == "labels"
+    assert learnt(ROWS, np.vstack([hot[:-1], [1, 1, 0]])).shape.target == "labels"
+    test = from_arrays(x, hot, validation=0.2, test=(x[:4], hot[[2, 2, 1, 1]])).test
+    assert test.labels.tolist() == [2, 2, 1, 1]
+
+
+def test_half_precision_of_torch_is_read() -> None:
+    assert learnt(torch.tensor(ROWS).bfloat16(), np.arange(120) % 2).shape.channels == 3
 
 
 def test_rows_may_be_columns_by_name_or_mappings() -> None:

@@ -204,7 +204,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "no images": (X[:0], Y[:0], "no images"),
     "no pixels": (X[:, :, :0], Y, "no images"),
     "too few labels": (X, Y[:-1], "one label for each"),
-    "one-hot labels": (X, np.eye(3)[Y], "one label for each"),
+    "several labels": (X, np.eye(3)[Y] + np.eye(3)[0], "one label for each"),
     "negative labels": (X, Y - 1, "-1 is below 0"),
     "fractions": (X, Y + 0.5, "whole numbers"),
     "labels that are no numbers": (X, np.where(Y == 0, np.nan, Y), "whole numbers"),
@@ -216,7 +216,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "an impossible label": (X, np.where(Y == 1, 2**40, Y), "too large"),
     "ragged": ([[1, 2], [3]], Y, "not numbers of one shape.*cut or pad"),
     "sparse rows": (csr_matrix(X.reshape(60, -1)), Y, r"sparse.*x\.toarray"),
-    "half numbers that numpy has not": (torch.zeros(60, 4, 4, dtype=torch.bfloat16), Y, "not numbers of one shape"),
+    "numbers that numpy has not": (torch.zeros(60, 4, 4, dtype=torch.float8_e5m2), Y, "not numbers of one shape"),
     "objects": (np.array([None] * 60), Y, "numbers are needed"),
 }
 

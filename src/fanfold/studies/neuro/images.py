@@ -73,6 +73,7 @@ def array(value: Any, where: str) -> Array:
     """Numbers of any library as an array."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value  # numpy has no such numbers
     if hasattr(value, "toarray"):
         raise ConfigError(f"{where}: sparse numbers are not read: give x.toarray()")
     try:

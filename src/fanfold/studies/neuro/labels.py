@@ -10,15 +10,23 @@ import numpy as np
 from fanfold.errors import ConfigError
 from fanfold.studies.neuro.answers import FEW_NUMBERS, in_order, sample
 from fanfold.studies.neuro.columns import level
-from fanfold.studies.neuro.images import Images
+from fanfold.studies.neuro.images import Images, array
 
 #: Names of the classes, or only how many there are.
 Classes = int | Sequence[str] | None
 
 
 def numbered(parts: Sequence[Any], classes: Classes, target: str, where: str) -> tuple[list[Any], Classes]:
-    """The labels of all parts as numbers.  Texts are classes, in the order of `classes` or else of the alphabet."""
+    """The labels of all parts as numbers.
+
+    Texts are classes, in the order of `classes` or else of the alphabet; so are rows of 0 with a single 1.
+    """
     plain = [_plain(labels, where) for labels in parts]
+    if target in ("auto", "classes") and all(map(_one_hot, plain)):
+        rows = [array(labels, where) for labels in plain]
+        if len({part.shape[1] for part in rows}) == 1:
+            columns = getattr(parts[0], "columns", range(rows[0].shape[1]))
+            return [part.argmax(axis=1) for part in rows], classes or [str(column) for column in columns]
     texts = [labels for labels in plain if _are_texts(labels)]
     if texts and target != "classes" and classes is None and _measures(np.concatenate(texts), target):
         return [labels.astype(np.float64) if _are_texts(labels) else labels for labels in plain], classes
@@ -36,6 +44,14 @@ def numbered(parts: Sequence[Any], classes: Classes, target: str, where: str) ->
     return [np.array([places[name] for name in part], np.int64) for part in names], known
 
 
+def _one_hot(labels: Any) -> bool:
+    """Whether each row has a single 1 among several 0, as Keras wants classes."""
+    if not 1 < getattr(labels, "ndim", np.ndim(labels) if _even(labels) else 1) < 3:
+        return False
+    rows = array(labels, "labels")
+    return rows.shape[1] > 1 and bool(np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) == 1).all())
+
+
 def _are_texts(labels: Any) -> bool:
     return isinstance(labels, np.ndarray) and labels.dtype.kind == "U" and labels.ndim == 1
 
@@ -51,15 +67,15 @@ def _measures(texts: Any, target: str) -> bool:
 
 def _plain(labels: Any, where: str) -> Any:
     """Texts as an array of texts, objects that are numbers as numbers, and numbers of any library as they are."""
-    array = np.asarray(labels) if not hasattr(labels, "detach") and _even(labels) else labels
-    if getattr(getattr(array, "dtype", None), "kind", "f") not in "OUT":
+    given = np.asarray(labels) if not hasattr(labels, "detach") and _even(labels) else labels
+    if getattr(getattr(given, "dtype", None), "kind", "f") not in "OUT":
         return labels
-    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
-    values = array.tolist()
+    given = given[:, 0] if given.ndim == 2 and given.shape[1] == 1 else given
+    values = given.tolist()
     gaps = [row for row, value in enumerate(values) if _gap(value)]
     if gaps:
         raise ConfigError(f"{where}: row {gaps[0]} has no label, and {len(gaps) - 1} more: leave those rows out")
-    if array.ndim == 1 and any(isinstance(value, str) for value in values):
+    if given.ndim == 1 and any(isinstance(value, str) for value in values):
         return np.array([level(value) for value in values])
     try:
         return np.array(values, np.float64)

@@ -25,7 +25,7 @@ def gathered(loader: Iterable[Any], where: str) -> tuple[Array, Array]:
         if y.ndim == 0:
             x, y = x[None], y[None]
         if pixels and x.shape[1:] != pixels[0].shape[1:]:
-            raise ConfigError(f"{where}, batch {number}: images of {x.shape[1:]} after {pixels[0].shape[1:]}")
+            raise ConfigError(f"{where}, batch {number}: images of {x.shape[1:]} after {pixels[0].shape[1:]}: pad them")
         pixels.append(x)
         labels.append(y)
     if not pixels:
