@@ -88,7 +88,8 @@ def load(
     try:
         if isinstance(source, str | Path):
             table = open_table(name, encoding=encoding or spreadsheet_encoding(Path(name)))
-            rows_read, inferred = ((plain_row(row), where) for row, where in table), table.inferred
+            rows_read: Iterator[Row] = ((plain_row(row), where) for row, where in table)
+            inferred = table.inferred
         else:
             rows_read, inferred = _given(source), ""
         draw.read(map(_asked_and_answered, itertools.islice(rows_read, limit)), name)

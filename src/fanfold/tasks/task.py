@@ -164,19 +164,22 @@ class Own:
     def check_ready(self) -> None:
         getattr(self.function, "check_ready", lambda: None)()
 
-    def tried(self, problem: Problem) -> None:
-        """Refuse a function that cannot grade the right answer of a problem, before any reply is paid for."""
+    def tried(self, problem: Problem) -> float | None:
+        """The score of a problem's right answer; None where that would ask somebody.
+
+        A function that cannot grade it is refused, before any reply is paid for.
+        """
         if is_coroutine_function(self.function):  # it may ask somebody
-            return
+            return None
         try:
             with unasked():
                 value = self.function(problem.shown, problem)
             if inspect.iscoroutine(value):
                 value.close()
-            else:
-                self._grade(value)
+                return None
+            return self._grade(value).score
         except NoWayHome:  # it asks a model, which is not paid for this
-            return
+            return None
         except ConfigError:
             raise
         except Exception as error:

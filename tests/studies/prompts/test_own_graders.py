@@ -250,3 +250,14 @@ def test_settings_of_a_file_are_refused_beside_a_task_that_is_made(setting: dict
     config = PromptsConfig(model=("simulated/gpt-4o-mini",), **setting)
     with pytest.raises(ConfigError, match=rf"{next(iter(setting))} says how a file is read, .* fanfold.tasks.load"):
         study(config, task=Task("mine", PROBLEMS, plain))
+
+
+def test_a_grader_that_gives_nothing_for_a_right_answer_is_noticed_before_a_call() -> None:
+    def of_another_library(prediction: str, expected: Any) -> bool:
+        return bool(prediction == expected)
+
+    config = PromptsConfig(model=("simulated/gpt-4o-mini",))
+    said = "the grader 'of_another_library' gives 0 to the right answer of problem '0' ('a'): it is called"
+    assert any(said in remark for remark in study(config, task=Task("mine", PROBLEMS, of_another_library)).remarks)
+    for fine in (plain, awaited, lambda reply, problem: 0.1):
+        assert not any("gives 0" in remark for remark in study(config, task=Task("mine", PROBLEMS, fine)).remarks)

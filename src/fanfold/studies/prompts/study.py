@@ -44,7 +44,7 @@ from fanfold.study import Study
 from fanfold.tasks import BUILTIN, Split, Task, load
 from fanfold.tasks.graders import settings_of
 from fanfold.tasks.grading import CodeTests, unguarded
-from fanfold.tasks.task import Size
+from fanfold.tasks.task import Own, Size
 
 #: How many prompts a writer proposes at the start, and how many examples it is shown.
 PROPOSED, SHOWN = 3, 5
@@ -133,6 +133,11 @@ def _remarks(config: PromptsConfig, task: Task, split: Split, fitting: int) -> t
     remarks = []
     if task.source and task.name not in BUILTIN:
         remarks.append(f"{task.source} (--input-field, --answer-field, --grader, --max-tokens)")
+    if isinstance(task.grader, Own) and task.grader.tried(problem := task.problems[0]) == 0:
+        remarks.append(
+            f"{task.grader} gives 0 to the right answer of problem {problem.id!r} ({problem.shown!r:.60}): it is "
+            "called with the reply and the problem, whose answer is problem.answer"
+        )
     if config.calls is not None:
         search = searching(config, split)
         prompts = search // max(1, len(split.train) * len(config.model) // 2)
