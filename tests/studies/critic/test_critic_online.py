@@ -19,7 +19,7 @@ from fanfold.errors import CallFailed, ConfigError, UnknownShow
 from fanfold.ledger import RunView
 from fanfold.studies.critic import Critic, CriticConfig, application, study
 from fanfold.studies.critic.learner import FeedbackLearner
-from fanfold.studies.critic.shown import overview
+from fanfold.studies.critic.shown import answers, overview
 from fanfold.studies.critic.simulated import planted_queries, qualities
 
 PROMPTS = ["Answer with numbered steps.", "Be warm and friendly.", "Answer in one short sentence."]
@@ -254,6 +254,22 @@ def test_pairs_are_not_taken_for_satisfaction(tmp_path: Path) -> None:
         satisfied, preferred = overview(view)
     assert (satisfied.title, satisfied.rows[-1][:2]) == ("Satisfaction", (1, 1.0))
     assert (preferred.title, preferred.rows[-1][:2]) == ("Preferred", (4, 0.0))
+
+
+def test_every_answer_that_was_shown_can_be_exported_with_what_was_said(tmp_path: Path) -> None:
+    with begin(tmp_path / "app.db", pinned="Be polite.") as critic:
+        one, two = critic.ask_sync("How do I dry herbs?"), critic.ask_sync("Why is the sky blue?", show=2)
+        critic.tell_sync(one.id, rating=4, thumbs=True)
+        critic.tell_sync(two.id, preferred="B")
+        critic.ask_sync("Nobody judges this?")
+    with RunView.open(tmp_path / "app.db", "critic") as view:
+        table = list(answers(view))
+    told = [(row["trial"], row["answer"], row["feedback"], row["said"], row["score"]) for row in table]
+    assert told[0] == (0, "", "several", "rating: 4; thumbs: True", 0.875)
+    assert told[1:] == [(1, "A", "preference", "B", 0.0), (1, "B", "preference", "B", 1.0), (2, "", None, None, None)]
+    assert [row["text"] for row in table[:3]] == [one.text, *two.texts]
+    assert [row["prompt"] for row in table[:3]] == [one.prompt, *two.prompts]
+    assert all(0.0 <= row["expected"] <= 1.0 for row in table)
 
 
 # -- several processes, and time --------------------------------------------------------------------------------------

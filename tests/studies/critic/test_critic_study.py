@@ -32,7 +32,7 @@ from fanfold.studies.critic import (
 from fanfold.studies.critic.conclusion import slope
 from fanfold.studies.critic.features import CUES, cues
 from fanfold.studies.critic.queries import BUILT_IN, load_queries
-from fanfold.studies.critic.shown import guess_of, headline
+from fanfold.studies.critic.shown import answers, guess_of, headline
 from fanfold.studies.critic.simulated import (
     NOISE,
     WORDINGS,
@@ -211,6 +211,7 @@ def test_of_pairs_it_is_said_which_answer_was_preferred_and_not_how_satisfied_pe
     assert all(0.0 <= row[2] <= row[1] <= row[3] <= 1.0 for row in section.rows if row[2] is not None)
     told = [trial for trial in done.view.trials() if trial.origin]
     guesses = [guess.mean for guess in map(guess_of, told) if guess is not None]
+    assert [row["score"] for row in answers(done.view)][:2] in ([0.0, 1.0], [1.0, 0.0], [0.5, 0.5])
     curve = section.curves[1].points
     assert curve[0][1] == pytest.approx(statistics.fmean(guesses[:5]), abs=1e-3)
 

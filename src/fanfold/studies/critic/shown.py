@@ -12,6 +12,7 @@ from fanfold.errors import ConfigError
 from fanfold.ledger import EvaluationRow, RunView, TrialRow, add_request
 from fanfold.plugins import FeedbackForm, Presentation
 from fanfold.stats import mean
+from fanfold.studies.critic.bank import system_prompt
 from fanfold.studies.critic.evaluator import Generate, Show, Write, step_of
 from fanfold.studies.critic.feedback import read
 from fanfold.summary import Curve, Section
@@ -216,20 +217,26 @@ def evaluation(view: RunView, row: EvaluationRow) -> Iterator[Section]:
 
 def guess_of(row: TrialRow) -> Guess | None:
     """What the critic expected of the answer that was shown, or of two that the first is preferred."""
-    origin, shown = row.origin or {}, row.candidate.get("shown") if isinstance(row.candidate, Mapping) else None
-    if not shown or not isinstance(origin, Mapping):
-        return None
-    if choice := origin.get("choice"):
-        every = choice["candidates"]
-        guesses = [Guess(every[at]["expected"], every[at]["sd"]) for at in choice["chosen"]]
-    elif "expected" in origin and all(each["slot"] < len(origin["expected"]) for each in shown):
-        guesses = [Guess(origin["expected"][each["slot"]], origin["sd"][each["slot"]]) for each in shown]
-    else:
+    guesses = _guesses(row)
+    if not guesses:
         return None
     if len(guesses) == 1:
         return guesses[0]
     a, b = guesses
     return Guess(0.5 + (a.mean - b.mean) / 2, (a.deviation**2 + b.deviation**2) ** 0.5 / 2)
+
+
+def _guesses(row: TrialRow) -> list[Guess]:
+    """What the critic expected of each answer that was shown; nothing where that was not written down."""
+    origin, shown = row.origin or {}, row.candidate.get("shown") if isinstance(row.candidate, Mapping) else None
+    if not shown or not isinstance(origin, Mapping):
+        return []
+    if choice := origin.get("choice"):
+        every = choice["candidates"]
+        return [Guess(every[at]["expected"], every[at]["sd"]) for at in choice["chosen"]]
+    if "expected" in origin and all(each["slot"] < len(origin["expected"]) for each in shown):
+        return [Guess(origin["expected"][each["slot"]], origin["sd"][each["slot"]]) for each in shown]
+    return []
 
 
 def _answers(told: Iterable[TrialRow]) -> tuple[list[Answered], list[Answered]]:
@@ -241,6 +248,42 @@ def _answers(told: Iterable[TrialRow]) -> tuple[list[Answered], list[Answered]]:
             answer = Answered(row.score, None if guess is None else guess.mean)
             found[len(row.candidate["shown"]) == 2].append(answer)
     return found
+
+
+def answers(view: RunView) -> Iterator[dict[str, Any]]:
+    """Every answer that was shown, with its prompt, what was said of it, and what the critic had expected.
+
+    Of a pair there are two rows, and the score of each is the share of the preference that it got.
+    """
+    pinned = view.info.meta.get("fields", {}).get("pinned", "")
+    said = {
+        row.trial: row.data
+        for row in view.evaluations(failed=False, blobs=False)
+        if isinstance(row.data, Mapping) and "kind" in row.data
+    }
+    for row in view.trials(blobs=False):
+        step = step_of(row.candidate)
+        if not isinstance(step, Show):
+            continue
+        told, guesses = said.get(row.number, {}), _guesses(row)
+        for at, shown in enumerate(step.shown):
+            yield {
+                "trial": row.number,
+                "query": step.query,
+                "answer": "AB"[at] if len(step.shown) == 2 else "",
+                "text": shown.response,
+                "prompt": system_prompt(shown.prompt, pinned),
+                "temperature": shown.temperature,
+                "feedback": told.get("kind"),
+                "said": _in_words(told.get("raw")),
+                "score": row.score if row.score is None or at == 0 else 1.0 - row.score,
+                "expected": guesses[at].mean if guesses else None,
+            }
+
+
+def _in_words(raw: Any) -> Any:
+    """What was said; of several kinds of feedback each with its name."""
+    return raw if not isinstance(raw, list) else "; ".join(f"{each['kind']}: {each['raw']}" for each in raw)
 
 
 def feedback(view: RunView, number: int) -> FeedbackForm | None:
@@ -276,6 +319,7 @@ shown = Presentation(
     headline,
     candidate,
     cell,
+    {"answers": answers},
     unit="step",
     chooses=True,
     text=text,
