@@ -326,13 +326,12 @@ class Model:
         quota = self.provider.quota(response.headers)
         try:
             reply = self.read(response, call)
-        except CallFailed as failed:
-            error = nowhere(failed, call.endpoint, self.provider.anywhere)
+        except CallFailed as error:
             refused = error.kind == "rate-limit"
             overloaded = error.kind == "overloaded"  # not "server": a mishap says nothing about how much is too much
             permit.done(False, refused=refused, overloaded=overloaded, retry_after=error.retry_after, quota=quota)
             current_broker().metrics.refused += refused
-            raise error from failed.__cause__
+            raise nowhere(error, call.endpoint, self.provider.anywhere) from error.__cause__
         permit.done(True, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens, quota=quota)
         return reply
 

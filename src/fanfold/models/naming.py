@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from numbers import Real
 from typing import Any
 
 from fanfold.addresses import check_address, check_recipient
@@ -93,8 +92,8 @@ def model(
     )
 
 
-def _seconds(name: str, timeout: Any) -> float | None:
-    if timeout is not None and not (isinstance(timeout, Real) and timeout > 0):
+def _seconds(name: str, timeout: float | None) -> float | None:
+    if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
         raise ConfigError(f"model({name!r}): timeout must be a positive number of seconds, not {timeout!r}")
     return timeout
 

@@ -6,7 +6,6 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ class Price:
     def __post_init__(self) -> None:
         for name in ("input", "output", "cached", "batch"):
             value: Any = getattr(self, name)
-            number = isinstance(value, Real) and not isinstance(value, bool) and 0 <= value < math.inf
+            number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
             if not number and not (name == "cached" and value is None):
                 raise ConfigError(f"a price's {name} must be a number of at least 0, not {value!r:.80}: {PRICE_HELP}")
 
