@@ -353,6 +353,19 @@ def test_replies_that_never_match_are_shown_after_the_first(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_a_model_that_reasons_where_the_answer_is_read_is_told_apart(tmp_path: Path) -> None:
+    said: list[str] = []
+    path = write_csv(tmp_path / "a.csv", ("text", "label"), reviews(60))
+    transport = SimulatedTransport(Simulator(SimulatorConfig(answer=lambda *_: "<think>\nHm.\n</think>\ngood")))
+    study(
+        PromptsConfig(task=path, model=("simulated/gpt-4o-mini",), trials=2),
+        make=lambda name: replace(model(name), connect=lambda: transport),
+    ).run(watch=lambda event: said.append(event.message) if isinstance(event, Notice) else None)
+    (text,) = [text for text in said if "of the first 8" in text]
+    assert "writes its reasoning where the answer is read" in text and "--reasoning-parser" in text
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [{}, {"validation": 14}, {"validation": 50}])
 def test_calls_are_a_budget_and_too_few_are_refused(sizes: dict[str, int], tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a.csv", ("text", "label"), reviews(200))

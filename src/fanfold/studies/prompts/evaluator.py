@@ -219,13 +219,19 @@ class FirstReplies:
         example = (
             f"asked {problem.input[-80:]!r} and answered {reply.text[:80]!r} where {problem.shown[:80]!r} is right"
         )
-        if self._cut > self.MOST // 2:
+        thinks = reply.text.lstrip().startswith("<think")
+        if self._cut > self.MOST // 2 and not thinks:
             self._say(
                 f"{self._cut} of the first {self.MOST} replies were cut off at {limit} tokens (--max-tokens)", example
             )
         elif not self._right:
             cause = "is the grader the right one (--grader)?"
-            if simulated:
+            if thinks:
+                cause = (
+                    "the model writes its reasoning where the answer is read: turn it off (--reasoning-effort off), or "
+                    "let the server keep it apart (vLLM: --reasoning-parser, llama.cpp: --reasoning-format)"
+                )
+            elif simulated:
                 cause = (
                     f"simulated models know only the built-in tasks; --model {free_model()} answers any, without a key"
                 )
