@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fanfold.errors import ConfigError, OnlyFailures, check_whole
@@ -25,6 +26,8 @@ class Rule(ABC):
 
     #: Whether its answers depend on what it was shown before; if so, a resume shows it every told trial again.
     remembers: bool = True
+    #: Whether `check` is shown the engine's scores times -1, which are those of a study that minimises.
+    negated: bool = False
 
     @abstractmethod
     def check(self, progress: Progress) -> str | None:
@@ -32,6 +35,8 @@ class Rule(ABC):
 
     def reason(self, progress: Progress) -> str | None:
         """What `check` says, in words."""
+        if self.negated and progress.best is not None:
+            progress = replace(progress, best=-progress.best)
         said = self.check(progress)
         return said or None if said is None or isinstance(said, str) else repr(self) if said else None
 
@@ -45,7 +50,11 @@ class Rule(ABC):
 
     def mirrored(self) -> Rule:
         """The rule for a study that minimises, whose scores the engine counts as negatives."""
-        return self
+        if type(self).__module__ == __name__:
+            return self  # which compares no scores, or only with each other
+        own = copy.copy(self)
+        object.__setattr__(own, "negated", True)
+        return own
 
     def __repr__(self) -> str:
         limit = next(iter(vars(self).values()), None)

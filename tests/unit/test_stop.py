@@ -221,3 +221,13 @@ def test_what_cannot_be_copied_is_named() -> None:
     strategy.lock = threading.Lock()  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=r"strategy Sweep cannot be copied .*make it in begin\(\)"):
         Study(strategy, lambda candidate, case: candidate).run()
+
+
+@pytest.mark.parametrize("extend", [lambda rule: rule, lambda rule: rule | MaxTrials(9)])
+def test_a_rule_of_ones_own_sees_the_scores_of_the_evaluator_also_where_low_ones_are_wanted(extend: Any) -> None:
+    class Below(Rule):
+        def check(self, progress: Progress) -> bool:
+            return progress.best is not None and progress.best < 1.5
+
+    study = Study(Sweep([3, 2, 1, 4]), lambda candidate, case: candidate, minimize=True, stop=extend(Below()), window=1)
+    assert study.run().progress.told == 3 and study.run().progress.told == 3
