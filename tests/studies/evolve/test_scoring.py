@@ -177,3 +177,13 @@ def test_an_evaluator_is_loaded_once_so_that_pools_of_its_own_find_its_functions
     os.utime(path, ns=(1, 1))
     assert load_evaluator(str(path))("") == 7
     sys.modules.pop("pooled_score")
+
+
+def test_signs_of_a_shell_in_a_command_are_said_and_a_shell_can_be_named() -> None:
+    piped = Command("echo 1 {file} | tail -n 1")
+    assert piped.misread == "| is given to the command as an argument; for a shell write sh -c " + repr(piped.command)
+    failed = piped({"a": "x"})
+    assert isinstance(failed, Failed) and "sh -c" in failed.message
+    assert Command("sh -c 'echo {file} 1 | tail -c 2'").misread == ""
+    assert Command("sh -c 'echo {file} 1 | tail -c 2'")({"a": "x"}) == (1, "")
+    assert isinstance(Command("cd {folder} && ls")({"a": "x"}), Failed)

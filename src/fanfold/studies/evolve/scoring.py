@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 import math
+import re
 import shlex
 import subprocess
 import tempfile
@@ -24,6 +25,8 @@ KEPT = 4000
 #: Where other tools put the score and the words of a result.
 _SCORES = ("score", "combined_score")
 _WORDS = ("feedback", "text_feedback")
+#: Signs that only a shell understands.
+_SHELL = re.compile(r"[|&;]{1,2}|[0-9&]?[<>]{1,2}(&[0-9])?")
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,13 @@ class Command:
 
     command: str
 
+    @property
+    def misread(self) -> str:
+        """What to know about a command that was written for a shell, which does not run it."""
+        sign = next((word for word in shlex.split(self.command) if _SHELL.fullmatch(word)), None)
+        quoted = f"sh -c {shlex.quote(self.command)}"
+        return "" if sign is None else f"{sign} is given to the command as an argument; for a shell write {quoted}"
+
     def __call__(self, texts: Mapping[str, str], case: Any = None) -> Any:
         with tempfile.TemporaryDirectory(prefix="fanfold-") as folder:
             paths = _written(texts, folder)
@@ -83,12 +93,16 @@ class Command:
             try:
                 done = subprocess.run(words, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
             except OSError as error:
-                return Failed("error", f"the command {words[0]!r} cannot be started: {error.strerror}")
+                return self._failed("error", f"the command {words[0]!r} cannot be started: {error.strerror}")
         if done.returncode:
             printed = f"{done.stdout}\n{done.stderr}".strip()
-            return Failed("error", f"the command ended with status {done.returncode}:\n{printed[-KEPT:]}")
+            return self._failed("error", f"the command ended with status {done.returncode}:\n{printed[-KEPT:]}")
         *before, last = done.stdout.strip().splitlines() or [""]
-        return _result_of_line(last, "\n".join([*before, done.stderr.strip()]).strip())
+        result = _result_of_line(last, "\n".join([*before, done.stderr.strip()]).strip())
+        return self._failed(result.kind, result.message) if isinstance(result, Failed) else result
+
+    def _failed(self, kind: str, message: str) -> Failed:
+        return Failed(kind, f"{message} ({self.misread})" if self.misread else message)
 
 
 def load_evaluator(named: str) -> Callable[..., Any]:

@@ -236,6 +236,8 @@ def _remarks(config: EvolveConfig, start: Subject, row: int, held_out: int, repe
     if row > first:
         said += f", each on {first} cases first and on all {row} if it is better there"
     remarks = [f"{said} (--calls, --accept)"]
+    if isinstance(start.evaluate, Command) and start.evaluate.misread:
+        remarks.append(start.evaluate.misread)
     if repeated:
         remarks.append(f"{repeated:,} of the cases repeat another row and are left out")
     if held_out:
