@@ -173,6 +173,12 @@ def test_schemas_and_models_without_structured_output_are_in_the_prompt() -> Non
         assert row["answer"] == {"label": "good"} and "JSON Schema" in world.asked[-1][0], name
 
 
+def test_drafts_in_the_reasoning_of_a_model_are_no_answer() -> None:
+    world = World(lambda text: '<think>\nPerhaps {"label": "bad"}? Or {}?\n</think>\n\n{"label": "good"}')
+    (row,) = run(["a"], "{text}", world, SCHEMA, model=("simulated/gpt-3.5-turbo",))
+    assert row["answer"] == {"label": "good"} and len(world.asked) == 1
+
+
 def test_a_schema_that_a_provider_refuses_is_in_the_prompt() -> None:
     world = World(lambda text: '{"label": "good"}' if "JSON Schema" in text else "good")
     watched: list[Any] = []

@@ -159,6 +159,7 @@ def _refused(reply: Reply) -> Failed | None:
 
 def read(text: str, schema: Any) -> tuple[Any, str]:
     """The JSON value in a reply, and what is wrong with it under the schema, or ""."""
+    text = text.rpartition("</think>")[2]  # where a server does not keep reasoning apart, it has drafts in it
     fenced = _FENCED.search(text)
     start, end = min((at for at in (text.find("{"), text.find("[")) if at >= 0), default=0), len(text)
     problem = ""
