@@ -120,6 +120,11 @@ def remarks_of(env: Environment, made: Any, policy: Policy, first: Array, device
             f"{env.name} observes numbers as large as {most:.3g}, of which seven digits are seen: let it subtract a "
             "constant if small differences matter"
         )
+    if isinstance(policy, TorchPolicy) and policy.spaces.image and first.dtype != np.uint8 and most > 16:
+        remarks.append(
+            f"{env.name} observes pictures with numbers up to {most:.3g}, which a network gets as they are: let them "
+            "be bytes (uint8), which it gets between 0 and 1, or divide them"
+        )
     if isinstance(policy, Mlp) and device != "cpu":
         remarks.append(
             f"device={device!r} is for networks of PyTorch: rows of numbers are learnt by a small one of numpy, on the "

@@ -153,6 +153,20 @@ def test_what_changes_nothing_or_too_much_is_said() -> None:
     assert study_of(RlConfig("CartPole-v1", wrappers=("FrameStackObservation?stack_size=2",))).remarks == ()
 
 
+def test_pictures_of_large_numbers_are_said() -> None:
+    class Bright(rl_world.Walk):
+        def __init__(self, kind: Any = np.float32) -> None:
+            super().__init__()
+            self.observation_space = gymnasium.spaces.Box(0, 255, (16, 16, 3), kind)
+
+        def _seen(self) -> Any:
+            return np.full((16, 16, 3), 255, self.observation_space.dtype)
+
+    (remark, _) = study_of(RlConfig(), Environment.of(Bright)).remarks
+    assert "pictures with numbers up to 255, which a network gets as they are: let them be bytes (uint8)" in remark
+    assert len(study_of(RlConfig(), Environment.of(Bright, {"kind": np.uint8})).remarks) == 1
+
+
 def test_numbers_too_large_for_their_differences_are_said() -> None:
     class Clock(rl_world.Walk):
         def _seen(self) -> Any:
