@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
@@ -15,8 +16,8 @@ from fanfold.schemas import check_schema, fault, same
 from fanfold.tasks import reading, sandbox
 from fanfold.tasks.task import Grade, Problem
 
-#: Characters of what was understood that are kept.
-LONGEST = 200
+#: Characters of what was understood that are kept, and differences to the right JSON that are told.
+LONGEST, DIFFERENCES = 200, 3
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,25 @@ class JsonSchema:
             why = fault(values[-1], self.schema)
             return _grade(False, f"({why})", f"the JSON does not fit the schema: {why}")
         right = problem.answer is None or same(fitting[-1], problem.answer)
-        return _grade(right, reading.as_json(fitting[-1]))
+        wrong = "" if right else "; ".join(itertools.islice(_differences(fitting[-1], problem.answer), DIFFERENCES))
+        return _grade(right, reading.as_json(fitting[-1]), wrong)
+
+
+def _differences(said: Any, right: Any, where: str = "") -> Iterator[str]:
+    """Where a JSON value is not the right one, in words."""
+    if isinstance(said, Mapping) and isinstance(right, Mapping):
+        for name in right:
+            path = f"{where}.{name}" if where else str(name)
+            if name in said:
+                yield from _differences(said[name], right[name], path)
+            else:
+                yield f"{path} is missing"
+        yield from (f"{where}.{name} is too much".lstrip(".") for name in said if name not in right)
+    elif isinstance(said, list) and isinstance(right, list) and len(said) == len(right):
+        for place, (one, other) in enumerate(zip(said, right)):
+            yield from _differences(one, other, f"{where}.{place}".lstrip("."))
+    elif not same(said, right):
+        yield f"{where or 'the value'} is {reading.as_json(said):.80}, not {reading.as_json(right):.80}"
 
 
 @dataclass(frozen=True)

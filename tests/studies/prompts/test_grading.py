@@ -409,6 +409,16 @@ def test_labels_count_in_any_order(answer: Any, reply: str, score: float, share:
     assert grade(Labels(partial=True), reply, answer).score == pytest.approx(share)
 
 
+def test_where_json_is_wrong_is_said() -> None:
+    right = {"city": "Oslo", "items": [{"sku": "lamp", "qty": 2}, {"sku": "bike", "qty": 1}], "paid": True}
+    said = {"city": "Rome", "items": [{"sku": "lamp", "qty": 3}, {"sku": "bike", "qty": 1.0}], "note": ""}
+    feedback = 'city is "Rome", not "Oslo"; items.0.qty is 3, not 2; paid is missing'
+    assert grade(JsonSchema(), json.dumps(said), right).feedback == feedback
+    assert grade(JsonSchema(), json.dumps({**right, "note": ""}), right).feedback == "note is too much"
+    assert grade(JsonSchema(), "[1]", [1, 2]).feedback == "the value is [1], not [1, 2]"
+    assert grade(JsonSchema(), json.dumps(right), right).feedback == ""
+
+
 def test_what_is_wrong_with_labels_is_said() -> None:
     assert grade(Labels(), "bug; slow", "bug; ui").feedback == "missing: ui; too many: slow"
 
