@@ -142,6 +142,21 @@ def test_what_is_not_an_image_is_refused_before_it_is_sent(tmp_path: Path) -> No
         image(tmp_path / "notes.txt")
 
 
+@pytest.mark.parametrize("messages", [None, 5, b"hi", ["hi"], ("user", "hi"), {"role": "user", "content": "hi"}])
+def test_what_is_no_text_and_no_dialogue_is_refused_with_an_example(messages: Any) -> None:
+    with pytest.raises(ConfigError, match=r"list of messages such as \{'role': 'user'"):
+        model("simulated/gpt-6-luna").call(messages)
+
+
+@pytest.mark.parametrize("limit", [None, -1, 0])
+def test_a_request_without_a_limit_reserves_what_one_without_a_limit_may_cost(limit: int | None) -> None:
+    asked = model("m", base_url="http://127.0.0.1:9/v1", price=(0.0, 1.0))
+    assert asked.call("hi", max_tokens=limit).worst == pytest.approx(4096e-6)
+    assert asked.call("hi", max_tokens=10, n=2).worst == pytest.approx(20e-6)
+    with pytest.raises(ConfigError, match="max_tokens must be a whole number, not 'many'"):
+        asked.call("hi", max_tokens="many")
+
+
 def test_a_model_known_to_see_nothing_is_sent_no_image() -> None:
     question = {"role": "user", "content": [image(PIXEL)]}
     with pytest.raises(ConfigError, match="takes no images"):

@@ -26,7 +26,7 @@ from fanfold.models.failures import Redirected, deserted, network_failure, nowhe
 from fanfold.models.http import Http, HttpError
 from fanfold.models.http_exchange import Response
 from fanfold.models.line import OUTPUT_GUESS, ModelLine
-from fanfold.models.parameters import LIMITS, fitted, passed_on, places
+from fanfold.models.parameters import LIMITS, fitted, most_tokens, passed_on, places
 from fanfold.models.pricing import Price
 from fanfold.models.providers.contract import Messages, Provider
 from fanfold.models.providers.reading import decoded, error_in, error_inside, estimated, malformed, request_id
@@ -152,8 +152,7 @@ class Model:
         if extra:
             body |= passed_on(extra)
         text = in_order(body) if rich else encode(body, "the request")
-        limit = kept.get("max_tokens", body.get("max_tokens"))
-        most = (int(limit) if limit is not None else 4096) * int(kept.get("n") or 1)
+        most = most_tokens(kept, body)
         tokens = (len(text) - skipped) // 4 + 8 + images * IMAGE_TOKENS
         # A token is at least one byte of text.
         size = (len(text) if text.isascii() else len(text.encode())) - skipped + images * IMAGE_TOKENS

@@ -53,8 +53,12 @@ def fitted(
             if name not in _WISHES:
                 dropped.append(name)
             continue
-        kept[name] = takes.room(int(value), effort) if name == "max_tokens" else value
+        kept[name] = takes.room(_whole(value), effort) if name == "max_tokens" else value
     return kept, tuple(dropped)
+
+
+#: The tokens of a reply that are reserved where its request sets no limit.
+UNLIMITED = 4096
 
 
 def passed_on(extra: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -62,6 +66,20 @@ def passed_on(extra: Mapping[str, Any]) -> Mapping[str, Any]:
     if "stream" in extra:
         raise ConfigError("extra cannot have 'stream': use `async for piece in model.stream(...)`")
     return extra
+
+
+def most_tokens(parameters: Mapping[str, Any], body: Mapping[str, Any]) -> int:
+    """The most tokens that the reply may have, as far as the request says; below 1 is no limit, as servers have it."""
+    limit = parameters.get("max_tokens", body.get("max_tokens"))
+    each = 0 if limit is None else _whole(limit)
+    return (each if each > 0 else UNLIMITED) * int(parameters.get("n") or 1)
+
+
+def _whole(limit: Any) -> int:
+    try:
+        return int(limit)
+    except (TypeError, ValueError):
+        raise ConfigError(f"max_tokens must be a whole number, not {limit!r}") from None
 
 
 #: Parameters that no provider has to have: a reply is cut here too, and most cache prompts without being asked.

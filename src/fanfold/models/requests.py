@@ -50,13 +50,20 @@ def image(source: str | Path | bytes) -> dict[str, Any]:
 
 def images_in(messages: str | Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     """How many images a dialogue shows, and how many characters of the request they take."""
+    if isinstance(messages, str):
+        return 0, 0
+    dialogue: Any = messages  # whatever its type says, it is the user's
+    if not isinstance(dialogue, Sequence) or not all(isinstance(message, Mapping) for message in dialogue):
+        raise ConfigError(
+            "a model is asked with a text, or with a list of messages such as {'role': 'user', 'content': 'Hello'}, "
+            f"not with {messages!r:.100} ({type(messages).__name__})"
+        )
     count = size = 0
-    if not isinstance(messages, str):
-        for message in messages:
-            content = message.get("content")
-            for part in content if isinstance(content, list) else ():
-                if isinstance(part, Mapping) and part.get("type") == "image_url":
-                    count, size = count + 1, size + len(str(part["image_url"].get("url")))
+    for message in dialogue:
+        content = message.get("content")
+        for part in content if isinstance(content, list) else ():
+            if isinstance(part, Mapping) and part.get("type") == "image_url":
+                count, size = count + 1, size + len(str(part["image_url"].get("url")))
     return count, size
 
 
