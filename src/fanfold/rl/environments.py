@@ -234,14 +234,15 @@ def coding_of(env: str | Environment) -> tuple[Encoder, Decoder]:
     return lane.encoder, lane.decode
 
 
-def try_observation(env: str | Environment) -> Array:
-    """The first observation of an environment as a row, or none; it is refused where it does not fit its space."""
+def try_observation(env: str | Environment) -> tuple[Array, ...]:
+    """The first observations of two episodes of one seed, as rows; refused where they do not fit their space."""
     try:
-        return _lanes(known(env), 1)[0].begin(0, 0)
+        (lane,) = _lanes(known(env), 1)
+        return lane.begin(0, 0), lane.begin(0, 0)
     except FanfoldError:
         raise
     except (Exception, SystemExit):
-        return np.zeros(0)  # this episode fails, and others may not
+        return (np.zeros(0),)  # this episode fails, and others may not
 
 
 def policy_for(env: str | Environment, hidden: int = 64) -> Mlp:

@@ -56,11 +56,11 @@ def study_of(
     card = card_of(env, made)
     closed(made)  # before another is made: of some there can be one at a time
     try:
-        first = try_observation(env)
+        begun = try_observation(env)
         policy = chosen_policy(config, env, policy)
     finally:
         release(env)
-    remarks = remarks_of(env, made, policy, first, config.device)
+    remarks = remarks_of(env, made, policy, begun, config.device)
     ppo = config.ppo
     plan = config.plan(policy)
     collector = Collector(env, ppo.discount, ppo.trace, ppo.correction == "vtrace", policy)
@@ -112,9 +112,11 @@ def _wrappers(made: Any) -> set[str]:
     return names
 
 
-def remarks_of(env: Environment, made: Any, policy: Policy, first: Array, device: str = "cpu") -> tuple[str, ...]:
-    """What was inferred about the environment, also from a first observation."""
-    remarks = []
+def remarks_of(
+    env: Environment, made: Any, policy: Policy, begun: Sequence[Array], device: str = "cpu"
+) -> tuple[str, ...]:
+    """What was inferred about the environment, also from the first observations of episodes of one seed."""
+    remarks, first = [], begun[0]
     if (most := float(np.abs(first).max(initial=0.0))) > PRECISE:
         remarks.append(
             f"{env.name} observes numbers as large as {most:.3g}, of which seven digits are seen: let it subtract a "
@@ -137,11 +139,17 @@ def remarks_of(env: Environment, made: Any, policy: Policy, first: Array, device
         )
     elif isinstance(policy, Mlp) and is_image(made.observation_space):
         remarks.append(f"{env.name} observes pictures, and they are learnt as plain numbers, which is slow")
-    remarks += [f"{each} of {env.name} {words}" for each, words in _REMEMBERING.items() if each in _wrappers(made)]
+    remembering = [each for each in _REMEMBERING if each in _wrappers(made)]
+    remarks += [f"{each} of {env.name} {_REMEMBERING[each]}" for each in remembering]
     if env.max_steps is None and env.longest(made) == LONGEST:
         remarks.append(
             f"{env.name} has no time limit: episodes are cut off after {LONGEST:,} steps (max_episode_steps), also the "
             "hundreds that score policies (fresh_episodes)"
+        )
+    if not remembering and not all(np.array_equal(first, other, equal_nan=True) for other in begun):
+        remarks.append(
+            f"two episodes of {env.name} with the same seed begin differently, so no run can be repeated: let reset "
+            "call super().reset(seed=seed), and take random numbers from self.np_random"
         )
     return tuple(remarks)
 

@@ -153,6 +153,16 @@ def test_what_changes_nothing_or_too_much_is_said() -> None:
     assert study_of(RlConfig("CartPole-v1", wrappers=("FrameStackObservation?stack_size=2",))).remarks == ()
 
 
+def test_an_environment_that_ignores_its_seed_is_said() -> None:
+    class Unseeded(rl_world.Walk):
+        def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+            return super().reset()
+
+    remarks = study_of(RlConfig(), Environment.of(Unseeded)).remarks
+    assert "two episodes of" in remarks[-1] and "let reset call super().reset(seed=seed)" in remarks[-1]
+    assert len(remarks) == 1 + len(study_of(RlConfig(), Environment.of(rl_world.Walk)).remarks)
+
+
 def test_pictures_of_large_numbers_are_said() -> None:
     class Bright(rl_world.Walk):
         def __init__(self, kind: Any = np.float32) -> None:

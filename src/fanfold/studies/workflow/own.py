@@ -121,10 +121,10 @@ class KeptCollector(Collector):
         made = env.check(step)
         closed(made)  # before another is made: of some there can be one at a time
         try:
-            first = environments.try_observation(env)
+            begun = environments.try_observation(env)
             if step:
                 self._try_kept()
-            return remarks_of(env, made, self.policy or environments.policy_for(env), first), card_of(env, made)
+            return remarks_of(env, made, self.policy or environments.policy_for(env), begun), card_of(env, made)
         finally:
             environments.release(env)
 
