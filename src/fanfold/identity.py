@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: How many changes an error names.
 _NAMED = 6
 #: What decides the results of evaluations.
-_OF_RESULTS = frozenset(("evaluate", "cases", "seed", "objective", "minimize"))
+_OF_RESULTS = frozenset(("evaluate", "seed", "objective", "minimize"))
 REMEDY = "give that object an attribute `fingerprint` (a text that changes when results would), or make it a dataclass"
 
 
@@ -54,7 +54,7 @@ class Changes:
                 "results still count, accept that (accept_changes=True, --accept-changes)"
             )
         kept = self.refused.keys().isdisjoint(_OF_RESULTS)
-        how = ", with reuse='ledger' (--reuse ledger), which takes over the evaluations that are finished"
+        how = ", with reuse='ledger' (--reuse ledger), which takes over finished evaluations that are the same"
         return f"Undo the change, or give the new study a new run name{how if kept else ''}"
 
 
@@ -119,7 +119,8 @@ class Identity:
                 value,
                 *self.former.get(key, ()),
             ):
-                found.refused[key] = f"{key} was {recorded.get(key)!r}, is {value!r}"
+                said = f"{key} was {recorded.get(key)!r}, is {value!r}"
+                found.refused[key] = said if key != "cases" else "its cases are others, or have other data or seeds"
         for role in ("evaluate", "aggregate"):
             self._compare_text(role, recorded, found)
         for role in ("strategy", "schedule", "conclude"):

@@ -452,5 +452,9 @@ def test_a_run_that_cannot_continue_says_how_its_evaluations_are_kept(tmp_path: 
     with pytest.raises(ReplayDivergence, match=r"aggregate .* new run name, with reuse='ledger'"):
         study(min).run(ledger=tmp_path / "runs.db", run="a")
     assert study(min).run(ledger=tmp_path / "runs.db", run="b", reuse="ledger").progress.reused == 2
+    more = replace(study(), cases=[None, "another"])
+    with pytest.raises(ReplayDivergence, match=r"its cases are others.* reuse='ledger'"):
+        more.run(ledger=tmp_path / "runs.db", run="a")
+    assert more.run(ledger=tmp_path / "runs.db", run="c", reuse="ledger").progress.reused == 2
     with pytest.raises(ReplayDivergence, match=r"new run name$"):
         study(min, seed=1).run(ledger=tmp_path / "runs.db", run="a")
