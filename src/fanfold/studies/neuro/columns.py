@@ -240,8 +240,8 @@ class Column:
 def part_of(days: np.ndarray[Any, Any], part: str) -> np.ndarray[Any, Any]:
     """Where days since 1970 are in their year or day, from 0 to 1, or which day of the week they are."""
     if part == "week":
-        return np.floor(days) % _WEEK
-    return days % 1.0 if part == "day" else days % _YEAR_LONG / _YEAR_LONG
+        return np.asarray(np.floor(days) % _WEEK)
+    return np.asarray(days % 1.0 if part == "day" else days % _YEAR_LONG / _YEAR_LONG)
 
 
 def _once(read: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
@@ -285,12 +285,11 @@ class TableEncoder:
         """The encoder that a saved network's `model.json` holds, or what `as_dict` gave."""
         card = source if isinstance(source, Mapping) else json.loads(Path(source).read_text(encoding="utf-8"))
         columns = card.get("table", card)["columns"]
-        return cls(
-            tuple(
-                Column(**{name: tuple(value) if isinstance(value, list) else value for name, value in column.items()})
-                for column in columns
-            )
-        )
+        return cls(tuple(Column(**{name: _fixed(value) for name, value in column.items()}) for column in columns))
+
+
+def _fixed(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def by_column(rows: Any, names: Sequence[str]) -> dict[str, Sequence[Any]]:
