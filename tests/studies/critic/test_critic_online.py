@@ -455,6 +455,29 @@ def test_settings_are_remembered_and_some_may_change(tmp_path: Path) -> None:
         assert critic.config.max_tokens == 32
 
 
+@pytest.mark.slow
+def test_a_prompt_that_evolution_replaced_does_not_join_again_at_the_next_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "app.db"
+    monkeypatch.setattr(application, "CHECKPOINT", 20)
+    with begin(path, evolve=True) as critic:
+        for at in range(60):
+            shown = critic.ask_sync(f"How do I dry herbs {at}?")
+            critic.tell_sync(shown.id, reward=qualities(shown.query, shown.text)["warm"])
+        learnt = critic.ranking()
+        assert not set(PROMPTS) <= {prompt for prompt, _ in learnt}  # one at least was replaced
+        with Critic.open(path) as reopened:
+            assert reopened.ranking() == learnt
+    with begin(path, prompts=[*PROMPTS, "Answer in verse."]) as critic:
+        assert len(critic.ranking()) == len(learnt) + 1
+    with begin(path, prompts=PROMPTS[1:]) as critic:
+        assert not {PROMPTS[0], "Answer in verse."} & {prompt for prompt, _ in critic.ranking()}
+        critic.ask_sync("How do I dry herbs?")
+    with begin(path) as critic:  # given up and taken again
+        assert PROMPTS[0] in {prompt for prompt, _ in critic.ranking()}
+
+
 def test_a_new_prompt_joins_and_one_that_is_no_longer_given_leaves(tmp_path: Path) -> None:
     path = tmp_path / "app.db"
     with begin(path) as critic:

@@ -55,6 +55,8 @@ class LearnerState(msgspec.Struct):
     #: By the show's number: its score, and after how many answers it came.
     learnt: dict[int, tuple[float, int]]
     open: dict[int, OpenShow]
+    #: The prompts that joined: one that evolution has replaced since does not join again at the next opening.
+    adopted: list[str] = []
 
 
 class FeedbackLearner:
@@ -75,6 +77,7 @@ class FeedbackLearner:
         self._learnt: dict[int, tuple[float, int]] = {}
         self._open: dict[int, OpenShow] = {}
         self._awaited: dict[str, int | None] = {}
+        self._adopted: set[str] = set()
 
     # -- saving ------------------------------------------------------------------------------------------------------
 
@@ -82,7 +85,8 @@ class FeedbackLearner:
         """The row of a checkpoint."""
         self.unsaved = 0
         search = msgspec.Raw(self.search.save())
-        state = LearnerState(VERSION, self.mark, self.shows, search, self._learnt, self._open)
+        adopted = sorted(self._adopted)
+        state = LearnerState(VERSION, self.mark, self.shows, search, self._learnt, self._open, adopted)
         return self.run, self.search.memory.answered, self.shows, msgspec.json.encode(state)
 
     def load(self, state: bytes) -> bool:
@@ -95,6 +99,7 @@ class FeedbackLearner:
             self.search.begin(self.search.seed)
             return False
         self.mark, self.shows, self._learnt, self._open = saved.mark, saved.shows, saved.learnt, saved.open
+        self._adopted = set(saved.adopted)
         return True
 
     def begin(self, prompts: Sequence[str], retired: Sequence[str]) -> None:
@@ -108,11 +113,12 @@ class FeedbackLearner:
     def _adopt(self, prompts: Sequence[str], retired: Sequence[str]) -> None:
         """Let prompts that are new join the population, and those that are no longer given leave it."""
         population = self.search.population
-        given, gone = [prompt_of(text) for text in prompts], {prompt_of(text) for text in retired}
+        gone, known = {prompt_of(text) for text in retired}, self._adopted.difference(retired)
         population.members = [member for member in population.members if member.prompt not in gone]
-        for prompt in given:
+        for prompt in map(prompt_of, (text for text in prompts if text not in known)):
             if population.find(prompt) is None:
                 population.members.append(Member(prompt, self.search.middling(), guessed=1.0))
+        self._adopted = known.union(prompts)
 
     # -- keeping up --------------------------------------------------------------------------------------------------
 
