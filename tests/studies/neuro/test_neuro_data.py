@@ -427,7 +427,7 @@ def test_folders_of_parts_are_parts_and_no_classes(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     for name in ("val", "notes"):
         said = load(f"folder:{tmp_path}", size=8, validation=6).remarks
-        assert f"{name} is left out: it is no part with folders of classes" in said
+        assert f"{name} is left out: it is not a part with folders of classes" in said
     _drawn(tmp_path / "val", ("dog",), 4)
     assert load(f"folder:{tmp_path}", size=8).validation.labels.tolist() == [1, 1, 1, 1]
     (tmp_path / "val" / "yak").mkdir()

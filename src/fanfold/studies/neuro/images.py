@@ -64,7 +64,7 @@ def images(x: Any, y: Any, where: str, target: str = "classes", kind: str = "ima
 
 
 def by_name(x: Any) -> bool:
-    """Whether these are rows or columns with names that are no frame: a mapping of columns, or mappings."""
+    """Whether these are columns or rows with names, and not a frame: a mapping of columns, or mappings."""
     first = x[0] if isinstance(x, list) and x else x
     return isinstance(first, Mapping) or hasattr(x, "collect_schema")
 

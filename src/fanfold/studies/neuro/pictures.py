@@ -59,7 +59,7 @@ def read(root: Path, size: int) -> PictureFolder:
             f"{train} must hold a folder of images for each class; {len(classes)} folders are there{remedy}"
         )
     others = [folder for folder in _folders(root) if divided and not (folder in divided.values() and _folders(folder))]
-    notes = [f"{folder.name} is left out: it is no part with folders of classes" for folder in others]
+    notes = [f"{folder.name} is left out: it is not a part with folders of classes" for folder in others]
     places = {part: place for part, place in ({"train": train} | divided).items() if _folders(place)}
     parts = {part: _part(place, classes, size) for part, place in places.items()}
     grey = all(part.grey for part in parts.values())
