@@ -69,7 +69,7 @@ def passed_on(extra: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def most_tokens(parameters: Mapping[str, Any], body: Mapping[str, Any]) -> int:
-    """The most tokens that the reply may have, as far as the request says; below 1 is no limit, as servers have it."""
+    """The most tokens that the reply may have, as far as the request says; some servers take -1 for any number."""
     limit = parameters.get("max_tokens", body.get("max_tokens"))
     each = 0 if limit is None else _whole(limit)
     return (each if each > 0 else UNLIMITED) * int(parameters.get("n") or 1)
