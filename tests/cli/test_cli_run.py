@@ -174,6 +174,11 @@ def test_a_run_is_resumed_without_evaluating_anything_twice(as_json: Json) -> No
     assert as_json("resume", "last")["run"] == "whole"
 
 
+def test_a_run_is_resumed_on_the_executor_it_was_begun_on(fanfold: Fanfold) -> None:
+    fanfold("run", *SMALL, "--run", "cut", "--max-trials", "5", "--executor", "inline")
+    assert "cut on inline" in fanfold("resume", "cut", "--max-trials", "6").stderr
+
+
 def test_a_resume_without_a_name_says_what_can_be_resumed(fanfold: Fanfold, folder: Path) -> None:
     (folder / "mine_r.py").write_text(STUDY.replace("return Ok", "raise ValueError('no'); return Ok"))
     fanfold("run", "functions", "--trials", "4", "--run", "whole")

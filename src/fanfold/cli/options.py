@@ -31,7 +31,8 @@ class ShellOptions(RunOptions):
         return {
             field.name: field.metadata.get("record", lambda value: value)(value)
             for field in fields(self)
-            if (value := getattr(self, field.name)) != field.default and not field.metadata.get("once")
+            if (value := getattr(self, field.name)) != field.metadata.get("shell", field.default)
+            and not field.metadata.get("once")
         }
 
 
