@@ -96,6 +96,7 @@ def test_lines_of_a_text_are_rows(tmp_path: Path) -> None:
         ("t.json", b'[{"a": 1}', {}, "t.json is not JSON"),
         ("t.txt", b"Gr\xf6\xdfe\n", {}, "line 1 is not in UTF-8"),
         ("t.csv", b"a\nb\n", {"encoding": "klingon"}, "there is no encoding 'klingon'"),
+        ("t.csv", b"a,c\nb,d\n", {"encoding": "utf-16"}, "t.csv is not in utf-16: "),
         ("t.csv", b"a\nb\n", {"format": "cvs"}, "there is no format 'cvs'; did you mean 'csv'"),
         ("t.jsonl", b'{"a": NaN}\n', {}, "line 1 is not JSON"),
     ],

@@ -109,9 +109,12 @@ def open_table(
         raise ConfigError(f"there is no file {name}: check the path")
     encoding = (encoding or ("utf-16" if mark_of(path) in UTF16 else "utf-8")).lower()
     try:
-        "".encode(encoding)
+        with path.open(encoding=encoding, errors="replace") as file:
+            file.read(1)
     except LookupError:
         raise ConfigError(f"there is no encoding {encoding!r}: utf-8, utf-16, latin-1 and cp1252 are usual") from None
+    except UnicodeError as error:  # UTF-16 without its mark
+        raise ConfigError(f"{path.name} is not in {encoding}: {error}") from error
     if format == "csv" and delimiter is None:
         delimiter = _delimiter(path, encoding)
     return Table(name, format, encoding, "\t" if format == "tsv" else delimiter or ",")
@@ -218,7 +221,7 @@ def _lines(table: Table) -> Iterator[Row]:
             for number, line in enumerate(lines, 1):
                 if text := line.rstrip("\n"):
                     yield {TEXT: text}, f"{table.path.name}, line {number}"
-        except UnicodeDecodeError:
+        except UnicodeError:
             raise _find_not_utf8(table.path) from None
 
 
@@ -254,7 +257,7 @@ def _csv(table: Table) -> Iterator[Row]:
         except csv.Error as error:
             where = f"{path.name}, line {line + 1}"  # where the row begins that could not be read
             raise ConfigError(f"{where} is not CSV: {error}. Is every double quote closed?") from error
-        except UnicodeDecodeError:
+        except UnicodeError:
             raise _find_not_utf8(path) from None
 
 
