@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fanfold.config import from_mapping
 from fanfold.encoding import digest, encode
@@ -100,8 +100,7 @@ def _prepared(
     how = {name: value for name, value in options.items() if name in of_run and name not in own}
     config = from_mapping(EvolveConfig, settings, "evolve")
     if inspect.isclass(evaluate) and any("__call__" in vars(base) for base in evaluate.__mro__):
-        made: Callable[..., Any] = evaluate()  # as the shell does; its object is called with the text
-        evaluate = made
+        evaluate = cast(Any, evaluate)()  # as the shell does; its object is called with the text
     texts = {ONLY: text} if isinstance(text, str) else dict(text)
     for name, part in texts.items():
         if not isinstance(name, str) or not isinstance(part, str):

@@ -229,7 +229,7 @@ class FirstReplies:
             if thinks:
                 cause = (
                     "the model writes its reasoning where the answer is read: turn it off (--reasoning-effort off), or "
-                    "let the server keep it apart (vLLM: --reasoning-parser, llama.cpp: --reasoning-format)"
+                    "let the server keep it apart (its own option: --reasoning-parser, --reasoning-format)"
                 )
             elif simulated:
                 cause = (
