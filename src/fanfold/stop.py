@@ -21,13 +21,15 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 class Rule(ABC):
     """Says when to stop.  A study copies its rules for each run and checks them after every told trial, in order.
 
+    They are also checked twice a second, so that a limit of time holds: a rule that counts goes by `progress`, not by
+    how often it is asked.
     `a | b` stops as soon as one of them does; `a & b` only when both say so at the same moment.
     """
 
     #: Whether its answers depend on what it was shown before; if so, a resume shows it every told trial again.
     remembers: bool = True
-    #: Whether `check` is shown the engine's scores times -1, which are those of a study that minimises.
-    negated: bool = False
+    #: Whether low scores are wanted.  `check` is shown those of the evaluator, not the engine's, which are times -1.
+    _minimizes: bool = False
 
     @abstractmethod
     def check(self, progress: Progress) -> str | None:
@@ -35,10 +37,10 @@ class Rule(ABC):
 
     def reason(self, progress: Progress) -> str | None:
         """What `check` says, in words."""
-        if self.negated and progress.best is not None:
-            progress = replace(progress, best=-progress.best)
+        if self._minimizes:
+            progress = replace(progress, best=self._upward(progress.best))
         said = self.check(progress)
-        return said or None if said is None or isinstance(said, str) else repr(self) if said else None
+        return (said if isinstance(said, str) else repr(self)) if said else None
 
     def cost_limit(self) -> float:
         """The most that may be spent on model calls, which reserve their worst case against it before they are sent."""
@@ -50,14 +52,16 @@ class Rule(ABC):
 
     def mirrored(self) -> Rule:
         """The rule for a study that minimises, whose scores the engine counts as negatives."""
-        if type(self).__module__ == __name__:
-            return self  # which compares no scores, or only with each other
-        own = copy.copy(self)
-        object.__setattr__(own, "negated", True)
-        return own
+        mirrored = copy.copy(self)
+        object.__setattr__(mirrored, "_minimizes", True)
+        return mirrored
+
+    def _upward(self, score: float | None) -> float | None:
+        """A score such that a higher one is better."""
+        return -score if self._minimizes and score is not None else score
 
     def __repr__(self) -> str:
-        limit = next(iter(vars(self).values()), None)
+        limit = next((value for name, value in vars(self).items() if name != "_minimizes"), None)
         return f"{type(self).__name__}({'' if limit is None else repr(limit)})"
 
     def __bool__(self) -> bool:
@@ -238,27 +242,16 @@ class Target(Rule):
             raise ConfigError(f"Target({self.score!r}): give a finite score")
 
     def check(self, progress: Progress) -> str | None:
-        return f"target of {self.score:g} reached" if self._reached(progress.best) else None
-
-    def mirrored(self) -> Rule:
-        return LowTarget(self.score)
-
-    def _reached(self, best: float | None) -> bool:
-        return best is not None and best >= self.score
-
-
-class LowTarget(Target):
-    """Stops once a complete trial of a study that minimises scores at most `score`."""
-
-    def _reached(self, best: float | None) -> bool:
-        return best is not None and -best <= self.score
+        best, wanted = progress.best, self.score
+        reached = best is not None and (best <= wanted if self._minimizes else best >= wanted)
+        return f"target of {wanted:g} reached" if reached else None
 
 
 class Plateau(Rule):
-    """Stops when the best has not risen by more than `min_delta` over the last `trials` told.
+    """Stops when the best has not improved by more than `min_delta` over the last `trials` told.
 
-    Small steps add up: the best is compared with its value when it last rose enough, not with the trial before. Trials
-    without a score count as trials that did not improve.
+    Small steps add up: the best is compared with its value when it last improved enough, not with the trial before.
+    Trials without a score count as trials that did not improve.
     """
 
     def __init__(self, trials: int, min_delta: float = 0.0) -> None:
@@ -267,11 +260,11 @@ class Plateau(Rule):
             raise ConfigError(f"Plateau({trials}, min_delta={min_delta!r}): give a finite number, at least 0")
         self.trials = trials
         self.min_delta = min_delta
-        #: The best when it last rose enough, and how many had been told by then.
+        #: The best, such that higher is better, when it last improved enough, and how many had been told by then.
         self.counted: tuple[float | None, int] = (None, 0)
 
     def check(self, progress: Progress) -> str | None:
-        best, (reference, since) = progress.best, self.counted
+        best, (reference, since) = self._upward(progress.best), self.counted
         if best is not None and (reference is None or best > reference + self.min_delta):
             since = progress.told
             self.counted = best, since

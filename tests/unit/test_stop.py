@@ -230,4 +230,17 @@ def test_a_rule_of_ones_own_sees_the_scores_of_the_evaluator_also_where_low_ones
             return progress.best is not None and progress.best < 1.5
 
     study = Study(Sweep([3, 2, 1, 4]), lambda candidate, case: candidate, minimize=True, stop=extend(Below()), window=1)
-    assert study.run().progress.told == 3 and study.run().progress.told == 3
+    for run in (study.run(), study.run()):
+        assert run.progress.told == 3 and run.reason == "Below()"
+
+
+@pytest.mark.parametrize(("rule", "score", "told"), [(Plateau, 4, 14), (Target, 93, 7)])
+def test_a_rule_that_extends_ours_looks_for_low_scores_where_those_are_wanted(rule: Any, score: int, told: int) -> None:
+    class Later(rule):  # type: ignore[misc]
+        def check(self, progress: Progress) -> str | None:
+            reason = super().check(progress)
+            return reason if progress.told >= 7 else None
+
+    scores = [*range(99, 89, -1), *[100] * 10]
+    study = Study(Sweep(range(20)), lambda i, case: scores[i], minimize=True, stop=Later(score), window=1)
+    assert study.run().progress.told == told
